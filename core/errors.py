@@ -1,0 +1,93 @@
+"""The one tree of errors: what went wrong, on which line of the user's, and what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from traceback import FrameSummary
+
+
+def describe_frame(frame: FrameSummary) -> str:
+    """``file.py:12, in forward: y = x.item()`` for one frame of the user's stack."""
+    line = (frame.line or "").strip()
+    where = f"{frame.filename}:{frame.lineno}, in {frame.name}"
+    return f"{where}: {line}" if line else where
+
+
+class JitneyError(RuntimeError):
+    """Root of everything that jitney raises on its own behalf.
+
+    Args:
+        reason: one sentence, without the place.
+        user_stack: the user's frames, outermost first; the last one leads the message.
+        hint: what to try next, one sentence, or empty.
+        phase: overrides the class's phase.
+    """
+
+    phase = "compile"
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        user_stack: Sequence[FrameSummary] = (),
+        hint: str = "",
+        phase: str | None = None,
+    ) -> None:
+        self.reason = reason
+        self.user_stack = tuple(user_stack)
+        self.hint = hint
+        if phase is not None:
+            self.phase = phase
+        super().__init__(self._render())
+
+    def _render(self) -> str:
+        lines = [describe_frame(self.user_stack[-1])] if self.user_stack else []
+        lines.append(f"{self.phase}: {self.reason}")
+        if self.hint:
+            lines.append(f"try: {self.hint}")
+        if len(self.user_stack) > 1:
+            lines.append("from user code:")
+            lines += [f"  {describe_frame(f)}" for f in self.user_stack]
+        return "\n".join(lines)
+
+
+class Unsupported(JitneyError):
+    """A graph break where none is allowed (``fullgraph=True``)."""
+
+    phase = "capture"
+
+
+class CaptureError(JitneyError):
+    """A bug of ours in capture; with ``config.suppress_errors`` the frame runs eagerly instead."""
+
+    phase = "capture"
+
+
+class GuardError(JitneyError):
+    """A guard program that does not hold on the very values it was made from: a bug of ours."""
+
+    phase = "guards"
+
+
+class InvalidOption(JitneyError):
+    """An option that the backend does not have, or of the wrong type; the message lists the valid ones."""
+
+    phase = "options"
+
+
+class BackendNotFound(JitneyError):
+    """No installed package offers a backend of this name; the message has the nearest names."""
+
+    phase = "backend"
+
+
+class BackendFailed(JitneyError):
+    """A backend raised while compiling, or returned something that cannot be called or used."""
+
+    phase = "backend"
+
+
+class PluginError(JitneyError):
+    """A plugin cannot be imported, has an incompatible hook version, or shares its name with another."""
+
+    phase = "plugins"

@@ -1,0 +1,110 @@
+"""What happens while compiling, told to whoever listens: the only thing that ``debug`` knows of the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from traceback import FrameSummary
+from typing import Any
+
+from torch.fx import GraphModule
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """Capture stopped here: the graph so far runs, this one thing runs in Python, then capture goes on."""
+
+    reason: str
+    hint: str
+    user_stack: tuple[FrameSummary, ...]  # outermost first
+
+
+@dataclass(frozen=True)
+class FrameCaptured:
+    """A frame (or the rest of one, after a break) became code with at most one graph."""
+
+    name: str
+    filename: str
+    line: int
+    graph: GraphModule | None  # None when the frame ran no tensor operation
+    op_count: int
+    guards: tuple[str, ...]  # one readable line each
+    graph_break: GraphBreak | None
+    seconds: float
+    source: str  # the Python source of the emitted function
+    resumed: bool  # True for the rest of a frame after a break
+
+
+@dataclass(frozen=True)
+class FrameSkipped:
+    """A frame that runs eagerly, and why."""
+
+    name: str
+    filename: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Recompiled:
+    """No cached entry held: the first guard that failed in the entry tried first."""
+
+    name: str
+    filename: str
+    line: int
+    guard: str  # source text with expected and found value
+    user_line: str
+    entries: int  # how many entries there were
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of compiling ended: ``capture``, ``backend NAME``, ``emit``..."""
+
+    name: str
+    frame: str
+    seconds: float
+
+
+Event = GraphBreak | FrameCaptured | FrameSkipped | Recompiled | Phase
+
+
+@dataclass
+class _Bus:
+    listeners: list[Callable[[Any], None]] = field(default_factory=list)
+
+
+_bus = _Bus()
+
+
+def emit(event: Event) -> None:
+    """Tell every listener, in the order in which they subscribed."""
+    for listener in tuple(_bus.listeners):
+        listener(event)
+
+
+@contextlib.contextmanager
+def listen(listener: Callable[[Any], None]) -> Iterator[None]:
+    """Call ``listener`` with every event until the block ends."""
+    _bus.listeners.append(listener)
+    try:
+        yield
+    finally:
+        _bus.listeners.remove(listener)
+
+
+def subscribe(listener: Callable[[Any], None]) -> None:
+    """Call ``listener`` with every event for the rest of the process."""
+    _bus.listeners.append(listener)
+
+
+@contextlib.contextmanager
+def phase(name: str, frame: str) -> Iterator[None]:
+    """Time a block and emit it as a ``Phase``."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        emit(Phase(name, frame, time.perf_counter() - begin))
