@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from traceback import FrameSummary
 
 
@@ -11,6 +12,12 @@ def describe_frame(frame: FrameSummary) -> str:
     line = (frame.line or "").strip()
     where = f"{frame.filename}:{frame.lineno}, in {frame.name}"
     return f"{where}: {line}" if line else where
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """A hint for a misspelt name: ``did you mean 'x' or 'y'?``, or empty if nothing is close."""
+    close = difflib.get_close_matches(name, list(choices), n=2)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 class JitneyError(RuntimeError):

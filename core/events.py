@@ -68,7 +68,17 @@ class Phase:
     seconds: float
 
 
-Event = GraphBreak | FrameCaptured | FrameSkipped | Recompiled | Phase
+@dataclass(frozen=True)
+class Artefact:
+    """A backend made something worth a look: ``output_code``, ``schedule``..."""
+
+    name: str
+    frame: str
+    backend: str
+    text: str
+
+
+Event = GraphBreak | FrameCaptured | FrameSkipped | Recompiled | Phase | Artefact
 
 
 @dataclass

@@ -1,0 +1,21 @@
+"""What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
+
+from .backend import Backend, CompileRequest, Kind
+from .hookspecs import HOOK_API_VERSION, hookimpl
+from .registry import Listing, Registry, list_backends, register_backend, registry
+from .resolve import BoundBackend, resolve
+
+__all__ = [
+    "HOOK_API_VERSION",
+    "Backend",
+    "BoundBackend",
+    "CompileRequest",
+    "Kind",
+    "Listing",
+    "Registry",
+    "hookimpl",
+    "list_backends",
+    "register_backend",
+    "registry",
+    "resolve",
+]

@@ -1,0 +1,86 @@
+"""The object with which a backend describes itself, and what it is told with each graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from traceback import FrameSummary
+from typing import Any, Literal, get_args
+
+from torch import fx
+
+from .. import events
+
+Level = Literal["torch", "aten"]
+Kind = Literal["inference", "forward", "backward"]
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """What a backend is told along with a graph.
+
+    Args:
+        backend: the name under which the backend was chosen.
+        options: an instance of the backend's options dataclass, validated; None for a backend without options.
+        kind: what the graph is: ``inference``, or the ``forward`` or ``backward`` half of a training step.
+        frame: the user's function, for messages.
+        user_stack: the user's frames, outermost first.
+        cache_key: equal for equal graphs, inputs and options, in every process; None if nothing may be stored.
+    """
+
+    backend: str
+    options: Any
+    kind: Kind
+    frame: str
+    user_stack: tuple[FrameSummary, ...] = ()
+    cache_key: str | None = None
+
+    def save(self, name: str, text: str) -> None:
+        """Show ``text`` (generated code, a schedule...) to the logs and debug folders that listen."""
+        events.emit(events.Artefact(name, self.frame, self.backend, text))
+
+
+Compiled = Callable[..., Sequence[Any]]
+Compile = Callable[[fx.GraphModule, Sequence[Any], CompileRequest], Compiled]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend, described by itself.
+
+    Args:
+        name: what users write in ``backend=``; equal to the entry point's name.
+        compile: ``compile(graph, inputs, request)`` returns a callable that takes the graph's inputs and returns
+            the graph's outputs as a sequence. ``inputs`` are FakeTensors and SymInts: shapes, no data.
+        level: the graphs it takes, ``torch`` (operations as the user called them) or ``aten``.
+        device_types: where its nodes may live, as in ``torch.device.type``; empty for everywhere.
+        options: a dataclass, every field with a default; users fill it through ``options={...}``.
+        decompositions: for ``aten``: operators to be taken apart before the graph arrives.
+        supports: for ``aten``: may this node be given to the backend?
+        version: part of the identity of what it makes; the package's version if empty.
+    """
+
+    name: str
+    compile: Compile
+    level: Level = "torch"
+    device_types: tuple[str, ...] = ()
+    options: type | None = None
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None
+    supports: Callable[[fx.Node], bool] | None = None
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"Backend.name is a non-empty string, got {self.name!r}")
+        if not callable(self.compile):
+            raise TypeError(f"Backend.compile of {self.name!r} is not callable: {self.compile!r}")
+        if self.level not in get_args(Level):
+            raise ValueError(f"Backend.level of {self.name!r} is 'torch' or 'aten', got {self.level!r}")
+        if self.options is None:
+            return
+        if not isinstance(self.options, type) or not dataclasses.is_dataclass(self.options):
+            raise TypeError(f"Backend.options of {self.name!r} is a dataclass, got {self.options!r}")
+        for option in dataclasses.fields(self.options):
+            if option.default is dataclasses.MISSING and option.default_factory is dataclasses.MISSING:
+                raise TypeError(f"option {option.name!r} of backend {self.name!r} has no default")

@@ -1,0 +1,286 @@
+"""Which backends and extensions are installed: listed from metadata, imported only when asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+import logging
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import Any, Literal
+
+import pluggy
+
+from .. import events
+from ..config import config
+from ..errors import BackendNotFound, PluginError, nearest
+from .backend import Backend
+from .hookspecs import HOOK_API_VERSION, PROJECT, Hooks
+
+BACKENDS = "jitney.backends"
+EXTENSIONS = "jitney.extensions"
+
+# Published by this project; the message for a missing one says how to install it.
+OURS = ("eager", "aot_eager", "llvm_cpu", "triton_gpu", "ddp_bucketing")
+
+Status = Literal["installed", "loaded", "broken", "disabled", "duplicate", "in-process"]
+"""``installed``: not imported yet. ``duplicate``: of several packages. ``in-process``: by ``register_backend``."""
+
+_log = logging.getLogger("jitney.plugins")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One row of ``jitney backends``."""
+
+    name: str
+    package: str
+    version: str
+    status: Status
+    error: str = ""  # why it is not usable: a traceback if it failed to import
+
+
+class Registry:
+    """Backends by name, and the extensions' hooks. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._in_process: dict[str, Backend] = {}
+        self._loaded: dict[str, Backend] = {}
+        self._points: dict[str, dict[str, list[EntryPoint]]] = {}
+        self._hooks: pluggy.PluginManager | None = None
+        self._extension_errors: dict[str, str] = {}
+
+    def register_backend(self, backend: Backend, *, replace: bool = False) -> None:
+        """Make a backend known for the rest of the process; an existing name needs ``replace=True``."""
+        with self._lock:
+            if backend.name in self.names() and not replace:
+                raise PluginError(f"there is a backend {backend.name!r} already", hint="register it with replace=True")
+            self._in_process[backend.name] = backend
+
+    def unregister_backend(self, name: str) -> None:
+        """Undo ``register_backend``."""
+        with self._lock:
+            if self._in_process.pop(name, None) is None:
+                raise BackendNotFound(f"no backend {name!r} was registered in this process")
+
+    def names(self) -> list[str]:
+        """Every known name, usable or not, sorted; imports nothing."""
+        return sorted({*self._in_process, *self._entry_points(BACKENDS)})
+
+    def usable(self) -> list[str]:
+        """The names that may be asked for: not disabled, not claimed twice; imports nothing."""
+        return [row.name for row in self.listings() if row.status in ("installed", "loaded", "in-process")]
+
+    def get(self, name: str) -> Backend:
+        """The backend of this name, imported now if it was not.
+
+        Raises:
+            BackendNotFound: nobody offers it.
+            PluginError: it is disabled, offered by two packages, fails to import or has another hook version.
+        """
+        with self._lock:
+            if name in self._in_process:
+                return self._in_process[name]
+            if name in self._loaded and not _disabled(name):
+                return self._loaded[name]
+            point = self._single_point(name)
+            loaded = _load(point)
+            if not isinstance(loaded, Backend):
+                raise PluginError(f"{_describe(point)} is not a jitney.backends.Backend but {type(loaded).__name__}")
+            if loaded.name != name:
+                raise PluginError(f"{_describe(point)} calls itself {loaded.name!r}: the two names must be equal")
+            self._loaded[name] = loaded
+            return loaded
+
+    def listings(self, *, load: bool = False) -> list[Listing]:
+        """One row per name; with ``load`` every plugin is imported, so that the broken ones show."""
+        return [self._row(name, load) for name in self.names()]
+
+    def extension_listings(self, *, load: bool = False) -> list[Listing]:
+        """One row per extension; with ``load`` they are imported."""
+        if load:
+            self.hooks()
+        return [self._extension_row(name, points) for name, points in sorted(self._entry_points(EXTENSIONS).items())]
+
+    def hooks(self) -> pluggy.PluginManager:
+        """The plugin manager, with all extensions loaded; an extension that fails is logged and left out."""
+        with self._lock:
+            if self._hooks is None:
+                self._hooks = pluggy.PluginManager(PROJECT)
+                self._hooks.add_hookspecs(Hooks)
+                for name in self._entry_points(EXTENSIONS):
+                    self._load_extension(self._hooks, name)
+            return self._hooks
+
+    def register_extension(self, extension: object, name: str | None = None) -> None:
+        """Add an object with hook implementations for the rest of the process."""
+        self._add_extension(self.hooks(), extension, name or str(getattr(extension, "__name__", repr(extension))))
+
+    def unregister_extension(self, extension: object) -> None:
+        """Undo ``register_extension``."""
+        self.hooks().unregister(extension)
+
+    def _entry_points(self, group: str) -> dict[str, list[EntryPoint]]:
+        if group not in self._points:
+            found: dict[str, list[EntryPoint]] = {}
+            for point in importlib.metadata.entry_points(group=group):
+                found.setdefault(point.name, []).append(point)
+            self._points[group] = found
+        return self._points[group]
+
+    def _single_point(self, name: str) -> EntryPoint:
+        points = self._entry_points(BACKENDS).get(name)
+        if not points:
+            raise _not_found(name, self.names())
+        if _disabled(name):
+            raise PluginError(
+                f"backend {name!r} is disabled by JITNEY_PLUGINS_DISABLED or config.plugins_disabled",
+                hint=f"take {name!r} out of config.plugins_disabled={config.plugins_disabled!r}",
+            )
+        if len(points) > 1:
+            raise PluginError(_conflict(name, points), hint=f"uninstall all but one of them: {_packages(points)}")
+        return points[0]
+
+    def _row(self, name: str, load: bool) -> Listing:
+        if name in self._in_process:
+            return Listing(name, "(this process)", self._in_process[name].version, "in-process")
+        points = self._entry_points(BACKENDS)[name]
+        package, version = _packages(points), ", ".join(_version(point) for point in points)
+        if _disabled(name):
+            return Listing(name, package, version, "disabled")
+        if len(points) > 1:
+            return Listing(name, package, version, "duplicate", _conflict(name, points))
+        if load:
+            try:
+                self.get(name)
+            except PluginError as error:
+                return Listing(name, package, version, "broken", _explain(error))
+        return Listing(name, package, version, "loaded" if name in self._loaded else "installed")
+
+    def _extension_row(self, name: str, points: list[EntryPoint]) -> Listing:
+        package, version = _packages(points), ", ".join(_version(point) for point in points)
+        if _disabled(name):
+            return Listing(name, package, version, "disabled")
+        if name in self._extension_errors:
+            return Listing(name, package, version, "broken", self._extension_errors[name])
+        loaded = self._hooks is not None and self._hooks.has_plugin(name)
+        return Listing(name, package, version, "loaded" if loaded else "installed")
+
+    def _load_extension(self, manager: pluggy.PluginManager, name: str) -> None:
+        if _disabled(name):
+            return
+        points = self._entry_points(EXTENSIONS)[name]
+        try:
+            if len(points) > 1:
+                raise PluginError(_conflict(name, points))
+            self._add_extension(manager, _load(points[0]), name)
+        except PluginError as error:
+            self._extension_errors[name] = _explain(error)
+            _log.warning("extension %r of %s is left out: %s", name, _packages(points), error.reason)
+
+    def _add_extension(self, manager: pluggy.PluginManager, extension: object, name: str) -> None:
+        try:
+            manager.register(extension, name)
+            manager.check_pending()
+        except (pluggy.PluginValidationError, ValueError) as error:
+            if manager.get_plugin(name) is extension:
+                manager.unregister(extension)
+            raise PluginError(f"extension {name!r} does not fit the hooks: {error}") from error
+        if hasattr(extension, "jitney_observe"):
+            events.subscribe(_Observer(manager, extension, name))
+
+
+class _Observer:
+    """Brings events to one extension, until it raises or is unregistered."""
+
+    def __init__(self, manager: pluggy.PluginManager, extension: Any, name: str) -> None:
+        self._manager, self._extension, self._name = manager, extension, name
+        self._alive = True
+
+    def __call__(self, event: events.Event) -> None:
+        if not self._alive or not self._manager.is_registered(self._extension):
+            return
+        try:
+            self._extension.jitney_observe(event)
+        except Exception:
+            self._alive = False
+            _log.warning("extension %r raised in jitney_observe; it is not called again", self._name, exc_info=True)
+
+
+def _disabled(name: str) -> bool:
+    names = [part.strip() for part in config.plugins_disabled.split(",")]
+    return name in names or "all" in names
+
+
+def _load(point: EntryPoint) -> Any:
+    """Import what the entry point names; everything that goes wrong is a ``PluginError`` that names the package."""
+    try:
+        loaded = point.load()
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"{_describe(point)} failed to import: {type(error).__name__}: {error}",
+            hint=f"repair or reinstall {_package(point)}; `jitney backends` shows the traceback",
+        ) from error
+    declared = getattr(loaded, "jitney_hook_api", getattr(sys.modules[point.module], "jitney_hook_api", None))
+    if declared != HOOK_API_VERSION:
+        said = "declares no jitney_hook_api" if declared is None else f"was written for hook API {declared!r}"
+        raise PluginError(
+            f"{_describe(point)} {said}; this jitney has hook API {HOOK_API_VERSION}",
+            hint=f"install a release of {_package(point)} made for this jitney",
+        )
+    return loaded
+
+
+def _not_found(name: str, known: list[str]) -> BackendNotFound:
+    missing = [ours for ours in OURS if ours not in known]
+    hint = nearest(name, known)
+    if not hint or name in missing:
+        close = difflib.get_close_matches(name, missing, n=1)
+        hint = f"pip install jitney-{close[0].replace('_', '-')}" if close else hint
+    installed = ", ".join(known) or "none"
+    return BackendNotFound(
+        f"no installed package offers a backend {name!r} (installed: {installed})",
+        hint=hint,
+    )
+
+
+def _conflict(name: str, points: list[EntryPoint]) -> str:
+    return f"{name!r} is offered by several packages: {_packages(points)}"
+
+
+def _explain(error: PluginError) -> str:
+    cause: BaseException = error.__cause__ or error
+    return "".join(traceback.format_exception(cause)).rstrip() if error.__cause__ else str(error)
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "(unknown package)"
+
+
+def _version(point: EntryPoint) -> str:
+    return point.dist.version if point.dist is not None else ""
+
+
+def _packages(points: list[EntryPoint]) -> str:
+    return ", ".join(sorted(map(_package, points)))
+
+
+def _describe(point: EntryPoint) -> str:
+    return f"{point.name!r} of package {_package(point)} (entry point {point.group}: {point.value})"
+
+
+registry = Registry()
+
+
+def list_backends(*, load: bool = False) -> list[Listing]:
+    """Name, package, version and status of every backend; with ``load`` they are imported, so that failures show."""
+    return registry.listings(load=load)
+
+
+def register_backend(backend: Backend, *, replace: bool = False) -> None:
+    """Make a backend known for the rest of the process; an existing name needs ``replace=True``."""
+    registry.register_backend(backend, replace=replace)
