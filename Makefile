@@ -1,0 +1,55 @@
+# Everything runs in $(VENV), made once with $(PYTHON): the first supported Python found.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+PYTHON312 ?= python3.12
+PYTHON313 ?= python3.13
+VENV ?= .venv
+TESTS ?= tests plugins
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+PLUGINS := $(wildcard plugins/*/pyproject.toml)
+READY := $(VENV)/.installed
+LINKS := build/typing
+
+.PHONY: demo test lint format bench test-pythons clean
+
+demo: $(READY)
+	$(BIN)/jitney demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) $(TESTS)
+
+lint: $(READY) $(LINKS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/capture_time.py
+
+# The capture tests on the other supported Pythons, each in a virtual environment of its own.
+test-pythons:
+	$(MAKE) test VENV=.venv-3.12 PYTHON=$(PYTHON312) TESTS="tests/capture tests/guards"
+	$(MAKE) test VENV=.venv-3.13 PYTHON=$(PYTHON313) TESTS="tests/capture tests/guards"
+
+$(READY): pyproject.toml constraints.txt $(PLUGINS)
+	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found: make PYTHON=/path/to/python"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,testing]' $(foreach p,$(PLUGINS),-e $(dir $(p)))
+	touch $@
+
+# mypy does not follow setuptools' editable installs of a renamed folder; these links are what it reads.
+$(LINKS): $(PLUGINS)
+	mkdir -p $@
+	ln -sfn ../../core $@/jitney
+	for d in plugins/*/jitney_*/; do ln -sfn ../../$${d%/} $@/$$(basename $$d); done
+	touch $@
+
+clean:
+	rm -rf .venv .venv-* build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,34 @@
+"""The command line: ``jitney COMMAND``, one file per command in ``commands/``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+
+from .commands import backends, demo, doctor, explain
+from .errors import JitneyError
+
+# Each has configure(parser) and run(arguments) -> exit status; its docstring is the help.
+COMMANDS = {"demo": demo, "backends": backends, "doctor": doctor, "explain": explain}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 fine, 1 a failure that was reported, 2 wrong usage."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return COMMANDS[arguments.command].run(arguments)
+    except JitneyError as error:
+        print(f"jitney {arguments.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jitney", description="A compile stack for PyTorch.")
+    parser.add_argument("--version", action="version", version=f"jitney {importlib.metadata.version('jitney')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        summary = (module.__doc__ or "").strip()
+        module.configure(commands.add_parser(name, help=summary.splitlines()[0], description=summary))
+    return parser

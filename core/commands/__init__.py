@@ -1,0 +1,1 @@
+"""The commands of ``jitney``, one file each."""

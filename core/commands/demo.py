@@ -1,0 +1,167 @@
+"""Compile a BERT, a small GPT-2 and a Python-heavy function, check them against eager, print a table."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ..api import compile as compile_function
+from ..debug import ExplainOutput, observe
+from ..errors import JitneyError
+
+ROUNDS = 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the demo measured on one program; times in microseconds per call, medians."""
+
+    name: str
+    found: ExplainOutput
+    difference: float  # greatest absolute difference to eager
+    eager_us: float
+    jitney_us: float
+    overhead_us: float  # a call whose graphs cost nothing
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """No arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure the three programs; 1 if one of them differs from eager."""
+    torch.manual_seed(0)
+    console = Console()
+    table = Table(title="jitney demo, backend 'eager', CPU, random weights", title_justify="left")
+    for title in ("program", "against eager", "graphs", "breaks", "ops", "capture s"):
+        table.add_column(title, justify="left" if title in ("program", "against eager") else "right")
+    for title in ("eager us", "jitney us", "ratio", "call overhead us"):
+        table.add_column(title, justify="right")
+    rows = [measure(name, program, inputs) for name, program, inputs in programs()]
+    for row in rows:
+        equal = "[green]equal[/]" if row.difference == 0 else f"[red]differs by {row.difference:.1e}[/]"
+        counts = (row.found.graph_count, row.found.graph_break_count, row.found.op_count)
+        seconds = sum(frame.seconds for frame in row.found.frames)
+        times = (f"{row.eager_us:.0f}", f"{row.jitney_us:.0f}", f"{row.jitney_us / row.eager_us:.2f}")
+        table.add_row(row.name, equal, *map(str, counts), f"{seconds:.2f}", *times, f"{row.overhead_us:.1f}")
+    console.print(table)
+    console.print(
+        "ratio: jitney / eager, medians of interleaved calls. call overhead: graphs replaced by their results."
+    )
+    return 0 if all(row.difference == 0 for row in rows) else 1
+
+
+def programs() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
+    """The name, the callable and the inputs of each program."""
+    try:
+        from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+    except ImportError as error:
+        raise JitneyError("the demo needs transformers", hint="pip install 'jitney[dev]'", phase="demo") from error
+    sizes = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 256}
+    bert = BertModel(BertConfig(vocab_size=1000, **sizes)).eval()
+    gpt = GPT2LMHeadModel(GPT2Config(vocab_size=1000, n_embd=128, n_layer=4, n_head=4, use_cache=False)).eval()
+    ids = torch.randint(0, 1000, (2, 32))
+    return [
+        ("transformers BERT, 4 layers", bert, (ids,)),
+        ("transformers GPT-2, 4 layers", gpt, (ids,)),
+        ("plain Python, one branch on data", python_heavy, (torch.randn(8, 16), ["scale", "shift", "unknown", "clip"])),
+    ]
+
+
+@dataclass
+class _Step:
+    name: str
+    factor: float
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        match self.name:
+            case "scale":
+                return x * self.factor
+            case "shift":
+                return x + self.factor
+            case "clip":
+                return x.clamp(-self.factor, self.factor)
+        raise KeyError(self.name)
+
+
+def python_heavy(x: torch.Tensor, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Dataclasses, comprehensions, exceptions, closures, a generator, and one branch that needs a value."""
+    steps = {name: _Step(name, 1.0 + index / 2) for index, name in enumerate(names)}
+    results: dict[str, torch.Tensor] = {}
+    failed: list[str] = []
+
+    def remember(label: str, value: torch.Tensor) -> None:
+        results[f"{label}:{len(results)}"] = value
+
+    for name, step in steps.items():
+        try:
+            x = step(x)
+        except KeyError as error:
+            failed.append(str(error))
+            continue
+        remember(name, x)
+    if x.sum() > 0:  # a graph break: which way depends on data
+        x = x - x.mean()
+    remember("total", sum(value.sin() for value in results.values() if value.dim() == 2) + x + len(failed))
+    return results
+
+
+def measure(name: str, program: Callable[..., Any], inputs: tuple[Any, ...]) -> Row:
+    """Compile the program twice, once to compare with eager and once with graphs that cost nothing."""
+    with torch.no_grad():
+        compiled = compile_function(program, backend="eager")
+        null = compile_function(program, backend=null_backend)
+        expected = program(*inputs)
+        with observe() as found:
+            got = compiled(*inputs)
+        null(*inputs)
+        times = interleaved([program, compiled, null], inputs)
+    return Row(name, found, difference(expected, got), *times)
+
+
+def null_backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Runs the graph at the first call and returns those results ever after."""
+    kept: list[Any] = []
+
+    def run_once(*arguments: Any) -> Any:
+        if not kept:
+            kept.append(graph.forward(*arguments))
+        return kept[0]
+
+    return run_once
+
+
+def interleaved(candidates: Sequence[Callable[..., Any]], inputs: tuple[Any, ...]) -> list[float]:
+    """Microseconds per call of each, medians; the candidates take turns, so that noise hits all alike."""
+    times: list[list[float]] = [[] for _ in candidates]
+    for _ in range(ROUNDS):
+        for samples, candidate in zip(times, candidates, strict=True):
+            begin = time.perf_counter()
+            candidate(*inputs)
+            samples.append((time.perf_counter() - begin) * 1e6)
+    return [statistics.median(samples) for samples in times]
+
+
+def difference(expected: Any, got: Any) -> float:
+    """The greatest absolute difference between the tensors of two results; infinite if they are built differently."""
+    want, have = _tensors(expected), _tensors(got)
+    if type(expected) is not type(got) or [(k, t.shape, t.dtype) for k, t in want] != [
+        (k, t.shape, t.dtype) for k, t in have
+    ]:
+        return float("inf")
+    pairs = zip(want, have, strict=True)
+    return max((float((a - b).abs().max()) for (_, a), (_, b) in pairs), default=0.0)
+
+
+def _tensors(result: Any) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(result, torch.Tensor):
+        return [("", result)]
+    return [(key, value) for key, value in dict(result).items() if isinstance(value, torch.Tensor)]

@@ -1,0 +1,98 @@
+"""Check Python, torch, plugins, settings and folders: can jitney work here?"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..backends import registry
+from ..config import Config, config, unknown_variables, variable
+
+PYTHONS = ((3, 11), (3, 13))
+TORCHES = ((2, 11), (2, 13))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; ``hint`` says what to do about it."""
+
+    what: str
+    found: str
+    good: bool = True
+    hint: str = ""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """No arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every finding; 1 if one of them is bad."""
+    findings = [*_versions(), *_plugins(), *_settings(), *_folders()]
+    table = Table("", box=None)
+    for title in ("what", "found", "note"):
+        table.add_column(title, overflow="fold")
+    for finding in findings:
+        mark = "[green]ok[/]" if finding.good else "[red]bad[/]"
+        table.add_row(mark, escape(finding.what), escape(finding.found), escape(finding.hint))
+    Console().print(table)
+    return 0 if all(finding.good for finding in findings) else 1
+
+
+def supported(version: tuple[int, int], limits: tuple[tuple[int, int], tuple[int, int]]) -> bool:
+    """Is a (major, minor) within both limits?"""
+    return limits[0] <= version <= limits[1]
+
+
+def _versions() -> Iterator[Finding]:
+    python = (sys.version_info.major, sys.version_info.minor)
+    yield Finding("Python", platform.python_version(), supported(python, PYTHONS), _wanted(PYTHONS))
+    major, minor = torch.__version__.split(".")[:2]
+    yield Finding("torch", torch.__version__, supported((int(major), int(minor)), TORCHES), _wanted(TORCHES))
+    devices = [f"cuda ({torch.cuda.device_count()})"] if torch.cuda.is_available() else []
+    yield Finding("devices", ", ".join(["cpu", *devices]))
+
+
+def _wanted(limits: tuple[tuple[int, int], tuple[int, int]]) -> str:
+    low, high = (".".join(map(str, limit)) for limit in limits)
+    return f"supported: {low} to {high}"
+
+
+def _plugins() -> Iterator[Finding]:
+    backends, extensions = registry.listings(load=True), registry.extension_listings(load=True)
+    if not backends:
+        yield Finding("backends", "none installed", False, "pip install jitney-eager")
+    for kind, rows in (("backend", backends), ("extension", extensions)):
+        for row in rows:
+            good = row.status not in ("broken", "duplicate")
+            hint = "" if good else "`jitney backends` shows why"
+            yield Finding(f"{kind} {row.name}", f"{row.package} {row.version}: {row.status}", good, hint)
+
+
+def _settings() -> Iterator[Finding]:
+    for field in dataclasses.fields(Config):
+        value = getattr(config, field.name)
+        source = variable(field.name) if variable(field.name) in os.environ else "default"
+        yield Finding(f"config.{field.name}", f"{value!r} ({source})", hint=field.metadata["doc"])
+    for name, hint in unknown_variables(os.environ).items():
+        yield Finding(name, "no setting has this name", False, hint)
+
+
+def _folders() -> Iterator[Finding]:
+    for what, folder in (("debug folder", Path(config.base_dir)), ("temporary folder", Path(tempfile.gettempdir()))):
+        existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+        good = existing.is_dir() and os.access(existing, os.W_OK)
+        hint = "" if good else f"make {existing} writable" + (", or set JITNEY_BASE_DIR" if what[0] == "d" else "")
+        yield Finding(what, f"{folder} ({'writable' if good else 'not writable'})", good, hint)

@@ -1,0 +1,171 @@
+"""What became of a function: its graphs, its breaks with their lines, its guards. The answer to "why is it slow?"."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+from torch.fx import GraphModule, Node
+
+from .. import events
+from ..errors import describe_frame
+
+
+@dataclass
+class ExplainOutput:
+    """What ``explain`` found; ``str()`` is a report, ``rich.print`` a nicer one.
+
+    Args:
+        frames: every frame captured, in order; the rest of a frame after a break is a frame of its own.
+        skipped: frames that run eagerly.
+        recompiles: captures that happened because a guard failed within the one call.
+    """
+
+    frames: list[events.FrameCaptured] = field(default_factory=list)
+    skipped: list[events.FrameSkipped] = field(default_factory=list)
+    recompiles: list[events.Recompiled] = field(default_factory=list)
+
+    @property
+    def graphs(self) -> list[GraphModule]:
+        """The captured graphs, in order."""
+        return [frame.graph for frame in self.frames if frame.graph is not None]
+
+    @property
+    def graph_count(self) -> int:
+        """How many graphs one call runs."""
+        return len(self.graphs)
+
+    @property
+    def break_reasons(self) -> list[events.GraphBreak]:
+        """Each graph break, with reason, hint and user stack."""
+        return [frame.graph_break for frame in self.frames if frame.graph_break is not None]
+
+    @property
+    def graph_break_count(self) -> int:
+        """Graph breaks, and frames left eager as a whole."""
+        return len(self.break_reasons) + len(self.skipped)
+
+    @property
+    def op_count(self) -> int:
+        """Operations captured in all graphs."""
+        return sum(frame.op_count for frame in self.frames)
+
+    @property
+    def ops_per_graph(self) -> list[list[str]]:
+        """The names of the operations of each graph."""
+        return [_op_names(graph) for graph in self.graphs]
+
+    @property
+    def out_guards(self) -> list[str]:
+        """Every guard, one readable line each."""
+        return [guard for frame in self.frames for guard in frame.guards]
+
+    def __str__(self) -> str:
+        lines = [
+            f"Graph count: {self.graph_count}",
+            f"Graph break count: {self.graph_break_count}",
+            f"Op count: {self.op_count}",
+        ]
+        lines += _section("Breaks", [_show_break(number, item) for number, item in enumerate(self.break_reasons, 1)])
+        lines += _section("Left eager", [f"  {_place(frame)}: {frame.reason}" for frame in self.skipped])
+        lines += _section("Recompiled", [f"  {_place(item)}: {item.guard}" for item in self.recompiles])
+        rows = enumerate(self.ops_per_graph, 1)
+        lines += _section("Ops per graph", [f"  {number}. {', '.join(ops) or '(none)'}" for number, ops in rows])
+        lines += _section("Guards", [f"  {guard}" for guard in self.out_guards])
+        return "\n".join(lines)
+
+    def __rich__(self) -> RenderableType:
+        head = f"[bold]{self.graph_count}[/] graphs, [bold]{self.graph_break_count}[/] breaks, "
+        parts: list[RenderableType] = [Text.from_markup(head + f"[bold]{self.op_count}[/] ops")]
+        if self.break_reasons or self.skipped:
+            parts.append(self._breaks_table())
+        if self.graphs:
+            table = Table("#", "ops", title="Ops per graph", title_justify="left")
+            for number, ops in enumerate(self.ops_per_graph, 1):
+                table.add_row(str(number), escape(", ".join(ops)))
+            parts.append(table)
+        parts += [Text("\n".join(_section("Recompiled", [f"  {_place(r)}: {r.guard}" for r in self.recompiles])))]
+        parts += [Text("\n".join(_section("Guards", [f"  {guard}" for guard in self.out_guards])))]
+        return Group(*parts)
+
+    def _breaks_table(self) -> Table:
+        table = Table("#", "where", "why", "try", title="Breaks", title_justify="left")
+        for number, item in enumerate(self.break_reasons, 1):
+            stack = "\n".join(describe_frame(frame) for frame in item.user_stack)
+            table.add_row(str(number), escape(stack), escape(item.reason), escape(item.hint))
+        for frame in self.skipped:
+            table.add_row("eager", escape(_place(frame)), escape(frame.reason), "")
+        return table
+
+
+@contextlib.contextmanager
+def observe() -> Iterator[ExplainOutput]:
+    """Collect what this thread captures until the block ends."""
+    output = ExplainOutput()
+    lists: dict[type, list[Any]] = {
+        events.FrameCaptured: output.frames,
+        events.FrameSkipped: output.skipped,
+        events.Recompiled: output.recompiles,
+    }
+    thread = threading.get_ident()
+
+    def collect(event: events.Event) -> None:
+        if threading.get_ident() == thread and type(event) in lists:
+            lists[type(event)].append(event)
+
+    with events.listen(collect):
+        yield output
+
+
+def explain(fn: Callable[..., Any]) -> Callable[..., ExplainOutput]:
+    """``explain(fn)(*args, **kwargs)`` compiles ``fn`` afresh, runs it once and tells what was captured.
+
+    The call is a real one: what ``fn`` changes is changed, what it raises is raised. ``fn`` may be compiled already.
+    """
+    from ..api import compile as compile_function  # the face imports debug; only here does debug need the face
+
+    original = getattr(fn, "_jitney_original", fn)
+
+    def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
+        compiled = compile_function(original, backend=_run_as_it_is)
+        with observe() as output:
+            compiled(*args, **kwargs)
+        return output
+
+    return explained
+
+
+def _run_as_it_is(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    return graph.forward
+
+
+def _op_names(graph: GraphModule) -> list[str]:
+    return [_op_name(node) for node in graph.graph.nodes if node.op.startswith("call_")]
+
+
+def _op_name(node: Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+
+
+def _section(title: str, rows: Sequence[str]) -> list[str]:
+    return [f"{title}:", *rows] if rows else []
+
+
+def _show_break(number: int, item: events.GraphBreak) -> str:
+    lines = [f"  {number}. {item.reason}"]
+    if item.hint:
+        lines.append(f"     try: {item.hint}")
+    lines.append("     user stack:")
+    lines += [f"       {describe_frame(frame)}" for frame in item.user_stack]
+    return "\n".join(lines)
+
+
+def _place(event: events.FrameSkipped | events.Recompiled) -> str:
+    return f"{event.filename}:{event.line}, in {event.name}"

@@ -1,0 +1,149 @@
+"""Logs by artefact, on top of ``logging``: ``JITNEY_LOGS="capture,+guards"`` or ``set_logs("capture,+guards")``.
+
+Each artefact is the logger ``jitney.<artefact>``: a name shows it (INFO), ``+name`` shows more of it (DEBUG).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TextIO
+
+from torch.fx import GraphModule
+
+from .. import events
+from ..config import config
+from ..errors import InvalidOption, describe_frame, nearest
+
+ARTEFACTS = {
+    "capture": "one line per frame: captured or left eager; +capture: its operations",
+    "bytecode": "the Python source of the function emitted for a frame",
+    "graph": "the nodes of each graph",
+    "graph_code": "each graph as Python source",
+    "graph_breaks": "each graph break with its reason; +graph_breaks: with the whole user stack",
+    "guards": "the guards of each frame; +guards: with the emitted source that checks them",
+    "recompiles": "each recompile, with the guard that failed",
+    "output_code": "what backends generated",
+    "timing": "each phase as it ends",
+}
+
+_root = logging.getLogger("jitney")
+_logs = {name: logging.getLogger(f"jitney.{name}") for name in ARTEFACTS}
+_handler: logging.Handler | None = None
+_subscribed = False
+
+
+def set_logs(spec: str = "", *, stream: TextIO | None = None, **artefacts: bool | int) -> None:
+    """Choose what is logged; replaces the choice before.
+
+    Args:
+        spec: comma-separated artefacts, each with an optional ``+`` for more. Empty: nothing.
+        stream: where to write, stderr by default.
+        artefacts: the same by keyword, ``set_logs(guards=logging.DEBUG, recompiles=True)``.
+
+    Raises:
+        InvalidOption: an artefact that does not exist.
+    """
+    global _handler, _subscribed
+    levels = _parse(spec)
+    for name, level in artefacts.items():
+        _check(name)
+        levels[name] = (logging.INFO if level else logging.WARNING) if isinstance(level, bool) else level
+    if _handler is not None:
+        _root.removeHandler(_handler)
+        _handler = None
+    for name, log in _logs.items():
+        log.setLevel(levels.get(name, logging.NOTSET))
+    # With a handler of ours a record is written once; without, the application's own logging decides.
+    _root.propagate = not levels
+    if not levels:
+        return
+    _handler = logging.StreamHandler(stream)
+    _handler.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
+    _root.addHandler(_handler)
+    if not _subscribed:
+        events.subscribe(_write)
+        _subscribed = True
+
+
+def _parse(spec: str) -> dict[str, int]:
+    levels = {}
+    for part in filter(None, (part.strip() for part in spec.split(","))):
+        name = part.lstrip("+")
+        _check(name)
+        levels[name] = logging.DEBUG if part.startswith("+") else logging.INFO
+    return levels
+
+
+def _check(name: str) -> None:
+    if name not in ARTEFACTS:
+        hint = nearest(name, ARTEFACTS) or f"one of {', '.join(ARTEFACTS)}"
+        raise InvalidOption(f"there is no log artefact {name!r}", hint=hint, phase="logs")
+
+
+def _write(event: events.Event) -> None:
+    writer = _WRITERS.get(type(event))
+    if writer is not None:
+        writer(event)
+
+
+def _captured(event: events.FrameCaptured) -> None:
+    place = f"{event.name} ({event.filename}:{event.line})"
+    resumed = "resumed " if event.resumed else ""
+    _logs["capture"].info("captured %s%s: %d ops, %.3f s", resumed, place, event.op_count, event.seconds)
+    if event.graph is not None:
+        _graph(event.graph, place)
+    _logs["bytecode"].info("emitted for %s:\n%s", place, event.source)
+    if event.guards:
+        _logs["guards"].info("guards of %s:\n%s", place, "\n".join(f"  {guard}" for guard in event.guards))
+        _logs["guards"].debug("checked by:\n%s", event.source)
+    if event.graph_break is not None:
+        _graph_break(event.graph_break)
+
+
+def _graph(graph: GraphModule, place: str) -> None:
+    _logs["capture"].debug("operations of %s: %s", place, graph.graph)
+    _logs["graph"].info("graph of %s:\n%s", place, graph.graph)
+    _logs["graph_code"].info("graph of %s:\n%s", place, graph.code)
+
+
+def _graph_break(event: events.GraphBreak) -> None:
+    place = describe_frame(event.user_stack[-1]) if event.user_stack else "(no user frame)"
+    hint = f"\n  try: {event.hint}" if event.hint else ""
+    _logs["graph_breaks"].info("graph break at %s\n  %s%s", place, event.reason, hint)
+    stack = "\n".join(f"  {describe_frame(frame)}" for frame in event.user_stack)
+    _logs["graph_breaks"].debug("user stack:\n%s", stack)
+
+
+def _skipped(event: events.FrameSkipped) -> None:
+    message = "%s (%s:%d) runs eagerly: %s"
+    for name in ("capture", "graph_breaks"):
+        _logs[name].info(message, event.name, event.filename, event.line, event.reason)
+
+
+def _recompiled(event: events.Recompiled) -> None:
+    _logs["recompiles"].info(
+        "%s (%s:%d) recompiles, %d entries do not hold: %s\n  user line: %s",
+        *(event.name, event.filename, event.line, event.entries, event.guard, event.user_line),
+    )
+
+
+def _artefact(event: events.Artefact) -> None:
+    _logs["output_code"].info("%s of %s for %s:\n%s", event.name, event.backend, event.frame, event.text)
+
+
+def _phase(event: events.Phase) -> None:
+    _logs["timing"].info("%s of %s: %.4f s", event.name, event.frame, event.seconds)
+
+
+# A bare GraphBreak is not written: it comes again with the frame that it ended.
+_WRITERS: dict[type, Callable[..., None]] = {
+    events.FrameCaptured: _captured,
+    events.FrameSkipped: _skipped,
+    events.Recompiled: _recompiled,
+    events.Artefact: _artefact,
+    events.Phase: _phase,
+}
+
+if config.logs:
+    set_logs(config.logs)
