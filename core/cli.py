@@ -7,8 +7,8 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-from .commands import backends, demo, doctor, explain
-from .errors import JitneyError
+from jitney.commands import backends, demo, doctor, explain
+from jitney.errors import JitneyError
 
 # Each has configure(parser) and run(arguments) -> exit status; its docstring is the help.
 COMMANDS = {"demo": demo, "backends": backends, "doctor": doctor, "explain": explain}

@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-from .errors import InvalidOption, nearest
-from .fits import fits, show
+from jitney.errors import InvalidOption, nearest
+from jitney.fits import fits, show
 
 _PREFIX = "JITNEY_"
 

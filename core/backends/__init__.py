@@ -1,9 +1,9 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
-from .backend import Backend, CompileRequest, Kind
-from .hookspecs import HOOK_API_VERSION, hookimpl
-from .registry import Listing, Registry, list_backends, register_backend, registry
-from .resolve import BoundBackend, resolve
+from jitney.backends.backend import Backend, CompileRequest, Kind
+from jitney.backends.hookspecs import HOOK_API_VERSION, hookimpl
+from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
+from jitney.backends.resolve import BoundBackend, resolve
 
 __all__ = [
     "HOOK_API_VERSION",

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from torch import fx
 
-from .. import events
+from jitney import events
 
 Level = Literal["torch", "aten"]
 Kind = Literal["inference", "forward", "backward"]

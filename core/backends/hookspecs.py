@@ -20,8 +20,8 @@ from typing import Any
 import pluggy
 from torch import fx
 
-from .. import events
-from .backend import CompileRequest
+from jitney import events
+from jitney.backends.backend import CompileRequest
 
 PROJECT = "jitney"
 HOOK_API_VERSION = 1

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-from ..errors import InvalidOption, nearest
-from ..fits import fits, show
-from .backend import Backend
+from jitney.backends.backend import Backend
+from jitney.errors import InvalidOption, nearest
+from jitney.fits import fits, show
 
 
 def validate(backend: Backend, options: Mapping[str, Any] | None) -> Any:

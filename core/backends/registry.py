@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import pluggy
 
-from .. import events
-from ..config import config
-from ..errors import BackendNotFound, PluginError, nearest
-from .backend import Backend
-from .hookspecs import HOOK_API_VERSION, PROJECT, Hooks
+from jitney import events
+from jitney.backends.backend import Backend
+from jitney.backends.hookspecs import HOOK_API_VERSION, PROJECT, Hooks
+from jitney.config import config
+from jitney.errors import BackendNotFound, PluginError, nearest
 
 BACKENDS = "jitney.backends"
 EXTENSIONS = "jitney.extensions"

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import fx
 
-from .. import events
-from ..errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
-from .backend import Backend, Compiled, CompileRequest, Kind
-from .options import validate
-from .registry import registry
+from jitney import events
+from jitney.backends.backend import Backend, Compiled, CompileRequest, Kind
+from jitney.backends.options import validate
+from jitney.backends.registry import registry
+from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..backends import Listing, registry
+from jitney.backends import Listing, registry
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

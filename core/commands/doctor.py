@@ -15,10 +15,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from ..backends import registry
-from ..config import Config, config, unknown_variables, variable
+from jitney.backends import registry
+from jitney.config import Config, config, unknown_variables, variable
 
 PYTHONS = ((3, 11), (3, 13))
 TORCHES = ((2, 11), (2, 13))
@@ -26,7 +25,7 @@ TORCHES = ((2, 11), (2, 13))
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; ``hint`` says what to do about it."""
+    """One line of the report; ``hint`` says what it means or what to do about it."""
 
     what: str
     found: str
@@ -41,13 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print every finding; 1 if one of them is bad."""
     findings = [*_versions(), *_plugins(), *_settings(), *_folders()]
-    table = Table("", box=None)
-    for title in ("what", "found", "note"):
-        table.add_column(title, overflow="fold")
+    console = Console(soft_wrap=True, highlight=False)
     for finding in findings:
-        mark = "[green]ok[/]" if finding.good else "[red]bad[/]"
-        table.add_row(mark, escape(finding.what), escape(finding.found), escape(finding.hint))
-    Console().print(table)
+        mark = "[green]ok [/]" if finding.good else "[red]bad[/]"
+        console.print(f"{mark} {escape(finding.what):<34} {escape(finding.found)}  [dim]{escape(finding.hint)}[/]")
     return 0 if all(finding.good for finding in findings) else 1
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ..debug import explain
-from ..errors import JitneyError, nearest
+from jitney.debug import explain
+from jitney.errors import JitneyError, nearest
 
 PHASE = "explain"
 

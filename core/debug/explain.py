@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 from torch.fx import GraphModule, Node
 
-from .. import events
-from ..errors import describe_frame
+from jitney import events
+from jitney.errors import describe_frame
 
 
 @dataclass
@@ -129,7 +129,7 @@ def explain(fn: Callable[..., Any]) -> Callable[..., ExplainOutput]:
 
     The call is a real one: what ``fn`` changes is changed, what it raises is raised. ``fn`` may be compiled already.
     """
-    from ..api import compile as compile_function  # the face imports debug; only here does debug need the face
+    from jitney.api import compile as compile_function  # the face imports debug; only here does debug need the face
 
     original = getattr(fn, "_jitney_original", fn)
 

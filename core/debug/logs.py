@@ -11,9 +11,9 @@ from typing import TextIO
 
 from torch.fx import GraphModule
 
-from .. import events
-from ..config import config
-from ..errors import InvalidOption, describe_frame, nearest
+from jitney import events
+from jitney.config import config
+from jitney.errors import InvalidOption, describe_frame, nearest
 
 ARTEFACTS = {
     "capture": "one line per frame: captured or left eager; +capture: its operations",

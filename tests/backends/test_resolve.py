@@ -1,0 +1,182 @@
+import importlib
+from traceback import FrameSummary
+
+import pytest
+import torch
+
+from jitney import events
+from jitney.backends import Backend, Registry, resolve
+from jitney.config import config
+from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
+
+STACK = (FrameSummary("model.py", 1, "main"), FrameSummary("model.py", 7, "forward", line="return x + 1"))
+
+
+@pytest.fixture
+def graph():
+    return torch.fx.symbolic_trace(lambda x: (x + 1,))
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """An empty registry in place of the process's."""
+    empty = Registry()
+    monkeypatch.setattr(empty, "_entry_points", lambda group: {})
+    monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", empty)
+    return empty
+
+
+def plain(name):
+    return Backend(name, lambda graph, inputs, request: graph.forward)
+
+
+def build(spec, graph, options=None, **keywords):
+    defaults = {"kind": "inference", "frame": "forward", "user_stack": STACK}
+    return resolve(spec, options).compile(graph, [torch.ones(2)], **(defaults | keywords))
+
+
+def test_a_name_a_backend_and_a_callable_run_the_graph(graph):
+    def compiler(gm, example_inputs):
+        assert isinstance(example_inputs, list)
+        return gm.forward
+
+    for spec in ("eager", plain("mine"), compiler):
+        assert torch.equal(build(spec, graph)(torch.ones(2))[0], torch.full((2,), 2.0))
+
+
+def test_the_request_tells_what_is_compiled(graph):
+    seen = []
+
+    def compile_graph(gm, inputs, request):
+        seen.append(request)
+        return gm.forward
+
+    build(Backend("spy", compile_graph), graph, kind="backward", cache_key="k")
+    (request,) = seen
+    assert (request.backend, request.kind, request.frame) == ("spy", "backward", "forward")
+    assert (request.user_stack, request.cache_key, request.options) == (STACK, "k", None)
+
+
+def test_options_reach_a_callable_that_takes_them(graph):
+    def compiler(gm, example_inputs, *, options):
+        assert options == {"a": 1}
+        return gm.forward
+
+    build(compiler, graph, {"a": 1})
+    with pytest.raises(InvalidOption, match="takes no options, got 'a'"):
+        resolve(lambda gm, inputs: gm, {"a": 1})
+
+
+@pytest.mark.parametrize("spec", [3, None, ["eager", 3], {"eager": 1}])
+def test_a_spec_of_another_type_is_refused(spec):
+    with pytest.raises(BackendNotFound, match="backend="):
+        resolve(spec)
+
+
+def test_what_a_backend_raises_is_chained_and_names_phase_and_user_line(graph):
+    def compiler(gm, inputs):
+        raise KeyError("no such op")
+
+    with pytest.raises(BackendFailed) as e:
+        build(compiler, graph)
+    assert str(e.value).splitlines()[:2] == [
+        "model.py:7, in forward: return x + 1",
+        "backend compiler: raised KeyError: 'no such op' (while compiling the inference graph of forward)",
+    ]
+    assert isinstance(e.value.__cause__, KeyError)
+
+
+def test_interrupting_a_backend_is_not_its_failure(graph):
+    def compiler(gm, inputs):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(compiler, graph)
+
+
+@pytest.mark.parametrize("rubbish", [None, 3, "code"])
+def test_a_result_that_cannot_be_called_is_refused(graph, rubbish):
+    with pytest.raises(BackendFailed, match="not callable"):
+        build(lambda gm, inputs: rubbish, graph)
+
+
+@pytest.mark.parametrize(("outputs", "got"), [(None, "a NoneType"), ((1,), "1 items"), (torch.ones(2), "a Tensor")])
+def test_outputs_of_the_wrong_shape_are_refused(outputs, got):
+    with pytest.raises(BackendFailed, match=f"returned {got}; its 2 outputs"):
+        resolve("eager").reject_outputs(outputs, 2, "forward", STACK)
+
+
+def test_good_outputs_are_not_refused():
+    resolve("eager").reject_outputs((1, 2), 2, "forward", STACK)
+    resolve("eager").reject_outputs([1, 2], 2, "forward", STACK)
+
+
+def test_compiling_is_a_phase_even_if_it_fails(graph):
+    seen = []
+    with events.listen(seen.append), pytest.raises(BackendFailed):
+        build(Backend("bad", lambda *a: 1 / 0), graph)
+    assert [(event.name, event.frame) for event in seen] == [("backend bad", "forward")]
+
+
+def test_an_aten_backend_is_refused_while_there_are_no_aten_graphs():
+    with pytest.raises(PluginError, match="takes aten graphs"):
+        resolve(Backend("a", print, level="aten"))
+
+
+def test_auto_takes_the_only_one(installed):
+    installed.register_backend(plain("mine"))
+    assert resolve("auto").name == "mine"
+
+
+def test_auto_prefers_ours_in_order(installed):
+    for name in ("zeta", "eager", "aot_eager"):
+        installed.register_backend(plain(name))
+    assert resolve("auto").name == "aot_eager"
+    installed.register_backend(plain("llvm_cpu"))
+    assert resolve("auto").name == "llvm_cpu"
+
+
+def test_auto_does_not_guess_between_strangers(installed):
+    installed.register_backend(plain("one"))
+    installed.register_backend(plain("two"))
+    with pytest.raises(BackendNotFound, match="comes later"):
+        resolve("auto")
+
+
+def test_auto_without_backends_says_how_to_install(installed):
+    with pytest.raises(BackendNotFound, match="pip install jitney-eager"):
+        resolve("auto")
+
+
+def test_auto_passes_over_a_preferred_one_that_is_broken(install, monkeypatch):
+    install("brokenpkg", "import nothing_of_this_name", backends={"llvm_cpu": "brokenpkg:backend"})
+    monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", Registry())
+    assert resolve("auto").name == "eager"
+
+
+def test_a_list_with_one_usable_name_is_that_one(installed):
+    installed.register_backend(plain("mine"))
+    assert resolve(["absent", "mine"]).name == "mine"
+
+
+def test_a_list_with_several_usable_names_comes_later(installed):
+    installed.register_backend(plain("one"))
+    installed.register_backend(plain("two"))
+    with pytest.raises(BackendNotFound, match="comes later"):
+        resolve(["one", "two"])
+
+
+def test_a_list_with_no_usable_name_is_not_found():
+    with config.patch(plugins_disabled="eager"), pytest.raises(BackendNotFound, match="none of"):
+        resolve(["eager", "absent"])
+
+
+def test_what_a_backend_saves_is_told_as_an_event(graph):
+    def compile_graph(gm, inputs, request):
+        request.save("schedule", "first this")
+        return gm.forward
+
+    seen = []
+    with events.listen(seen.append):
+        build(Backend("b", compile_graph), graph)
+    assert events.Artefact("schedule", "forward", "b", "first this") in seen

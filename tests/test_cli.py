@@ -1,0 +1,170 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jitney.backends import Listing, registry
+from jitney.cli import COMMANDS, main
+from jitney.commands import demo, doctor
+from jitney.config import config
+
+
+def test_python_dash_m_and_the_installed_script_are_the_same_program():
+    done = subprocess.run([sys.executable, "-m", "jitney", "--version"], capture_output=True, text=True, check=True)
+    script = os.path.join(os.path.dirname(sys.executable), "jitney")
+    other = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == other.stdout == "jitney 0.1.0\n"
+
+
+def test_every_command_has_help(capsys):
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as e:
+            main([name, "--help"])
+        assert e.value.code == 0
+        assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+@pytest.mark.parametrize("argv", [[], ["frobnicate"], ["backends", "--xml"], ["explain"]])
+def test_wrong_usage_exits_with_2(argv, capsys):
+    with pytest.raises(SystemExit) as e:
+        main(argv)
+    assert e.value.code == 2
+    assert "usage: jitney" in capsys.readouterr().err
+
+
+def test_backends_as_a_table(capsys):
+    assert main(["backends"]) == 0
+    out = capsys.readouterr().out
+    assert "eager" in out and "jitney-eager" in out and "loaded" in out
+
+
+def test_backends_as_json(capsys):
+    assert main(["backends", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["backends"]
+    eager = next(row for row in rows if row["name"] == "eager")
+    assert eager == {"name": "eager", "package": "jitney-eager", "version": "0.1.0", "status": "loaded", "error": ""}
+
+
+def test_backends_shows_the_traceback_of_a_broken_one(capsys, monkeypatch):
+    row = Listing("bad", "badpkg", "1.0", "broken", "Traceback: no module named [thing]")
+    monkeypatch.setattr(registry, "listings", lambda load: [row])
+    assert main(["backends"]) == 0
+    assert "Traceback: no module named [thing]" in capsys.readouterr().out
+
+
+def test_doctor_is_content_here(capsys):
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "Python" in out and "torch" in out and "cache_size_limit" in out
+
+
+def test_doctor_names_a_misspelt_variable(capsys, monkeypatch):
+    monkeypatch.setenv("JITNEY_CACHE_SIZE_LIMT", "3")
+    assert main(["doctor"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "JITNEY_CACHE_SIZE_LIMT" in out and "did you mean 'JITNEY_CACHE_SIZE_LIMIT'?" in out
+
+
+def test_doctor_finds_a_broken_plugin(monkeypatch, capsys):
+    monkeypatch.setattr(registry, "listings", lambda load: [Listing("bad", "badpkg", "1.0", "broken", "why")])
+    assert main(["doctor"]) == 1
+    assert "badpkg 1.0: broken" in capsys.readouterr().out
+
+
+def test_doctor_finds_a_folder_that_cannot_be_written(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with config.patch(base_dir=str(tmp_path / "new")):
+        assert main(["doctor"]) == 1
+    assert "not writable" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("version", "good"), [((2, 10), False), ((2, 11), True), ((2, 13), True), ((2, 14), False), ((3, 0), False)]
+)
+def test_doctor_knows_which_versions_are_supported(version, good):
+    assert doctor.supported(version, doctor.TORCHES) is good
+
+
+PROGRAM = """
+import torch
+
+def example_inputs():
+    return torch.ones(3), 2
+
+def scaled(x, n):
+    print("woo")
+    return x.sin() * n
+
+NOT_A_FUNCTION = 3
+"""
+LONELY = "import torch\ndef alone(n=2):\n    return torch.ones(3) * n\ndef needy(x, *rest, k=1):\n    return x\n"
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "a_program.py"
+    path.write_text(PROGRAM)
+    yield path
+    sys.modules.pop("a_program", None)
+
+
+def test_explain_calls_the_function_with_the_example_inputs(program, capsys):
+    assert main(["explain", f"{program}:scaled", "--plain"]) == 0
+    out = capsys.readouterr().out
+    assert 'a_program.py:8, in scaled: print("woo")' in out
+    assert "Graph break count: 1" in out and "sin" in out
+    assert main(["explain", f"{program}:scaled"]) == 0
+    assert "1 breaks" in capsys.readouterr().out
+
+
+def test_explain_calls_without_arguments_if_none_are_needed(tmp_path, capsys):
+    (tmp_path / "lonely.py").write_text(LONELY)
+    assert main(["explain", f"{tmp_path}/lonely.py:alone", "--plain"]) == 0
+    assert "Graph count: 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("a_program.py", "is not FILE:FUNCTION"),
+        ("absent.py:f", "there is no file"),
+        ("a_program.py:scale", "did you mean 'scaled'?"),
+        ("a_program.py:NOT_A_FUNCTION", "no function 'NOT_A_FUNCTION'"),
+        ("lonely.py:needy", "needy takes x, and"),
+        ("lonely.py:needy", "example_inputs"),
+    ],
+)
+def test_explain_says_what_is_wrong_with_its_target(program, target, message, capsys, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    (program.parent / "lonely.py").write_text(LONELY)
+    assert main(["explain", target]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("jitney explain: ") and message in err
+
+
+def test_a_difference_is_never_called_equal():
+    import torch
+
+    one = {"a": torch.ones(2), "b": torch.zeros(1)}
+    assert demo.difference(one, {"a": torch.ones(2), "b": torch.zeros(1)}) == 0
+    assert demo.difference(one, {"a": torch.ones(2), "b": torch.full((1,), 0.5)}) == 0.5
+    for other in ({"a": torch.ones(2)}, {"a": torch.ones(2), "c": torch.zeros(1)}, torch.ones(2)):
+        assert demo.difference(one, other) == float("inf")
+    assert demo.difference(torch.ones(2), torch.ones(2, dtype=torch.float64)) == float("inf")
+    assert [demo.verdict(value).split("]")[1][:6] for value in (0.0, 1e-7, 1e-3, float("nan"), float("inf"))] == [
+        "equal[",
+        "within",
+        "differ",
+        "differ",
+        "differ",
+    ]
+
+
+@pytest.mark.slow
+def test_the_demo_finds_every_program_equal(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "ROUNDS", 2)
+    assert main(["demo"]) == 0
+    out = capsys.readouterr().out
+    assert "differs" not in out and "BERT" in out and "GPT-2" in out
