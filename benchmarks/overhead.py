@@ -1,0 +1,179 @@
+"""What a call of a compiled function costs when the compiled graph itself costs nothing.
+
+Both front ends get the same null backend: its callable returns outputs that were computed once. What remains is
+the front end's own work per call: guards, graph inputs, Python state. They take turns in one process, in many
+short blocks, and the medians over the blocks are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Any
+
+import models
+import report
+import torch
+
+BLOCK_SECONDS = 0.003
+NOTE = "microseconds per call, median; the graph itself costs nothing"
+
+
+class NullBackend:
+    """A backend whose graphs run once, then return those outputs for ever."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        self.graphs += 1
+        outputs: tuple[Any, ...] | None = None
+
+        def compiled(*inputs: Any) -> tuple[Any, ...]:
+            nonlocal outputs
+            if outputs is None:
+                outputs = tuple(gm(*inputs))
+            return outputs
+
+        return compiled
+
+
+def block(call: Callable[[], Any], calls: int) -> float:
+    """Microseconds per call over `calls` calls in a row."""
+    turns = range(calls)
+    start = perf_counter()
+    for _ in turns:
+        call()
+    return (perf_counter() - start) / calls * 1e6
+
+
+def dynamo_guards_only(program: models.Program) -> float | None:
+    """Microseconds of one pass over TorchDynamo's guards alone, or None where this torch offers no way to ask."""
+    from torch._dynamo import guards
+
+    found: list[float] = []
+
+    def hook(manager: Any, scope: dict[str, Any], builder: Any) -> None:
+        for _ in range(20):
+            manager.check(scope)
+        found.append(median(block(partial(manager.check, scope), 200) for _ in range(15)))
+
+    if not hasattr(guards, "guard_manager_testing_hook_fn"):
+        return None
+    before = guards.guard_manager_testing_hook_fn
+    guards.guard_manager_testing_hook_fn = hook
+    try:
+        torch.compile(program.fn, backend=NullBackend())(*program.args, **program.kwargs)
+    finally:
+        guards.guard_manager_testing_hook_fn = before
+        torch._dynamo.reset()
+    return sum(found) if found else None
+
+
+def measure(name: str, frontends: Sequence[str], blocks: int) -> dict[str, Any]:
+    program = models.build(name)
+    eager = partial(program.fn, *program.args, **program.kwargs)
+    expected = eager()
+    guards = dynamo_guards_only(program) if "dynamo" in frontends else None
+    calls: dict[str, Callable[[], Any]] = {}
+    backends: dict[str, NullBackend] = {}
+    result: dict[str, Any] = {}
+    for frontend in frontends:
+        backends[frontend] = backend = NullBackend()
+        compile_, _ = report.front_end(frontend)
+        try:
+            call = partial(compile_(program.fn, backend=backend), *program.args, **program.kwargs)
+            equal = [report.same(expected, call()) for _ in range(3)]
+        except Exception as error:
+            result[frontend] = {"error": f"{type(error).__name__}: {error}"}
+            continue
+        calls[frontend] = call
+        result[frontend] = {"equal_to_eager": all(equal), "graphs": backend.graphs}
+    times: dict[str, list[float]] = {frontend: [] for frontend in calls}
+    slowest = max((block(call, 50) for call in calls.values()), default=1.0)
+    count = max(5, int(BLOCK_SECONDS * 1e6 / slowest))
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(blocks):
+            order = list(calls)[:: 1 if turn % 2 else -1]
+            for frontend in order:
+                times[frontend].append(block(calls[frontend], count))
+    finally:
+        gc.enable()
+    for frontend, samples in times.items():
+        low, middle, high = quantiles(samples, n=4)
+        backend = backends[frontend]
+        stable = backend.graphs == result[frontend]["graphs"]
+        result[frontend] |= {"us": middle, "us_quartiles": [low, high], "us_best": min(samples), "no_recompile": stable}
+    if guards is not None and "us" in result["dynamo"]:
+        result["dynamo"]["guards_only_us"] = guards
+    eager_us = median(block(eager, 3) for _ in range(5))
+    return {
+        "frontends": result,
+        "eager_us": eager_us,
+        "calls_per_block": count,
+        "blocks": blocks,
+        "ratio": report.ratio({f: r.get("us") for f, r in result.items()}),
+    }
+
+
+def row(name: str, case: dict[str, Any], frontends: Sequence[str]) -> list[object]:
+    results = case["frontends"]
+    figures = [results[f].get("us", "failed") for f in frontends]
+    graphs = "/".join(str(results[f].get("graphs", "-")) for f in frontends)
+    guards = [results["dynamo"].get("guards_only_us")] if "dynamo" in frontends else []
+    return [name, *figures, case["ratio"], graphs, *guards, case["eager_us"]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frontends", default=",".join(report.FRONTENDS), help="default: %(default)s")
+    parser.add_argument("--cases", default=",".join(models.OVERHEAD), help="default: %(default)s")
+    parser.add_argument("--blocks", type=int, default=300, help="timed blocks per front end and case (%(default)s)")
+    parser.add_argument("--out", type=Path, default=report.RESULTS, help="folder for overhead.json and overhead.svg")
+    args = parser.parse_args()
+    try:
+        frontends = report.choice(args.frontends, report.FRONTENDS)
+        names = report.choice(args.cases, list(models.OVERHEAD))
+        for frontend in frontends:
+            report.front_end(frontend)
+    except (ValueError, ImportError, AttributeError) as error:
+        parser.error(str(error))
+    if args.blocks < 2 or not frontends or not names:
+        parser.error("give at least one front end, one case and 2 blocks")
+
+    torch.set_num_threads(1)
+    cases: dict[str, dict[str, Any]] = {}
+    with torch.no_grad():
+        for name in names:
+            with report.console.status(f"measuring {name}"):
+                cases[name] = measure(name, frontends, args.blocks)
+            for frontend in frontends:
+                report.front_end(frontend)[1]()
+    guards = ["dynamo guards"] if "dynamo" in frontends else []
+    caption = f"medians of {args.blocks} blocks, in turn, one process, no_grad; ratio: jitney/dynamo; eager computes"
+    report.print_table(
+        "Call overhead with a null backend, us per call",
+        ["case", *frontends, "ratio", "graphs", *guards, "eager"],
+        [row(name, case, frontends) for name, case in cases.items()],
+        caption,
+    )
+    for name, case in cases.items():
+        for frontend, result in case["frontends"].items():
+            if "error" in result:
+                report.console.print(f"{name}: {frontend} failed: {result['error']}", markup=False)
+            elif not (result["equal_to_eager"] and result["no_recompile"]):
+                report.console.print(f"{name}: {frontend}: not to be trusted: {result}", markup=False)
+    chart = {name: {f: case["frontends"][f].get("us") for f in frontends} for name, case in cases.items()}
+    svg = report.bar_chart("Call overhead", NOTE, chart)
+    report.save(args.out, "overhead", {"about": report.about(), "unit": "us per call", "cases": cases}, svg)
+
+
+if __name__ == "__main__":
+    main()
