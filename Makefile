@@ -48,7 +48,7 @@ $(READY): pyproject.toml constraints.txt $(PLUGINS)
 $(LINKS): $(PLUGINS)
 	mkdir -p $@
 	ln -sfn ../../core $@/jitney
-	for d in plugins/*/jitney_*/; do ln -sfn ../../$${d%/} $@/$$(basename $$d); done
+	for f in plugins/*/jitney_*/__init__.py; do d=$$(dirname $$f); ln -sfn ../../$$d $@/$$(basename $$d); done
 	touch $@
 
 clean:
