@@ -1,0 +1,36 @@
+"""What every test starts from: the helpers on the path, one thread, seeded generators, an empty compile cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from helpers import reset, seed_everything  # noqa: E402
+
+settings.register_profile(
+    "quick",
+    max_examples=int(os.environ.get("JITNEY_TEST_EXAMPLES", "40")),
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("long", settings.get_profile("quick"), max_examples=2000)
+settings.load_profile(os.environ.get("JITNEY_TEST_PROFILE", "quick"))
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Equal random numbers for each test, and nothing compiled before it."""
+    seed_everything()
+    reset()
+    yield

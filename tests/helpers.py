@@ -1,0 +1,615 @@
+"""Differential checks: the same function, eager and compiled, on equal copies of the same arguments.
+
+``JITNEY_TEST_FRONTEND`` chooses what "compiled" means: ``jitney`` (the default), ``identity`` (the function itself:
+does the test hold in plain Python?) or ``dynamo`` (torch.compile, the peer). Graph counts are compared for jitney, and
+for dynamo when ``JITNEY_TEST_COUNTS=1``.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import dataclasses
+import enum
+import functools
+import io
+import os
+import random
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+FRONTEND = os.environ.get("JITNEY_TEST_FRONTEND", "jitney")
+BACKEND = os.environ.get("JITNEY_TEST_BACKEND", "eager")
+COUNTS = FRONTEND == "jitney" or (FRONTEND == "dynamo" and os.environ.get("JITNEY_TEST_COUNTS") == "1")
+SEED = 1234
+
+
+# --- the front end under test --------------------------------------------------------------------------------------
+
+
+class CountingBackend:
+    """A backend that runs the graph as it is and remembers every graph it was given."""
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+
+    def __call__(self, graph: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
+        self.graphs.append(graph)
+        return graph.forward
+
+
+def compile_fn(fn: Any, *, backend: Any = None, **options: Any) -> Any:
+    """``fn`` behind the front end under test."""
+    if FRONTEND == "identity":
+        return fn
+    if FRONTEND == "dynamo":
+        return torch.compile(fn, backend=backend or BACKEND, **options)
+    import jitney
+
+    return jitney.compile(fn, backend=backend or BACKEND, **options)
+
+
+def graph_break() -> None:
+    """The front end's explicit graph break (nothing in eager)."""
+    if FRONTEND == "dynamo":
+        torch._dynamo.graph_break()
+    elif FRONTEND == "jitney":
+        import jitney
+
+        jitney.graph_break()
+
+
+def disable(fn: Any = None, **options: Any) -> Any:
+    """The front end's ``disable``; in eager the function itself."""
+    if FRONTEND == "dynamo":
+        return torch._dynamo.disable(fn, **options)
+    if FRONTEND == "jitney":
+        import jitney
+
+        return jitney.disable(fn, **options)
+    return fn if fn is not None else (lambda inner: inner)
+
+
+def reset() -> None:
+    """Forget everything that was compiled."""
+    if FRONTEND == "dynamo":
+        torch._dynamo.reset()
+    elif FRONTEND == "jitney":
+        import jitney
+
+        jitney.reset()
+
+
+@dataclasses.dataclass
+class Observed:
+    """What the compiler said while a block ran."""
+
+    graphs: list[torch.fx.GraphModule] = dataclasses.field(default_factory=list)
+    breaks: list[str] = dataclasses.field(default_factory=list)
+    skips: list[str] = dataclasses.field(default_factory=list)
+    recompiles: list[str] = dataclasses.field(default_factory=list)
+
+
+@contextlib.contextmanager
+def observe() -> Iterator[Observed]:
+    """Collect graphs, graph breaks and skipped frames while the block runs."""
+    seen = Observed()
+    if FRONTEND == "dynamo":
+        from torch._dynamo.utils import counters
+
+        before = collections.Counter(counters["graph_break"])
+        yield seen
+        seen.breaks += list((collections.Counter(counters["graph_break"]) - before).elements())
+        return
+    if FRONTEND == "identity":
+        yield seen
+        return
+    from jitney import events
+
+    def listener(event: Any) -> None:
+        if isinstance(event, events.FrameCaptured):
+            if event.graph is not None:
+                seen.graphs.append(event.graph)
+            if event.graph_break is not None:
+                where = [f"{f.name}:{f.lineno}" for f in event.graph_break.user_stack]
+                seen.breaks.append(f"{event.graph_break.reason} (at {' > '.join(where)})")
+        elif isinstance(event, events.FrameSkipped):
+            seen.skips.append(f"{event.name} ({event.filename}:{event.line}): {event.reason}")
+        elif isinstance(event, events.Recompiled):
+            seen.recompiles.append(f"{event.name}: {event.guard}")
+
+    with events.listen(listener):
+        yield seen
+
+
+# --- freezing: a comparable picture of Python state, with aliasing -------------------------------------------------
+
+_ATOMS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
+_BY_REPR = (range, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, bytearray)
+_SKIPPED_ATTRIBUTES = ("_compiled_call_impl", "__orig_class__")
+
+
+@dataclasses.dataclass
+class Node:
+    """One object: what kind it is, and its named parts."""
+
+    kind: str
+    parts: dict[str, Any]
+
+
+@dataclasses.dataclass
+class Ref:
+    """An object that was already met, at ``path``."""
+
+    path: str
+
+
+@dataclasses.dataclass
+class Values:
+    """The numbers of a tensor."""
+
+    tensor: torch.Tensor
+
+
+class Freezer:
+    """Turns objects into ``Node`` trees; the second visit of an object becomes a ``Ref`` to the first."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, str] = {}
+        self.storages: dict[int, str] = {}
+        self.keep: list[Any] = []
+
+    def freeze(self, obj: Any, path: str) -> Any:
+        if isinstance(obj, enum.Enum):
+            return Node("enum", {"member": f"{type(obj).__qualname__}.{obj.name}"})
+        if type(obj) in _ATOMS:
+            return Node(type(obj).__name__, {"value": repr(obj)})
+        if isinstance(obj, type):
+            return Node("class", {"name": f"{obj.__module__}.{obj.__qualname__}"})
+        if isinstance(obj, types.ModuleType):
+            return Node("module", {"name": obj.__name__})
+        if isinstance(obj, _BY_REPR):
+            return Node(type(obj).__name__, {"value": repr(obj)})
+        if type(obj) is not tuple and type(obj) is not frozenset:
+            if id(obj) in self.seen:
+                return Ref(self.seen[id(obj)])
+            self.seen[id(obj)] = path
+            self.keep.append(obj)
+        return Node(type(obj).__qualname__, self._parts(obj, path))
+
+    def _parts(self, obj: Any, path: str) -> dict[str, Any]:
+        if isinstance(obj, torch.Tensor):
+            return self._tensor(obj, path)
+        for kinds, method in self._table():
+            if isinstance(obj, kinds):
+                parts: dict[str, Any] = method(obj, path)
+                if not isinstance(obj, types.FunctionType | BaseException):
+                    parts |= self._attributes(obj, path)
+                return parts
+        return self._object(obj, path)
+
+    def _table(self) -> list[tuple[Any, Callable[[Any, str], dict[str, Any]]]]:
+        return [
+            (BaseException, self._exception),
+            (collections.defaultdict, self._defaultdict),
+            ((dict, types.MappingProxyType), self._mapping),
+            (collections.deque, self._deque),
+            ((list, tuple), self._items),
+            ((set, frozenset), self._set),
+            (types.FunctionType, self._function),
+            (types.MethodType, self._method),
+            (types.CellType, self._cell),
+            (functools.partial, self._partial),
+            (np.ndarray, lambda a, p: {"dtype": str(a.dtype), "shape": str(a.shape), "values": repr(a.tolist())}),
+            (slice, lambda s, p: self._items((s.start, s.stop, s.step), p)),
+            (torch.Generator, lambda g, p: {"state": Values(g.get_state())}),
+            (random.Random, lambda r, p: {"state": repr(r.getstate())}),
+            (types.GeneratorType, self._drained),
+        ]
+
+    def _tensor(self, t: torch.Tensor, path: str) -> dict[str, Any]:
+        with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+            parts: dict[str, Any] = {
+                "dtype": str(t.dtype),
+                "shape": str(tuple(t.shape)),
+                "device": str(t.device),
+                "requires_grad": str(t.requires_grad),
+                "is_leaf": str(t.is_leaf),
+                "inference": str(t.is_inference()),
+            }
+            if type(t).__name__ == "FakeTensor":
+                return parts
+            if t.layout is torch.strided:
+                parts["stride"] = str(t.stride())
+                parts["storage_offset"] = str(t.storage_offset())
+                storage = self.storages.setdefault(t.untyped_storage()._cdata, path)
+                parts["shares storage with"] = storage
+            parts["values"] = Values(t.detach().clone() if t.layout is torch.strided else t.detach().to_dense())
+            if t.is_leaf and t.grad is not None:
+                parts["grad"] = self.freeze(t.grad, f"{path}.grad")
+        return parts | self._attributes(t, path)
+
+    def _exception(self, e: BaseException, path: str) -> dict[str, Any]:
+        parts: dict[str, Any] = {"message": str(e), "args": self.freeze(e.args, f"{path}.args")}
+        parts["suppress_context"] = str(e.__suppress_context__)
+        for name in ("__cause__", "__context__"):
+            if getattr(e, name) is not None:
+                parts[name] = self.freeze(getattr(e, name), f"{path}.{name}")
+        for name, value in vars(e).items():
+            parts[f".{name}"] = self.freeze(value, f"{path}.{name}")
+        return parts
+
+    def _items(self, items: Any, path: str) -> dict[str, Any]:
+        return {f"[{i}]": self.freeze(item, f"{path}[{i}]") for i, item in enumerate(tuple.__iter__(tuple(items)))}
+
+    def _deque(self, items: Any, path: str) -> dict[str, Any]:
+        return {"maxlen": str(items.maxlen)} | self._items(tuple(items), path)
+
+    def _mapping(self, mapping: Mapping[Any, Any], path: str) -> dict[str, Any]:
+        get = dict.__getitem__ if isinstance(mapping, dict) else type(mapping).__getitem__
+        parts = {"order": ", ".join(_label(key) for key in mapping)}
+        for i, key in enumerate(list(mapping)):
+            label = _label(key)
+            if not isinstance(key, _ATOMS):
+                parts[f"key {i}"] = self.freeze(key, f"{path} key {i}")
+            parts[f"[{label}]"] = self.freeze(get(mapping, key), f"{path}[{label}]")  # type: ignore[arg-type]
+        return parts
+
+    def _defaultdict(self, mapping: Any, path: str) -> dict[str, Any]:
+        return {"default_factory": self.freeze(mapping.default_factory, path)} | self._mapping(mapping, path)
+
+    def _set(self, items: Any, path: str) -> dict[str, Any]:
+        return {f"{{{i}}}": self.freeze(item, f"{path}{{{i}}}") for i, item in enumerate(sorted(items, key=_label))}
+
+    def _function(self, fn: types.FunctionType, path: str) -> dict[str, Any]:
+        parts: dict[str, Any] = {"name": f"{fn.__module__}.{fn.__qualname__}"}
+        parts["defaults"] = self.freeze(fn.__defaults__, f"{path}.__defaults__")
+        parts["kwdefaults"] = self.freeze(fn.__kwdefaults__, f"{path}.__kwdefaults__")
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            parts[f"closure {name}"] = self.freeze(cell, f"{path}.<{name}>")
+        return parts | {f".{k}": self.freeze(v, f"{path}.{k}") for k, v in vars(fn).items()}
+
+    def _method(self, method: types.MethodType, path: str) -> dict[str, Any]:
+        return {"name": method.__func__.__qualname__, "self": self.freeze(method.__self__, f"{path}.__self__")}
+
+    def _cell(self, cell: types.CellType, path: str) -> dict[str, Any]:
+        try:
+            return {"contents": self.freeze(cell.cell_contents, path)}
+        except ValueError:
+            return {"contents": "empty"}
+
+    def _partial(self, p: functools.partial[Any], path: str) -> dict[str, Any]:
+        return {name: self.freeze(getattr(p, name), f"{path}.{name}") for name in ("func", "args", "keywords")}
+
+    def _drained(self, iterator: Any, path: str) -> dict[str, Any]:
+        items = []
+        end = "more"
+        try:
+            for _ in range(100):
+                items.append(next(iterator))
+        except StopIteration:
+            end = "exhausted"
+        except Exception as e:
+            end = f"{type(e).__name__}: {e}"
+        return {"end": end} | self._items(tuple(items), path)
+
+    def _attributes(self, obj: Any, path: str) -> dict[str, Any]:
+        parts: dict[str, Any] = {}
+        fields = dict(getattr(obj, "__dict__", None) or {})
+        for cls in type(obj).__mro__:
+            slots = cls.__dict__.get("__slots__", ())
+            for slot in (slots,) if isinstance(slots, str) else slots:
+                with contextlib.suppress(AttributeError, TypeError):
+                    fields[slot] = object.__getattribute__(obj, slot)
+        for name, value in fields.items():
+            if name in _SKIPPED_ATTRIBUTES or name.startswith("__weakref__"):
+                continue
+            if isinstance(obj, torch.nn.Module) and isinstance(value, dict) and "_hooks" in name:
+                value = list(value.values())  # the keys come from a counter of the process
+                parts[f".{name}"] = self._items(value, f"{path}.{name}")
+            else:
+                parts[f".{name}"] = self.freeze(value, f"{path}.{name}")
+        return parts
+
+    def _object(self, obj: Any, path: str) -> dict[str, Any]:
+        parts = self._attributes(obj, path)
+        if type(obj).__module__ in ("builtins", "itertools") and hasattr(obj, "__next__"):
+            return self._drained(obj, path)
+        if parts:
+            return parts
+        text = repr(obj)
+        return {} if " at 0x" in text else {"repr": text}
+
+
+def _label(key: Any) -> str:
+    if isinstance(key, torch.Tensor):
+        return "tensor"
+    text = repr(key)
+    return f"{type(key).__qualname__} object" if " at 0x" in text else text
+
+
+# --- comparing -----------------------------------------------------------------------------------------------------
+
+
+def _values_differ(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return True
+    if a.device.type == "meta":
+        return False
+    if a.is_floating_point() or a.is_complex():
+        return not bool(((a == b) | (a.isnan() & b.isnan())).all())
+    return not torch.equal(a, b)
+
+
+def differences(eager: Any, compiled: Any, path: str) -> Iterator[str]:
+    """One readable line for each place where two frozen pictures differ."""
+    if isinstance(eager, Values) and isinstance(compiled, Values):
+        if _values_differ(eager.tensor, compiled.tensor):
+            yield f"{path}: eager {eager.tensor.tolist()!r}, compiled {compiled.tensor.tolist()!r}"
+    elif isinstance(eager, Node) and isinstance(compiled, Node):
+        if eager.kind != compiled.kind:
+            yield f"{path}: eager {_brief(eager)}, compiled {_brief(compiled)}"
+            return
+        yield from differences(eager.parts, compiled.parts, path)
+    elif isinstance(eager, dict) and isinstance(compiled, dict):
+        for name in eager | compiled:
+            if name not in compiled:
+                yield f"{path}{_joint(name)}: eager {_brief(eager[name])}, compiled has none"
+            elif name not in eager:
+                yield f"{path}{_joint(name)}: eager has none, compiled {_brief(compiled[name])}"
+            else:
+                yield from differences(eager[name], compiled[name], path + _joint(name))
+    elif eager != compiled:
+        yield f"{path}: eager {_brief(eager)}, compiled {_brief(compiled)}"
+
+
+def _joint(name: str) -> str:
+    return name if name[0] in ".[{" else f" {name}"
+
+
+def _brief(x: Any) -> str:
+    if isinstance(x, Ref):
+        return f"the same object as {x.path}"
+    if isinstance(x, Node):
+        value = x.parts.get("value", x.parts.get("message", x.parts.get("name", "")))
+        return f"{x.kind} {value}".strip()
+    return repr(x)
+
+
+# --- running one side ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Outcome:
+    """Everything that one call left behind, frozen."""
+
+    picture: dict[str, Any]
+    observed: Observed
+    exception: BaseException | None
+
+
+def seed_everything(seed: int = SEED) -> None:
+    """Seed torch, random and numpy."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def _global_state() -> dict[str, Any]:
+    return {
+        "torch RNG": Values(torch.get_rng_state()),
+        "random RNG": repr(hash(random.getstate())),
+        "numpy RNG": repr(hash(np.random.get_state()[1].tobytes()) ^ int(np.random.get_state()[2])),  # type: ignore[index,union-attr,call-overload]
+        "grad mode": repr(torch.is_grad_enabled()),
+        "inference mode": repr(torch.is_inference_mode_enabled()),
+        "autocast": repr((torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"))),
+        "default dtype": repr(torch.get_default_dtype()),
+        "deterministic": repr(torch.are_deterministic_algorithms_enabled()),
+        "torch function modes": repr(torch._C._len_torch_function_stack()),
+    }
+
+
+@contextlib.contextmanager
+def _global_state_restored() -> Iterator[None]:
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
+        torch.use_deterministic_algorithms(deterministic)
+
+
+def outcome_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any) -> Outcome:
+    """Call once and freeze the result, the arguments, the state, what was printed, warned and left in globals."""
+    out, err = io.StringIO(), io.StringIO()
+    result, exception = None, None
+    with observe() as observed, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                result = fn(*args, **kwargs)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as e:
+                exception = e
+    globals_after = _global_state()
+    freezer = Freezer()
+    picture: dict[str, Any] = {}
+    live = {"exception": exception, "result": result, "args": args, "kwargs": kwargs}
+    live["state"] = state() if isinstance(state, types.FunctionType) else state
+    for name, value in live.items():
+        picture[name] = freezer.freeze(value, name)
+    picture["printed"] = out.getvalue()
+    if FRONTEND != "dynamo":
+        picture["stderr"] = err.getvalue()
+        picture["warnings"] = repr([f"{w.category.__name__}: {w.message}" for w in warned])
+    picture["global state"] = globals_after
+    return Outcome(picture, observed, exception)
+
+
+def _own_state(fn: Any) -> Any:
+    """What a call of ``fn`` could change that is reachable from it: its object, its cells."""
+    if isinstance(fn, types.FunctionType):
+        return {"cells": fn.__closure__, "dict": fn.__dict__, "defaults": fn.__defaults__}
+    return fn
+
+
+# --- the checks ----------------------------------------------------------------------------------------------------
+
+
+def check_made(
+    make: Callable[[], Any],
+    *args: Any,
+    calls: int = 2,
+    graphs: int | None = None,
+    breaks: int | None = None,
+    skips: int | None = 0,
+    raises: type[BaseException] | None = None,
+    compile_options: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> None:
+    """``check`` for functions that need fresh state: ``make()`` builds the function anew for each side.
+
+    ``make`` returns the function, or the function and its state: an object, or a function that returns one. The state
+    is compared after every call.
+    """
+    __tracebackhide__ = True
+    options = dict(compile_options or {})
+    outcomes: dict[str, list[Outcome]] = {}
+    counting = CountingBackend()
+    if FRONTEND == "dynamo":
+        reset()
+        options["backend"] = counting
+    for side in ("eager", "compiled"):
+        made = make()
+        fn, state = made if isinstance(made, tuple) else (made, None)
+        own = (_own_state(fn), state)
+        watched = (lambda own=own: (own[0], own[1]())) if isinstance(state, types.FunctionType) else own
+        side_args, side_kwargs = copy.deepcopy((args, kwargs))
+        called = compile_fn(fn, **options) if side == "compiled" else fn
+        seed_everything()
+        outcomes[side] = []
+        with _global_state_restored():
+            for _ in range(calls):
+                outcomes[side].append(outcome_of(called, side_args, side_kwargs, watched))
+                if side == "compiled" and FRONTEND == "dynamo" and not outcomes[side][1:]:
+                    outcomes[side][0].observed.graphs += counting.graphs
+    raised = outcomes["eager"][0].exception
+    if not isinstance(raised, raises or type(None)):
+        raise AssertionError(f"the test itself: eager should raise {raises}, and raised {raised!r}") from raised
+    found: list[str] = []
+    for i, (eager, compiled) in enumerate(zip(outcomes["eager"], outcomes["compiled"], strict=True)):
+        lines = list(differences(eager.picture, compiled.picture, f"call {i + 1}:"))
+        found += lines[:12] + ([f"... and {len(lines) - 12} more"] if len(lines) > 12 else [])
+        if found:
+            break
+    if COUNTS:
+        found += _counts(outcomes["compiled"][0].observed, graphs, breaks, skips)
+    if found:
+        raise AssertionError("compiled differs from eager\n  " + "\n  ".join(found))
+
+
+def _counts(observed: Observed, graphs: int | None, breaks: int | None, skips: int | None) -> Iterator[str]:
+    if graphs is not None and len(observed.graphs) != graphs:
+        yield f"graphs: expected {graphs}, got {len(observed.graphs)}"
+        yield from (f"  break: {reason}" for reason in observed.breaks)
+    if breaks is not None and len(observed.breaks) != breaks:
+        yield f"breaks: expected {breaks}, got {len(observed.breaks)}"
+        yield from (f"  break: {reason}" for reason in observed.breaks)
+    if skips is not None and len(observed.skips) > skips:
+        yield from (f"frame left eager: {skip}" for skip in observed.skips)
+
+
+def check(
+    fn: Any,
+    *args: Any,
+    calls: int = 2,
+    graphs: int | None = None,
+    breaks: int | None = None,
+    skips: int | None = 0,
+    raises: type[BaseException] | None = None,
+    compile_options: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> None:
+    """Assert that compiled ``fn`` does on copies of the arguments what eager ``fn`` does on other copies.
+
+    Compared after each of ``calls`` calls: the result, the exception, arguments and keyword arguments (with what they
+    reach, and who is the same object as whom), ``fn`` itself when it is a module or a method, closure cells, printed
+    text, warnings, the state of random generators and torch's global modes. The arguments of a side live through all
+    its calls. ``raises`` is what eager's first call must raise. ``graphs`` and ``breaks`` are the numbers expected of the first call; ``skips`` is how many frames may
+    be left eager (None: any number).
+    """
+    __tracebackhide__ = True
+    check_made(
+        lambda: copy.deepcopy(fn),
+        *args,
+        calls=calls,
+        graphs=graphs,
+        breaks=breaks,
+        skips=skips,
+        raises=raises,
+        compile_options=compile_options,
+        **kwargs,
+    )
+
+
+class Compiled:
+    """A compiled function whose every call is compared with eager, and whose compilations are counted."""
+
+    def __init__(self, fn: Any, **options: Any) -> None:
+        if FRONTEND == "dynamo":
+            reset()
+        self.backend = CountingBackend()
+        self.eager = fn
+        self.compiled = compile_fn(fn, backend=self.backend, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call both sides on copies of tensors and containers; modules and other objects are shared."""
+        __tracebackhide__ = True
+        eager_args, compiled_args = _copied((args, kwargs)), _copied((args, kwargs))
+        seed_everything()
+        expected = outcome_of(self.eager, *eager_args, None)
+        seed_everything()
+        results: list[Any] = []
+
+        def keep(*args: Any, **kwargs: Any) -> Any:
+            results.append(self.compiled(*args, **kwargs))
+            return results[0]
+
+        got = outcome_of(keep, *compiled_args, None)
+        lines = list(differences(expected.picture, got.picture, "call:"))
+        if lines:
+            raise AssertionError("compiled differs from eager\n  " + "\n  ".join(lines[:12]))
+        return results[0] if results else None
+
+    def expect(self, graphs: int) -> None:
+        """Assert how many graphs the backend was given so far."""
+        __tracebackhide__ = True
+        if FRONTEND != "identity" and COUNTS and len(self.backend.graphs) != graphs:
+            raise AssertionError(f"expected {graphs} compiled graphs so far, got {len(self.backend.graphs)}")
+
+
+def _copied(x: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        return copy.deepcopy(x) if x.is_leaf else x
+    if type(x) in (list, tuple):
+        return type(x)(_copied(item) for item in x)
+    if type(x) is dict:
+        return {key: _copied(value) for key, value in x.items()}
+    return x
+
+
+def t(*shape: int, requires_grad: bool = False) -> torch.Tensor:
+    """A small float tensor with distinct, exactly representable values around zero."""
+    shape = shape or (3,)
+    n = int(np.prod(shape))
+    values = (torch.arange(n, dtype=torch.float32) - n // 3) / 4 + 0.125
+    return values.reshape(shape).requires_grad_(requires_grad)
