@@ -29,7 +29,14 @@ def test_generator_expression_in_calls() -> None:
         total = sum(x * i for i in range(4))
         longest = max((i for i in (3, 1, 2)), key=lambda v: -v)
         joined = ",".join(str(i) for i in range(3))
-        return total, longest, joined, tuple(x + i for i in range(2)), any(i > 1 for i in range(3)), all(i for i in (1, 0))
+        return (
+            total,
+            longest,
+            joined,
+            tuple(x + i for i in range(2)),
+            any(i > 1 for i in range(3)),
+            all(i for i in (1, 0)),
+        )
 
     check(fn, t(), graphs=1)
 

@@ -71,7 +71,7 @@ def test_unpacking_in_displays_and_calls() -> None:
         return sum(args) + sum(kwargs.values())
 
     def fn(x: torch.Tensor, items: list[int], d: dict[str, int]) -> tuple[Any, ...]:
-        merged = {**d, "z": 9, **{"y": 8}}
+        merged = {**d, "z": 9, "y": 8}
         return [*items, 0, *items], (*items,), {*items, 7}, merged, add(x, *items, 5, *items, **d, w=1), x + 1
 
     check(fn, t(), [1, 2], {"a": 3}, graphs=1)
@@ -202,7 +202,22 @@ def test_dict_and_set_displays_keep_order() -> None:
 
 def test_constants_of_every_kind() -> None:
     def fn(x: torch.Tensor) -> tuple[Any, ...]:
-        return 1, -2.5, 3j, "s", b"b", None, True, ..., (1, (2, 3)), frozenset({1}), 10**30, float("nan"), float("inf"), x
+        return (
+            1,
+            -2.5,
+            3j,
+            "s",
+            b"b",
+            None,
+            True,
+            ...,
+            (1, (2, 3)),
+            frozenset({1}),
+            10**30,
+            float("nan"),
+            float("inf"),
+            x,
+        )
 
     check(fn, t())
 

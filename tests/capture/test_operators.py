@@ -103,7 +103,8 @@ def test_matmul_in_place_operator_rebinds() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift"]
+    "name",
+    ["iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift"],
 )
 def test_augmented_assignment_mutates_the_argument(name: str) -> None:
     op = getattr(operator, name)

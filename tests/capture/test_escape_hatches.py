@@ -1,0 +1,212 @@
+"""disable, graph_break, allow_in_graph, disallow_in_graph, is_compiling, fullgraph: the user's levers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from helpers import FRONTEND, check, check_made, compile_fn, disable, graph_break, observe, t
+
+only_jitney = pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own names")
+
+
+def test_disabled_function_runs_as_it_is() -> None:
+    @disable
+    def opaque(x: torch.Tensor, log: list[Any]) -> torch.Tensor:
+        log.append(torch.compiler.is_compiling())
+        return x.sum() + len(log)
+
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        log: list[Any] = []
+        y = opaque(x + 1, log)
+        return y * 2, log
+
+    check(fn, t(), graphs=2, breaks=1, skips=None)
+
+
+def test_disabled_method() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        @disable
+        def opaque(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x * self.calls
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.opaque(x + 1) + self.opaque(x) + self.calls
+
+    check(Model(), t(), skips=None)
+
+
+def test_disabled_functions_of_torch_are_honoured() -> None:
+    @torch.compiler.disable
+    def opaque(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        return x + 1, torch.compiler.is_compiling()
+
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        y, flag = opaque(x * 2)
+        return y - 1, flag
+
+    check(fn, t(), graphs=2, breaks=1, skips=None)
+
+
+def test_disabled_function_as_argument_and_with_arguments() -> None:
+    @disable(recursive=False)
+    def shell(f: Any, x: torch.Tensor) -> torch.Tensor:
+        y = f(x)
+        print("shell")
+        return y + 1
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    check(lambda x: shell(inner, x + 1) - 1, t(), skips=None)
+
+
+def test_torch_library_function_marked_by_dynamo_is_honoured() -> None:
+    @torch._dynamo.disable
+    def opaque(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        return x + 1, torch.compiler.is_compiling()
+
+    check(lambda x: opaque(x * 2), t(), graphs=1, breaks=1, skips=None)
+
+
+def test_is_compiling_is_true_inside_and_false_outside() -> None:
+    def fn(x: torch.Tensor) -> tuple[bool, bool, torch.Tensor]:
+        return torch.compiler.is_compiling(), torch.compiler.is_dynamo_compiling(), x + 1
+
+    compiled = compile_fn(fn)
+    inside = FRONTEND != "identity"
+    assert compiled(t())[:2] == (inside, inside)
+    assert fn(t())[:2] == (False, False)
+    assert not torch.compiler.is_compiling()
+
+
+@only_jitney
+def test_own_is_compiling() -> None:
+    import jitney
+
+    def fn(x: torch.Tensor) -> tuple[bool, bool, torch.Tensor]:
+        return jitney.is_compiling(), jitney.is_dynamo_compiling(), x + 1
+
+    assert compile_fn(fn)(t())[:2] == (True, True)
+    assert not jitney.is_compiling()
+
+
+@only_jitney
+def test_allow_in_graph_records_the_function_itself() -> None:
+    import jitney
+
+    @jitney.allow_in_graph
+    def secret(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.detach().numpy() * 2)
+
+    with observe() as seen:
+        out = compile_fn(lambda x: secret(x + 1) - 1)(t())
+    assert torch.equal(out, (t() + 1) * 2 - 1)
+    assert len(seen.graphs) == 1 and not seen.breaks
+    assert any(node.target is secret for node in seen.graphs[0].graph.nodes)
+
+
+@only_jitney
+def test_disallow_in_graph_breaks_at_the_operation() -> None:
+    import jitney
+
+    jitney.disallow_in_graph(torch.sinh)
+    try:
+        with observe() as seen:
+            out = compile_fn(lambda x: torch.sinh(x + 1) * 2)(t())
+    finally:
+        jitney.allow_in_graph(torch.sinh)
+    assert torch.equal(out, torch.sinh(t() + 1) * 2)
+    assert len(seen.graphs) == 2 and len(seen.breaks) == 1
+
+
+@only_jitney
+def test_fullgraph_refuses_a_break_and_names_the_line() -> None:
+    from jitney.errors import Unsupported
+
+    def fn(x: torch.Tensor, items: list[int]) -> torch.Tensor:
+        items.append(1)
+        y = x + 1
+        print("here")
+        return y * 2
+
+    items: list[int] = []
+    with pytest.raises(Unsupported) as caught:
+        compile_fn(fn, fullgraph=True)(t(), items)
+    first = str(caught.value).splitlines()[0]
+    assert "test_escape_hatches.py" in first and 'print("here")' in first
+    assert items == []
+
+
+def test_fullgraph_accepts_what_has_no_break() -> None:
+    check(lambda x: torch.relu(x + 1), t(), compile_options={"fullgraph": True}, graphs=1)
+
+
+@only_jitney
+def test_compile_disabled_is_the_function() -> None:
+    with observe() as seen:
+        assert torch.equal(compile_fn(lambda x: x + 1, disable=True)(t()), t() + 1)
+    assert not seen.graphs
+
+
+def test_compile_as_decorator() -> None:
+    @compile_fn
+    def fn(x: torch.Tensor, n: int = 2) -> torch.Tensor:
+        """Doubles."""
+        return x * n
+
+    assert torch.equal(fn(t()), t() * 2)
+    assert torch.equal(fn(t(), n=3), t() * 3)
+    assert fn.__name__ == "fn" and fn.__doc__ == "Doubles."
+
+
+def test_compiled_function_called_from_compiled_function() -> None:
+    inner = compile_fn(lambda x: x * 2)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return inner(x + 1) - 1
+
+    check(fn, t(), skips=None)
+
+
+def test_compiled_method() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.n = 3
+
+        def run(self, x: torch.Tensor) -> torch.Tensor:
+            self.n += 1
+            return x * self.n
+
+    check(Model().run, t(), calls=3)
+
+
+def test_graph_break_alone() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        graph_break()
+        return x + 1
+
+    check(fn, t(), graphs=1, breaks=1)
+
+
+def test_recursive_disable_covers_callees() -> None:
+    def make() -> Any:
+        log: list[bool] = []
+
+        def inner(x: torch.Tensor) -> torch.Tensor:
+            log.append(torch.compiler.is_compiling())
+            return x + 1
+
+        @disable
+        def outer(x: torch.Tensor) -> torch.Tensor:
+            return inner(x) * 2
+
+        return (lambda x: outer(x - 1)), log
+
+    check_made(make, t(), skips=None)
