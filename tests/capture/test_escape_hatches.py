@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import FRONTEND, check, check_made, compile_fn, disable, graph_break, observe, t
 
+COMPILED: Any = None
 only_jitney = pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own names")
 
 
@@ -167,10 +168,11 @@ def test_compile_as_decorator() -> None:
 
 
 def test_compiled_function_called_from_compiled_function() -> None:
-    inner = compile_fn(lambda x: x * 2)
+    global COMPILED
+    COMPILED = compile_fn(lambda x: x * 2)
 
     def fn(x: torch.Tensor) -> torch.Tensor:
-        return inner(x + 1) - 1
+        return COMPILED(x + 1) - 1
 
     check(fn, t(), skips=None)
 

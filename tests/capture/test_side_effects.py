@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import collections
-import copy
 from typing import Any
 
-import pytest
 import torch
-from helpers import BACKEND, FRONTEND, check, check_made, compile_fn, graph_break, t
-from pictures import Freezer, differences
+from helpers import check, check_made, graph_break, t
 
 COUNTER = 0
 REGISTRY: dict[str, Any] = {}
@@ -503,41 +500,6 @@ def test_broken_call_sees_the_writes_made_before_it() -> None:
     check_made(make, t(), [], {}, Box(), calls=1)
 
 
-def test_exception_in_the_middle_leaves_what_was_done() -> None:
-    def fn(x: torch.Tensor, items: list[Any], box: Box) -> torch.Tensor:
-        items.append(1)
-        x.add_(1)
-        box.n = 5
-        raise ValueError("stop")
-
-    check(fn, t(), [], Box(n=0), raises=ValueError)
-
-
-def test_exception_from_an_operation_leaves_what_was_done() -> None:
-    def fn(x: torch.Tensor, y: torch.Tensor, items: list[Any], d: dict[str, Any]) -> torch.Tensor:
-        x.mul_(2)
-        items.append(x.shape)
-        d["missing"]
-        items.append("never")
-        return x @ y
-
-    check(fn, t(), t(), [], {}, raises=KeyError)
-    check(fn, t(), t(4), [], {"missing": 1}, raises=RuntimeError)
-
-
-def test_exception_caught_keeps_partial_writes() -> None:
-    def fn(x: torch.Tensor, items: list[Any]) -> tuple[Any, ...]:
-        try:
-            for i in range(5):
-                items.append(i)
-                x = x + [1, 2][i]
-        except IndexError:
-            items.append("caught")
-        return items, x
-
-    check(fn, t(), [], calls=1, graphs=1)
-
-
 def test_iterator_argument_is_advanced() -> None:
     def make() -> Any:
         it = iter([1, 2, 3, 4, 5, 6])
@@ -628,52 +590,3 @@ def test_grad_accumulates_on_parameters() -> None:
         return fn, lambda: w.grad
 
     check_made(make, t(), calls=2, skips=None)
-
-
-# --- backends that fail --------------------------------------------------------------------------------------------
-
-
-def _raising(graph: Any, inputs: Any) -> Any:
-    raise RuntimeError("no kernels today")
-
-
-def _rubbish(graph: Any, inputs: Any) -> Any:
-    return 42
-
-
-@pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own errors")
-@pytest.mark.parametrize("backend", [_raising, _rubbish])
-def test_failing_backend_is_named_and_leaves_objects_unchanged(backend: Any) -> None:
-    from jitney.errors import BackendFailed
-
-    def fn(x: torch.Tensor, items: list[Any], d: dict[str, Any], box: Box) -> torch.Tensor:
-        items.append(1)
-        d["k"] = 2
-        box.n = 3
-        x.add_(1)
-        return x * 2
-
-    live = (t(), [0], {"a": 1}, Box(n=0))
-    before = Freezer().freeze(copy.deepcopy(live), "args")
-    with pytest.raises(BackendFailed) as caught:
-        compile_fn(fn, backend=backend)(*live)
-    assert not list(differences(before, Freezer().freeze(live, "args"), "args"))
-    assert "test_side_effects.py" in str(caught.value).splitlines()[0]
-    if backend is _raising:
-        assert "no kernels today" in str(caught.value)
-        assert isinstance(caught.value.__cause__, RuntimeError)
-
-
-@pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own errors")
-def test_after_a_backend_failed_another_one_works() -> None:
-    from jitney.errors import BackendFailed
-
-    def fn(x: torch.Tensor, items: list[Any]) -> torch.Tensor:
-        items.append(1)
-        return x * 2
-
-    items: list[Any] = []
-    with pytest.raises(BackendFailed):
-        compile_fn(fn, backend=_raising)(t(), items)
-    assert torch.equal(compile_fn(fn, backend=BACKEND)(t(), items), t() * 2)
-    assert items == [1]

@@ -1,0 +1,102 @@
+"""What a call that fails leaves behind: what eager leaves, or nothing when the compiler itself failed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from helpers import BACKEND, FRONTEND, check, compile_fn, t
+from pictures import Freezer, differences
+
+
+class Box:
+    """An object with attributes."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def test_exception_in_the_middle_leaves_what_was_done() -> None:
+    def fn(x: torch.Tensor, items: list[Any], box: Box) -> torch.Tensor:
+        items.append(1)
+        x.add_(1)
+        box.n = 5
+        raise ValueError("stop")
+
+    check(fn, t(), [], Box(n=0), raises=ValueError)
+
+
+def test_exception_from_an_operation_leaves_what_was_done() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor, items: list[Any], d: dict[str, Any]) -> torch.Tensor:
+        x.mul_(2)
+        items.append(x.shape)
+        d["missing"]
+        items.append("never")
+        return x @ y
+
+    check(fn, t(), t(), [], {}, raises=KeyError)
+    check(fn, t(), t(4), [], {"missing": 1}, raises=RuntimeError)
+
+
+def test_exception_caught_keeps_partial_writes() -> None:
+    def fn(x: torch.Tensor, items: list[Any]) -> tuple[Any, ...]:
+        try:
+            for i in range(5):
+                items.append(i)
+                x = x + [1, 2][i]
+        except IndexError:
+            items.append("caught")
+        return items, x
+
+    check(fn, t(), [], calls=1, graphs=1)
+
+
+# --- backends that fail --------------------------------------------------------------------------------------------
+
+
+def _raising(graph: Any, inputs: Any) -> Any:
+    raise RuntimeError("no kernels today")
+
+
+def _rubbish(graph: Any, inputs: Any) -> Any:
+    return 42
+
+
+@pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own errors")
+@pytest.mark.parametrize("backend", [_raising, _rubbish])
+def test_failing_backend_is_named_and_leaves_objects_unchanged(backend: Any) -> None:
+    from jitney.errors import BackendFailed
+
+    def fn(x: torch.Tensor, items: list[Any], d: dict[str, Any], box: Box) -> torch.Tensor:
+        items.append(1)
+        d["k"] = 2
+        box.n = 3
+        x.add_(1)
+        return x * 2
+
+    live = (t(), [0], {"a": 1}, Box(n=0))
+    before = Freezer().freeze(copy.deepcopy(live), "args")
+    with pytest.raises(BackendFailed) as caught:
+        compile_fn(fn, backend=backend)(*live)
+    assert not list(differences(before, Freezer().freeze(live, "args"), "args"))
+    assert "test_side_effects.py" in str(caught.value).splitlines()[0]
+    if backend is _raising:
+        assert "no kernels today" in str(caught.value)
+        assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own errors")
+def test_after_a_backend_failed_another_one_works() -> None:
+    from jitney.errors import BackendFailed
+
+    def fn(x: torch.Tensor, items: list[Any]) -> torch.Tensor:
+        items.append(1)
+        return x * 2
+
+    items: list[Any] = []
+    with pytest.raises(BackendFailed):
+        compile_fn(fn, backend=_raising)(t(), items)
+    assert torch.equal(compile_fn(fn, backend=BACKEND)(t(), items), t() * 2)
+    assert items == [1]
