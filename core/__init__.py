@@ -1,0 +1,40 @@
+"""A compile stack for PyTorch: capture, guards, and backends as plugins."""
+
+from jitney import errors, events
+from jitney.api import (
+    allow_in_graph,
+    compile,
+    disable,
+    disallow_in_graph,
+    graph_break,
+    is_compiling,
+    is_dynamo_compiling,
+    mark_dynamic,
+    mark_static,
+    reset,
+    run,
+)
+from jitney.config import config
+from jitney.debug import compile_times, explain, set_logs
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "allow_in_graph",
+    "compile",
+    "compile_times",
+    "config",
+    "disable",
+    "disallow_in_graph",
+    "errors",
+    "events",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "mark_dynamic",
+    "mark_static",
+    "reset",
+    "run",
+    "set_logs",
+]

@@ -1,0 +1,159 @@
+"""The face: what users import."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+
+from jitney import compiled as _compiled
+from jitney.backends import resolve
+from jitney.backends.resolve import Spec
+from jitney.capture import marks
+from jitney.capture.signals import Break
+from jitney.capture.special import special
+from jitney.dispatch import Session
+from jitney.errors import InvalidOption
+
+F = TypeVar("F", bound=Callable[..., Any])
+MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def compile(
+    model: Any = None,
+    *,
+    backend: Spec = "auto",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function, method or module; without ``model``, a decorator.
+
+    Args:
+        model: what to compile. A module keeps its parameters, attributes and state.
+        backend: an installed backend's name, a callable ``(graph_module, example_inputs) -> callable``, a
+            ``Backend``, or ``"auto"``.
+        fullgraph: a graph break is an error (``errors.Unsupported``) instead.
+        dynamic: True makes every size symbolic, False none, None those that change between calls.
+        options: for the backend, checked against what it has.
+        mode: accepted as torch.compile does; backends without modes ignore it.
+        disable: return ``model`` as it is.
+
+    Raises:
+        TypeError: ``model`` is not callable.
+        BackendNotFound, PluginError, InvalidOption: see ``jitney.errors``.
+    """
+    if mode not in MODES:
+        raise InvalidOption(f"mode={mode!r} is not one of {', '.join(repr(m) for m in MODES[1:])}")
+    if model is None:
+        return functools.partial(
+            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options, mode=mode, disable=disable
+        )
+    if not callable(model):
+        raise TypeError(f"jitney.compile: a {type(model).__name__} is not callable; give a function or a module")
+    if disable:
+        return model
+    return _compiled.wrap(model, Session(resolve(backend, options), fullgraph, dynamic))
+
+
+def run(fn: Any) -> Callable[..., Any]:
+    """``fn`` (compiled by jitney) with what is compiled already: nothing new, eager where no entry fits."""
+    session = getattr(fn, "_jitney_session", None) or getattr(getattr(fn, "__func__", None), "_jitney_session", None)
+    if session is None:
+        raise TypeError("jitney.run takes a function or module returned by jitney.compile")
+
+    @functools.wraps(getattr(fn, "_jitney_original", fn))
+    def frozen(*args: Any, **kwargs: Any) -> Any:
+        before = getattr(session.frozen, "on", False)
+        session.frozen.on = True
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            session.frozen.on = before
+
+    return frozen
+
+
+def reset() -> None:
+    """Forget everything compiled in this process."""
+    _compiled.forget_everything()
+
+
+def disable(fn: Any = None, recursive: bool = True) -> Any:
+    """Never compile ``fn``: a call breaks the graph. With ``recursive=False`` only its own frame, not what it calls."""
+    if fn is None:
+        return functools.partial(disable, recursive=recursive)
+    if isinstance(fn, torch.nn.Module):
+        module = fn
+        module.forward = disable(module.forward, recursive)
+        return module
+
+    @functools.wraps(fn)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    marks.mark_disabled(disabled)
+    return disabled
+
+
+def allow_in_graph(fn: F) -> F:
+    """Record calls of ``fn`` as one node of the graph, without looking inside."""
+    marks.mark_allowed(fn)
+    return fn
+
+
+def disallow_in_graph(fn: F) -> F:
+    """Break the graph at calls of this torch function."""
+    marks.mark_disallowed(fn)
+    return fn
+
+
+def graph_break() -> None:
+    """End the graph here; nothing outside compiled code."""
+
+
+def is_compiling() -> bool:
+    """True inside code that is being captured, False outside."""
+    return False
+
+
+def is_dynamo_compiling() -> bool:
+    """The same as ``is_compiling``, by torch's name."""
+    return False
+
+
+def mark_dynamic(tensor: torch.Tensor, index: int | tuple[int, ...] | list[int]) -> None:
+    """Make a size of this tensor symbolic from the first compile on."""
+    _mark(tensor, "_jitney_dynamic", index)
+
+
+def mark_static(tensor: torch.Tensor, index: int | tuple[int, ...] | list[int] | None = None) -> None:
+    """Keep a size (or all) of this tensor constant even if it changes."""
+    _mark(tensor, "_jitney_static", range(tensor.dim()) if index is None else index)
+
+
+def _mark(tensor: torch.Tensor, field: str, index: Any) -> None:
+    wanted = [index] if isinstance(index, int) else list(index)
+    for i in wanted:
+        if not -tensor.dim() <= i < tensor.dim():
+            raise IndexError(f"dimension {i} of a tensor with {tensor.dim()} dimensions")
+    setattr(tensor, field, getattr(tensor, field, frozenset()) | {i % tensor.dim() for i in wanted})
+
+
+@special(graph_break)
+def _graph_break(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    raise Break("graph_break() is called")
+
+
+@special(is_compiling, is_dynamo_compiling)
+def _is_compiling(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    return True
+
+
+@special(mark_dynamic, mark_static)
+def _mark_inside(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    raise Break("mark_dynamic or mark_static is called inside compiled code", "call it on the inputs, outside")

@@ -1,0 +1,1 @@
+"""Python bytecode to FX graphs and the Python around them."""

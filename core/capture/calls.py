@@ -1,0 +1,281 @@
+"""Calling: who is called decides whether a frame is made, a torch operation recorded, or C code run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture import natives
+from jitney.capture.attributes import PYTHON_FUNCTION, instance_get, lookup
+from jitney.capture.binding import bind_arguments
+from jitney.capture.frame import After, Frame
+from jitney.capture.generators import Reentrant
+from jitney.capture.marks import DISABLED, is_allowed, is_disabled
+from jitney.capture.operators import expose, has_tensor, python_method
+from jitney.capture.record import ABSENT
+from jitney.capture.signals import Break
+from jitney.capture.special import SPECIAL, call_bound
+from jitney.capture.world import trusted
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+
+ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+MODULE_CALL = torch.nn.Module.__call__
+MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+)
+
+
+def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """The value of a call, or a ``Frame`` to run for it."""
+    special = SPECIAL.get(id(fn))
+    if special is not None:
+        return special(vm, args, kwargs)
+    caller = CALLERS.get(type(fn))
+    if caller is not None:
+        return caller(vm, fn, args, kwargs)
+    if isinstance(fn, type):
+        return _call_class(vm, fn, args, kwargs)
+    return _call_object(vm, fn, args, kwargs)
+
+
+def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    if is_disabled(fn):
+        raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
+    if fn is MODULE_CALL:
+        frame = _call_module(vm, args, kwargs)
+        if frame is not None:
+            return frame
+    module = fn.__module__ or ""
+    if is_allowed(fn) or (natives.is_leaf_module(module) and natives.is_leaf(fn)):
+        return _call_leaf(vm, fn, args, kwargs)
+    why = natives.refused(module, fn.__qualname__)
+    if why:
+        raise Break(f"{module}.{fn.__qualname__} {why}", "call it outside the compiled function")
+    if fn.__code__.co_flags & ASYNC:
+        raise Break(f"{fn.__qualname__} is a coroutine function", "asynchronous code runs in Python")
+    return bind_arguments(vm, fn, args, kwargs)
+
+
+def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
+    args = [_leaf_argument(vm, a) for a in args]
+    kwargs = {k: _leaf_argument(vm, v) for k, v in kwargs.items()}
+    if is_allowed(fn):
+        result = vm.tracer.run(fn, tuple(args), kwargs)
+        vm.tracer.record(fn, tuple(args), kwargs, result)
+        return result
+    return vm.native(fn, *args, **kwargs)
+
+
+def _leaf_argument(vm: Interpreter, value: Any) -> Any:
+    return expose(vm, value)
+
+
+def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """``nn.Module.__call__`` on a module without hooks is its ``forward``; None where it is more than that."""
+    module = args[0]
+    world = vm.world
+    if not isinstance(module, torch.nn.Module) or type(module)._call_impl is not torch.nn.Module._call_impl:
+        return None
+    if instance_get(vm, module, "_compiled_call_impl") is not ABSENT or torch._C._get_tracing_state():
+        return None
+    for name in MODULE_FORWARD_HOOKS:
+        hooks = instance_get(vm, module, name)
+        if hooks is ABSENT or vm.truth(hooks):
+            return None
+    hooks_module = torch.nn.modules.module
+    for name in GLOBAL_HOOKS:
+        hooks = getattr(hooks_module, name)
+        if hooks:
+            return None
+        world.guard(world.const(hooks), "empty")
+    forward = vm.call(getattr, module, "forward")
+    return dispatch(vm, forward, args[1:], kwargs)
+
+
+def _call_method(vm: Interpreter, fn: types.MethodType, args: Args, kwargs: Kwargs) -> Any:
+    if is_disabled(fn):
+        raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
+    return dispatch(vm, fn.__func__, [fn.__self__, *args], kwargs)
+
+
+def _call_partial(vm: Interpreter, fn: functools.partial[Any], args: Args, kwargs: Kwargs) -> Any:
+    func, first, named = fn.func, fn.args, fn.keywords
+    record = vm.world.record_of(fn)
+    if record is not None:
+        func = vm.world.wrap(func, record.source.attr("func"))
+        first = vm.world.wrap(first, record.source.attr("args"))
+        storage = vm.world.wrap(named, record.source.attr("keywords"))
+        named = vm.world.content(vm.world.anchor(storage))
+    if isinstance(func, Reentrant):
+        func = func.fn
+    return dispatch(vm, func, [*first, *args], {**named, **kwargs})
+
+
+def _call_builtin(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A C function, or a C method bound to an object."""
+    owner = fn.__self__
+    if owner is None or isinstance(owner, types.ModuleType) or natives.is_torch_op(fn) or natives.is_free(fn):
+        return _call_c_function(vm, fn, args, kwargs)
+    return call_bound(vm, fn, owner, fn.__name__, args, kwargs)
+
+
+def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A C method through its class: ``list.append(x, 1)``."""
+    if not args:
+        return vm.native(fn, *args, **kwargs)
+    if fn.__objclass__ in (torch._C.TensorBase, torch.Tensor):
+        return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    if not isinstance(args[0], fn.__objclass__):
+        return vm.native(fn, *args, **kwargs)
+    return call_bound(vm, fn.__get__(args[0], type(args[0])), args[0], fn.__name__, args[1:], kwargs)
+
+
+def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    if natives.is_torch_op(fn):
+        return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    if natives.is_state(fn):
+        if fn in natives.STATE_QUERIES:
+            return vm.native(fn, *args, **kwargs)
+        vm.tracer.record_state(fn, *args)
+        return None
+    if not natives.is_pure(fn):
+        name = f"{getattr(fn, '__module__', None) or ''}.{getattr(fn, '__qualname__', fn)}".lstrip(".")
+        raise Break(f"call of the C function {name}", "call it outside the compiled function")
+    return natives.call_pure(vm, fn, args, kwargs)
+
+
+def _call_reentrant(vm: Interpreter, fn: Reentrant, args: Args, kwargs: Kwargs) -> Any:
+    return dispatch(vm, fn.fn, args, kwargs)
+
+
+def _call_weakref(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    target = vm.native(fn, *args, **kwargs)
+    record = vm.world.record_of(fn)
+    if record is not None:
+        return vm.world.wrap(target, record.source.step("call"))
+    return target
+
+
+def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    if trusted(fn) and not has_tensor(args) and not has_tensor(list(kwargs.values())):
+        return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
+    raise Break(
+        f"call of the cached function {fn.__qualname__} (functools.lru_cache)", "call it outside compiled code"
+    )
+
+
+# ------------------------------------------------------------------ classes and objects
+
+
+def _call_class(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
+    meta_call = lookup(vm, type(cls), "__call__")
+    if type(meta_call) is PYTHON_FUNCTION and not _native_metaclass(type(cls)):
+        return bind_arguments(vm, meta_call, [cls, *args], kwargs)
+    return construct(vm, cls, args, kwargs)
+
+
+def _native_metaclass(meta: type) -> bool:
+    return trusted(meta) and meta.__module__ in ("enum", "typing", "torch.nn.parameter", "torch")
+
+
+def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
+    """``type.__call__``: ``__new__`` then ``__init__``."""
+    if not cls.__flags__ & (1 << 9) or natives.is_value_class(cls):
+        return natives.make_value(vm, cls, args, kwargs)
+    why = natives.refused_class(cls)
+    if why:
+        raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")
+    new = lookup(vm, cls, "__new__")
+    new_function = new.__func__ if type(new) is staticmethod else new
+    init = lookup(vm, cls, "__init__")
+    if type(new_function) is PYTHON_FUNCTION:
+        made = vm.call(new_function, cls, *args, **kwargs)
+        if not isinstance(made, cls):
+            return made
+    else:
+        made = natives.allocate(vm, cls, new_function, init, args, kwargs)
+    if type(init) is PYTHON_FUNCTION:
+        frame = dispatch(vm, init, [made, *args], kwargs)
+        if type(frame) is Frame:
+            frame.after = After.INSTANCE
+            frame.instance = made
+            return frame
+        return made
+    if init is not object.__init__ and not isinstance(made, torch.Tensor):
+        call_bound(vm, init.__get__(made, cls), made, "__init__", args, kwargs)
+    return made
+
+
+def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An instance whose class has ``__call__``."""
+    original = getattr(type(fn), "_jitney_is_compiled", False) and instance_get(vm, fn, "_jitney_original")
+    if original:
+        return dispatch(vm, original, args, kwargs)
+    if natives.is_torch_op(fn):
+        return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    method = python_method(vm, fn, "__call__")
+    if method is not None:
+        if is_disabled(fn):
+            raise Break(f"a {type(fn).__qualname__} is disabled for compiling", DISABLED)
+        return dispatch(vm, method, [fn, *args], kwargs)
+    entry = lookup(vm, type(fn), "__call__")
+    if entry is ABSENT:
+        return vm.native(fn, *args, **kwargs)
+    if isinstance(entry, (staticmethod, classmethod)) or hasattr(type(entry), "__call__"):
+        bound = vm.call(getattr, fn, "__call__") if not isinstance(entry, types.WrapperDescriptorType) else None
+        if bound is not None and type(bound) in CALLERS:
+            return dispatch(vm, bound, args, kwargs)
+    raise Break(f"call of an object of class {type(fn).__qualname__}", "call it outside the compiled function")
+
+
+def logger_call(vm: Interpreter, method: str, level: int) -> Callable[[Interpreter, Args, Kwargs], Any]:
+    """A ``logging.Logger`` method: nothing where the level is off (guarded), a break where it prints."""
+
+    def call(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        logger = args[0]
+        at = level if level >= 0 else int(args[1])
+        if type(logger).isEnabledFor is logging.Logger.isEnabledFor and not logger.isEnabledFor(at):
+            source = vm.world.anchor(logger).source
+            vm.world.guard(source, "true", f"not {{v}}.isEnabledFor({at})")
+            return None
+        raise Break(f"logging: Logger.{method} writes", "log outside the compiled function")
+
+    return call
+
+
+for _name, _level in (("debug", 10), ("info", 20), ("warning", 30), ("error", 40), ("critical", 50), ("log", -1)):
+    SPECIAL[id(getattr(logging.Logger, _name))] = logger_call(None, _name, _level)  # type: ignore[arg-type]
+
+CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
+    types.FunctionType: _call_function,
+    types.MethodType: _call_method,
+    types.BuiltinFunctionType: _call_builtin,
+    types.MethodWrapperType: _call_builtin,
+    types.MethodDescriptorType: _call_descriptor,
+    types.WrapperDescriptorType: _call_descriptor,
+    types.ClassMethodDescriptorType: _call_c_function,
+    functools.partial: _call_partial,
+    Reentrant: _call_reentrant,
+    weakref.ref: _call_weakref,
+    type(functools.lru_cache(lambda: None)): _call_lru_cache,
+}
+
+__all__ = ["_torch", "construct", "dispatch"]

@@ -1,0 +1,232 @@
+"""From a frame about to run to an emitted function: attempts, restarts, and the report of what happened."""
+
+from __future__ import annotations
+
+import time
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from traceback import FrameSummary
+from typing import Any
+
+import torch
+
+from jitney import _torch, events
+from jitney.capture.binding import closure_cells
+from jitney.capture.code import decode
+from jitney.capture.emit import Emitted, Emitter, MakePoint
+from jitney.capture.frame import Frame, make_frame
+from jitney.capture.graph_runner import StateKeeper
+from jitney.capture.interpreter import Interpreter
+from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
+from jitney.guards import Source
+
+MAX_RESTARTS = 64
+VARARGS, VARKEYWORDS = 0x04, 0x08
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A code object to capture. ``cells`` are free variables that arrive as arguments (resume functions)."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    function: types.FunctionType | None  # None for resume functions: their cells differ from call to call
+    cells: tuple[str, ...] = ()
+    first_argument: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.code.co_name
+
+    def signature(self) -> str:
+        """The emitted function's parameters: the user's, or cells and locals by position."""
+        code = self.code
+        if self.function is None:
+            return ", ".join([*(f"_cell{i}" for i in range(len(code.co_freevars))), *parameters(code)])
+        names = list(parameters(code))
+        count, posonly = code.co_argcount, code.co_posonlyargcount
+        parts = names[:count]
+        defaults = len(self.function.__defaults__ or ())
+        parts = [f"{n}=None" if i >= count - defaults else n for i, n in enumerate(parts)]
+        if posonly:
+            parts.insert(posonly, "/")
+        at = count + code.co_kwonlyargcount
+        keyword = names[count:at]
+        if code.co_flags & VARARGS:
+            parts.append("*" + names[at])
+            at += 1
+        elif keyword:
+            parts.append("*")
+        given = self.function.__kwdefaults__ or {}
+        parts += [f"{n}=None" if n in given else n for n in keyword]
+        if code.co_flags & VARKEYWORDS:
+            parts.append("**" + names[at])
+        return ", ".join(parts)
+
+
+def parameters(code: types.CodeType) -> tuple[str, ...]:
+    """All parameter names, ``*args`` and ``**kwargs`` included, in ``co_varnames`` order."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & VARARGS) + bool(code.co_flags & VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+@dataclass(slots=True)
+class Settings:
+    """What capture asks of its surroundings."""
+
+    dynamic_dims: Callable[[Any, Source], list[bool]]
+    dynamic_number: Callable[[Source, Any], bool]
+    make_point: MakePoint
+    drive: Callable[[Any], Any]
+    max_steps: int
+
+
+@dataclass(slots=True)
+class Captured:
+    """One successful capture."""
+
+    emitted: Emitted
+    graph_break: events.GraphBreak | None
+    seconds: float
+    user_stack: tuple[FrameSummary, ...]
+
+
+def state_check() -> Callable[[], bool]:
+    """A call that tells whether torch's global state is as it is now."""
+    inference = torch.is_inference_mode_enabled()
+    depth, dispatch = _torch.function_mode_depth(), _torch.dispatch_mode_depth()
+    is_inference, function_depth = torch.is_inference_mode_enabled, _torch.function_mode_depth
+    dispatch_depth = _torch.dispatch_mode_depth
+    if _torch.GlobalStateGuard is not None:
+        state = _torch.GlobalStateGuard().check
+    else:
+        wanted = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"))
+
+        def state() -> bool:
+            return (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == wanted
+
+    def check() -> bool:
+        return (
+            state() and is_inference() is inference and function_depth() == depth and dispatch_depth() == dispatch
+        )
+
+    return check
+
+
+def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], settings: Settings) -> Captured:
+    """Capture one frame. ``arguments`` are its parameters by name, ``cells`` a resume function's cells.
+
+    Raises:
+        GiveUp: the frame must run eagerly.
+    """
+    if _torch.function_mode_depth() or _torch.dispatch_mode_depth():
+        raise GiveUp("a torch function or dispatch mode is active", "leave the mode before calling compiled code")
+    begin = time.perf_counter()
+    forced: dict[int, Restart] = {}
+    check = state_check()
+    for _ in range(MAX_RESTARTS):
+        vm = Interpreter(settings.dynamic_dims, forced, settings.max_steps)
+        vm.world.is_dynamic = settings.dynamic_number
+        vm.world.make_symbol = vm.symbols.scalar
+        keeper = StateKeeper()
+        rng = torch.get_rng_state()
+        try:
+            with torch.inference_mode(False), torch.set_grad_enabled(keeper.grad):
+                made, stopped = _attempt(vm, target, arguments, cells, settings, check)
+        except Restart as restart:
+            if restart.step in forced:
+                raise GiveUp(restart.reason, restart.hint) from None
+            forced[restart.step] = restart
+            continue
+        finally:
+            keeper.restore()
+            torch.set_rng_state(rng)
+            vm.frames.clear()
+        stack = stopped.user_stack if stopped is not None else ()
+        return Captured(made, stopped, time.perf_counter() - begin, stack)
+    raise GiveUp(f"capture started over {MAX_RESTARTS} times")
+
+
+def _attempt(
+    vm: Interpreter,
+    target: Target,
+    arguments: dict[str, Any],
+    cells: tuple[Any, ...],
+    settings: Settings,
+    check: Callable[[], bool],
+) -> tuple[Emitted, events.GraphBreak | None]:
+    stopped: events.GraphBreak | None = None
+    value: Any = None
+    with vm.symbols.fake_mode, vm.tracer:
+        try:
+            vm.frames.append(_root(vm, target, arguments, cells))
+            value = vm.run()
+        except Break as reason:
+            stopped = _stop(vm, reason)
+        except UserRaised as raised:
+            error, step = vm.raised_at[id(raised.value)]
+            text = f"{type(error).__name__} is raised: {error}" if str(error) else f"{type(error).__name__} is raised"
+            raise Restart(step, text) from None
+        vm.tracer.pause = True
+        emitter = Emitter(vm, target.signature(), check, settings.drive, settings.make_point)
+        with _torch.without_modes():
+            made = emitter.returned(value) if stopped is None else emitter.broken()
+    return made, stopped
+
+
+def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:
+    """The break as an event; a restart first where the broken instruction has already done something."""
+    frame = vm.frames[-1]
+    stack = vm.user_stack()
+    known = vm.forced.get(frame.step)
+    if known is not None and known.user_stack:
+        stack = known.user_stack
+    if vm.nesting or vm.tracer.op_count != vm.nodes_before:
+        raise Restart(vm.break_step(), reason.reason, reason.hint, stack)
+    return events.GraphBreak(reason.reason, reason.hint, stack)
+
+
+def _root(vm: Interpreter, target: Target, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Frame:
+    """The outermost frame, its arguments wrapped with their sources."""
+    code = target.code
+    world = vm.world
+    sources = {name: world.local(name) for name in arguments}
+    values: dict[str, Any] = {}
+    varargs = varkeywords = None
+    names = parameters(code)
+    if target.function is not None:
+        extra = list(names[code.co_argcount + code.co_kwonlyargcount :])
+        varargs = extra.pop(0) if code.co_flags & VARARGS else None
+        varkeywords = extra.pop(0) if code.co_flags & VARKEYWORDS else None
+    frame = Frame(decode(code), target.globals, {}, {}, target.function)
+    vm.frames.append(frame)
+    try:
+        for name, value in arguments.items():
+            source = sources[name]
+            if name == varargs:
+                world.guard(source, "len", len(value))
+                values[name] = tuple(world.wrap(v, source.item(i)) for i, v in enumerate(value))
+            elif name == varkeywords:
+                world.guard(source, "keys", list(value))
+                values[name] = world.mark_fresh({k: world.wrap(v, source.item(k)) for k, v in value.items()})
+            else:
+                values[name] = world.wrap(value, source)
+    except Break as reason:
+        raise GiveUp(reason.reason, reason.hint) from None
+    finally:
+        vm.frames.pop()
+    if target.function is not None:
+        frame = make_frame(target.function, values)
+        if code.co_freevars:
+            world.add(target.function, world.const(target.function))
+            frame.cells.update(zip(code.co_freevars, closure_cells(vm, target.function), strict=True))
+        return frame
+    frame.locals = values
+    for i, (name, cell) in enumerate(zip(code.co_freevars, cells, strict=True)):
+        world.add(cell, world.local(f"_cell{i}"))
+        frame.cells[name] = cell
+    if target.first_argument is not None:
+        frame.first_argument = values.get(target.first_argument, frame.first_argument)
+    return frame

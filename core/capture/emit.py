@@ -1,0 +1,324 @@
+"""What a capture becomes: one Python function with guards, the graph call, pending writes, and the way on."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from jitney import _torch
+from jitney.capture.frame import NULL, After, Frame
+from jitney.capture.graph_runner import StateKeeper
+from jitney.capture.rebuild import Rebuilder
+from jitney.capture.record import ABSENT, Record
+from jitney.capture.resume import Exit, Layout, exits, layout_of, stack_kinds, step_code
+from jitney.capture.signals import Break, GiveUp
+from jitney.guards import Guard, Pool, Program
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+
+class Miss:
+    """What an emitted function returns when its guards do not hold."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = Miss()
+# (code, instruction index, layout, globals) -> the callable that continues there
+MakePoint = Callable[[CodeType, int, Layout, dict[str, Any]], Any]
+
+
+@dataclass(slots=True)
+class Emitted:
+    """The emitted function's text and namespace, and the graph that it calls (if any) as ``namespace['_graph']``."""
+
+    source: str
+    namespace: dict[str, Any]
+    graph: fx.GraphModule | None
+    inputs: list[Any]
+    outputs: int
+    guards: list[Guard]
+    extra_guards: list[str] = field(default_factory=list)
+    tensor_sources: list[Any] = field(default_factory=list)
+    changes_state: bool = False
+    op_count: int = 0
+    function: Any = None
+
+
+class Emitter:
+    """Assembles the emitted function from the interpreter's final state."""
+
+    def __init__(self, vm: Interpreter, signature: str, state: Any, drive: Any, make_point: MakePoint) -> None:
+        self.vm = vm
+        self.signature = signature
+        self.pool = Pool({"MISS": MISS, "_state": state, "_drive": drive})
+        self.program = Program(self.pool)
+        self.rebuild = Rebuilder(vm, self.pool, self.program)
+        self.make_point = make_point
+        self.effects: list[str] = []
+
+    # ------------------------------------------------------------------ the two endings
+
+    def returned(self, value: Any) -> Emitted:
+        """The frame returned ``value``."""
+        result = self.rebuild.expr(value)
+        self._pending_writes()
+        return self._assemble([f"return {result}"])
+
+    def broken(self) -> Emitted:
+        """Capture stopped before the innermost frame's current instruction."""
+        frames = self.vm.frames
+        tail: list[str] = []
+        thunk = "None"
+        for depth in range(len(frames) - 1, -1, -1):
+            how = "native" if depth == len(frames) - 1 else self._treatment(frames[depth + 1])
+            instance = "None" if how != "instance" else self.rebuild.expr(frames[depth + 1].instance)
+            call = self._step(frames[depth], how, thunk, instance)
+            if depth:
+                name = f"_thunk{depth}"
+                tail.append(f"def {name}(): return _drive({call})")
+                thunk = name
+            else:
+                tail.append(f"return {call}")
+        self._pending_writes()
+        return self._assemble(tail)
+
+    @staticmethod
+    def _treatment(frame: Frame) -> str:
+        return {After.PUSH: "push", After.DISCARD: "drop", After.INSTANCE: "instance"}[frame.after]
+
+    def _step(self, frame: Frame, how: str, thunk: str, instance: str) -> str:
+        """The call of a frame's step function, as text."""
+        instr = frame.instrs[frame.at]
+        code = frame.info.code
+        kinds = stack_kinds(frame.saved)
+        here = layout_of(frame, frame.at, kinds)
+        try:
+            leaving = exits(instr, kinds)
+        except KeyError:
+            raise GiveUp(f"the instruction {instr.op} cannot be run on its own") from None
+        if how != "native":
+            leaving = [e for e in leaving if not e.jumped]
+        leave: list[tuple[Exit, Layout, int]] = []
+        points: list[str] = []
+        for exit_ in leaving:
+            there = self._layout_after(frame, exit_)
+            point = self.make_point(code, exit_.index, there, frame.globals)
+            leave.append((exit_, there, len(points)))
+            points.append(self.pool.object(point, "resume"))
+        kwnames = frame.kwnames if instr.op == "CALL" else ()
+        made = step_code(code, frame.at, here, tuple(leave), how, self._kwnames(frame, instr) or kwnames)
+        function = self.rebuild.frame_function(frame, made, here.cells)
+        arguments = self.rebuild.frame_arguments(frame, here, frame.saved)
+        extra = "".join(f"{p}, " for p in points)
+        if how != "native":
+            extra += f"{thunk}, {instance}"
+        return f"{function}({arguments}{extra})"
+
+    @staticmethod
+    def _kwnames(frame: Frame, instr: Any) -> tuple[str, ...]:
+        """The keyword names that a KW_NAMES before this CALL has set."""
+        for back in (1, 2):
+            if instr.op == "CALL" and frame.at >= back and frame.instrs[frame.at - back].op == "KW_NAMES":
+                names = frame.instrs[frame.at - back]
+                found = names.argval if isinstance(names.argval, tuple) else frame.info.code.co_consts[names.arg]
+                return tuple(found)
+        return ()
+
+    def _layout_after(self, frame: Frame, exit_: Exit) -> Layout:
+        return layout_of(frame, exit_.index, exit_.stack)
+
+    # ------------------------------------------------------------------ pending writes
+
+    def _pending_writes(self) -> None:
+        """Text of every write that capture postponed. Rebuilding values may find more rebuilt objects, not more writes."""
+        for record in list(self.vm.world.records.values()):
+            if record.dirty:
+                self._unaliased(record)
+                self._write_record(record)
+
+    def _unaliased(self, record: Record) -> None:
+        """A written object must not be another one that was read under a different name."""
+        for other in list(self.vm.world.records.values()):
+            if other is not record and type(other.value) is type(record.value) and not other.source.is_const:
+                if other.owner is None and record.owner is None and not record.source.is_const:
+                    self.vm.world.relate(record.source, other.source, False)
+
+    def _write_record(self, record: Record) -> None:
+        target = self.program.expression(record.source)
+        value = record.value
+        if record.cell is not None:
+            content = record.cell[0]
+            text = f"del {target}.cell_contents" if content is NULL else None
+            self.effects.append(text or f"{target}.cell_contents = {self.rebuild.expr(content)}")
+        for name, found in record.slots.items():
+            setter = "__delattr__" if found is ABSENT else "__setattr__"
+            rest = "" if found is ABSENT else f", {self.rebuild.expr(found)}"
+            self.effects.append(f"object.{setter}({target}, {name!r}{rest})")
+        if isinstance(value, dict):
+            self._write_dict(record, target)
+        elif record.content is not None:
+            self._write_sequence(record, target)
+
+    def _set_item(self, record: Record, target: str, key: Any, value: Any) -> None:
+        kind = type(record.value)
+        key_text, value_text = self.rebuild.expr(key), self.rebuild.expr(value)
+        if kind.__setitem__ is dict.__setitem__:
+            self.effects.append(f"{target}[{key_text}] = {value_text}")
+        else:
+            base = "OrderedDict" if isinstance(record.value, torch.nn.modules.module.OrderedDict) else "dict"
+            name = self.pool.object(torch.nn.modules.module.OrderedDict if base == "OrderedDict" else dict)
+            self.effects.append(f"{name}.__setitem__({target}, {key_text}, {value_text})")
+
+    def _write_dict(self, record: Record, target: str) -> None:
+        for key, value in record.overlay.items():
+            self._set_item(record, target, key, value)
+        if record.content is None:
+            return
+        before, after = record.original, record.content
+        removed = [k for k in before if k not in after]
+        kept = [k for k in before if k in after]
+        if list(after)[: len(kept)] != kept:
+            self.effects.append(f"dict.clear({target})")
+            removed, changed = [], list(after)
+        else:
+            changed = [k for k in after if k not in before or after[k] is not before[k]]
+        for key in removed:
+            self.effects.append(f"dict.__delitem__({target}, {self.rebuild.expr(key)})")
+        for key in changed:
+            self._set_item(record, target, key, after[key])
+
+    def _write_sequence(self, record: Record, target: str) -> None:
+        before, after = record.original, record.content
+        items = self.rebuild.each(list(after))
+        if isinstance(record.value, list):
+            same = len(after) >= len(before) and all(a is b for a, b in zip(before, after, strict=False))
+            if same:
+                self.effects.append(f"list.extend({target}, ({self.rebuild.each(after[len(before) :])}))")
+            else:
+                self.effects.append(f"list.__setitem__({target}, slice(None), ({items}))")
+        else:
+            self.effects.append(f"{target}.clear()")
+            self.effects.append(f"{target}.{'update' if isinstance(record.value, set) else 'extend'}(({items}))")
+
+    # ------------------------------------------------------------------ assembling
+
+    def _assemble(self, tail: list[str]) -> Emitted:
+        vm, tracer = self.vm, self.vm.tracer
+        outputs = self.rebuild.outputs
+        graph = None
+        graph_lines: list[str] = []
+        used = tracer.op_count > 0 or tracer.changes_state
+        if used:
+            tracer.finish(outputs)
+            for given in tracer.inputs:
+                given.source.wanted = True
+            arguments = ", ".join(self.program.expression(i.source) for i in tracer.inputs)
+            names = "".join(f"_o{i}, " for i in range(len(outputs)))
+            graph_lines.append(f"{names and names + '= '}_graph({arguments})" if names else f"_graph({arguments})")
+            graph = fx.GraphModule(torch.nn.Module(), tracer.graph)
+        elif outputs:
+            raise Break("a tensor of unknown origin")
+        prologue, extra, sources = self._prologue()
+        body = [*graph_lines, *self.rebuild.lines, *self.effects, *tail]
+        lines = [f"def _entry({self.signature}):", "    try:"]
+        lines += [f"        {line}" for line in prologue or ["pass"]]
+        lines += ["    except _guard_errors:", "        return MISS"]
+        lines += [f"    {line}" for line in body]
+        self.pool.namespace["_guard_errors"] = (AttributeError, LookupError, TypeError, ValueError, NameError)
+        return Emitted(
+            source="\n".join(lines) + "\n",
+            namespace=self.pool.namespace,
+            graph=graph,
+            inputs=[i.value for i in tracer.inputs],
+            outputs=len(outputs),
+            guards=vm.world.guards,
+            extra_guards=extra,
+            tensor_sources=sources,
+            changes_state=tracer.changes_state,
+            op_count=tracer.op_count,
+        )
+
+    def _prologue(self) -> tuple[list[str], list[str], list[Any]]:
+        """Lines that check and fetch; the checks that are no single Guard; the tensors checked together."""
+        vm, program = self.vm, self.program
+        adopted = [(real, source) for real, source in vm.tracer.adopted.values()]
+        tensor_names = [program.expression(source) for _, source in adopted]
+        fakes = list(vm.tracer.adopted)
+        strides = []
+        by_id = {id(f): f for _, f in (k for k in vm.tracer.kept if isinstance(k, tuple))}
+        for key, name in zip(fakes, tensor_names, strict=True):
+            text = vm.symbols.strides(by_id[key], program.expression)
+            if text is not None:
+                strides.append(f"{name}.stride() == {text}")
+        symbol_guards = vm.symbols.guards(program.expression)
+        related = [
+            f"{program.expression(a)} {'is' if same else 'is not'} {program.expression(b)}"
+            for a, b, same in vm.world.relations
+        ]
+        program.write(vm.world.roots)
+        lines = ["if not _state(): return MISS", *program.lines]
+        if adopted:
+            self.pool.namespace["_tensors"] = tensor_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])
+            lines.append(f"if not _tensors({', '.join(tensor_names)}): return MISS")
+        extra = [*dict.fromkeys(related), *symbol_guards, *strides]
+        lines += [f"if not ({text}): return MISS" for text in extra]
+        return lines, extra, [s for _, s in adopted]
+
+
+def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callable[..., bool]:
+    """One call that checks class, dtype, device, sizes, strides and requires_grad of all tensors, and that no two are one."""
+    sizes: list[Any] = []
+    strides: list[Any] = []
+    for real, fake in zip(reals, fakes, strict=True):
+        dims = vm.symbols.dynamic.get(id(fake))
+        if dims is None:
+            sizes.append(list(real.size()))
+            strides.append(list(real.stride()))
+        else:
+            sizes.append([None if isinstance(s, torch.SymInt) else int(s) for s in fake.shape])
+            strides.append([None if isinstance(s, torch.SymInt) else int(s) for s in fake.stride()])
+    if _torch.TensorGuards is not None:
+        made = _torch.TensorGuards(*reals, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+        return made.check  # type: ignore[no-any-return]
+    return python_tensor_check(reals, sizes, strides)
+
+
+def python_tensor_check(reals: list[Any], sizes: list[Any], strides: list[Any]) -> Callable[..., bool]:
+    """``tensor_check`` without torch's C helper."""
+    facts = [(type(t), t.dtype, t.device, t.requires_grad) for t in reals]
+
+    def check(*tensors: Any) -> bool:
+        if len({id(t) for t in tensors}) != len(tensors):
+            return False
+        for t, fact, size, stride in zip(tensors, facts, sizes, strides, strict=True):
+            if (type(t), t.dtype, t.device, t.requires_grad) != fact or t.dim() != len(size):
+                return False
+            if any(want is not None and want != got for want, got in zip(size, t.size(), strict=True)):
+                return False
+            if any(want is not None and want != got for want, got in zip(stride, t.stride(), strict=True)):
+                return False
+        return True
+
+    return check
+
+
+def build_function(emitted: Emitted, name: str) -> Any:
+    """Compile the emitted text; the debugger and tracebacks find it by its file name."""
+    filename = f"<jitney {name} {id(emitted.namespace):x}>"
+    code = compile(emitted.source, filename, "exec", dont_inherit=True)
+    linecache.cache[filename] = (len(emitted.source), None, emitted.source.splitlines(True), filename)
+    exec(code, emitted.namespace)
+    emitted.function = emitted.namespace.pop("_entry")
+    return emitted.function
+
+
+__all__ = ["MISS", "Emitted", "Emitter", "StateKeeper", "build_function"]

@@ -1,0 +1,171 @@
+"""Generators of the captured program: frames that wait, driven by the interpreter or by C code alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jitney.capture.signals import UserRaised
+
+if TYPE_CHECKING:
+    from jitney.capture.frame import Frame
+    from jitney.capture.interpreter import Interpreter
+
+
+class InterpretedGenerator:
+    """Stands for a generator object. ``state`` is created, suspended, running or finished."""
+
+    def __init__(self, vm: Interpreter, frame: Frame) -> None:
+        self.vm = vm
+        self.frame = frame
+        self.state = "created"
+        self.handling: BaseException | None = None
+        frame.generator = self
+
+    def __iter__(self) -> InterpretedGenerator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        """Resume with a value; raises what the generator raises, ``StopIteration`` at its end."""
+        if self.state == "finished":
+            raise StopIteration
+        if self.state == "running":
+            raise ValueError("generator already executing")
+        if self.state == "created" and value is not None:
+            raise TypeError("can't send non-None value to a just-started generator")
+        self.frame.stack.append(value)
+        return self._resume(None)
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        """Raise inside the generator, where it waits."""
+        error = _normalise(kind, value)
+        if self.state == "finished":
+            raise error
+        if self.state == "created":
+            self.state = "finished"
+            raise error
+        inner = self._delegate()
+        if inner is not None and not isinstance(error, GeneratorExit):
+            return self._throw_into(inner, error)
+        if inner is not None:
+            close = getattr(inner, "close", None)
+            if close is not None:
+                close()
+        self.frame.stack.append(None)
+        return self._resume(error)
+
+    def close(self) -> None:
+        """Raise ``GeneratorExit`` inside, and expect the generator to end."""
+        if self.state in ("finished", "created"):
+            self.state = "finished"
+            return
+        try:
+            self.throw(GeneratorExit())
+        except (GeneratorExit, StopIteration):
+            return
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    def _delegate(self) -> Any:
+        """The iterator of the ``yield from`` in which the generator waits, or None."""
+        following = self.frame.instrs[self.frame.ip] if self.frame.ip < len(self.frame.instrs) else None
+        if following is not None and following.op == "RESUME" and following.arg & 3 >= 2:
+            return self.frame.stack[-1]
+        return None
+
+    def _throw_into(self, inner: Any, error: BaseException) -> Any:
+        thrower = getattr(inner, "throw", None)
+        if thrower is None:
+            self.frame.stack.append(None)
+            return self._resume(error)
+        try:
+            return thrower(error)
+        except StopIteration as stop:
+            send = self.frame.instrs[self.frame.at - 1]
+            self.frame.stack.pop()
+            self.frame.stack.append(stop.value)
+            self.frame.ip = send.target
+            if self.frame.instrs[send.target].op == "END_SEND":
+                self.frame.stack.insert(-1, inner)
+            return self._resume(None)
+        except Exception as raised:
+            self.frame.stack.append(None)
+            return self._resume(raised)
+
+    def _resume(self, error: BaseException | None) -> Any:
+        vm, frame = self.vm, self.frame
+        self.state = "running"
+        vm.nesting.append(len(vm.frames) - 1)
+        handling = vm.handling
+        if self.handling is not None:
+            vm.handling = self.handling
+        depth = len(vm.frames)
+        try:
+            vm.push_frame(frame)
+            if error is not None:
+                frame.stack.pop()
+                vm.unwind(error, depth)
+            value = vm.run()
+        except UserRaised as raised:
+            self.state = "finished"
+            if isinstance(raised.value, StopIteration):
+                failure = RuntimeError("generator raised StopIteration")
+                failure.__cause__ = raised.value
+                raise failure from raised.value
+            raise raised.value from raised.value.__cause__
+        finally:
+            if len(vm.frames) <= depth:
+                vm.nesting.pop()
+                vm.handling, self.handling = handling, vm.handling if vm.handling is not handling else None
+        if self.state == "suspended":
+            return value
+        self.state = "finished"
+        if value is None:
+            raise StopIteration
+        raise StopIteration(value)
+
+
+def _normalise(kind: Any, value: Any) -> BaseException:
+    if isinstance(kind, BaseException):
+        return kind
+    if isinstance(value, BaseException):
+        return value
+    made: BaseException = kind() if value is None else kind(value)
+    return made
+
+
+class Reentrant:
+    """A Python function as C code gets it: calling it goes back into the interpreter."""
+
+    __slots__ = ("fn", "vm")
+
+    def __init__(self, vm: Interpreter, fn: Any) -> None:
+        self.vm = vm
+        self.fn = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.vm.call(self.fn, *args, **kwargs)
+        except UserRaised as raised:
+            raise raised.value from raised.value.__cause__
+
+
+class ReentrantIterator:
+    """An iterator written in Python as C code gets it."""
+
+    __slots__ = ("next", "value", "vm")
+
+    def __init__(self, vm: Interpreter, value: Any, step: Any) -> None:
+        self.vm = vm
+        self.value = value
+        self.next = step
+
+    def __iter__(self) -> ReentrantIterator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.vm.call(self.next, self.value)
+        except UserRaised as raised:
+            raise raised.value from raised.value.__cause__

@@ -1,0 +1,65 @@
+"""Around a compiled graph: global state is put back if it raises, and its first result is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from jitney import _torch
+
+
+class StateKeeper:
+    """Grad mode and autocast as they are now; ``restore`` brings them back."""
+
+    def __init__(self) -> None:
+        self.grad = torch.is_grad_enabled()
+        self.devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in self.devices]
+        self.cache = torch.is_autocast_cache_enabled()
+        torch.autocast_increment_nesting()
+        self.nesting = torch.autocast_decrement_nesting()
+
+    def restore(self) -> None:
+        _torch.set_grad_enabled(self.grad)
+        for device, enabled, dtype in self.autocast:
+            if torch.is_autocast_enabled(device) != enabled:
+                torch.set_autocast_enabled(device, enabled)
+            if torch.get_autocast_dtype(device) != dtype:
+                torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.cache)
+        torch.autocast_increment_nesting()
+        nesting = torch.autocast_decrement_nesting()
+        while nesting > self.nesting:
+            nesting = torch.autocast_decrement_nesting()
+        while nesting < self.nesting:
+            nesting = torch.autocast_increment_nesting()
+
+
+def keeping_state(compiled: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    """A graph that changes grad mode or autocast: undone if it raises."""
+
+    def run(*inputs: Any) -> Sequence[Any]:
+        keeper = StateKeeper()
+        try:
+            return compiled(*inputs)
+        except BaseException:
+            keeper.restore()
+            raise
+
+    return run
+
+
+def checked_once(
+    compiled: Callable[..., Sequence[Any]], check: Callable[[Any], None], settle: Callable[[Any], None]
+) -> Callable[..., Sequence[Any]]:
+    """Check the first result with ``check``, then let ``settle`` put the bare callable in place."""
+
+    def run(*inputs: Any) -> Sequence[Any]:
+        outputs = compiled(*inputs)
+        check(outputs)
+        settle(compiled)
+        return outputs
+
+    return run

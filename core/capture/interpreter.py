@@ -1,0 +1,186 @@
+"""The interpreter: runs bytecode over real Python values and stand-in tensors, frame by frame.
+
+Handlers live in ``opcodes`` (one short function per opcode); what they need of Python's semantics lives in
+``attributes``, ``operators``, ``calls`` and ``builtins``. This file is the loop, exceptions and nesting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from traceback import FrameSummary
+from typing import Any
+
+from jitney import _torch
+from jitney.capture.calls import dispatch
+from jitney.capture.frame import After, ExcInfo, Frame
+from jitney.capture.opcodes import HANDLERS
+from jitney.capture.operators import truth
+from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
+from jitney.capture.symbols import Symbols
+from jitney.capture.tensors import Tracer
+from jitney.capture.world import World
+from jitney.guards import Source
+
+MAX_DEPTH = 400
+
+
+class Interpreter:
+    """One attempt to capture one frame (and what it calls)."""
+
+    def __init__(
+        self,
+        dynamic_dims: Callable[[Any, Source], list[bool]],
+        forced: dict[int, Restart],
+        max_steps: int,
+    ) -> None:
+        self.frames: list[Frame] = []
+        self.nesting: list[int] = []  # indices of frames whose instruction runs Python through C
+        self.steps = 0
+        self.max_steps = max_steps
+        self.forced = forced
+        self.returned: Any = None
+        self.handling: BaseException | None = None
+        self.raised_at: dict[int, tuple[BaseException, int]] = {}
+        self.generator_steps: dict[int, int] = {}
+        self.symbols = Symbols(dynamic_dims)
+        self.tracer = Tracer(self.symbols, self.user_stack)
+        self.world = World(self.tracer, self.user_line)
+        self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
+        self.nodes_before = 0
+
+    # ------------------------------------------------------------------ where are we
+
+    def user_line(self) -> FrameSummary | None:
+        """The innermost line being interpreted."""
+        if not self.frames:
+            return None
+        frame = self.frames[-1]
+        return frame.info.summary(frame.at)
+
+    def user_stack(self) -> tuple[FrameSummary, ...]:
+        """All lines being interpreted, outermost first."""
+        return tuple(f.info.summary(f.at) for f in self.frames)
+
+    def break_step(self) -> int:
+        """The step before which capture can stop: the innermost instruction that no C code has called."""
+        return self.frames[self.nesting[0] if self.nesting else -1].step
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> Any:
+        """Interpret the topmost frame until it returns; its value. Raises ``UserRaised`` if it raises."""
+        frames = self.frames
+        base = len(frames) - 1
+        forced = self.forced
+        while True:
+            frame = frames[-1]
+            at = frame.at = frame.ip
+            instr = frame.instrs[at]
+            frame.ip = at + 1
+            self.steps += 1
+            frame.step = self.steps
+            frame.saved = frame.stack[:]
+            self.nodes_before = self.tracer.op_count
+            if self.steps in forced:
+                raise Break(forced[self.steps].reason, forced[self.steps].hint)
+            try:
+                HANDLERS[instr.op](self, frame, instr)
+            except UserRaised as raised:
+                self.unwind(raised.value, base)
+            except KeyError as error:
+                if instr.op not in HANDLERS:
+                    raise GiveUp(f"the instruction {instr.op} is not known") from None
+                raise error
+            if len(frames) == base:
+                return self.returned
+            if self.steps > self.max_steps:
+                raise GiveUp(f"more than {self.max_steps} instructions in one frame", "raise config.max_trace_steps")
+
+    def push_frame(self, frame: Frame) -> None:
+        if len(self.frames) >= MAX_DEPTH:
+            raise Break("calls nested too deep to inline", "recursion this deep runs eagerly")
+        self.frames.append(frame)
+
+    def leave(self, value: Any) -> None:
+        """Return from the topmost frame."""
+        frame = self.frames.pop()
+        if self.nesting and self.nesting[-1] == len(self.frames) - 1 or not self.frames:
+            self.returned = value
+            return
+        stack = self.frames[-1].stack
+        if frame.after is After.PUSH:
+            stack.append(value)
+        elif frame.after is After.INSTANCE:
+            stack.append(frame.instance)
+
+    def unwind(self, error: BaseException, base: int) -> None:
+        """Find the handler of an exception, dropping frames down to ``base``."""
+        if id(error) not in self.raised_at:
+            self.raised_at[id(error)] = (error, self.break_step())
+        while True:
+            frame = self.frames[-1]
+            handler = frame.info.handlers[frame.at]
+            if handler is not None:
+                del frame.stack[handler.depth :]
+                if handler.lasti:
+                    frame.stack.append(frame.at)
+                frame.stack.append(error)
+                frame.ip = handler.target
+                return
+            self.frames.pop()
+            if len(self.frames) == base:
+                raise UserRaised(error)
+
+    # ------------------------------------------------------------------ calling
+
+    def call(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call anything and wait for its value, from inside an instruction."""
+        made = dispatch(self, fn, list(args), kwargs)
+        return self.finish(made) if type(made) is Frame else made
+
+    def finish(self, frame: Frame) -> Any:
+        """Run a frame to its end inside the current instruction. A break in it breaks before the instruction."""
+        frame.after = After.PUSH if frame.after is not After.INSTANCE else After.INSTANCE
+        self.nesting.append(len(self.frames) - 1)
+        handling = self.handling
+        depth = len(self.frames)
+        self.push_frame(frame)
+        try:
+            value = self.run()
+        except UserRaised:
+            self.handling = handling
+            raise
+        finally:
+            if len(self.frames) <= depth:
+                self.nesting.pop()
+        return frame.instance if frame.after is After.INSTANCE else value
+
+    def native(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run C code on interpreter values; what it raises is the user's exception."""
+        try:
+            return fn(*args, **kwargs)
+        except (_torch.DataDependentOutputException, _torch.GuardOnDataDependentSymNode):
+            raise Break(
+                f"{getattr(fn, '__name__', fn)} needs the value of a tensor",
+                "keep the value as a tensor, or move this line out of the compiled function",
+            ) from None
+        except RecursionError:
+            raise Break("recursion too deep") from None
+        except Exception as error:
+            raise UserRaised(error.with_traceback(None)) from None
+
+    def raise_user(self, error: BaseException) -> None:
+        """Raise in the user's program, with the context that Python would set."""
+        if self.handling is not None and error is not self.handling and error.__context__ is None:
+            error.__context__ = self.handling
+        raise UserRaised(error)
+
+    def truth(self, value: Any) -> bool:
+        """bool(value), as an ``if`` takes it."""
+        return truth(self, value)
+
+    def set_handling(self, error: BaseException | None) -> ExcInfo:
+        """Make this the exception being handled; the marker restores the one before."""
+        marker = ExcInfo(self.handling)
+        self.handling = error
+        return marker

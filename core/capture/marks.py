@@ -1,0 +1,58 @@
+"""What users and libraries say about functions: do not compile, record whole, break here."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import Any
+
+DISABLED = "remove the disable mark to compile it"
+
+_disabled: weakref.WeakSet[Any] = weakref.WeakSet()
+_disallowed: weakref.WeakSet[Any] = weakref.WeakSet()
+_allowed: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def mark_disabled(fn: Any) -> None:
+    """Calls of this function break the graph and run in Python."""
+    _disabled.add(fn)
+
+
+def mark_disallowed(fn: Any) -> None:
+    """Calls of this torch function break the graph."""
+    _disallowed.add(fn)
+    _allowed.discard(fn)
+
+
+def mark_allowed(fn: Any) -> None:
+    """Calls of this function are recorded as one node, unseen inside."""
+    _allowed.add(fn)
+    _disallowed.discard(fn)
+
+
+def _in(collection: weakref.WeakSet[Any], fn: Any) -> bool:
+    try:
+        return fn in collection
+    except TypeError:
+        return False
+
+
+def is_disabled(fn: Any) -> bool:
+    """Marked by ``jitney.disable``, ``torch.compiler.disable`` or ``torch._dynamo.disable``."""
+    if isinstance(fn, types.MethodType):
+        fn = fn.__func__
+    if _in(_disabled, fn):
+        return True
+    storage = getattr(fn, "__dict__", None)
+    return bool(storage) and bool(storage.get("_torchdynamo_disable") or storage.get("_jitney_disable"))
+
+
+def is_disallowed(fn: Any) -> bool:
+    return _in(_disallowed, fn)
+
+
+def is_allowed(fn: Any) -> bool:
+    """Marked by ``allow_in_graph`` of jitney or torch."""
+    if _in(_allowed, fn):
+        return True
+    return bool(getattr(fn, "__dict__", {}).get("_jitney_allow_in_graph"))

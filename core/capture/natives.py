@@ -1,0 +1,483 @@
+"""C functions and classes that may run while capturing, and how their arguments are prepared."""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import collections
+import enum
+import functools
+import inspect
+import itertools
+import math
+import operator
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.generators import InterpretedGenerator, Reentrant
+from jitney.capture.marks import is_disallowed
+from jitney.capture.operators import (
+    FRESH_CONTAINERS,
+    callback,
+    check_elements,
+    expose,
+    getitem,
+    has_tensor,
+    iterable,
+    python_method,
+    specialise,
+    truth,
+)
+from jitney.capture.signals import Break
+from jitney.capture.world import trusted_module
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+# ------------------------------------------------------------------ torch
+
+_op_names = {n: getattr(ns, n) for ns in _torch.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
+TORCH_OPS = {id(getattr(ns, n)) for ns in _torch.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
+TORCH_OPS |= {id(v) for v in vars(torch).values() if isinstance(v, types.BuiltinFunctionType) and v.__name__ in _op_names}
+_OP_OWNERS = {id(getattr(torch.relu, "__self__", None)), *(id(ns) for ns in _torch.OP_NAMESPACES)}
+OP_CLASSES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+STATE_QUERIES = [
+    torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled, torch.get_autocast_dtype,
+    torch.is_autocast_cache_enabled, torch.get_default_dtype, torch._C._get_tracing_state,
+    torch._C._is_autocast_available, torch._C._get_deterministic_algorithms, torch.is_autocast_cpu_enabled,
+]  # fmt: skip
+STATE_CHANGES = [
+    torch._C._set_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,
+    torch.set_autocast_cache_enabled, torch.autocast_increment_nesting, torch.autocast_decrement_nesting,
+    torch.clear_autocast_cache,
+]  # fmt: skip
+_state = {id(f) for f in (*STATE_QUERIES, *STATE_CHANGES)}
+
+# Modules whose Python functions are operations (or constants) as a whole.
+LEAF_MODULES = (
+    "torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal", "torch._VF", "torch._refs",
+    "torch.overrides", "torch._ops", "torch.fft", "torch.linalg", "torch.special", "torch.backends", "torch.jit",
+    "torch.onnx", "torch._utils_internal", "torch.nn.init", "torch.cuda", "torch._utils", "torch.fx._symbolic_trace",
+    "re", "inspect", "typing", "types", "enum", "string", "textwrap", "torch.version", "torch.nested",
+    "torch.utils._pytree_is_leaf", "torch._meta_registrations", "torch.distributed", "torch.xpu", "torch.mps",
+    "packaging", "importlib",
+)  # fmt: skip
+LEAF_ONLY_QUERIES = ("torch.cuda", "torch.distributed", "torch.jit", "torch.onnx", "torch.xpu", "torch.mps")
+LEAF_FUNCTIONS = {"is_tensor", "is_storage", "typename", "is_deterministic_algorithms_warn_only_enabled"}
+INLINE = {"torch._jit_internal": {"fn"}}
+
+
+def is_torch_op(fn: Any) -> bool:
+    """Is this C function (or operator object) a tensor operation?"""
+    if isinstance(fn, OP_CLASSES):
+        return not is_disallowed(fn)
+    if not isinstance(fn, types.BuiltinFunctionType):
+        return False
+    return (id(fn) in TORCH_OPS or id(fn.__self__) in _OP_OWNERS) and not is_disallowed(fn)
+
+
+def is_free(fn: Any) -> bool:
+    """A C function that is no method, though pybind11 gives it a ``__self__``."""
+    return id(fn) in _state or type(fn.__self__).__module__ == "pybind11_builtins"
+
+
+def is_state(fn: Any) -> bool:
+    return id(fn) in _state
+
+
+@functools.lru_cache(maxsize=4096)
+def is_leaf_module(module: str) -> bool:
+    """Are the functions of this module called as a whole?"""
+    return module.startswith(LEAF_MODULES) or module == "torch"
+
+
+def is_leaf(fn: types.FunctionType) -> bool:
+    """Is this function of a leaf module really one? Those that only ask are; those that change state are not."""
+    module = fn.__module__
+    if is_disallowed(fn):
+        return False
+    if module == "torch":
+        return fn.__name__ in LEAF_FUNCTIONS
+    if module.startswith("torch.nn.init"):
+        return False
+    if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
+        return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
+    return not fn.__code__.co_flags & inspect.CO_GENERATOR
+
+
+REFUSED = {
+    "torch.utils.checkpoint": "runs its function again in the backward",
+    "torch.distributed": "talks to other processes",
+    "torch.autograd.function": "is autograd's own machinery",
+    "torch.autograd": "runs the autograd engine",
+    "torch.serialization": "reads or writes files",
+    "torch.random": "changes the random number generator's state",
+    "torch.cuda": "changes the device's state",
+    "torch._dynamo": "belongs to torch.compile",
+    "torch._functorch": "is a function transform",
+    "torch.func": "is a function transform",
+    "torch._higher_order_ops": "is a higher-order operator",
+    "torch.jit": "belongs to TorchScript",
+    "torch.hub": "reads files",
+    "warnings": "writes a warning",
+    "random": "draws from Python's random number generator",
+    "threading": "is about threads",
+    "_thread": "is about threads",
+    "subprocess": "starts a process",
+    "pdb": "starts the debugger",
+    "bdb": "starts the debugger",
+    "traceback": "looks at the stack",
+    "asyncio": "is asynchronous",
+    "tempfile": "touches files",
+    "shutil": "touches files",
+    "pickle": "serialises",
+    "numpy": "is NumPy's",
+    "importlib._bootstrap": "imports",
+    "torch.fx": "traces",
+    "torch._library": "defines operators",
+    "torch.library": "defines operators",
+}
+REFUSED_EXCEPT = {"torch.autograd.grad_mode", "torch.fx._symbolic_trace"}
+
+
+def refused(module: str, name: str) -> str:
+    """Why a Python function of this module is not looked into, or an empty string."""
+    if module in REFUSED_EXCEPT:
+        return ""
+    at = module
+    while at:
+        if at in REFUSED:
+            return REFUSED[at]
+        at = at.rpartition(".")[0]
+    if module == "torch" and name.startswith(("set_", "manual_seed", "seed", "compile", "save", "load", "use_")):
+        return "changes torch's global state"
+    return ""
+
+
+# ------------------------------------------------------------------ pure C functions
+
+_builtin_names = (
+    "abs all any ascii bin callable chr divmod format hash hex len max min oct ord pow repr round sorted sum"
+).split()
+PURE_MODULES = (math, cmath, operator)
+PURE: dict[int, Any] = {id(getattr(builtins, n)): getattr(builtins, n) for n in _builtin_names}
+for _module in PURE_MODULES:
+    PURE.update({id(v): v for v in vars(_module).values() if isinstance(v, types.BuiltinFunctionType)})
+PURE[id(functools.reduce)] = functools.reduce
+PURE[id(functools.cmp_to_key)] = functools.cmp_to_key
+for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fromkeys, itertools.chain.from_iterable):
+    PURE[id(_fn)] = _fn
+CLASS_METHODS = {"maketrans", "fromhex", "fromkeys", "from_bytes", "from_iterable", "__subclasses__", "mro"}
+ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, math.prod, math.fsum, math.gcd)}
+COMPARING = {id(f) for f in (max, min, sorted)}
+PRINTING = {id(f) for f in (repr, ascii, format, hash)}
+KEEP_SYMBOLS = {id(v) for v in vars(operator).values() if isinstance(v, types.BuiltinFunctionType)} | {
+    id(f) for f in (sum, max, min, abs, divmod, math.prod, functools.reduce, pow)
+}
+
+
+def is_pure(fn: Any) -> bool:
+    """May this C function run on values that were read under guards?"""
+    return id(fn) in PURE or getattr(fn, "__name__", "") in CLASS_METHODS
+
+
+def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a pure C function: containers exposed, iterators and callbacks going back through the interpreter."""
+    key = id(fn)
+    if key in PRINTING and has_tensor(args):
+        raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
+    if key in KEEP_SYMBOLS:
+        call_args = [expose(vm, a) for a in args]
+    else:
+        call_args = [specialise(expose(vm, a)) for a in args]
+        kwargs = {k: specialise(v) for k, v in kwargs.items()}
+    if key in ITERATING:
+        at = 1 if fn is functools.reduce else 0
+        if fn is functools.reduce:
+            call_args[0] = callback(vm, args[0])
+        if len(call_args) > at and not (key in COMPARING and len(call_args) > 1):
+            call_args[at] = _iterated(vm, fn, call_args[at])
+    elif fn is functools.cmp_to_key:
+        call_args[0] = callback(vm, args[0])
+    if key in COMPARING and "key" not in kwargs:
+        for a in call_args:
+            check_elements(vm, a)
+    if fn is sum and call_args and any(python_method(vm, v, "__add__") for v in _peek(call_args[0])):
+        return _python_sum(vm, call_args)
+    return vm.native(fn, *call_args, **{k: callback(vm, v) for k, v in kwargs.items()})
+
+
+def _iterated(vm: Interpreter, fn: Any, value: Any) -> Any:
+    made = iterable(vm, value)
+    if fn in (any, all):
+        return _truths(vm, made)
+    if fn in (sum, sorted, max, min) and not isinstance(made, FRESH_CONTAINERS):
+        return vm.native(list, made)
+    return made
+
+
+def _truths(vm: Interpreter, values: Any) -> Any:
+    for value in values:
+        yield truth(vm, value)
+
+
+def _peek(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _python_sum(vm: Interpreter, args: list[Any]) -> Any:
+    total = args[1] if len(args) > 1 else 0
+    from jitney.capture.operators import binary
+
+    for value in args[0]:
+        total = binary(vm, "+", total, value)
+    return total
+
+
+# ------------------------------------------------------------------ classes
+
+MUTABLE = (list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict)
+
+
+def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """list, tuple, set, frozenset, deque, zip, enumerate, reversed: the arguments are iterated over."""
+    if cls in (enumerate, collections.deque):
+        first, rest = args[:1], [specialise(a) for a in args[1:]]
+    else:
+        first, rest = args, []
+    if cls in (set, frozenset):
+        for a in first:
+            check_elements(vm, a)
+    call_args = [iterable(vm, a) for a in first]
+    if any(isinstance(a, torch.Tensor) for a in call_args):
+        call_args = [vm.native(iter, a) if isinstance(a, torch.Tensor) else a for a in call_args]
+    return vm.world.mark_fresh(vm.native(cls, *call_args, *rest, **{k: specialise(v) for k, v in kwargs.items()}))
+
+
+def _make_reversed(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    method = python_method(vm, args[0], "__reversed__")
+    if method is not None:
+        return vm.call(method, args[0])
+    if python_method(vm, args[0], "__len__") and python_method(vm, args[0], "__getitem__"):
+        size = vm.call(len, args[0])
+        return iter([getitem(vm, args[0], i) for i in range(size - 1, -1, -1)])
+    return vm.native(reversed, expose(vm, args[0]))
+
+
+def _make_dict(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    made = vm.world.mark_fresh(vm.native(cls, *args[:-1] if cls is collections.defaultdict and args else ()))
+    if cls is collections.defaultdict:
+        factory, args = (args[0] if args else None), args[1:]
+        made = vm.world.mark_fresh(collections.defaultdict(callback(vm, factory)))
+    fill_dict(vm, made, args, kwargs)
+    return made
+
+
+def fill_dict(vm: Interpreter, target: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """``dict.update``."""
+    for source in args:
+        if source is None:
+            vm.native(target.update, source)
+        dict.update(target, mapping_items(vm, source))
+    dict.update(target, kwargs)
+
+
+def mapping_items(vm: Interpreter, source: Any) -> Any:
+    """A plain dictionary (or pairs) with a mapping's items, as ``dict(source)`` sees them."""
+    if isinstance(source, dict) and not python_method(vm, source, "__iter__"):
+        record = vm.world.record_of(source)
+        return dict(source) if record is None else dict(vm.world.content(record))
+    if isinstance(source, types.MappingProxyType):
+        return dict(source)
+    keys = lookup(vm, type(source), "keys")
+    if type(keys) is PYTHON_FUNCTION:
+        names = list(iterable(vm, vm.call(keys, source)))
+        return {k: getitem(vm, source, k) for k in names}
+    pairs = list(iterable(vm, source))
+    made = [tuple(iterable(vm, p)) for p in pairs]
+    return vm.native(dict, made)
+
+
+def _make_callback(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """map, filter and the itertools that call a function."""
+    at = 1 if cls in (itertools.accumulate, itertools.groupby) else 0
+    call_args = [callback(vm, a) if i == at or (cls is map and i == 0) else iterable(vm, a) for i, a in enumerate(args)]
+    if cls is filter and args[0] is None:
+        call_args[0] = Reentrant(vm, bool)
+    return vm.native(cls, *call_args, **{k: callback(vm, v) for k, v in kwargs.items()})
+
+
+def _make_itertool(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    numbers = cls in (itertools.count, itertools.repeat)
+    call_args = [a if numbers else iterable(vm, specialise(a)) for a in args]
+    return vm.native(cls, *call_args, **{k: specialise(v) for k, v in kwargs.items()})
+
+
+def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        value = args[0]
+        if cls is bool:
+            return truth(vm, value)
+        if type(value) is torch.SymInt and cls is int:
+            return value
+        for name in (f"__{cls.__name__}__", "__index__", "__trunc__"):
+            method = python_method(vm, value, name)
+            if method is not None:
+                return vm.call(method, value)
+    return vm.native(cls, *map(specialise, args), **kwargs)
+
+
+def _make_str(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        return to_text(vm, args[0], "__str__")
+    return vm.native(cls, *args, **kwargs)
+
+
+def to_text(vm: Interpreter, value: Any, method: str) -> str:
+    """``str(value)`` or ``repr(value)``."""
+    value = specialise(value)
+    if has_tensor(value) or _deep_python(vm, value):
+        raise Break("a tensor (or an object that may hold one) is turned into text", "print outside compiled code")
+    for name in (method, "__repr__"):
+        found = python_method(vm, value, name)
+        if found is not None:
+            return str(vm.call(found, value))
+        if lookup(vm, type(value), name) is not object.__dict__.get(name):
+            break
+    if vm.world.record_of(value) is not None or vm.world.is_fresh(value):
+        plain = isinstance(value, (*FRESH_CONTAINERS, str, int, float, BaseException, type, types.FunctionType))
+        if not plain and not isinstance(value, enum.Enum):
+            raise Break(f"a {type(value).__qualname__} is turned into text")
+    exposed = expose(vm, value)
+    if has_tensor(exposed):
+        raise Break("a tensor is turned into text", "print outside compiled code")
+    return str(vm.native(str if method == "__str__" else repr, exposed))
+
+
+def _deep_python(vm: Interpreter, value: Any) -> bool:
+    """Does a container hold an instance whose text is made by Python code?"""
+    if not isinstance(value, FRESH_CONTAINERS):
+        return False
+    items = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
+    return any(python_method(vm, v, "__repr__") or _deep_python(vm, v) for v in items)
+
+
+def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Immutable values and wrappers: made as they are, arguments kept."""
+    made = vm.native(cls, *[specialise(a) for a in args], **kwargs)
+    return vm.world.mark_fresh(made) if cls in FRESH_WRAPPERS else made
+
+
+def _make_size(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return vm.native(cls, *[list(iterable(vm, a)) for a in args])
+
+
+def _make_super(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return vm.native(super, *args)
+
+
+def _make_partial(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    func = args[0]
+    if isinstance(func, functools.partial) and vm.world.record_of(func) is not None:
+        wrapped = vm.world.wrap(func.keywords, vm.world.anchor(func).source.attr("keywords"))
+        kwargs = {**vm.world.content(vm.world.anchor(wrapped)), **kwargs}
+        args = [func.func, *vm.world.wrap(func.args, vm.world.anchor(func).source.attr("args")), *args[1:]]
+    return vm.world.mark_fresh(vm.native(functools.partial, *args, **kwargs))
+
+
+def _make_type(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 3 and all(type(b) is type for b in args[1]):
+        return vm.world.mark_fresh(vm.native(type, *args, **kwargs))
+    raise Break("a class with a metaclass is made by calling type()")
+
+
+FRESH_WRAPPERS = (types.CellType, types.SimpleNamespace, object, types.MethodType, bytearray)
+VALUE_CLASSES: dict[type, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] = {
+    **dict.fromkeys((list, tuple, set, frozenset, collections.deque, zip, enumerate), _make_iterated),
+    **dict.fromkeys((dict, collections.OrderedDict, collections.defaultdict), _make_dict),
+    **dict.fromkeys((map, filter, itertools.accumulate, itertools.groupby, itertools.takewhile), _make_callback),
+    **dict.fromkeys((itertools.dropwhile, itertools.filterfalse, itertools.starmap), _make_callback),
+    **dict.fromkeys(
+        (itertools.chain, itertools.product, itertools.permutations, itertools.combinations, itertools.islice,
+         itertools.combinations_with_replacement, itertools.cycle, itertools.count, itertools.repeat,
+         itertools.zip_longest, itertools.compress, itertools.pairwise),
+        _make_itertool,
+    ),
+    **dict.fromkeys((int, float, bool, complex), _make_number),
+    **dict.fromkeys(
+        (range, slice, bytes, property, staticmethod, classmethod, torch.device, types.MethodType, types.CellType,
+         operator.itemgetter, operator.attrgetter, operator.methodcaller, types.SimpleNamespace, object, bytearray,
+         types.MappingProxyType, weakref.ref),
+        _make_plain,
+    ),
+    str: _make_str,
+    reversed: _make_reversed,
+    torch.Size: _make_size,
+    super: _make_super,
+    functools.partial: _make_partial,
+    type: _make_type,
+}  # fmt: skip
+if hasattr(itertools, "batched"):
+    VALUE_CLASSES[itertools.batched] = _make_itertool
+
+
+def is_value_class(cls: type) -> bool:
+    """A class that the table knows, though it may be a heap type."""
+    return cls in VALUE_CLASSES or issubclass(cls, enum.Enum)
+
+
+def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """An instance of a C class."""
+    maker = VALUE_CLASSES.get(cls)
+    if maker is not None:
+        return maker(vm, cls, args, kwargs)
+    if issubclass(cls, BaseException):
+        return vm.world.mark_fresh(vm.native(cls, *args, **kwargs))
+    if issubclass(cls, enum.Enum):
+        return vm.native(cls, *args, **kwargs)
+    raise Break(f"an instance of the C class {cls.__module__}.{cls.__qualname__} is made")
+
+
+def refused_class(cls: type) -> str:
+    """Why instances of a Python class are not made while capturing."""
+    if issubclass(cls, torch.Tensor):
+        return "tensors of a subclass belong to autograd and the dispatcher"
+    if issubclass(cls, (torch.autograd.Function, type)):
+        return "it is torch's own machinery" if not issubclass(cls, type) else "it makes a class"
+    module = cls.__module__ or ""
+    if module.startswith(("threading", "multiprocessing", "subprocess", "torch.cuda", "torch.utils.data")):
+        return "it has effects outside Python"
+    if module.startswith("numpy"):
+        return "it is NumPy's"
+    return ""
+
+
+def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """``cls.__new__`` where it is C code."""
+    if new is object.__new__:
+        if (args or kwargs) and init is object.__init__:
+            raise Break(f"{cls.__qualname__}() takes no arguments")
+        return vm.world.mark_fresh(vm.native(object.__new__, cls))
+    if issubclass(cls, BaseException):
+        return vm.world.mark_fresh(vm.native(cls.__new__, cls, *args, **kwargs))
+    if issubclass(cls, MUTABLE):
+        return vm.world.mark_fresh(vm.native(new, cls))
+    if issubclass(cls, (tuple, frozenset)):
+        return vm.world.mark_fresh(vm.native(new, cls, *[list(iterable(vm, a)) for a in args]))
+    if issubclass(cls, (int, float, str, complex, bytes)):
+        return vm.world.mark_fresh(vm.native(new, cls, *map(specialise, args), **kwargs))
+    raise Break(f"an instance of {cls.__qualname__} is made by C code")
+
+
+def trusted_function(fn: Any) -> bool:
+    return trusted_module(getattr(fn, "__module__", "") or "")
+
+
+__all__ = ["InterpretedGenerator", "call_pure", "is_pure", "make_value"]

@@ -1,0 +1,102 @@
+"""raise, except, finally, assert."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jitney.capture.frame import ExcInfo, Frame
+from jitney.capture.opcodes.table import op
+from jitney.capture.signals import Break, UserRaised
+
+
+@op("LOAD_ASSERTION_ERROR")
+def load_assertion_error(vm: Any, frame: Frame, instr: Any) -> None:
+    frame.stack.append(AssertionError)
+
+
+def as_exception(vm: Any, value: Any) -> BaseException:
+    """The instance that ``raise value`` raises."""
+    if isinstance(value, type) and issubclass(value, BaseException):
+        made = vm.call(value)
+        if isinstance(made, BaseException):
+            return made
+    if isinstance(value, BaseException):
+        return value
+    return vm.raise_user(TypeError("exceptions must derive from BaseException"))  # type: ignore[no-any-return]
+
+
+@op("RAISE_VARARGS")
+def raise_varargs(vm: Any, frame: Frame, instr: Any) -> None:
+    if instr.arg == 0:
+        if vm.handling is None:
+            vm.raise_user(RuntimeError("No active exception to reraise"))
+        raise UserRaised(vm.handling)
+    if instr.arg == 2:
+        value, cause = frame.pop_many(2)
+        error = as_exception(vm, value)
+        error.__cause__ = None if cause is None else as_exception(vm, cause)
+        error.__suppress_context__ = True
+    else:
+        error = as_exception(vm, frame.stack.pop())
+    if vm.world.record_of(error) is not None:
+        raise Break("an exception object from outside the compiled function is raised")
+    vm.raise_user(error)
+
+
+@op("RERAISE")
+def reraise(vm: Any, frame: Frame, instr: Any) -> None:
+    raise UserRaised(frame.stack.pop())
+
+
+@op("PUSH_EXC_INFO")
+def push_exc_info(vm: Any, frame: Frame, instr: Any) -> None:
+    error = frame.stack.pop()
+    frame.stack += (vm.set_handling(error), error)
+
+
+@op("POP_EXCEPT")
+def pop_except(vm: Any, frame: Frame, instr: Any) -> None:
+    marker = frame.stack.pop()
+    vm.handling = marker.previous if isinstance(marker, ExcInfo) else None
+
+
+@op("CHECK_EXC_MATCH")
+def check_exc_match(vm: Any, frame: Frame, instr: Any) -> None:
+    kinds = frame.stack.pop()
+    if not _all_exceptions(kinds):
+        text = "catching classes that do not inherit from BaseException is not allowed"
+        vm.raise_user(TypeError(text))
+    frame.stack.append(isinstance(frame.stack[-1], kinds))
+
+
+def _all_exceptions(kinds: Any) -> bool:
+    if isinstance(kinds, tuple):
+        return all(map(_all_exceptions, kinds))
+    return isinstance(kinds, type) and issubclass(kinds, BaseException)
+
+
+@op("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
+def exception_groups(vm: Any, frame: Frame, instr: Any) -> None:
+    raise Break("except* (exception groups)")
+
+
+@op("CALL_INTRINSIC_1")
+def call_intrinsic_1(vm: Any, frame: Frame, instr: Any) -> None:
+    value = frame.stack.pop()
+    if instr.arg == 3:  # INTRINSIC_STOPITERATION_ERROR
+        if isinstance(value, StopIteration):
+            failure = RuntimeError("generator raised StopIteration")
+            failure.__cause__ = value
+            value = failure
+        frame.stack.append(value)
+    elif instr.arg == 5:  # INTRINSIC_UNARY_POSITIVE
+        frame.stack.append(vm.native(lambda v: +v, value))
+    elif instr.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
+        frame.stack.append(tuple(value))
+    else:
+        raise Break("an instruction about types or imports (CALL_INTRINSIC_1)")
+
+
+@op("CALL_INTRINSIC_2")
+def call_intrinsic_2(vm: Any, frame: Frame, instr: Any) -> None:
+    raise Break("an instruction about types or exception groups (CALL_INTRINSIC_2)")

@@ -1,0 +1,70 @@
+"""Structural pattern matching."""
+
+from __future__ import annotations
+
+import collections.abc
+from typing import Any
+
+from jitney.capture import attributes, operators
+from jitney.capture.frame import Frame
+from jitney.capture.opcodes.table import op
+from jitney.capture.signals import UserRaised
+
+
+@op("GET_LEN")
+def get_len(vm: Any, frame: Frame, instr: Any) -> None:
+    frame.stack.append(operators.length(vm, frame.stack[-1]))
+
+
+@op("MATCH_MAPPING")
+def match_mapping(vm: Any, frame: Frame, instr: Any) -> None:
+    frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
+
+
+@op("MATCH_SEQUENCE")
+def match_sequence(vm: Any, frame: Frame, instr: Any) -> None:
+    value = frame.stack[-1]
+    frame.stack.append(
+        isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray))
+    )
+
+
+@op("MATCH_KEYS")
+def match_keys(vm: Any, frame: Frame, instr: Any) -> None:
+    subject, keys = frame.stack[-2:]
+    values = []
+    for key in keys:
+        if not operators.contains(vm, subject, key):
+            frame.stack.append(None)
+            return
+        values.append(operators.getitem(vm, subject, key))
+    frame.stack.append(tuple(values))
+
+
+@op("MATCH_CLASS")
+def match_class(vm: Any, frame: Frame, instr: Any) -> None:
+    subject, cls, names = frame.pop_many(3)
+    if not vm.call(isinstance, subject, cls):
+        frame.stack.append(None)
+        return
+    positional = instr.arg
+    attributes_wanted = list(names)
+    values = []
+    if positional:
+        if cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
+            values.append(subject)
+        else:
+            match_args = attributes.load_attr(vm, cls, "__match_args__")
+            attributes_wanted = [*match_args[:positional], *names]
+            if len(match_args) < positional:
+                text = f"{cls.__name__}() accepts {len(match_args)} positional sub-patterns ({positional} given)"
+                vm.raise_user(TypeError(text))
+    for name in attributes_wanted:
+        try:
+            values.append(attributes.load_attr(vm, subject, name))
+        except UserRaised as raised:
+            if not isinstance(raised.value, AttributeError):
+                raise
+            frame.stack.append(None)
+            return
+    frame.stack.append(tuple(values))

@@ -1,0 +1,419 @@
+"""How the emitted code makes again, for real, the objects that capture made: one small rule per kind of object."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import gc
+import itertools
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture.frame import NULL
+from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
+from jitney.capture.record import CONTENT_TYPES, Record
+from jitney.capture.resume import generator_code, layout_of, stack_kinds
+from jitney.capture.signals import GiveUp, Restart
+from jitney.capture.world import ATOMS
+from jitney.guards import Pool, Program
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_od = collections.OrderedDict()
+VIEWS |= {type(_od.keys()): "keys", type(_od.values()): "values", type(_od.items()): "items"}
+ITERATORS = (
+    type(iter([])), type(iter(())), type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())),
+    type(iter(range(1))), type(iter("")), type(iter(b"")), zip, enumerate, map, filter, reversed, type(reversed([])),
+    type(iter(collections.deque())), type(iter(_od)), type(iter(_od.values())), type(iter(_od.items())),
+    itertools.chain, itertools.count, itertools.cycle, itertools.islice, itertools.repeat, itertools.starmap,
+    itertools.takewhile, itertools.dropwhile, itertools.zip_longest, itertools.product, itertools.permutations,
+    itertools.combinations, itertools.accumulate, itertools.compress, itertools.filterfalse, itertools.pairwise,
+    type(reversed({})), type(iter(range(1 << 70))), type(reversed(range(3))),
+)  # fmt: skip
+
+
+class Rebuilder:
+    """Lines that rebuild values, in order; an object is rebuilt once, so aliasing and cycles survive."""
+
+    def __init__(self, vm: Interpreter, pool: Pool, program: Program) -> None:
+        self.vm = vm
+        self.pool = pool
+        self.program = program
+        self.lines: list[str] = []
+        self.outputs: list[Any] = []
+        self.names: dict[int, str] = {}
+        self.kept: list[Any] = []
+        self.owners = {id(r.content): r for r in vm.world.records.values() if r.content is not None}
+        self._count = 0
+
+    def expr(self, value: Any) -> str:
+        """Python text whose value is the real counterpart of ``value``."""
+        kind = type(value)
+        if kind in ATOMS:
+            return self.pool.name(value)
+        found = self.names.get(id(value))
+        if found is not None:
+            return found
+        record = self.vm.world.record_of(value) or self.owners.get(id(value))
+        if record is not None:
+            return self.remember(value, self.program.expression(record.source))
+        return self._rule(value, kind)(value)
+
+    def _rule(self, value: Any, kind: type) -> Callable[[Any], str]:
+        rule = RULES.get(kind)
+        if rule is None:
+            if kind in VIEWS:
+                rule = Rebuilder._view
+            elif kind in ITERATORS:
+                rule = Rebuilder._reduced
+            elif isinstance(value, type) and self.vm.world.is_fresh(value):
+                rule = Rebuilder._fresh_class
+            elif isinstance(value, BaseException):
+                rule = Rebuilder._exception
+            elif isinstance(value, enum.Enum) or not self.vm.world.is_fresh(value) and not isinstance(value, tuple):
+                rule = Rebuilder._constant
+            else:
+                rule = Rebuilder._instance
+        return functools.partial(rule, self)
+
+    def remember(self, value: Any, name: str) -> str:
+        self.names[id(value)] = name
+        self.kept.append(value)
+        return name
+
+    def assign(self, value: Any, text: str) -> str:
+        """Bind ``text`` to a new variable that stands for ``value`` from now on."""
+        name = f"_r{self._count}"
+        self._count += 1
+        self.lines.append(f"{name} = {text}")
+        return self.remember(value, name)
+
+    def each(self, values: Any) -> str:
+        return "".join(f"{self.expr(v)}, " for v in values)
+
+    def constant(self, value: Any) -> str:
+        return self.pool.name(value)
+
+    # ------------------------------------------------------------------ tensors and numbers
+
+    def _tensor(self, value: Any) -> str:
+        source = self.vm.tracer.source_of(value)
+        if source is not None:
+            return self.remember(value, self.program.expression(source))
+        self.outputs.append(value)
+        return self.remember(value, f"_o{len(self.outputs) - 1}")
+
+    def _symbol(self, value: Any) -> str:
+        return f"({self.vm.symbols.text(value, self.program.expression)})"
+
+    # ------------------------------------------------------------------ containers
+
+    def _leaf(self, value: Any) -> bool:
+        return type(value) in ATOMS or isinstance(value, _torch.FakeTensor) or id(value) in self.names
+
+    def _tuple(self, value: Any) -> str:
+        if type(value) is tuple and not value:
+            return "()"
+        return self.assign(value, f"({self.each(value)})")
+
+    def _list(self, value: Any) -> str:
+        if all(map(self._leaf, value)):
+            return self.assign(value, f"[{self.each(value)}]")
+        name = self.assign(value, "[]")
+        self.lines.append(f"{name}.extend(({self.each(value)}))")
+        return name
+
+    def _set(self, value: Any) -> str:
+        return self.assign(value, f"{self.constant(type(value))}(({self.each(value)}))")
+
+    def _pairs(self, value: Any) -> str:
+        return "{" + ", ".join(f"{self.expr(k)}: {self.expr(v)}" for k, v in value.items()) + "}"
+
+    def _dict(self, value: Any) -> str:
+        if all(map(self._leaf, value.values())) and all(map(self._leaf, value)):
+            return self.assign(value, self._pairs(value))
+        name = self.assign(value, "{}")
+        self.lines.append(f"{name}.update({self._pairs(value)})")
+        return name
+
+    def _ordered(self, value: Any) -> str:
+        name = self.assign(value, f"{self.constant(collections.OrderedDict)}()")
+        self.lines.append(f"{name}.update({self._pairs(value)})")
+        return name
+
+    def _defaultdict(self, value: Any) -> str:
+        factory = self.expr(value.default_factory)
+        name = self.assign(value, f"{self.constant(collections.defaultdict)}({factory})")
+        self.lines.append(f"{name}.update({self._pairs(value)})")
+        return name
+
+    def _deque(self, value: Any) -> str:
+        name = self.assign(value, f"{self.constant(collections.deque)}((), {value.maxlen!r})")
+        self.lines.append(f"{name}.extend(({self.each(value)}))")
+        return name
+
+    def _slice(self, value: Any) -> str:
+        return f"slice({self.each((value.start, value.stop, value.step))})"
+
+    def _size(self, value: Any) -> str:
+        if all(type(v) is int for v in value):
+            return self.pool.object(value)
+        return f"{self.constant(torch.Size)}(({self.each(value)}))"
+
+    def _view(self, value: Any) -> str:
+        owner = next(r for r in gc.get_referents(value) if isinstance(r, dict))
+        return self.assign(value, f"{self.expr(owner)}.{VIEWS[type(value)]}()")
+
+    def _reduced(self, value: Any) -> str:
+        """Iterators tell how to make them again (``__reduce__``)."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                made, args, *state = value.__reduce__()
+            except TypeError as error:
+                raise GiveUp(f"a {type(value).__qualname__} is alive at a graph break: {error}") from None
+        name = self.assign(value, f"{self.constant(made)}({self.each(args)})")
+        if state and state[0] is not None:
+            self.lines.append(f"{name}.__setstate__({self.expr(state[0])})")
+        return name
+
+    # ------------------------------------------------------------------ functions and their parts
+
+    def _cell(self, value: types.CellType) -> str:
+        name = self.assign(value, f"{self.constant(types.CellType)}()")
+        try:
+            content = value.cell_contents
+        except ValueError:
+            return name
+        self.lines.append(f"{name}.cell_contents = {self.expr(content)}")
+        return name
+
+    def _function(self, value: types.FunctionType) -> str:
+        if not self.vm.world.is_fresh(value):
+            return self.constant(value)
+        closure = "None" if not value.__closure__ else f"({self.each(value.__closure__)})"
+        if id(value) in self.names:  # a recursive function: its own cell has made it
+            return self.names[id(value)]
+        parts = [
+            self.pool.object(value.__code__),
+            self.pool.object(value.__globals__, "globals"),
+            repr(value.__name__),
+            self.expr(value.__defaults__),
+            closure,
+        ]
+        name = self.assign(value, f"{self.constant(types.FunctionType)}({', '.join(parts)})")
+        if value.__kwdefaults__:
+            self.lines.append(f"{name}.__kwdefaults__ = {self._pairs(value.__kwdefaults__)}")
+        if value.__annotations__:
+            self.lines.append(f"{name}.__annotations__ = {self._pairs(value.__annotations__)}")
+        for field in ("__qualname__", "__doc__", "__module__"):
+            ours = getattr(value, field)
+            plain = {"__qualname__": value.__code__.co_qualname, "__module__": value.__globals__.get("__name__")}
+            if ours != plain.get(field, _doc(value.__code__)):
+                self.lines.append(f"{name}.{field} = {self.expr(ours)}")
+        if value.__dict__:
+            self.lines.append(f"{name}.__dict__.update({self._pairs(value.__dict__)})")
+        return name
+
+    def _method(self, value: types.MethodType) -> str:
+        text = f"{self.constant(types.MethodType)}({self.expr(value.__func__)}, {self.expr(value.__self__)})"
+        return self.assign(value, text)
+
+    def _builtin(self, value: Any) -> str:
+        owner = value.__self__
+        if owner is None or isinstance(owner, types.ModuleType | type):
+            return self.constant(value)
+        return self.assign(value, f"{self.expr(owner)}.{value.__name__}")
+
+    def _partial(self, value: Any) -> str:
+        text = f"{self.constant(functools.partial)}({self.expr(value.func)}, {self.each(value.args)}"
+        return self.assign(value, f"{text}**{self._pairs(value.keywords)})")
+
+    def _property(self, value: Any) -> str:
+        if not self.vm.world.is_fresh(value):
+            return self.constant(value)
+        return self.assign(value, f"property({self.each((value.fget, value.fset, value.fdel, value.__doc__))})")
+
+    def _wrapper(self, value: Any) -> str:
+        return self.assign(value, f"{self.constant(type(value))}({self.expr(value.__func__)})")
+
+    def _super(self, value: Any) -> str:
+        return self.assign(value, f"super({self.expr(value.__thisclass__)}, {self.expr(value.__self__)})")
+
+    def _reentrant(self, value: Reentrant) -> str:
+        return self.expr(value.fn)
+
+    def _reentrant_iterator(self, value: ReentrantIterator) -> str:
+        return self.expr(value.value)
+
+    def _weakref(self, value: Any) -> str:
+        return self.assign(value, f"{self.constant(weakref.ref)}({self.expr(value())})")
+
+    def _namespace(self, value: Any) -> str:
+        return self.assign(value, f"{self.constant(types.SimpleNamespace)}(**{self._pairs(vars(value))})")
+
+    # ------------------------------------------------------------------ instances
+
+    def _constant(self, value: Any) -> str:
+        return self.constant(value)
+
+    def _fresh_class(self, value: type) -> str:
+        step = self.vm.world.class_steps.get(id(value))
+        if step is None:
+            raise GiveUp(f"the class {value.__qualname__} cannot be made again")
+        raise Restart(
+            step, f"the class {value.__qualname__} is still needed after the graph", "define it at the top of the file"
+        )
+
+    def _instance(self, value: Any) -> str:
+        """An object made by capture: allocate without ``__init__``, then fill in content and attributes."""
+        cls = type(value)
+        made = self.expr(cls)
+        base = next((b for b in (tuple, int, float, str, frozenset, bytes, complex) if isinstance(value, b)), None)
+        if base is not None:
+            content = self.expr(base(value))
+            name = self.assign(value, f"{self.constant(base)}.__new__({made}, {content})")
+        elif isinstance(value, CONTENT_TYPES):
+            name = self._filled(value, made)
+        else:
+            name = self.assign(value, f"{self.constant(object)}.__new__({made})")
+        self._attributes(value, name)
+        return name
+
+    def _filled(self, value: Any, made: str) -> str:
+        kinds = (collections.OrderedDict, collections.defaultdict, dict, list, set, collections.deque)
+        base = next(b for b in kinds if isinstance(value, b))
+        text = self.constant(base)
+        name = self.assign(value, f"{text}.__new__({made})")
+        if isinstance(value, dict):
+            if base is collections.defaultdict:
+                self.lines.append(f"{name}.default_factory = {self.expr(value.default_factory)}")
+            pairs = "".join(f"({self.expr(k)}, {self.expr(v)}), " for k, v in base.items(value))
+            self.lines.append(f"for _k, _x in ({pairs}): {text}.__setitem__({name}, _k, _x)")
+        else:
+            items = self.each(list(base.__iter__(value)))
+            self.lines.append(f"{text}.{'update' if base is set else 'extend'}({name}, ({items}))")
+        return name
+
+    def _attributes(self, value: Any, name: str) -> None:
+        storage = getattr(value, "__dict__", None)
+        if storage:
+            self.lines.append(f"{name}.__dict__.update({self._pairs(storage)})")
+        for slot, found in _slots(value).items():
+            self.lines.append(f"{self.constant(object)}.__setattr__({name}, {slot!r}, {self.expr(found)})")
+
+    def _exception(self, value: BaseException) -> str:
+        made = self.expr(type(value))
+        name = self.assign(value, f"{made}.__new__({made}, {self.each(value.args)})")
+        self.lines.append(f"{name}.args = ({self.each(value.args)})")
+        for field in ("__cause__", "__context__"):
+            linked = getattr(value, field)
+            if linked is not None:
+                self.lines.append(f"{name}.{field} = {self.expr(linked)}")
+        if value.__suppress_context__:
+            self.lines.append(f"{name}.__suppress_context__ = True")
+        for field in ("name", "obj", "value", "key"):
+            if field in ("name", "obj", "value") and field in type(value).__dict__:
+                self.lines.append(f"{name}.{field} = {self.expr(getattr(value, field))}")
+        if value.__dict__:
+            self.lines.append(f"{name}.__dict__.update({self._pairs(value.__dict__)})")
+        return name
+
+    # ------------------------------------------------------------------ generators
+
+    def _generator(self, value: InterpretedGenerator) -> str:
+        frame = value.frame
+        if value.state == "finished":
+            return self.assign(value, f"{self.constant(_finished)}()")
+        if value.state == "running":
+            raise GiveUp("a generator is running at a graph break")
+        waiting = value.state == "suspended"
+        index = frame.at if waiting else frame.ip + 1
+        layout = layout_of(frame, index, stack_kinds(frame.stack))
+        code = generator_code(frame.info.code, index, layout, waiting)
+        function = self.frame_function(frame, code, layout.cells)
+        values = self.frame_arguments(frame, layout, frame.stack)
+        name = self.assign(value, f"{function}({values})")
+        if waiting:
+            self.lines.append(f"next({name})")
+        return name
+
+    def frame_function(self, frame: Any, code: types.CodeType, cells: tuple[str, ...]) -> str:
+        """A function of this code over the frame's globals and cells."""
+        made = [self.expr(frame.cells[n]) for n in (*cells, *frame.info.code.co_freevars)]
+        closure = "None" if not made else "(" + "".join(f"{c}, " for c in made) + ")"
+        parts = [self.pool.object(code), self.pool.object(frame.globals, "globals"), repr(code.co_name), "None", closure]
+        return f"{self.constant(types.FunctionType)}({', '.join(parts)})"
+
+    def frame_arguments(self, frame: Any, layout: Any, stack: list[Any]) -> str:
+        """The arguments that a layout asks for, from a frame."""
+        from jitney.capture.frame import ExcInfo
+
+        values = [frame.locals[n] for n in layout.locals]
+        values += [v for v in stack if v is not NULL and type(v) is not ExcInfo]
+        return self.each(values)
+
+
+def _doc(code: types.CodeType) -> Any:
+    first = code.co_consts[0] if code.co_consts else None
+    return first if isinstance(first, str) else None
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    """Attributes in ``__slots__``."""
+    out = {}
+    for cls in type(value).__mro__:
+        for name, member in vars(cls).items():
+            if isinstance(member, types.MemberDescriptorType) and name not in ("__dict__", "__weakref__"):
+                try:
+                    out[name] = member.__get__(value)
+                except AttributeError:
+                    continue
+    return out
+
+
+def _finished() -> Any:
+    """A generator that has ended."""
+    made = (x for x in ())
+    next(made, None)
+    return made
+
+
+RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
+    _torch.FakeTensor: Rebuilder._tensor,
+    **dict.fromkeys((torch.SymInt, torch.SymFloat, torch.SymBool), Rebuilder._symbol),
+    tuple: Rebuilder._tuple,
+    list: Rebuilder._list,
+    **dict.fromkeys((set, frozenset), Rebuilder._set),
+    dict: Rebuilder._dict,
+    collections.OrderedDict: Rebuilder._ordered,
+    collections.defaultdict: Rebuilder._defaultdict,
+    collections.deque: Rebuilder._deque,
+    slice: Rebuilder._slice,
+    torch.Size: Rebuilder._size,
+    types.CellType: Rebuilder._cell,
+    types.FunctionType: Rebuilder._function,
+    types.MethodType: Rebuilder._method,
+    types.BuiltinFunctionType: Rebuilder._builtin,
+    types.MethodWrapperType: Rebuilder._builtin,
+    functools.partial: Rebuilder._partial,
+    property: Rebuilder._property,
+    **dict.fromkeys((staticmethod, classmethod), Rebuilder._wrapper),
+    super: Rebuilder._super,
+    Reentrant: Rebuilder._reentrant,
+    ReentrantIterator: Rebuilder._reentrant_iterator,
+    InterpretedGenerator: Rebuilder._generator,
+    weakref.ref: Rebuilder._weakref,
+    types.SimpleNamespace: Rebuilder._namespace,
+}
+
+__all__ = ["Rebuilder", "Record"]

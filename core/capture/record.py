@@ -1,0 +1,46 @@
+"""What capture knows of one object older than the frame: its source, and the writes that wait for the graph."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Final
+
+from jitney.guards import Source
+
+
+class _Sentinel:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+ABSENT: Final = _Sentinel("ABSENT")
+CONTENT_TYPES = (list, dict, set, collections.deque)
+
+
+class Record:
+    """The real object, where it came from, and what is to be written to it.
+
+    ``overlay`` holds single entries written to a dictionary; ``content`` is a whole shadow container once one was
+    needed, ``original`` the shadow as it was then. ``slots`` holds attributes written outside any ``__dict__``,
+    ``cell`` (a one-tuple) a closure cell's new content.
+    """
+
+    __slots__ = ("cell", "content", "dict_record", "dirty", "original", "overlay", "owner", "slots", "source", "value")
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value = value
+        self.source = source
+        self.overlay: dict[Any, Any] = {}
+        self.content: Any = None
+        self.original: Any = None
+        self.slots: dict[str, Any] = {}
+        self.cell: tuple[Any, ...] | None = None
+        self.dirty = False
+        self.dict_record: Record | None = None
+        self.owner: Record | None = None
+
+    def __repr__(self) -> str:
+        return f"<Record {self.source.name}{' dirty' if self.dirty else ''}>"

@@ -1,0 +1,384 @@
+"""Code objects entered in the middle: the user's own code with a prologue that restores the stack and jumps.
+
+Two kinds. A *resume* function enters before an instruction and runs to the end of the frame. A *step* function enters
+at the instruction that broke the graph, runs that one natively (inside its own ``try`` and ``with`` regions, so that
+exceptions find their handlers and tracebacks show the user's line), and leaves by returning a ``Continue``.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from bytecode import Bytecode, CellVar, CompilerFlags, FreeVar, Instr, Label, SetLineno, TryBegin, TryEnd
+
+from jitney.capture.code import decode
+from jitney.capture.frame import NULL, ExcInfo, Frame
+
+PY312 = sys.version_info >= (3, 12)
+PY313 = sys.version_info >= (3, 13)
+
+# What sits in a stack slot: a value, CPython's NULL, or the marker below an exception being handled.
+VALUE, EMPTY, HANDLING = "value", "null", "handling"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The shape of a frame at one instruction: what a step or resume function takes as arguments, in this order."""
+
+    cells: tuple[str, ...]
+    locals: tuple[str, ...]
+    stack: tuple[str, ...]  # kinds, bottom first
+
+    @property
+    def values(self) -> int:
+        """How many stack slots hold values."""
+        return sum(kind == VALUE for kind in self.stack)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (*self.locals, *(f"_stack{i}" for i in range(self.values)))
+
+
+def stack_kinds(stack: list[Any]) -> tuple[str, ...]:
+    """The kinds of the slots of an interpreter's stack."""
+    return tuple(EMPTY if v is NULL else HANDLING if type(v) is ExcInfo else VALUE for v in stack)
+
+
+def layout_of(frame: Frame, index: int, stack: tuple[str, ...]) -> Layout:
+    """The layout of a frame about to run instruction ``index``: cells, locals that are still needed, stack."""
+    code = frame.info.code
+    live = frame.info.live_at(index)
+    keep = uses_super(code)
+    names = [n for n in code.co_varnames if n in frame.locals and (n in live or n == keep)]
+    extra = [n for n in frame.locals if n not in code.co_varnames and n in live]
+    cells = tuple(n for n in code.co_cellvars if n in frame.cells)
+    return Layout(cells, (*names, *extra), stack)
+
+
+def uses_super(code: CodeType) -> str | None:
+    """The first argument's name, where a bare ``super()`` may need it."""
+    if "__class__" in code.co_freevars and "super" in code.co_names and code.co_varnames:
+        return code.co_varnames[0]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Where a step function may go on: the resume point's key."""
+
+    index: int
+    stack: tuple[str, ...]
+    jumped: bool
+
+
+# ------------------------------------------------------------------ after one instruction
+
+JUMPS_AFTER = 2 if PY313 else 1 if PY312 else 0
+PUSHES_NULL = {"LOAD_METHOD": True, "LOAD_ATTR": PY312, "LOAD_GLOBAL": True, "LOAD_SUPER_ATTR": True}
+
+
+def pops(instr: Any) -> tuple[int, int]:
+    """(operands that the instruction takes from the stack, values that it leaves), without a jump."""
+    arg = instr.arg
+    fixed = POPS.get(instr.op)
+    if fixed is not None:
+        return fixed
+    if instr.op == "CALL":
+        return arg + 2, 1
+    if instr.op == "CALL_KW":
+        return arg + 3, 1
+    if instr.op == "CALL_FUNCTION_EX":
+        return 3 + (arg & 1), 1
+    if instr.op in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE"):
+        return arg, 1
+    if instr.op == "BUILD_MAP":
+        return 2 * arg, 1
+    if instr.op == "BUILD_CONST_KEY_MAP":
+        return arg + 1, 1
+    if instr.op == "UNPACK_SEQUENCE":
+        return 1, arg
+    if instr.op == "UNPACK_EX":
+        return 1, (arg & 0xFF) + (arg >> 8) + 1
+    if instr.op == "FORMAT_VALUE":
+        return (2 if arg & 4 else 1), 1
+    if instr.op == "RAISE_VARARGS":
+        return arg, 0
+    if instr.op == "MAKE_FUNCTION":
+        return 1 + bin(arg).count("1"), 1
+    raise KeyError(instr.op)
+
+
+POPS: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("BINARY_OP", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "BINARY_SUBSCR", "FORMAT_WITH_SPEC"), (2, 1)),
+    **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "UNARY_NOT", "TO_BOOL", "GET_ITER"), (1, 1)),
+    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD", "FORMAT_SIMPLE", "CONVERT_VALUE", "LIST_TO_TUPLE"), (1, 1)),
+    **dict.fromkeys(("CALL_INTRINSIC_1", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DEREF"), (1, 1)),
+    **dict.fromkeys(("LIST_APPEND", "SET_ADD", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE"), (1, 0)),
+    **dict.fromkeys(("STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "DELETE_ATTR", "POP_TOP", "RERAISE"), (1, 0)),
+    **dict.fromkeys(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_BUILD_CLASS"), (0, 1)),
+    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_CONST", "LOAD_ASSERTION_ERROR", "LOAD_CLOSURE"), (0, 1)),
+    **dict.fromkeys(("DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF", "DELETE_FAST", "SETUP_ANNOTATIONS"), (0, 0)),
+    **dict.fromkeys(("DELETE_SUBSCR", "STORE_ATTR", "MAP_ADD"), (2, 0)),
+    "LOAD_SUPER_ATTR": (3, 1),
+    "BINARY_SLICE": (3, 1),
+    "STORE_SUBSCR": (3, 0),
+    "STORE_SLICE": (4, 0),
+    "IMPORT_NAME": (2, 1),
+    "IMPORT_FROM": (0, 1),
+    "BEFORE_WITH": (1, 2),
+    "WITH_EXCEPT_START": (0, 1),
+    "GET_LEN": (0, 1),
+    "MATCH_MAPPING": (0, 1),
+    "MATCH_SEQUENCE": (0, 1),
+    "MATCH_KEYS": (0, 1),
+    "MATCH_CLASS": (3, 1),
+    "CALL_INTRINSIC_2": (2, 1),
+    "CHECK_EXC_MATCH": (1, 1),
+    "FOR_ITER": (0, 1),
+    **dict.fromkeys(
+        [f"POP_JUMP_{d}IF_{c}" for d in ("", "FORWARD_", "BACKWARD_") for c in ("TRUE", "FALSE", "NONE", "NOT_NONE")],
+        (1, 0),
+    ),
+    "JUMP_IF_TRUE_OR_POP": (1, 0),
+    "JUMP_IF_FALSE_OR_POP": (1, 0),
+}
+NO_FALL = {"RAISE_VARARGS", "RERAISE", "RETURN_VALUE"}
+
+
+def exits(instr: Any, stack: tuple[str, ...]) -> list[Exit]:
+    """Where the instruction may lead, with the stack as it is then."""
+    taken, left = pops(instr)
+    below = stack[: len(stack) - taken]
+    out = []
+    if instr.op not in NO_FALL:
+        pushed: tuple[str, ...] = (VALUE,) * left
+        if is_callable_load(instr):
+            pushed = (VALUE, EMPTY) if PY313 else (EMPTY, VALUE)
+        out.append(Exit(instr.index + 1, below + pushed, False))
+    if instr.target != -1:
+        if instr.op == "FOR_ITER":
+            out.append(Exit(instr.target + JUMPS_AFTER, stack[:-1], True))
+        elif instr.op.endswith("_OR_POP"):
+            out.append(Exit(instr.target, stack, True))
+        else:
+            out.append(Exit(instr.target, below, True))
+    return out
+
+
+def is_callable_load(instr: Any) -> bool:
+    """Does the instruction push a callable together with a NULL?"""
+    if instr.op == "LOAD_METHOD":
+        return True
+    if instr.op == "LOAD_ATTR":
+        return bool(instr.is_method)
+    return instr.op in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and bool(instr.arg & 1)
+
+
+# ------------------------------------------------------------------ assembling
+
+
+@functools.lru_cache(maxsize=1024)
+def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
+    """The code from ``index`` on; parameters as ``layout`` says, its cells as free variables."""
+    body, places = _body(code, layout)
+    target = Label()
+    prologue = _prologue(code, layout, full=True)
+    prologue.append(Instr("JUMP_FORWARD", target))
+    body.insert(places[index], target)
+    return _assemble(code, layout, prologue + body, generator=False, extra=())
+
+
+@functools.lru_cache(maxsize=256)
+def generator_code(code: CodeType, index: int, layout: Layout, waiting: bool) -> CodeType:
+    """A generator that starts at ``index``; ``waiting``: that is its ``yield``, and the first ``next`` only goes there."""
+    body, places = _body(code, layout)
+    target = Label()
+    prologue = _prologue(code, layout, full=True, generator=True)
+    if waiting:
+        prologue.append(Instr("LOAD_CONST", None))
+    prologue.append(Instr("JUMP_FORWARD", target))
+    body.insert(places[index], target)
+    return _assemble(code, layout, prologue + body, generator=True, extra=())
+
+
+@functools.lru_cache(maxsize=1024)
+def step_code(
+    code: CodeType,
+    index: int,
+    layout: Layout,
+    leave: tuple[tuple[Exit, Layout, int], ...],
+    how: str,
+    kwnames: tuple[str, ...],
+) -> CodeType:
+    """Run one instruction natively.
+
+    ``leave`` holds, for each exit, the layout there and the position of its resume point among the extra parameters
+    ``_point0``, ``_point1``... ``how`` is ``native`` for the instruction itself; for a caller in the chain it is
+    ``push``, ``drop`` or ``instance``: call ``_thunk()`` in its place and treat the value so.
+    """
+    body, places = _body(code, layout)
+    decoded = decode(code).instrs[index]
+    at = places[index]
+    target = Label()
+    landing: dict[bool, Label] = {e.jumped: Label() for e, _, _ in leave}
+    original = body[at]
+    assert isinstance(original, Instr)
+    replaced = _replacement(original, decoded, how, landing.get(True))
+    tail: list[Any] = [target, *replaced]
+    if False in landing:
+        tail.append(Instr("JUMP_FORWARD", landing[False], location=original.location))
+    body[at : at + 1] = tail
+    prologue = _prologue(code, layout, full=True, placeholder=_operands(decoded, how))
+    if how == "native" and kwnames and not PY313:
+        prologue.append(Instr("KW_NAMES", kwnames))
+    prologue.append(Instr("JUMP_FORWARD", target))
+    for exit_, there, point in leave:
+        body.append(landing[exit_.jumped])
+        if exit_.jumped and decoded.op == "FOR_ITER" and PY312:
+            body += [Instr("END_FOR"), Instr("POP_TOP")][: 2 if PY313 else 1]
+        body += _leave(exit_, there, point, callable_load=is_callable_load(decoded) and not exit_.jumped)
+    points = tuple(f"_point{i}" for _, _, i in leave)
+    extra = (*points, *(() if how == "native" else ("_thunk", "_instance")))
+    return _assemble(code, layout, prologue + body, generator=False, extra=extra)
+
+
+def _operands(instr: Any, how: str) -> int:
+    """Stack slots on top that the native instruction itself uses (and so must be real, NULLs included)."""
+    return pops(instr)[0] if how == "native" else 0
+
+
+def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
+    """The instructions with this layout's cells as free variables, and each instruction's place in the list."""
+    bytecode = Bytecode.from_code(code)
+    free = set(layout.cells)
+    body: list[Any] = []
+    places: list[int] = []
+    for item in bytecode:
+        if isinstance(item, (Label, TryBegin, TryEnd, SetLineno)):
+            body.append(item)
+            continue
+        places.append(len(body))
+        if item.name in ("COPY_FREE_VARS", "RETURN_GENERATOR") or (
+            item.name == "MAKE_CELL" and str(item.arg.name) in free
+        ):
+            item = Instr("NOP", location=item.location)
+        elif isinstance(item.arg, CellVar) and item.arg.name in free:
+            item = Instr(item.name, FreeVar(item.arg.name), location=item.location)
+        body.append(item)
+    return body, places
+
+
+def _prologue(
+    code: CodeType, layout: Layout, full: bool, generator: bool = False, placeholder: int | None = None
+) -> list[Any]:
+    free = (*layout.cells, *code.co_freevars)
+    out: list[Any] = [Instr("COPY_FREE_VARS", len(free))] if free else []
+    if generator:
+        out += [Instr("RETURN_GENERATOR"), Instr("POP_TOP")]
+    out.append(Instr("RESUME", 0))
+    count = 0
+    size = len(layout.stack)
+    for i, kind in enumerate(layout.stack):
+        if kind == VALUE:
+            out.append(Instr("LOAD_FAST", f"_stack{count}"))
+            count += 1
+            if i and layout.stack[i - 1] == HANDLING:
+                out.append(Instr("PUSH_EXC_INFO"))
+        elif kind == EMPTY:
+            real = placeholder is None or i >= size - placeholder
+            out.append(Instr("PUSH_NULL") if real else Instr("LOAD_CONST", None))
+    return out
+
+
+def _replacement(original: Instr, decoded: Any, how: str, jump: Label | None) -> list[Any]:
+    """What the step function runs in place of the broken instruction."""
+    where = original.location
+    if how == "native":
+        if is_callable_load(decoded):
+            if decoded.op == "LOAD_SUPER_ATTR":
+                super_, cls, name = False, original.arg[1], original.arg[2]  # type: ignore[index]
+                return [Instr("LOAD_SUPER_ATTR", (super_, cls, name), location=where)]
+            name = original.arg if isinstance(original.arg, str) else original.arg[1]  # type: ignore[index]
+            plain = "LOAD_GLOBAL" if decoded.op == "LOAD_GLOBAL" else "LOAD_ATTR"
+            with_flag = plain == "LOAD_GLOBAL" or PY312
+            return [Instr(plain, (False, name) if with_flag else name, location=where)]
+        if jump is not None:
+            return [Instr(original.name.replace("_BACKWARD_", "_FORWARD_"), jump, location=where)]
+        return [original]
+    taken, _ = pops(decoded)
+    out: list[Any] = [Instr("POP_TOP", location=where) for _ in range(taken)]
+    out += [*_load_callee("LOAD_FAST", "_thunk", where), *_call(0, where)]
+    if how in ("drop", "instance"):
+        out.append(Instr("POP_TOP", location=where))
+    if how == "instance":
+        out.append(Instr("LOAD_FAST", "_instance", location=where))
+    return out
+
+
+def _load_callee(op: str, name: Any, where: Any = None) -> list[Any]:
+    load, null = Instr(op, name, location=where), Instr("PUSH_NULL", location=where)
+    return [load, null] if PY313 else [null, load]
+
+
+def _call(count: int, where: Any = None) -> list[Any]:
+    call = Instr("CALL", count, location=where)
+    return [call] if PY312 else [Instr("PRECALL", count, location=where), call]
+
+
+def _leave(exit_: Exit, there: Layout, point: int, callable_load: bool) -> list[Any]:
+    """Empty the stack into variables, put back the exception state, return ``point(cells, locals, stack)``."""
+    out: list[Any] = []
+    kinds = list(exit_.stack)
+    if callable_load:
+        kinds = [*kinds[:-2], VALUE]
+    names: list[str] = []
+    i = len(kinds) - 1
+    while i >= 0:
+        if kinds[i] == EMPTY:
+            out.append(Instr("POP_TOP"))
+        elif kinds[i] == HANDLING:
+            out.append(Instr("POP_EXCEPT"))
+        else:
+            names.append(f"_left{i}")
+            out.append(Instr("STORE_FAST", names[-1]))
+        i -= 1
+    out += _load_callee("LOAD_FAST", f"_point{point}")
+    for cell in there.cells:
+        out.append(Instr("LOAD_FAST" if PY313 else "LOAD_CLOSURE", FreeVar(cell)))
+    out += [Instr("LOAD_FAST", n) for n in there.locals]
+    out += [Instr("LOAD_FAST", n) for n in reversed(names)]
+    out += _call(len(there.cells) + len(there.locals) + len(names))
+    out.append(Instr("RETURN_VALUE"))
+    return out
+
+
+def _assemble(code: CodeType, layout: Layout, items: list[Any], generator: bool, extra: tuple[str, ...]) -> CodeType:
+    made = Bytecode(items)
+    made.name = code.co_name
+    made.qualname = code.co_qualname
+    made.filename = code.co_filename
+    made.first_lineno = code.co_firstlineno
+    made.argnames = [*layout.parameters, *extra]
+    made.argcount = len(made.argnames)
+    made.freevars = [*layout.cells, *code.co_freevars]
+    made.cellvars = [c for c in code.co_cellvars if c not in layout.cells]
+    flags = CompilerFlags(code.co_flags)
+    flags &= ~(CompilerFlags.VARARGS | CompilerFlags.VARKEYWORDS | CompilerFlags.GENERATOR)
+    if generator:
+        flags |= CompilerFlags.GENERATOR
+    if made.freevars:
+        flags |= CompilerFlags.NESTED
+    made.flags = flags
+    made.docstring = None
+    line = code.co_firstlineno
+    for item in items:
+        if isinstance(item, Instr) and item.lineno is None:
+            item.lineno = line
+        elif isinstance(item, Instr) and isinstance(item.lineno, int):
+            line = item.lineno
+    size = code.co_stacksize + len(layout.stack) + len(layout.parameters) + 8
+    return made.to_code(stacksize=size, compute_exception_stack_depths=False)

@@ -1,0 +1,42 @@
+"""How capture stops: the exceptions that travel inside the interpreter and never reach the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Break(BaseException):
+    """The current instruction cannot be captured: run the graph so far, then this in Python."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+class Restart(BaseException):
+    """Capture again from the start, breaking before the instruction that was step ``step``."""
+
+    def __init__(self, step: int, reason: str, hint: str = "", user_stack: tuple[Any, ...] = ()) -> None:
+        super().__init__(reason)
+        self.step = step
+        self.reason = reason
+        self.hint = hint
+        self.user_stack = user_stack
+
+
+class GiveUp(BaseException):
+    """The frame cannot be captured at all: it runs eagerly, with its calls going through the compiler."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+class UserRaised(BaseException):
+    """An exception of the user's program, raised while interpreting it."""
+
+    def __init__(self, value: BaseException) -> None:
+        super().__init__(repr(value))
+        self.value = value

@@ -1,0 +1,108 @@
+"""Sizes, ints and floats that may change between calls: ShapeEnv's symbols, their sources, and the guards on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney import _torch
+from jitney.guards import Source
+
+
+class Symbols:
+    """The symbols of one capture. ``dynamic_dims`` says which dimensions of a tensor get one."""
+
+    def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]]) -> None:
+        self.dynamic_dims = dynamic_dims
+        self.env = _torch.ShapeEnv(duck_shape=False)
+        self.fake_mode = _torch.FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=False)
+        self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
+        self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
+        self._nodes: dict[Any, fx.Node] = {}
+
+    def fake(self, real: Any, source: Source) -> Any:
+        """A stand-in with the real tensor's metadata."""
+        dims = self.dynamic_dims(real, source)
+        if not any(dims):
+            return self.fake_mode.from_tensor(real, static_shapes=True)
+        policy = [_torch.DimDynamic.DYNAMIC if d else _torch.DimDynamic.STATIC for d in dims]
+        fake = self.fake_mode.from_tensor(
+            real,
+            symbolic_context=_torch.StatelessSymbolicContext(dynamic_sizes=policy),
+            source=_torch.NamedSource(source.name),
+        )
+        self.dynamic[id(fake)] = dims
+        for i, size in enumerate(fake.shape):
+            if isinstance(size, torch.SymInt):
+                for symbol in size.node.expr.free_symbols:
+                    self._name(symbol, source.step("size", i))
+        return fake
+
+    def scalar(self, value: int | float, source: Source) -> Any:
+        """A symbolic int or float for a Python number."""
+        named = _torch.NamedSource(source.name)
+        if isinstance(value, int):
+            made = self.env.create_unspecified_symint_and_symbol(value, named, _torch.DimDynamic.DYNAMIC)
+        else:
+            symbol = self.env.create_unspecified_symbol(value, named, _torch.DimDynamic.DYNAMIC)
+            made = self.env.create_symfloatnode(symbol, hint=value, source=named)
+        for symbol in made.node.expr.free_symbols:
+            self._name(symbol, source)
+        return made
+
+    def _name(self, symbol: Any, source: Source) -> None:
+        if symbol not in self.sources:
+            self.sources[symbol] = source
+            source.wanted = True
+
+    def node(self, value: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> Any:
+        """The FX node (or plain number) that computes a symbolic value."""
+        expr = value.node.expr
+        if not expr.free_symbols:
+            return value.node.pytype(expr)
+        tracer = fx.proxy.GraphAppendingTracer(graph)
+        env = {}
+        for symbol in expr.free_symbols:
+            if symbol not in self._nodes:
+                hint = self.env.create_symintnode(symbol, hint=None) if symbol.is_integer else value
+                self._nodes[symbol] = placeholder(hint, self.sources[symbol])
+            env[symbol] = fx.Proxy(self._nodes[symbol], tracer)
+        made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
+        return made.node if isinstance(made, fx.Proxy) else made
+
+    def text(self, value: Any, name: Callable[[Source], str]) -> str:
+        """Python text that computes a symbolic value from the emitted code's variables."""
+        return self._print(value.node.expr, name)
+
+    def _print(self, expr: Any, name: Callable[[Source], str]) -> str:
+        text = _torch.PythonPrinter().doprint(expr)
+        for symbol in sorted(expr.free_symbols, key=lambda s: -len(str(s))):
+            text = _replace_word(text, str(symbol), name(self.sources[symbol]))
+        return text
+
+    def guards(self, name: Callable[[Source], str]) -> list[str]:
+        """Conditions on the symbols under which the capture holds, as Python text."""
+        out = []
+        for symbol, source in self.sources.items():
+            interval = self.env.var_to_range.get(symbol)
+            if interval is not None and source.kind == "size":
+                out.append(f"{name(source)} >= {max(int(interval.lower), 0)}")
+        for guard in self.env.guards:
+            out.append(self._print(guard.expr, name))
+        return list(dict.fromkeys(out))
+
+    def strides(self, fake: Any, name: Callable[[Source], str]) -> str | None:
+        """The strides that the stand-in has, as text, where they depend on a symbol."""
+        strides = fake.stride()
+        if not any(isinstance(s, torch.SymInt) for s in strides):
+            return None
+        parts = [self.text(s, name) if isinstance(s, torch.SymInt) else str(s) for s in strides]
+        return f"({', '.join(parts)},)"
+
+
+def _replace_word(text: str, word: str, by: str) -> str:
+    return re.sub(rf"\b{re.escape(word)}\b", by, text)

@@ -1,0 +1,324 @@
+"""Tensors while capturing: stand-ins without data, and the FX graph of what is done to them.
+
+``Tracer`` is a torch function mode. Every torch-level call on a stand-in runs on the stand-in (for its shape, dtype,
+device, aliasing) and is recorded as one node.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from traceback import FrameSummary
+from typing import Any
+
+import torch
+from torch import fx
+from torch.overrides import TorchFunctionMode
+
+from jitney import _torch
+from jitney.capture.signals import Break
+from jitney.capture.symbols import Symbols
+from jitney.guards import Source
+
+# Tensor methods whose meaning lies outside a graph: why, and what to do instead.
+OUTSIDE: dict[str, str] = {
+    "tolist": "reads the tensor's values",
+    "numpy": "hands the tensor's memory to NumPy",
+    "__array__": "hands the tensor's memory to NumPy",
+    "data_ptr": "reads the tensor's address",
+    "backward": "runs the autograd engine",
+    "register_hook": "registers a Python hook on a tensor",
+    "register_post_accumulate_grad_hook": "registers a Python hook on a tensor",
+    "retain_grad": "changes how autograd treats a tensor",
+    "storage": "hands out the tensor's memory",
+    "untyped_storage": "hands out the tensor's memory",
+    "set_": "replaces the tensor's memory",
+    "share_memory_": "moves the tensor's memory",
+    "resize_": "changes the size of the tensor's memory",
+    "pin_memory": "moves the tensor's memory",
+    "__reduce_ex__": "serialises a tensor",
+    "__deepcopy__": "copies a tensor with its autograd state",
+    "__dlpack__": "hands out the tensor's memory",
+    "is_shared": "looks at the tensor's memory",
+    "__setstate__": "serialises a tensor",
+    "module_load": "replaces a parameter",
+    "to_sparse": "makes a sparse tensor",
+    "__format__": "reads the tensor's values",
+    "__repr__": "reads the tensor's values",
+    "__hash__": "",
+}
+MUTATING_PROPERTIES = {"data", "grad", "requires_grad", "names", "real", "imag", "grad_fn", "_grad"}
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    f"__{n}__": getattr(operator, f"__{n}__")
+    for n in (
+        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift neg pos invert abs "
+        "eq ne lt le gt ge getitem setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
+    ).split()
+}
+REFLECTED = {f"__r{n}__": OPERATORS[f"__{n}__"] for n in "add sub mul truediv floordiv mod pow matmul and or xor".split()}
+
+
+@dataclass(slots=True)
+class GraphInput:
+    """One placeholder: a tensor or a symbol's value, and where the emitted code finds it."""
+
+    source: Source
+    value: Any
+    node: fx.Node
+
+
+class Tracer(TorchFunctionMode):
+    """The graph under construction, and which stand-in is which node."""
+
+    def __init__(self, symbols: Symbols, origin: Callable[[], tuple[FrameSummary, ...]]) -> None:
+        super().__init__()
+        self.symbols = symbols
+        self.origin = origin
+        self.fake_mode = symbols.fake_mode
+        self.graph = fx.Graph()
+        self.nodes: dict[int, fx.Node] = {}
+        self.inputs: list[GraphInput] = []
+        self.adopted: dict[int, tuple[Any, Source]] = {}  # id(stand-in) -> (real tensor, source)
+        self.stand_ins: dict[int, Any] = {}  # id(real tensor) -> stand-in
+        self.kept: list[Any] = []
+        self.op_count = 0
+        self.changes_state = False
+        self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
+        self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
+        self.pause = False
+
+    # ------------------------------------------------------------------ tensors from outside
+
+    def adopt_checked(self, real: Any, source: Source) -> Any:
+        """The stand-in for a tensor that is older than the frame; the same one each time."""
+        found = self.stand_ins.get(id(real))
+        if found is not None:
+            first = self.adopted[id(found)][1]
+            if first is not source:
+                self.on_alias(first, source)
+            return found
+        if type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise Break(
+                f"a tensor of class {type(real).__qualname__} is not captured",
+                "use plain tensors in compiled code, or mark the function with jitney.disable",
+            )
+        with _torch.without_modes():
+            if real.layout is not torch.strided or real.is_quantized or real.is_nested:
+                raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
+            fake = self.symbols.fake(real, source)
+            if type(real) is torch.nn.Buffer:
+                fake._is_buffer = True
+                fake.persistent = getattr(real, "persistent", True)
+        self.stand_ins[id(real)] = fake
+        self.adopted[id(fake)] = (real, source)
+        self.kept.append((real, fake))
+        self.on_adopt(real, source, fake)
+        return fake
+
+    def real_of(self, value: Any) -> Any:
+        """The real tensor behind a stand-in from outside; anything else is itself."""
+        found = self.adopted.get(id(value)) if isinstance(value, _torch.FakeTensor) else None
+        return value if found is None else found[0]
+
+    def source_of(self, fake: Any) -> Source | None:
+        found = self.adopted.get(id(fake))
+        return None if found is None else found[1]
+
+    def node_of(self, fake: Any) -> fx.Node:
+        """The node that computes a stand-in; one from outside becomes a placeholder on first use."""
+        node = self.nodes.get(id(fake))
+        if node is None:
+            found = self.adopted.get(id(fake))
+            if found is None:
+                raise Break("a tensor of unknown origin", "this is a limit of capture; please report it")
+            node = self._placeholder(fake, found[1])
+            self.nodes[id(fake)] = node
+        return node
+
+    def _placeholder(self, value: Any, source: Source) -> fx.Node:
+        if self.inputs:
+            context = self.graph.inserting_after(self.inputs[-1].node)
+        else:
+            context = self.graph.inserting_before(next(iter(self.graph.nodes), None))
+        with context:
+            node = self.graph.placeholder(f"arg{len(self.inputs)}_{_identifier(source.name)}")
+        node.meta["example_value"] = value
+        source.wanted = True
+        self.inputs.append(GraphInput(source, value, node))
+        return node
+
+    # ------------------------------------------------------------------ recording
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.pause:
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name in OUTSIDE and OUTSIDE[name]:
+            raise Break(f"Tensor.{name}() {OUTSIDE[name]}", "move it out of the compiled function")
+        if name == "__set__":
+            field = getattr(getattr(func, "__self__", None), "__name__", "?")
+            raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
+        if name == "requires_grad_" and id(args[0]) in self.adopted:
+            raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
+        result = self.run(func, args, kwargs)
+        self.record(func, args, kwargs, result)
+        return result
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation on stand-ins. What it cannot do without data breaks the graph."""
+        try:
+            return func(*args, **kwargs)
+        except (_torch.DataDependentOutputException, _torch.GuardOnDataDependentSymNode):
+            raise Break(
+                f"{_function_name(func)} needs the values of a tensor",
+                "keep the value as a tensor, or move this line out of the compiled function",
+            ) from None
+        except _torch.DynamicOutputShapeException:
+            raise Break(
+                f"the shape of {_function_name(func)}'s result depends on the values of a tensor",
+                "use a form with a fixed shape, such as torch.where(condition, a, b) or a mask",
+            ) from None
+        except _torch.UnsupportedFakeTensorException as error:
+            raise Break(f"{_function_name(func)}: {error}") from None
+        except NotImplementedError as error:
+            raise Break(f"{_function_name(func)} cannot run without data: {_first_line(error)}") from None
+        except Exception as error:
+            raise Break(f"{_function_name(func)} raised {type(error).__name__}: {_first_line(error)}") from None
+
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Append the node for a call that has run on stand-ins, if the graph needs it."""
+        if not _has_tensor(result) and not self._has_effect(func, result):
+            self._check_constant(func, result)
+            return
+        target, call_args, kind = self._target(func, args)
+        node_args = self._map(call_args)
+        node_kwargs = self._map(kwargs)
+        node = self.graph.create_node(kind, target, node_args, node_kwargs)
+        node.meta["example_value"] = result
+        node.meta["user_stack"] = self.origin()
+        self.op_count += 1
+        self._bind(result, node)
+
+    def record_state(self, func: Callable[..., Any], *args: Any) -> None:
+        """Append a call that changes torch's global state (grad mode, autocast), after having run it."""
+        func(*args)
+        node = self.graph.call_function(func, args)
+        node.meta["user_stack"] = self.origin()
+        self.changes_state = True
+
+    @staticmethod
+    def _has_effect(func: Any, result: Any) -> bool:
+        name = getattr(func, "__name__", "")
+        return result is None and (name.endswith("_") or name in ("_assert_async", "_foreach_zero_"))
+
+    @staticmethod
+    def _check_constant(func: Any, result: Any) -> None:
+        """A result without tensors is a constant of the capture; only plain data may be one."""
+        allowed = (type(None), bool, int, float, complex, str, tuple, list, torch.Size, torch.dtype, torch.device)
+        more = (torch.layout, torch.memory_format, torch.SymInt, torch.SymFloat, torch.SymBool, dict)
+        if not isinstance(result, allowed + more):
+            name = _function_name(func)
+            raise Break(f"{name} gives a {type(result).__qualname__}, which a graph cannot hold")
+
+    def _target(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...], str]:
+        """FX target, arguments and node kind for a function as torch hands it to a mode."""
+        name = getattr(func, "__name__", "")
+        if isinstance(func, types.MethodWrapperType) and name == "__get__":
+            return getattr, (args[0], func.__self__.__name__), "call_function"
+        in_tensor = getattr(torch.Tensor, name, None) is func or getattr(_torch.TensorBase, name, None) is func
+        if in_tensor:
+            if name in OPERATORS:
+                return OPERATORS[name], args, "call_function"
+            if name in REFLECTED:
+                return REFLECTED[name], (args[1], args[0], *args[2:]), "call_function"
+            return name, args, "call_method"
+        return func, args, "call_function"
+
+    def _map(self, value: Any) -> Any:
+        """Stand-ins to nodes, symbols to nodes of their expressions, inside any plain container."""
+        kind = type(value)
+        if isinstance(value, _torch.FakeTensor):
+            return self.node_of(value)
+        if kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
+            return self.symbols.node(value, self.graph, self._placeholder)
+        if kind in (tuple, torch.Size):
+            return tuple(map(self._map, value))
+        if kind is list:
+            return [self._map(v) for v in value]
+        if kind is dict:
+            return {k: self._map(v) for k, v in value.items()}
+        if kind is slice:
+            return slice(self._map(value.start), self._map(value.stop), self._map(value.step))
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return kind(*map(self._map, value))
+        if isinstance(value, torch.Tensor):
+            raise Break("a real tensor reached a captured operation", "this is a limit of capture; please report it")
+        if isinstance(value, fx.node.base_types) or value is None or kind in (range, types.EllipsisType, type):
+            return value
+        if isinstance(value, torch.Generator):
+            raise Break("a torch.Generator argument", "use the global generator, or draw outside the compiled function")
+        if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+            return value
+        raise Break(f"an argument of class {kind.__qualname__} to a captured operation")
+
+    def _bind(self, result: Any, node: fx.Node) -> None:
+        """Name the tensors of a result."""
+        if isinstance(result, _torch.FakeTensor):
+            self.nodes[id(result)] = node
+            self.kept.append(result)
+        elif isinstance(result, torch.Tensor):
+            raise Break(f"{node.target} gave a real tensor", "this is a limit of capture; please report it")
+        elif isinstance(result, tuple | list):
+            for i, item in enumerate(result):
+                if _has_tensor(item):
+                    child = self.graph.call_function(operator.getitem, (node, i))
+                    child.meta["example_value"] = item
+                    child.meta["user_stack"] = node.meta["user_stack"]
+                    self._bind(item, child)
+        elif isinstance(result, dict):
+            for key, item in result.items():
+                child = self.graph.call_function(operator.getitem, (node, key))
+                child.meta["example_value"] = item
+                self._bind(item, child)
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self, outputs: list[Any]) -> None:
+        """Close the graph over these stand-ins (or symbols), and drop look-ups that nothing uses."""
+        self.graph.output(tuple(self._map(o) for o in outputs))
+        for node in reversed(self.graph.nodes):
+            if node.op == "call_function" and node.target is operator.getitem and not node.users:
+                self.graph.erase_node(node)
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, tuple | list):
+        return any(map(_has_tensor, value))
+    if isinstance(value, dict):
+        return any(map(_has_tensor, value.values()))
+    return False
+
+
+def _function_name(func: Any) -> str:
+    name = getattr(func, "__name__", None) or repr(func)
+    if name in ("item", "__bool__", "__int__", "__float__", "__index__"):
+        return f"Tensor.{name}()"
+    module = getattr(func, "__module__", None) or ""
+    return f"{module}.{name}" if module.startswith("torch") else str(name)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else ""
+
+
+def _identifier(text: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)[-60:]

@@ -1,0 +1,435 @@
+"""Everything older than the frame: read once under guards, written only to overlays until the graph has run.
+
+``wrap`` turns a value found at a source into the value that the interpreter works with: a constant under a guard,
+a stand-in for a tensor, or the object itself with a ``Record`` that knows its source and its pending writes.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from traceback import FrameSummary
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
+from jitney.guards import Guard, Source
+
+if TYPE_CHECKING:
+    from jitney.capture.tensors import Tracer
+
+ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+METADATA = (torch.dtype, torch.layout, torch.memory_format)
+CODE_LIKE = (
+    type,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.CodeType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.MethodWrapperType,
+    property,
+    staticmethod,
+    classmethod,
+)
+OWN_PACKAGES = {"torch", "jitney", "contextlib"}
+
+
+@functools.lru_cache(maxsize=4096)
+def trusted_module(name: str) -> bool:
+    """Is this module torch's or the standard library's, whose functions nobody replaces while running?"""
+    root = name.partition(".")[0]
+    return root in OWN_PACKAGES or (root in sys.stdlib_module_names and root != "__main__")
+
+
+def trusted(owner: Any) -> bool:
+    """Does this module, class or globals dictionary belong to a trusted module?"""
+    if isinstance(owner, types.ModuleType):
+        return trusted_module(owner.__name__)
+    if isinstance(owner, dict):
+        return trusted_module(str(owner.get("__name__", "")))
+    return trusted_module(str(getattr(owner, "__module__", "") or ""))
+
+
+class World:
+    """The records of one capture, and the guards that reading made."""
+
+    def __init__(self, tracer: Tracer, origin: Callable[[], FrameSummary | None]) -> None:
+        self.tracer = tracer
+        self.origin = origin
+        self.roots: list[Source] = []
+        self.consts: dict[int, Source] = {}
+        self.records: dict[int, Record] = {}
+        self.guards: list[Guard] = []
+        self.relations: list[tuple[Source, Source, bool]] = []
+        self.fresh: dict[int, Any] = {}
+        self.class_steps: dict[int, int] = {}
+        self.builtin_names: dict[int, tuple[Source, set[str]]] = {}
+        self.is_dynamic: Callable[[Source, Any], bool] = lambda source, value: False
+        self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
+        self._table: dict[type, Callable[[Any, Source], Any]] = self._make_table()
+
+    # ------------------------------------------------------------------ sources and guards
+
+    def local(self, name: str) -> Source:
+        """The root for an argument of the emitted function."""
+        source = Source(None, "local", name)
+        self.roots.append(source)
+        return source
+
+    def const(self, value: Any) -> Source:
+        """The root for an object whose identity is already certain."""
+        found = self.consts.get(id(value))
+        if found is None:
+            found = self.consts[id(value)] = Source(None, "const", value)
+            self.roots.append(found)
+        return found
+
+    def guard(self, source: Source, kind: str, expected: Any = None) -> None:
+        """Add a condition, once."""
+        for g in source.guards:
+            if g.kind == kind and (g.expected is expected or (type(expected) is str and g.expected == expected)):
+                return
+        made = Guard(source, kind, expected, self.origin())
+        source.guards.append(made)
+        self.guards.append(made)
+
+    def guard_builtin(self, source: Source, name: str) -> None:
+        """Guard that a global does not hide a builtin."""
+        found = self.builtin_names.get(id(source))
+        if found is None:
+            found = self.builtin_names[id(source)] = (source, set())
+            self.guard(source, "disjoint", found[1])
+        found[1].add(name)
+
+    def relate(self, a: Source, b: Source, same: bool) -> None:
+        """Guard that two sources hold the same object, or two different ones."""
+        if a is b:
+            return
+        a.wanted = b.wanted = True
+        self.relations.append((a, b, same))
+
+    # ------------------------------------------------------------------ records
+
+    def record_of(self, value: Any) -> Record | None:
+        """The record of an object older than the frame."""
+        return self.records.get(id(value))
+
+    def add(self, value: Any, source: Source) -> Record:
+        """Register an object; seen before under another source, guard that the two are one."""
+        found = self.records.get(id(value))
+        if found is not None:
+            if found.source is not source:
+                self.relate(found.source, source, True)
+            return found
+        record = self.records[id(value)] = Record(value, source)
+        return record
+
+    def anchor(self, value: Any) -> Record:
+        """The record of ``value``; an object of unknown origin (a class, function, module) is its own root."""
+        found = self.records.get(id(value))
+        return found if found is not None else self.add(value, self.const(value))
+
+    def is_fresh(self, value: Any) -> bool:
+        """Was this object made by the frame being captured?"""
+        return id(value) in self.fresh
+
+    def mark_fresh(self, value: Any) -> Any:
+        self.fresh[id(value)] = value
+        return value
+
+    # ------------------------------------------------------------------ dictionaries and instance attributes
+
+    def dict_record(self, record: Record) -> Record | None:
+        """The record of an object's ``__dict__``, or None where it has none."""
+        if record.dict_record is None:
+            try:
+                storage = object.__getattribute__(record.value, "__dict__")
+            except (AttributeError, TypeError):
+                return None
+            if type(storage) is not dict:
+                return None
+            record.dict_record = self.add(storage, record.source.step("dict_of"))
+            record.dict_record.owner = record
+        return record.dict_record
+
+    def dict_get(self, record: Record, key: Any) -> Any:
+        """One entry of a dictionary, guarded, or ``ABSENT``."""
+        if record.content is not None:
+            return record.content.get(key, ABSENT)
+        if key in record.overlay:
+            return record.overlay[key]
+        real_key = self.tracer.real_of(key)
+        value = dict.get(record.value, real_key, ABSENT)
+        if value is ABSENT:
+            if real_key is key:
+                self.guard(record.source, "lacks", key)
+            else:
+                self.dict_content(record)
+            return ABSENT
+        if real_key is not key:
+            return self.dict_content(record).get(key, ABSENT)
+        return self.wrap(value, record.source.step(self.item_kind(record.value), key))
+
+    def dict_has(self, record: Record, key: Any) -> bool:
+        """Membership, guarded without reading the value."""
+        if record.content is not None:
+            return key in record.content
+        if key in record.overlay:
+            return True
+        if self.tracer.real_of(key) is not key:
+            return key in self.dict_content(record)
+        has = dict.__contains__(record.value, key)
+        child = record.source.children.get(("item", type(key), key)) if isinstance(key, str | int) else None
+        if not has:
+            self.guard(record.source, "lacks", key)
+        elif child is None or child.seen is None:
+            self.guard(record.source, "has", key)
+        return has
+
+    def dict_set(self, record: Record, key: Any, value: Any) -> None:
+        if record.content is not None:
+            record.content[key] = value
+        else:
+            record.overlay[key] = value
+        record.dirty = True
+
+    def dict_delete(self, record: Record, key: Any) -> None:
+        del self.dict_content(record)[key]
+        record.dirty = True
+
+    def dict_content(self, record: Record) -> Any:
+        """The whole dictionary as a shadow of the same builtin kind, values wrapped, keys guarded in order."""
+        if record.content is None:
+            real = record.value
+            keys = list(dict.keys(real))
+            kind = self.item_kind(real)
+            content = collections.OrderedDict() if isinstance(real, collections.OrderedDict) else {}
+            simple = all(self.constant_key(k) for k in keys)
+            self.guard(record.source, "keys" if simple else "len", keys if simple else len(keys))
+            for i, key in enumerate(keys):
+                if simple:
+                    source = record.source.step(kind, key)
+                    content[key] = self.wrap(dict.__getitem__(real, key), source)
+                else:
+                    at = record.source.step("key_at", i)
+                    wrapped = self.wrap(key, at)
+                    value_at = record.source.step("call_values", i)
+                    content[wrapped] = self.wrap(dict.__getitem__(real, key), value_at)
+            record.original = dict(content)
+            content.update(record.overlay)
+            record.overlay = {}
+            record.content = content
+        return record.content
+
+    @staticmethod
+    def constant_key(key: Any) -> bool:
+        """May this key be written into a guard as a constant?"""
+        if isinstance(key, tuple):
+            return type(key) is tuple and all(World.constant_key(k) for k in key)
+        return isinstance(key, (*ATOMS, *METADATA, enum.Enum, types.FunctionType, torch.device, *CODE_LIKE))
+
+    @staticmethod
+    def item_kind(real: Any) -> str:
+        """How to read an item without running an override."""
+        if type(real) in (dict, list, tuple, collections.OrderedDict, collections.deque):
+            return "item"
+        if isinstance(real, dict):
+            return "dict_item"
+        if isinstance(real, list):
+            return "list_item"
+        return "tuple_item" if isinstance(real, tuple) else "item"
+
+    def content(self, record: Record) -> Any:
+        """The shadow of a list, deque, set or dictionary: an equal container of wrapped values."""
+        if record.content is not None:
+            return record.content
+        real = record.value
+        if isinstance(real, dict):
+            return self.dict_content(record)
+        kind = self.item_kind(real)
+        if isinstance(real, list | collections.deque):
+            self.guard(record.source, "len", len(real))
+            items = [self.wrap(v, record.source.step(kind, i)) for i, v in enumerate(real)]
+            record.content = items if isinstance(real, list) else collections.deque(items, real.maxlen)
+        elif isinstance(real, set | frozenset):
+            if all(self.constant_key(k) for k in real):
+                self.guard(record.source, "set", frozenset(real))
+                record.content = set(real)
+            else:
+                self.guard(record.source, "len", len(real))
+                record.content = {self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)}
+        else:
+            raise TypeError(f"no content: {type(real)}")
+        record.original = record.content.copy()
+        return record.content
+
+    # ------------------------------------------------------------------ wrapping
+
+    def wrap(self, value: Any, source: Source) -> Any:
+        """The interpreter's value for what is at ``source``; reading it guards it."""
+        if source.seen is None:
+            kind = type(value)
+            handler = self._table.get(kind)
+            if handler is None:
+                handler = self._table[kind] = self._classify(kind)
+            source.seen = (handler(value, source),)
+        return source.seen[0]
+
+    def _make_table(self) -> dict[type, Callable[[Any, Source], Any]]:
+        table: dict[type, Callable[[Any, Source], Any]] = {}
+        for t in (type(None), bool, type(Ellipsis), type(NotImplemented), *METADATA):
+            table[t] = self._wrap_identity
+        for t in (str, bytes, complex, torch.device, torch.Size, range):
+            table[t] = self._wrap_equal
+        table[int] = table[float] = self._wrap_number
+        for t in CODE_LIKE:
+            table[t] = self._wrap_code_like
+        table[types.FunctionType] = self._wrap_function
+        table[types.MethodType] = self._wrap_method
+        table[types.CellType] = self._wrap_object
+        table[tuple] = self._wrap_tuple
+        table[frozenset] = self._wrap_frozenset
+        table[slice] = self._wrap_slice
+        table[weakref.ref] = self._wrap_object
+        for t in (torch.Tensor, torch.nn.Parameter):
+            table[t] = self.tracer.adopt_checked
+        return table
+
+    def _classify(self, kind: type) -> Callable[[Any, Source], Any]:
+        if issubclass(kind, torch.Tensor):
+            return self.tracer.adopt_checked
+        if issubclass(kind, CODE_LIKE):
+            return self._wrap_code_like
+        if issubclass(kind, enum.Enum):
+            return self._wrap_identity
+        if issubclass(kind, tuple):
+            return self._wrap_tuple
+        return self._wrap_object
+
+    def _wrap_identity(self, value: Any, source: Source) -> Any:
+        self.guard(source, "is", value)
+        return value
+
+    def _wrap_equal(self, value: Any, source: Source) -> Any:
+        self.guard(source, "equals", value)
+        return value
+
+    def _wrap_number(self, value: Any, source: Source) -> Any:
+        if self.is_dynamic(source, value):
+            return self.make_symbol(value, source)
+        self.guard(source, "equals", value)
+        return value
+
+    def _wrap_code_like(self, value: Any, source: Source) -> Any:
+        """Classes, builtins, modules, descriptors: guarded by identity, their own root from then on."""
+        owner = getattr(value, "__self__", None)
+        if isinstance(value, types.BuiltinFunctionType) and not isinstance(owner, types.ModuleType | type | None):
+            return self._wrap_bound_builtin(value, source)
+        if not self._trusted_read(source):
+            self.guard(source, "is", value)
+        self.anchor(value)
+        return value
+
+    def _wrap_bound_builtin(self, value: Any, source: Source) -> Any:
+        owner = self.wrap(value.__self__, source.attr("__self__"))
+        self.guard(source, "type", type(value))
+        self.guard(source.attr("__name__"), "equals", value.__name__)
+        if owner is not value.__self__:
+            value = getattr(owner, value.__name__)
+        self.add(value, source)
+        return value
+
+    def _trusted_read(self, source: Source) -> bool:
+        base = source.base
+        while base is not None and base.kind in ("dict_of",):
+            base = base.base
+        return base is not None and base.is_const and trusted(base.key)
+
+    def _wrap_function(self, value: types.FunctionType, source: Source) -> Any:
+        """By identity where it is somebody's definition; by code where it may be made anew for every call."""
+        base = source.base
+        while base is not None and base.kind == "dict_of":
+            base = base.base
+        if base is not None and base.is_const:
+            if not trusted(base.key):
+                self.guard(source, "is", value)
+            self.anchor(value)
+            return value
+        found = self.records.get(id(value))
+        if found is not None and not found.source.is_const:
+            self.relate(found.source, source, True)
+            return value
+        self.guard(source, "code", value.__code__)
+        if found is None:
+            self.add(value, source)
+        else:
+            self.guard(source, "is", value)
+        return value
+
+    def _wrap_method(self, value: types.MethodType, source: Source) -> Any:
+        self.guard(source, "type", types.MethodType)
+        owner = self.wrap(value.__self__, source.attr("__self__"))
+        func = self.wrap(value.__func__, source.attr("__func__"))
+        if owner is not value.__self__ or func is not value.__func__:
+            value = types.MethodType(func, owner)
+        self.add(value, source)
+        return value
+
+    def _wrap_tuple(self, value: tuple[Any, ...], source: Source) -> Any:
+        self.guard(source, "type", type(value))
+        self.guard(source, "len", tuple.__len__(value))
+        kind = self.item_kind(value)
+        items = [self.wrap(v, source.step(kind, i)) for i, v in enumerate(tuple.__iter__(value))]
+        if any(a is not b for a, b in zip(items, tuple.__iter__(value), strict=True)):
+            if type(value) is not tuple and not hasattr(value, "_fields"):
+                return self._opaque(value, source)
+            value = tuple.__new__(type(value), items)
+        if value:
+            self.add(value, source)
+        return value
+
+    def _wrap_frozenset(self, value: frozenset[Any], source: Source) -> Any:
+        if all(self.constant_key(k) for k in value):
+            self.guard(source, "type", frozenset)
+            self.guard(source, "set", value)
+            return value
+        return self._opaque(value, source)
+
+    def _wrap_slice(self, value: slice, source: Source) -> Any:
+        self.guard(source, "type", slice)
+        parts = [self.wrap(getattr(value, n), source.attr(n)) for n in ("start", "stop", "step")]
+        return slice(*parts)
+
+    def _wrap_object(self, value: Any, source: Source) -> Any:
+        """An object with identity: its class is guarded, its parts when they are looked at."""
+        found = self.records.get(id(value))
+        if found is not None and found.source is not source:
+            self.relate(found.source, source, True)
+            return value
+        self.guard(source, "type", type(value))
+        self.add(value, source)
+        return value
+
+    def _opaque(self, value: Any, source: Source) -> Any:
+        self.guard(source, "is", value)
+        self.add(value, source)
+        return value
+
+
+def has_content(value: Any) -> bool:
+    """Is this a container whose items live outside its ``__dict__``?"""
+    return isinstance(value, CONTENT_TYPES)
+
+
+__all__ = ["ABSENT", "ATOMS", "World", "has_content", "trusted", "trusted_module", "_torch"]

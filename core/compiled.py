@@ -1,0 +1,143 @@
+"""What ``jitney.compile`` returns: a callable that behaves like the original, only compiled."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jitney.dispatch import Root, Session
+
+_live: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class CompiledFunction:
+    """A compiled function. Its original is ``_jitney_original``."""
+
+    _jitney_is_compiled = True
+
+    def __init__(self, function: types.FunctionType, session: Session) -> None:
+        functools.update_wrapper(self, function)
+        self._jitney_original = function
+        self._jitney_session = session
+        self._jitney_root = Root(session, function)
+        _sessions[id(session)] = session
+        _roots.add(self._jitney_root)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._jitney_root(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._jitney_original!r} backend={self._jitney_session.backend.name!r}>"
+
+    def __reduce__(self) -> Any:
+        return copy.copy, (self._jitney_original,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+
+_sessions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_roots: weakref.WeakSet[Root] = weakref.WeakSet()
+
+
+def forget_everything() -> None:
+    """Drop all compiled code of the process."""
+    for root in list(_roots):
+        root.forget()
+        root.session.forget()
+
+
+def _call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    return module(*args, **kwargs)
+
+
+class CompiledModule(torch.nn.Module):
+    """A compiled module: the original's parameters, attributes, state and mode; calls go through compiled code."""
+
+    _jitney_is_compiled = True
+
+    def __init__(self, module: torch.nn.Module, session: Session) -> None:
+        object.__setattr__(self, "_jitney_original", module)
+        object.__setattr__(self, "_jitney_session", session)
+        object.__setattr__(self, "_jitney_call", CompiledFunction(_call_module, session))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._jitney_call(self._jitney_original, *args, **kwargs)
+
+    @property
+    def __class__(self) -> type:
+        return type(self._jitney_original)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _OWN or name.startswith("_jitney_"):
+            return object.__getattribute__(self, name)
+        return getattr(object.__getattribute__(self, "_jitney_original"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._jitney_original, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._jitney_original, name)
+
+    def __repr__(self) -> str:
+        return f"compiled {self._jitney_original!r}"
+
+    def __len__(self) -> int:
+        return len(self._jitney_original)  # type: ignore[arg-type]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._jitney_original[key]
+
+    def __iter__(self) -> Any:
+        return iter(self._jitney_original)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._jitney_original
+
+    def __dir__(self) -> list[str]:
+        return dir(self._jitney_original)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return copy.copy, (self._jitney_original,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        session = self._jitney_session
+        fresh = Session(session.backend, session.fullgraph, session.dynamic)
+        return CompiledModule(copy.deepcopy(self._jitney_original, memo), fresh)
+
+
+_OWN = frozenset({"__call__", "__class__", "__repr__", "__reduce_ex__", "__deepcopy__", "__setattr__", "__dir__"})
+
+
+def wrap(target: Any, session: Session) -> Any:
+    """The compiled form of a function, method, module or callable object."""
+    if isinstance(target, CompiledFunction):
+        target = target._jitney_original
+    if type(target) is CompiledModule:
+        target = target._jitney_original
+    if isinstance(target, torch.nn.Module):
+        return CompiledModule(target, session)
+    if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
+        return types.MethodType(CompiledFunction(target.__func__, session), target.__self__)
+    if isinstance(target, types.FunctionType):
+        return CompiledFunction(target, session)
+    return CompiledFunction(_caller(target), session)
+
+
+def _caller(target: Callable[..., Any]) -> types.FunctionType:
+    """A Python function that calls a C function, a partial or an object."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = getattr(target, "__name__", type(target).__name__)
+    return call

@@ -1,0 +1,378 @@
+"""At each call: try the cached entries, capture on a miss, run eagerly where capture gave up."""
+
+from __future__ import annotations
+
+import threading
+import types
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from jitney import events
+from jitney.backends import BoundBackend
+from jitney.capture.convert import Captured, Settings, Target, capture, parameters
+from jitney.capture.emit import MISS, Emitted, build_function
+from jitney.capture.graph_runner import checked_once, keeping_state
+from jitney.capture.resume import Layout, resume_code, uses_super
+from jitney.capture.signals import GiveUp
+from jitney.config import config
+from jitney.errors import CaptureError, JitneyError, Unsupported
+from jitney.guards import Source, first_failure
+
+
+class Continue:
+    """The rest of a frame, to be run by whoever called the frame."""
+
+    __slots__ = ("args", "point")
+
+    def __init__(self, point: Point, args: tuple[Any, ...]) -> None:
+        self.point = point
+        self.args = args
+
+
+def drive(result: Any) -> Any:
+    """Run continuations until there is a value: a loop, so that breaks in a loop do not nest calls."""
+    while type(result) is Continue:
+        result = result.point.run(*result.args)
+    return result
+
+
+@dataclass(slots=True)
+class Entry:
+    """One emitted function and what is known about it."""
+
+    function: Any
+    emitted: Emitted
+    name: str
+
+
+@dataclass
+class Session:
+    """What one ``jitney.compile`` call shares among its frames."""
+
+    backend: BoundBackend
+    fullgraph: bool
+    dynamic: bool | None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    points: dict[Any, Point] = field(default_factory=dict)
+    frozen: threading.local = field(default_factory=threading.local)
+
+    def point(self, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]) -> Point:
+        """The resume point of this code, instruction and layout; made once."""
+        key = (code, index, layout, id(namespace))
+        found = self.points.get(key)
+        if found is None:
+            made = resume_code(code, index, layout)
+            target = Target(made, namespace, None, made.co_freevars, uses_super(made) or uses_super(code))
+            found = self.points[key] = Point(self, target)
+        return found
+
+    def forget(self) -> None:
+        """Drop everything compiled."""
+        for point in self.points.values():
+            point.forget()
+        self.points.clear()
+
+
+class Dispatcher:
+    """The entries of one code object."""
+
+    def __init__(self, session: Session, target: Target) -> None:
+        self.session = session
+        self.target = target
+        self.entries: list[Entry] = []
+        self.functions: tuple[Any, ...] = ()
+        self.seen: dict[str, Any] = {}
+        self.skip: str = ""
+        self.warned = False
+
+    def forget(self) -> None:
+        self.entries.clear()
+        self.functions = ()
+        self.seen.clear()
+        self.skip = ""
+        self.warned = False
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the frame without compiling it."""
+        raise NotImplementedError
+
+    def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """The frame's arguments by parameter name, and its cells."""
+        raise NotImplementedError
+
+    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """No entry held: capture, or run eagerly."""
+        session = self.session
+        if self.skip or getattr(session.frozen, "on", False):
+            return self.eager(args, kwargs)
+        with session.lock:
+            for function in self.functions:
+                result = function(*args, **kwargs)
+                if result is not MISS:
+                    return result
+            arguments, cells = self.scope(args, kwargs)
+            if self.entries and not self._may_recompile(arguments, cells):
+                return self.eager(args, kwargs)
+            entry = self._compile(arguments, cells)
+            if entry is None:
+                return self.eager(args, kwargs)
+            result = entry.function(*args, **kwargs)
+            if result is not MISS:
+                return result
+            self._never_holds(entry, arguments, cells)
+        return self.eager(args, kwargs)
+
+    # ------------------------------------------------------------------ compiling
+
+    def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry | None:
+        target = self.target
+        settings = Settings(
+            dynamic_dims=self._dynamic_dims,
+            dynamic_number=self._dynamic_number,
+            make_point=self.session.point,
+            drive=drive,
+            max_steps=config.max_trace_steps,
+        )
+        try:
+            with events.phase("capture", target.name):
+                captured = capture(target, arguments, cells, settings)
+        except GiveUp as reason:
+            self._give_up(reason)
+            return None
+        except JitneyError:
+            raise
+        except Exception as error:
+            return self._our_fault(error)
+        if captured.graph_break is not None and self.session.fullgraph:
+            stop = captured.graph_break
+            raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
+        entry = self._finish(captured)
+        self.entries.insert(0, entry)
+        self.functions = tuple(e.function for e in self.entries)
+        return entry
+
+    def _finish(self, captured: Captured) -> Entry:
+        """Hand the graph to the backend and build the function."""
+        emitted, name = captured.emitted, self.target.name
+        code = self.target.code
+        if emitted.graph is not None:
+            emitted.namespace["_graph"] = self._backend(emitted, captured, name)
+        with events.phase("emit", name):
+            function = build_function(emitted, name)
+            if self.target.function is not None:
+                function.__defaults__ = self.target.function.__defaults__
+                function.__kwdefaults__ = self.target.function.__kwdefaults__
+        events.emit(
+            events.FrameCaptured(
+                name=name,
+                filename=code.co_filename,
+                line=code.co_firstlineno,
+                graph=emitted.graph if emitted.op_count else None,
+                op_count=emitted.op_count,
+                guards=(*(g.text for g in emitted.guards), *emitted.extra_guards),
+                graph_break=captured.graph_break,
+                seconds=captured.seconds,
+                source=emitted.source,
+                resumed=self.target.function is None,
+            )
+        )
+        if captured.graph_break is not None:
+            events.emit(captured.graph_break)
+        return Entry(function, emitted, name)
+
+    def _backend(self, emitted: Emitted, captured: Captured, name: str) -> Any:
+        assert emitted.graph is not None
+        backend = self.session.backend
+        stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
+        if not emitted.op_count:
+            return keeping_state(emitted.graph.forward)
+        kind = "forward" if torch.is_grad_enabled() else "inference"
+        compiled = backend.compile(emitted.graph, emitted.inputs, kind=kind, frame=name, user_stack=stack)
+        if emitted.changes_state:
+            compiled = keeping_state(compiled)
+        namespace, count = emitted.namespace, emitted.outputs
+
+        def check(outputs: Any) -> None:
+            backend.reject_outputs(outputs, count, name, stack)
+
+        def settle(bare: Any) -> None:
+            namespace["_graph"] = bare
+
+        return checked_once(compiled, check, settle)
+
+    # ------------------------------------------------------------------ when it does not work
+
+    def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> bool:
+        entry = self.entries[0]
+        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}}
+        failure = first_failure(entry.emitted.guards, scope)
+        text, line = "the tensors' metadata or torch's global state", ""
+        if failure is not None:
+            guard, found = failure
+            text = f"{guard.text} (found {found})"
+            if guard.origin is not None:
+                line = f"{guard.origin.filename}:{guard.origin.lineno}"
+        else:
+            text = self._tensor_failure(entry, scope) or text
+        code = self.target.code
+        report = events.Recompiled(
+            self.target.name, code.co_filename, code.co_firstlineno, text, line, len(self.entries)
+        )
+        if len(self.entries) < config.cache_size_limit:
+            events.emit(report)
+            return True
+        if not self.warned:
+            self.warned = True
+            where = f"{code.co_filename}:{code.co_firstlineno}"
+            warnings.warn(
+                f"{where}, in {self.target.name}: compiled {len(self.entries)} times (config.cache_size_limit); "
+                f"other calls run eagerly. The guard that kept failing: {text}"
+                + (f", read at {line}" if line else ""),
+                stacklevel=5,
+            )
+            events.emit(
+                events.FrameSkipped(
+                    self.target.name, code.co_filename, code.co_firstlineno, f"cache_size_limit; last guard: {text}"
+                )
+            )
+        return False
+
+    @staticmethod
+    def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> str:
+        """Which tensor's metadata changed."""
+        from jitney.guards import Pool
+
+        pool = Pool(dict(scope))
+        for source, facts in entry.emitted.namespace.get("_facts", ()):
+            try:
+                value = eval(source.path(pool), pool.namespace)
+            except Exception as error:
+                return f"{source.name}: {type(error).__name__}"
+            found = tensor_facts(value)
+            if found != facts:
+                return f"{source.name} was {facts}, is {found}"
+        return ""
+
+    def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
+        """Guards that fail on the values they were made from: run eagerly, and say so."""
+        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}}
+        failure = first_failure(entry.emitted.guards, scope)
+        text = f"{failure[0].text} (found {failure[1]})" if failure else "; ".join(entry.emitted.extra_guards)
+        self._skip(f"a guard does not hold on the values it was made from: {text}")
+
+    def _give_up(self, reason: GiveUp) -> None:
+        if self.session.fullgraph:
+            raise Unsupported(f"the frame cannot be captured: {reason.reason}", hint=reason.hint) from None
+        self._skip(reason.reason)
+
+    def _our_fault(self, error: Exception) -> None:
+        code = self.target.code
+        if not config.suppress_errors:
+            raise CaptureError(
+                f"a bug of jitney's while capturing {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): "
+                f"{type(error).__name__}: {error}",
+                hint="config.suppress_errors = True runs such frames eagerly; please report it",
+            ) from error
+        self._skip(f"a bug of jitney's: {type(error).__name__}: {error}")
+
+    def _skip(self, reason: str) -> None:
+        code = self.target.code
+        self.skip = reason
+        events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
+
+    # ------------------------------------------------------------------ what is dynamic
+
+    def _dynamic_dims(self, real: Any, source: Source) -> list[bool]:
+        """Which sizes of a tensor are symbolic: marked, asked for, or seen with another value before."""
+        sizes = tuple(real.shape)
+        marked = getattr(real, "_jitney_dynamic", frozenset()) | getattr(real, "_dynamo_dynamic_indices", frozenset())
+        static = getattr(real, "_jitney_static", frozenset()) | getattr(real, "_dynamo_static_indices", frozenset())
+        old = self.seen.get(source.name)
+        if old is None or len(old) != len(sizes):
+            new: Any = sizes
+        else:
+            new = tuple(a if a == b else None for a, b in zip(old, sizes, strict=True))
+        self.seen[source.name] = new
+        if self.session.dynamic is False:
+            return [i in marked for i in range(len(sizes))]
+        if isinstance(real, torch.nn.Parameter) and not marked:
+            return [False] * len(sizes)
+        everything = self.session.dynamic is True or not config.assume_static_by_default
+        changed = [n is None and config.automatic_dynamic_shapes for n in new]
+        return [
+            (i in marked or everything or changed[i]) and i not in static and sizes[i] > 1 for i in range(len(sizes))
+        ]
+
+    def _dynamic_number(self, source: Source, value: int | float) -> bool:
+        """Is this number symbolic? An int or float that took another value before is."""
+        if self.session.dynamic is False or not config.automatic_dynamic_shapes:
+            return False
+        if isinstance(value, float):
+            return False
+        old = self.seen.setdefault(source.name, value)
+        if old is None or old != value:
+            self.seen[source.name] = None
+            return value not in (0, 1)
+        return False
+
+
+def tensor_facts(value: Any) -> Any:
+    """A tensor's guarded metadata, for messages."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    shape = tuple(value.shape)
+    return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
+
+
+class Root(Dispatcher):
+    """The function that the user compiled."""
+
+    def __init__(self, session: Session, function: types.FunctionType) -> None:
+        super().__init__(session, Target(function.__code__, function.__globals__, function))
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for function in self.functions:
+            result = function(*args, **kwargs)
+            if result is not MISS:
+                return drive(result) if type(result) is Continue else result
+        return drive(self.miss(args, kwargs))
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.function(*args, **kwargs)
+
+    def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        namespace: dict[str, Any] = {}
+        exec(f"def bind({self.target.signature()}): return locals()", namespace)
+        binder = namespace["bind"]
+        binder.__defaults__ = self.function.__defaults__
+        binder.__kwdefaults__ = self.function.__kwdefaults__
+        bound = binder(*args, **kwargs)
+        return {n: bound[n] for n in parameters(self.target.code)}, ()
+
+
+class Point(Dispatcher):
+    """The rest of a frame after a break. Calling it makes a ``Continue``; ``run`` runs it."""
+
+    def __call__(self, *args: Any) -> Continue:
+        return Continue(self, args)
+
+    def run(self, *args: Any) -> Any:
+        for function in self.functions:
+            result = function(*args)
+            if result is not MISS:
+                return result
+        return self.miss(args, {})
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = self.target
+        count = len(target.cells)
+        function = types.FunctionType(target.code, target.globals, target.name, None, args[:count] or None)
+        return function(*args[count:])
+
+    def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        count = len(self.target.cells)
+        return dict(zip(parameters(self.target.code), args[count:], strict=True)), tuple(args[:count])

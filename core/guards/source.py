@@ -1,0 +1,109 @@
+"""Where a value came from: a path from an argument, a global or a constant object, walked once per call.
+
+Sources form a tree; equal paths are one node. ``KINDS`` says how each step is written in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from jitney.guards.pool import Pool
+
+if TYPE_CHECKING:
+    from jitney.guards.guard import Guard
+
+# kind -> how the step reads, given the parent's expression, the key's expression and the raw key
+KINDS: dict[str, Callable[[str, str, Any], str]] = {
+    "attr": lambda base, key, raw: f"{base}.{raw}" if raw.isidentifier() else f"getattr({base}, {key})",
+    "static_attr": lambda base, key, raw: f"object.__getattribute__({base}, {key})",
+    "class_dict": lambda base, key, raw: f"{base}.__dict__[{key}]",
+    "item": lambda base, key, raw: f"{base}[{key}]",
+    "dict_item": lambda base, key, raw: f"dict.__getitem__({base}, {key})",
+    "list_item": lambda base, key, raw: f"list.__getitem__({base}, {key})",
+    "tuple_item": lambda base, key, raw: f"tuple.__getitem__({base}, {key})",
+    "dict_of": lambda base, key, raw: f"{base}.__dict__",
+    "type_of": lambda base, key, raw: f"type({base})",
+    "key_at": lambda base, key, raw: f"[*{base}][{key}]",
+    "size": lambda base, key, raw: f"{base}.size({key})",
+    "call_values": lambda base, key, raw: f"[*{base}.values()][{key}]",
+    "call": lambda base, key, raw: f"{base}()",
+}
+
+
+class Source:
+    """One node: ``base`` stepped by ``kind`` with ``key``. Roots are locals (``local``) and objects (``const``)."""
+
+    __slots__ = ("base", "children", "guards", "key", "kind", "seen", "wanted")
+
+    def __init__(self, base: Source | None, kind: str, key: Any) -> None:
+        self.base = base
+        self.kind = kind
+        self.key = key
+        self.children: dict[Any, Source] = {}
+        self.guards: list[Guard] = []
+        self.wanted = False  # the emitted code uses the value itself
+        self.seen: Any = None  # what capture made of it: a one-tuple, or None
+
+    def step(self, kind: str, key: Any = None) -> Source:
+        """The child for this step; the same node each time."""
+        tag = (kind, type(key), key) if type(key) in (str, int, bool, type(None)) else (kind, id(key))
+        found = self.children.get(tag)
+        if found is None:
+            found = self.children[tag] = Source(self, kind, key)
+        return found
+
+    def attr(self, name: str) -> Source:
+        return self.step("attr", name)
+
+    def item(self, key: Any) -> Source:
+        return self.step("item", key)
+
+    @property
+    def is_const(self) -> bool:
+        return self.kind == "const"
+
+    def expression(self, base: str, pool: Pool) -> str:
+        """Python text of this step over the parent's expression."""
+        if self.kind == "local":
+            return str(self.key)
+        if self.kind == "const":
+            return pool.object(self.key)
+        key = pool.name(self.key) if self.key is not None or self.kind == "item" else ""
+        return KINDS[self.kind](base, key, self.key)
+
+    def path(self, pool: Pool) -> str:
+        """The whole path as one expression."""
+        base = self.base.path(pool) if self.base is not None else ""
+        return self.expression(base, pool)
+
+    @property
+    def name(self) -> str:
+        """For people: ``self._modules['encoder'].training``."""
+        if self.kind == "local":
+            return str(self.key)
+        if self.kind == "const":
+            return _describe(self.key)
+        base = self.base.name if self.base is not None else ""
+        if self.kind == "dict_of":
+            return base
+        if self.base is not None and self.base.kind == "dict_of" and isinstance(self.key, str):
+            return f"{base}.{self.key}"
+        key = _describe(self.key) if isinstance(self.key, type) or callable(self.key) else repr(self.key)
+        return KINDS[self.kind](base, key, self.key)
+
+    def walk(self) -> Iterator[Source]:
+        """This node and everything below it."""
+        yield self
+        for child in self.children.values():
+            yield from child.walk()
+
+    def __repr__(self) -> str:
+        return f"<Source {self.name}>"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, dict) and "__name__" in value:
+        return f"globals of {value['__name__']}"
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    return str(name) if isinstance(name, str) else f"<{type(value).__name__}>"
