@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
         cells = (*map(str, counts), f"{seconds:.2f}", *times, f"{row.overhead_us:.0f}")
         table.add_row(row.name, verdict(row.difference), *cells)
     console = Console()
-    console.print("transformers BERT and GPT-2 (4 layers, random weights), plain Python; backend 'eager'\n")
+    console.print("transformers BERT and GPT-2 (4 layers, random weights), backend 'eager'\n")
     console.print(table)
-    console.print("\nresult: against eager. eager, jitney: a call, one thread, medians of interleaved calls.")
+    console.print("\nresult: against eager. eager, jitney: one call, one thread, interleaved medians.")
     console.print("overhead: a call whose graphs cost nothing.")
     return 0 if all(row.difference <= ROUNDING for row in rows) else 1
 
