@@ -65,7 +65,7 @@ class Session:
         found = self.points.get(key)
         if found is None:
             made = resume_code(code, index, layout)
-            target = Target(made, namespace, None, made.co_freevars, uses_super(made) or uses_super(code))
+            target = Target(made, namespace, None, uses_super(made) or uses_super(code))
             found = self.points[key] = Point(self, target)
         return found
 
@@ -369,10 +369,10 @@ class Point(Dispatcher):
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target = self.target
-        count = len(target.cells)
+        count = len(target.code.co_freevars)
         function = types.FunctionType(target.code, target.globals, target.name, None, args[:count] or None)
         return function(*args[count:])
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
-        count = len(self.target.cells)
+        count = len(self.target.code.co_freevars)
         return dict(zip(parameters(self.target.code), args[count:], strict=True)), tuple(args[:count])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -23,7 +24,7 @@ from jitney.capture.operators import expose, has_tensor, python_method
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break
 from jitney.capture.special import SPECIAL, call_bound
-from jitney.capture.world import trusted
+from jitney.capture.world import ATOMS, trusted
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -42,6 +43,10 @@ GLOBAL_HOOKS = (
 )
 
 
+# torch wraps functions that it keeps from being compiled (Optimizer.zero_grad) in one function of torch._compile.
+TORCH_DISABLED = torch._compile._disable_dynamo(lambda: None).__code__
+
+
 def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """The value of a call, or a ``Frame`` to run for it."""
     special = SPECIAL.get(id(fn))
@@ -58,6 +63,8 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     if is_disabled(fn):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
+    if fn.__code__ is TORCH_DISABLED:
+        raise Break(f"{fn.__qualname__} is disabled for compiling by torch", "call it outside the compiled function")
     if fn is MODULE_CALL:
         frame = _call_module(vm, args, kwargs)
         if frame is not None:
@@ -154,8 +161,12 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
     if natives.is_state(fn):
         if fn in natives.STATE_QUERIES:
             return vm.native(fn, *args, **kwargs)
-        vm.tracer.record_state(fn, *args)
-        return None
+        return vm.tracer.record_state(fn, *args)
+    if natives.is_query(fn) and not has_tensor(args):
+        value = vm.native(fn, *args, **kwargs)
+        if not args and not kwargs and isinstance(value, ATOMS):
+            vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {value!r}")
+        return value
     if not natives.is_pure(fn):
         name = f"{getattr(fn, '__module__', None) or ''}.{getattr(fn, '__qualname__', fn)}".lstrip(".")
         raise Break(f"call of the C function {name}", "call it outside the compiled function")
@@ -200,6 +211,8 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     """``type.__call__``: ``__new__`` then ``__init__``."""
     if not cls.__flags__ & (1 << 9) or natives.is_value_class(cls):
         return natives.make_value(vm, cls, args, kwargs)
+    if cls is torch.autograd.profiler.record_function:
+        return dispatch(vm, contextlib.nullcontext, [], {})
     why = natives.refused_class(cls)
     if why:
         raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")

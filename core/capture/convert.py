@@ -27,12 +27,11 @@ VARARGS, VARKEYWORDS = 0x04, 0x08
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A code object to capture. ``cells`` are free variables that arrive as arguments (resume functions)."""
+    """A code object to capture. A resume function has no ``function``: its cells arrive as leading arguments."""
 
     code: types.CodeType
     globals: dict[str, Any]
     function: types.FunctionType | None  # None for resume functions: their cells differ from call to call
-    cells: tuple[str, ...] = ()
     first_argument: str | None = None
 
     @property
@@ -133,8 +132,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         keeper = StateKeeper()
         rng = torch.get_rng_state()
         try:
-            with torch.inference_mode(False), torch.set_grad_enabled(keeper.grad):
-                made, stopped = _attempt(vm, target, arguments, cells, settings, check)
+            made, stopped = _attempt(vm, target, arguments, cells, settings, check)
         except Restart as restart:
             if restart.step in forced:
                 raise GiveUp(restart.reason, restart.hint) from None

@@ -19,11 +19,12 @@ class After(enum.Enum):
 
 
 class ExcInfo:
-    """Stack marker for the exception that was being handled before this one."""
+    """Stack marker of an exception being handled, and of the one that was being handled before it."""
 
-    __slots__ = ("previous",)
+    __slots__ = ("current", "previous")
 
-    def __init__(self, previous: BaseException | None) -> None:
+    def __init__(self, current: BaseException | None, previous: BaseException | None) -> None:
+        self.current = current
         self.previous = previous
 
 

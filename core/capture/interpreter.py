@@ -181,6 +181,6 @@ class Interpreter:
 
     def set_handling(self, error: BaseException | None) -> ExcInfo:
         """Make this the exception being handled; the marker restores the one before."""
-        marker = ExcInfo(self.handling)
+        marker = ExcInfo(error, self.handling)
         self.handling = error
         return marker

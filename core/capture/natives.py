@@ -26,11 +26,13 @@ from jitney.capture.operators import (
     FRESH_CONTAINERS,
     callback,
     check_elements,
+    dict_base,
     expose,
     getitem,
     has_tensor,
     iterable,
     python_method,
+    refuse_opaque,
     specialise,
     truth,
 )
@@ -51,7 +53,7 @@ OP_CLASSES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 STATE_QUERIES = [
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled, torch.get_autocast_dtype,
     torch.is_autocast_cache_enabled, torch.get_default_dtype, torch._C._get_tracing_state,
-    torch._C._is_autocast_available, torch._C._get_deterministic_algorithms, torch.is_autocast_cpu_enabled,
+    torch._C._is_autocast_available, torch._C._log_api_usage_once, torch._C._get_deterministic_algorithms, torch.is_autocast_cpu_enabled,
 ]  # fmt: skip
 STATE_CHANGES = [
     torch._C._set_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,
@@ -81,6 +83,14 @@ def is_torch_op(fn: Any) -> bool:
     if not isinstance(fn, types.BuiltinFunctionType):
         return False
     return (id(fn) in TORCH_OPS or id(fn.__self__) in _OP_OWNERS) and not is_disallowed(fn)
+
+
+QUERY_PREFIXES = ("_get_", "_is_", "is_", "get_", "_has_", "has_")
+
+
+def is_query(fn: Any) -> bool:
+    """Does this C function of torch only tell something about torch's state?"""
+    return getattr(fn, "__module__", None) == "torch._C" and fn.__name__.startswith(QUERY_PREFIXES)
 
 
 def is_free(fn: Any) -> bool:
@@ -191,6 +201,7 @@ def is_pure(fn: Any) -> bool:
 def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a pure C function: containers exposed, iterators and callbacks going back through the interpreter."""
     key = id(fn)
+    refuse_opaque(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
     if key in KEEP_SYMBOLS:
@@ -285,8 +296,8 @@ def fill_dict(vm: Interpreter, target: Any, args: list[Any], kwargs: dict[str, A
     for source in args:
         if source is None:
             vm.native(target.update, source)
-        dict.update(target, mapping_items(vm, source))
-    dict.update(target, kwargs)
+        dict_base(target).update(target, mapping_items(vm, source))
+    dict_base(target).update(target, kwargs)
 
 
 def mapping_items(vm: Interpreter, source: Any) -> Any:
@@ -331,6 +342,7 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
             method = python_method(vm, value, name)
             if method is not None:
                 return vm.call(method, value)
+    refuse_opaque(vm, f"{cls.__name__}()", *args)
     return vm.native(cls, *map(specialise, args), **kwargs)
 
 
@@ -440,6 +452,8 @@ def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, An
         return maker(vm, cls, args, kwargs)
     if issubclass(cls, BaseException):
         return vm.world.mark_fresh(vm.native(cls, *args, **kwargs))
+    if cls in (torch.finfo, torch.iinfo):
+        return vm.native(cls, *args)
     if issubclass(cls, enum.Enum):
         return vm.native(cls, *args, **kwargs)
     raise Break(f"an instance of the C class {cls.__module__}.{cls.__qualname__} is made")

@@ -6,6 +6,7 @@ import collections
 import enum
 import operator
 import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,20 @@ def expose_items(vm: Interpreter, value: Any) -> Any:
     return type(value)(items)
 
 
+TRANSPARENT = (*CONTENT_TYPES, tuple, str, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
+               types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
+
+
+def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
+    """Break where C code would look into an object from outside that no guard describes (an array, a file...)."""
+    for value in values:
+        kind = type(value)
+        if kind in PLAIN or kind is _torch.FakeTensor or isinstance(value, TRANSPARENT):
+            continue
+        if vm.world.record_of(value) is not None:
+            raise Break(f"{what} of a {kind.__qualname__} from outside", "move it out of the compiled function")
+
+
 def has_tensor(value: Any) -> bool:
     """Does a plain value contain a stand-in?"""
     if isinstance(value, torch.Tensor):
@@ -142,6 +157,7 @@ def truth(vm: Interpreter, value: Any) -> bool:
         if method is not None:
             return bool(specialise(vm.call(method, value)))
         if lookup(vm, kind, name) is not ABSENT:
+            refuse_opaque(vm, "the truth", value)
             break
     return vm.native(bool, value)
 
@@ -197,6 +213,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     elif not reflected:
         if python_method(vm, a, "__getattr__") and not hasattr(type(a), f"__{name}__"):
             return _unsupported(vm, symbol, a, b)
+        refuse_opaque(vm, f"the operator {base}", a, b)
         return vm.native(BINARY[base], expose(vm, a), expose(vm, b))
     if reflected and (type(a) is not type(b)):
         c_forward = getattr(type(a), f"__{name}__", None)
@@ -244,8 +261,11 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if symbol == "!=" and (python_method(vm, a, "__eq__") or python_method(vm, b, "__eq__")):
             value = compare(vm, "==", a, b)
             return not truth(vm, value)
+        if symbol in ("==", "!=") and _default_equality(a) and _default_equality(b):
+            return identical(vm, a, b) == (symbol == "==")
         check_elements(vm, a)
         check_elements(vm, b)
+        refuse_opaque(vm, f"the comparison {symbol}", a, b)
         return vm.native(COMPARE[symbol], expose(vm, a), expose(vm, b))
     first = [(forward, a, b), (reflected, b, a)]
     if type(a) is not type(b) and issubclass(type(b), type(a)):
@@ -261,6 +281,10 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         return not identical(vm, a, b)
     kinds = f"{type(a).__name__!r} and {type(b).__name__!r}"
     return vm.raise_user(TypeError(f"{symbol!r} not supported between instances of {kinds}"))
+
+
+def _default_equality(value: Any) -> bool:
+    return type(value).__eq__ is object.__eq__ and type(value).__ne__ is object.__ne__
 
 
 def check_elements(vm: Interpreter, value: Any) -> None:
@@ -293,6 +317,7 @@ def unary(vm: Interpreter, symbol: str, value: Any) -> Any:
     method = python_method(vm, value, {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[symbol])
     if method is not None:
         return vm.call(method, value)
+    refuse_opaque(vm, f"the operator {symbol}", value)
     return vm.native(UNARY[symbol], value)
 
 
@@ -367,6 +392,11 @@ def dict_getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     return vm.raise_user(KeyError(key))
 
 
+def dict_base(obj: Any) -> Any:
+    """The builtin class whose methods keep this dictionary in order."""
+    return collections.OrderedDict if isinstance(obj, collections.OrderedDict) else dict
+
+
 def check_key(vm: Interpreter, key: Any) -> None:
     """Break where looking a key up would run Python code on an object from outside."""
     if type(key) in PLAIN:
@@ -401,7 +431,7 @@ def raw_setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
             vm.native(hash, key)
             vm.world.dict_set(record, key, value)
         else:
-            vm.native(dict.__setitem__, obj, key, value)
+            vm.native(dict_base(obj).__setitem__, obj, key, value)
         return
     key = _index(vm, key)
     if type(key) is slice:
@@ -428,6 +458,8 @@ def delitem(vm: Interpreter, obj: Any, key: Any) -> None:
     if record is not None and isinstance(obj, CONTENT_TYPES):
         vm.native(operator.delitem, vm.world.content(record), key)
         record.dirty = True
+    elif isinstance(obj, dict):
+        vm.native(dict_base(obj).__delitem__, obj, key)
     elif isinstance(obj, CONTENT_TYPES) or not hasattr(type(obj), "__delitem__"):
         vm.native(operator.delitem, obj, key)
     else:
@@ -453,6 +485,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
         return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in list(items))
     check_elements(vm, obj)
+    refuse_opaque(vm, "membership", obj, key)
     return vm.native(operator.contains, expose(vm, obj), specialise(key))
 
 
@@ -541,4 +574,5 @@ def length(vm: Interpreter, value: Any) -> Any:
         if value.dim() == 0:
             return vm.native(len, value)
         return value.size(0)
+    refuse_opaque(vm, "len()", value)
     return vm.native(len, value)

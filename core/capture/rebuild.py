@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
-from jitney.capture.frame import NULL
+from jitney.capture.frame import NULL, ExcInfo
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.record import CONTENT_TYPES, Record
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
@@ -356,10 +356,8 @@ class Rebuilder:
 
     def frame_arguments(self, frame: Any, layout: Any, stack: list[Any]) -> str:
         """The arguments that a layout asks for, from a frame."""
-        from jitney.capture.frame import ExcInfo
-
         values = [frame.locals[n] for n in layout.locals]
-        values += [v for v in stack if v is not NULL and type(v) is not ExcInfo]
+        values += [v.current if type(v) is ExcInfo else v for v in stack if v is not NULL]
         return self.each(values)
 
 

@@ -21,7 +21,8 @@ from jitney.capture.frame import NULL, ExcInfo, Frame
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
 
-# What sits in a stack slot: a value, CPython's NULL, or the marker below an exception being handled.
+# What sits in a stack slot: a value, CPython's NULL, or the mark that PUSH_EXC_INFO leaves (its argument is the
+# exception being handled).
 VALUE, EMPTY, HANDLING = "value", "null", "handling"
 
 
@@ -35,8 +36,8 @@ class Layout:
 
     @property
     def values(self) -> int:
-        """How many stack slots hold values."""
-        return sum(kind == VALUE for kind in self.stack)
+        """How many stack slots take an argument."""
+        return sum(kind != EMPTY for kind in self.stack)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -240,7 +241,7 @@ def step_code(
         body.append(landing[exit_.jumped])
         if exit_.jumped and decoded.op == "FOR_ITER" and PY312:
             body += [Instr("END_FOR"), Instr("POP_TOP")][: 2 if PY313 else 1]
-        body += _leave(exit_, there, point, callable_load=is_callable_load(decoded) and not exit_.jumped)
+        body += _leave(code, exit_, there, point, callable_load=is_callable_load(decoded) and not exit_.jumped)
     points = tuple(f"_point{i}" for _, _, i in leave)
     extra = (*points, *(() if how == "native" else ("_thunk", "_instance")))
     return _assemble(code, layout, prologue + body, generator=False, extra=extra)
@@ -286,9 +287,10 @@ def _prologue(
         if kind == VALUE:
             out.append(Instr("LOAD_FAST", f"_stack{count}"))
             count += 1
-            if i and layout.stack[i - 1] == HANDLING:
-                out.append(Instr("PUSH_EXC_INFO"))
-        elif kind == EMPTY:
+        elif kind == HANDLING:
+            out += [Instr("LOAD_FAST", f"_stack{count}"), Instr("PUSH_EXC_INFO"), Instr("POP_TOP")]
+            count += 1
+        else:
             real = placeholder is None or i >= size - placeholder
             out.append(Instr("PUSH_NULL") if real else Instr("LOAD_CONST", None))
     return out
@@ -329,7 +331,7 @@ def _call(count: int, where: Any = None) -> list[Any]:
     return [call] if PY312 else [Instr("PRECALL", count, location=where), call]
 
 
-def _leave(exit_: Exit, there: Layout, point: int, callable_load: bool) -> list[Any]:
+def _leave(code: CodeType, exit_: Exit, there: Layout, point: int, callable_load: bool) -> list[Any]:
     """Empty the stack into variables, put back the exception state, return ``point(cells, locals, stack)``."""
     out: list[Any] = []
     kinds = list(exit_.stack)
@@ -342,16 +344,17 @@ def _leave(exit_: Exit, there: Layout, point: int, callable_load: bool) -> list[
             out.append(Instr("POP_TOP"))
         elif kinds[i] == HANDLING:
             out.append(Instr("POP_EXCEPT"))
+            names.append(f"_stack{sum(k != EMPTY for k in kinds[:i])}")
         else:
             names.append(f"_left{i}")
             out.append(Instr("STORE_FAST", names[-1]))
         i -= 1
     out += _load_callee("LOAD_FAST", f"_point{point}")
-    for cell in there.cells:
-        out.append(Instr("LOAD_FAST" if PY313 else "LOAD_CLOSURE", FreeVar(cell)))
+    cells = (*there.cells, *code.co_freevars)
+    out += [Instr("LOAD_FAST" if PY313 else "LOAD_CLOSURE", FreeVar(cell)) for cell in cells]
     out += [Instr("LOAD_FAST", n) for n in there.locals]
     out += [Instr("LOAD_FAST", n) for n in reversed(names)]
-    out += _call(len(there.cells) + len(there.locals) + len(names))
+    out += _call(len(cells) + len(there.locals) + len(names))
     out.append(Instr("RETURN_VALUE"))
     return out
 

@@ -205,12 +205,13 @@ class Tracer(TorchFunctionMode):
         self.op_count += 1
         self._bind(result, node)
 
-    def record_state(self, func: Callable[..., Any], *args: Any) -> None:
+    def record_state(self, func: Callable[..., Any], *args: Any) -> Any:
         """Append a call that changes torch's global state (grad mode, autocast), after having run it."""
-        func(*args)
+        result = func(*args)
         node = self.graph.call_function(func, args)
         node.meta["user_stack"] = self.origin()
         self.changes_state = True
+        return result
 
     @staticmethod
     def _has_effect(func: Any, result: Any) -> bool:
