@@ -270,7 +270,23 @@ def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
         elif isinstance(item.arg, CellVar) and item.arg.name in free:
             item = Instr(item.name, FreeVar(item.arg.name), location=item.location)
         body.append(item)
+    _set_depths(code, body, places)
     return body, places
+
+
+def _set_depths(code: CodeType, body: list[Any], places: list[int]) -> None:
+    """Give each protected region the stack depth that its handler had: ``Bytecode`` does not keep it."""
+    depths = {h.target: h.depth for h in decode(code).handlers if h is not None}
+    at_label: dict[int, int] = {}
+    for index, place in enumerate(places):
+        back = place - 1
+        while back >= 0 and not isinstance(body[back], Instr):
+            if isinstance(body[back], Label):
+                at_label[id(body[back])] = index
+            back -= 1
+    for item in body:
+        if isinstance(item, TryBegin):
+            item.stack_depth = depths[at_label[id(item.target)]]
 
 
 def _prologue(

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import FRONTEND, Compiled, t
+from helpers import Compiled, compile_fn, t
 
 SCALE: Any = 2.0
 TABLE: dict[str, Any] = {}
-only_jitney = pytest.mark.skipif(FRONTEND != "jitney", reason="jitney's own behaviour")
 
 
 class Config:
@@ -32,14 +31,14 @@ class Config:
 
 
 @pytest.mark.parametrize(
-    "values", [(2.0, "two"), (True, False), (None, 1), ((1, 2), (1, 3)), ("a", "b"), ([1], [1, 2])]
+    "values", [(2.0, "two"), (True, False), (None, 1), ((1, 2), (1, 3)), ("a", "b"), ([1], [1, 2]), (torch.relu, torch.sin)]
 )
 def test_changed_global(values: tuple[Any, Any]) -> None:
     global SCALE
+    first = values[0]
 
     def fn(x: torch.Tensor) -> tuple[Any, ...]:
-        size = len(SCALE) if isinstance(SCALE, list | tuple) else 0
-        return x + size, SCALE
+        return x * 2 if SCALE == first else x * 3, SCALE
 
     compiled = Compiled(fn)
     SCALE = values[0]
@@ -78,9 +77,7 @@ def test_changed_closure_function() -> None:
     compiled = Compiled(fn)
     compiled(t())
 
-    def act(x: torch.Tensor) -> torch.Tensor:  # type: ignore[no-redef]
-        return x * 3
-
+    act = lambda x: x * 3  # type: ignore[assignment]
     compiled(t())
     compiled.expect(2)
 
@@ -131,13 +128,13 @@ def test_class_attribute_changed() -> None:
 
 def test_changed_dict_values_keys_and_order() -> None:
     def fn(x: torch.Tensor, d: dict[str, Any]) -> tuple[Any, ...]:
-        return x * len(d), [k for k in d], d.get("a"), "z" in d
+        return x * len(d) + len(d.get("a", "")), [k + "!" for k in d], "z" in d
 
     compiled = Compiled(fn)
     compiled(t(), {"a": "one", "b": "two"})
     compiled(t(), {"a": "one", "b": "two"})
     compiled.expect(1)
-    compiled(t(), {"a": "uno", "b": "two"})
+    compiled(t(), {"a": "eins", "b": "two"})
     compiled.expect(2)
     compiled(t(), {"a": "one", "c": "two"})
     compiled.expect(3)
@@ -566,23 +563,29 @@ def test_counter_attribute_does_not_compile_every_time() -> None:
 # --- memory --------------------------------------------------------------------------------------------------------
 
 
-def _alive_after_delete(model: torch.nn.Module, keep_compiled: bool) -> bool:
-    compiled = Compiled(lambda m, x: m(x)) if keep_compiled else None
-    if compiled is not None:
-        compiled(model, t(2, 3))
-        compiled.eager = None
-    else:
-        Compiled(model)(t(2, 3))
-    ref = weakref.ref(model)
-    del model
-    gc.collect()
-    return ref() is not None
-
-
 @pytest.mark.parametrize("keep_compiled", [False, True])
 def test_no_module_is_kept_alive(keep_compiled: bool) -> None:
-    models = [torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())]
-    assert not _alive_after_delete(models.pop(), keep_compiled)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+    refs = [weakref.ref(model), weakref.ref(model[0]), weakref.ref(model[0].weight)]
+    compiled = compile_fn((lambda m, x: m(x)) if keep_compiled else model)
+    if keep_compiled:
+        compiled(model, t(2, 3))
+    else:
+        compiled(t(2, 3))
+        del compiled
+    del model
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None, None]
+
+
+def test_no_closure_or_global_is_kept_alive_by_the_entries() -> None:
+    holder = Config(w=t())
+    compiled = Compiled(lambda x, c: x + c.w)
+    ref = weakref.ref(holder.w)
+    compiled.compiled(t(), holder)
+    holder.w = t()
+    gc.collect()
+    assert ref() is None
 
 
 def test_no_tensor_or_object_argument_is_kept_alive() -> None:
