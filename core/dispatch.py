@@ -15,6 +15,7 @@ from jitney.backends import BoundBackend
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
 from jitney.capture.emit import MISS, Emitted, build_function
 from jitney.capture.graph_runner import checked_once, keeping_state
+from jitney.capture.iterators import parts
 from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.config import config
@@ -132,6 +133,7 @@ class Dispatcher:
         settings = Settings(
             dynamic_dims=self._dynamic_dims,
             dynamic_number=self._dynamic_number,
+            steady=self._steady,
             make_point=self.session.point,
             drive=drive,
             max_steps=config.max_trace_steps,
@@ -150,6 +152,7 @@ class Dispatcher:
             stop = captured.graph_break
             raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
         entry = self._finish(captured)
+        captured.emitted.inputs.clear()
         self.entries.insert(0, entry)
         self.functions = tuple(e.function for e in self.entries)
         return entry
@@ -207,7 +210,7 @@ class Dispatcher:
 
     def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> bool:
         entry = self.entries[0]
-        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}}
+        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts}
         failure = first_failure(entry.emitted.guards, scope)
         text, line = "the tensors' metadata or torch's global state", ""
         if failure is not None:
@@ -258,7 +261,7 @@ class Dispatcher:
 
     def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
         """Guards that fail on the values they were made from: run eagerly, and say so."""
-        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}}
+        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts}
         failure = first_failure(entry.emitted.guards, scope)
         text = f"{failure[0].text} (found {failure[1]})" if failure else "; ".join(entry.emitted.extra_guards)
         self._skip(f"a guard does not hold on the values it was made from: {text}")
@@ -317,6 +320,10 @@ class Dispatcher:
             self.seen[source.name] = None
             return value not in (0, 1)
         return False
+
+    def _steady(self, source: Source, value: Any) -> bool:
+        """Has this value been the same in every capture so far?"""
+        return bool(self.seen.setdefault(f"steady {source.name}", value) == value)
 
 
 def tensor_facts(value: Any) -> Any:

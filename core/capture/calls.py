@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import operator
 import types
 import weakref
 from collections.abc import Callable
@@ -15,12 +16,12 @@ import torch
 
 from jitney import _torch
 from jitney.capture import natives
-from jitney.capture.attributes import PYTHON_FUNCTION, instance_get, lookup
+from jitney.capture.attributes import PYTHON_FUNCTION, instance_get, load_attr, lookup
 from jitney.capture.binding import bind_arguments
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.marks import DISABLED, is_allowed, is_disabled
-from jitney.capture.operators import expose, has_tensor, python_method
+from jitney.capture.operators import expose, getitem, has_tensor, python_method
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break
 from jitney.capture.special import SPECIAL, call_bound
@@ -158,6 +159,8 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
 def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if natives.is_torch_op(fn):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    if id(fn) in natives.CONSTANTS:
+        return natives.CONSTANTS[id(fn)]
     if natives.is_state(fn):
         if fn in natives.STATE_QUERIES:
             return vm.native(fn, *args, **kwargs)
@@ -183,6 +186,27 @@ def _call_weakref(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if record is not None:
         return vm.world.wrap(target, record.source.step("call"))
     return target
+
+
+def _call_getter(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """operator.itemgetter, attrgetter, methodcaller: what they stand for."""
+    if vm.world.record_of(fn) is not None:
+        raise Break(f"an operator.{type(fn).__name__} from outside is called")
+    made, first, *_ = fn.__reduce__()
+    if type(fn) is operator.itemgetter:
+        values = [getitem(vm, args[0], key) for key in first]
+    elif type(fn) is operator.attrgetter:
+        values = []
+        for path in first:
+            value = args[0]
+            for name in path.split("."):
+                value = load_attr(vm, value, name)
+            values.append(value)
+    else:
+        name = first[0] if made is type(fn) else made.args[0]
+        rest, named = (first[1:], {}) if made is type(fn) else (first, made.keywords)
+        return vm.call(load_attr(vm, args[0], name), *rest, **named)
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -288,6 +312,7 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     functools.partial: _call_partial,
     Reentrant: _call_reentrant,
     weakref.ref: _call_weakref,
+    **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
     type(functools.lru_cache(lambda: None)): _call_lru_cache,
 }
 

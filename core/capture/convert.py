@@ -77,6 +77,7 @@ class Settings:
 
     dynamic_dims: Callable[[Any, Source], list[bool]]
     dynamic_number: Callable[[Source, Any], bool]
+    steady: Callable[[Source, Any], bool]
     make_point: MakePoint
     drive: Callable[[Any], Any]
     max_steps: int
@@ -128,6 +129,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
     for _ in range(MAX_RESTARTS):
         vm = Interpreter(settings.dynamic_dims, forced, settings.max_steps)
         vm.world.is_dynamic = settings.dynamic_number
+        vm.world.steady = settings.steady
         vm.world.make_symbol = vm.symbols.scalar
         keeper = StateKeeper()
         rng = torch.get_rng_state()
@@ -142,6 +144,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             keeper.restore()
             torch.set_rng_state(rng)
             vm.frames.clear()
+            vm.world.forget_values()
         stack = stopped.user_stack if stopped is not None else ()
         return Captured(made, stopped, time.perf_counter() - begin, stack)
     raise GiveUp(f"capture started over {MAX_RESTARTS} times")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from torch import fx
 from jitney import _torch
 from jitney.capture.frame import NULL, After, Frame
 from jitney.capture.graph_runner import StateKeeper
+from jitney.capture.iterators import parts, run_ahead
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.resume import Exit, Layout, exits, layout_of, stack_kinds, step_code
@@ -59,11 +60,12 @@ class Emitter:
     def __init__(self, vm: Interpreter, signature: str, state: Any, drive: Any, make_point: MakePoint) -> None:
         self.vm = vm
         self.signature = signature
-        self.pool = Pool({"MISS": MISS, "_state": state, "_drive": drive})
+        self.pool = Pool({"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts})
         self.program = Program(self.pool)
         self.rebuild = Rebuilder(vm, self.pool, self.program)
         self.make_point = make_point
         self.effects: list[str] = []
+        self.late: list[str] = []
 
     # ------------------------------------------------------------------ the two endings
 
@@ -155,6 +157,10 @@ class Emitter:
     def _write_record(self, record: Record) -> None:
         target = self.program.expression(record.source)
         value = record.value
+        if "advanced" in record.slots and isinstance(record.content, Iterator):
+            steps, ended = record.slots["advanced"], record.slots["ended"]
+            self.late.append(f"{self.pool.object(run_ahead)}({target}, {steps}, {ended})")
+            return
         if record.cell is not None:
             content = record.cell[0]
             text = f"del {target}.cell_contents" if content is NULL else None
@@ -228,7 +234,7 @@ class Emitter:
         elif outputs:
             raise Break("a tensor of unknown origin")
         prologue, extra, sources = self._prologue()
-        body = [*graph_lines, *self.rebuild.lines, *self.effects, *tail]
+        body = [*graph_lines, *self.rebuild.lines, *self.effects, *self.late, *tail]
         lines = [f"def _entry({self.signature}):", "    try:"]
         lines += [f"        {line}" for line in prologue or ["pass"]]
         lines += ["    except _guard_errors:", "        return MISS"]

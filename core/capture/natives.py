@@ -85,6 +85,14 @@ def is_torch_op(fn: Any) -> bool:
     return (id(fn) in TORCH_OPS or id(fn.__self__) in _OP_OWNERS) and not is_disallowed(fn)
 
 
+# What these tell inside a capture is not what they tell of the interpreter, which has modes of its own active.
+CONSTANTS: dict[int, Any] = {
+    id(torch._C._is_torch_function_mode_enabled): False,
+    id(torch._C._len_torch_function_stack): 0,
+    id(torch._C._len_torch_dispatch_stack): 0,
+    id(torch._C._get_tracing_state): None,
+    id(torch._C._get_privateuse1_backend_name): torch._C._get_privateuse1_backend_name(),
+}
 QUERY_PREFIXES = ("_get_", "_is_", "is_", "get_", "_has_", "has_")
 
 
@@ -95,7 +103,7 @@ def is_query(fn: Any) -> bool:
 
 def is_free(fn: Any) -> bool:
     """A C function that is no method, though pybind11 gives it a ``__self__``."""
-    return id(fn) in _state or type(fn.__self__).__module__ == "pybind11_builtins"
+    return id(fn) in _state or id(fn) in CONSTANTS or type(fn.__self__).__module__ == "pybind11_builtins"
 
 
 def is_state(fn: Any) -> bool:

@@ -15,6 +15,7 @@ import torch
 from jitney import _torch
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
+from jitney.capture.iterators import OutsideIterator, advance
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
 from jitney.capture.world import ATOMS
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
 
 PLAIN = frozenset({*ATOMS, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool, range})
-OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator})
+OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator, OutsideIterator})
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
 
@@ -495,7 +496,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
 def get_iter(vm: Interpreter, value: Any) -> Any:
     """``iter(value)``."""
     kind = type(value)
-    if kind in (InterpretedGenerator, Reentrant, ReentrantIterator):
+    if kind in OWN_TYPES:
         return value
     method = python_method(vm, value, "__iter__")
     if method is not None:
@@ -506,10 +507,9 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
     if record is not None and not isinstance(value, (tuple, range, str, type)):
         if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
             return iter(_Sequence(vm, value))
-        raise Break(
-            f"an iterator of class {kind.__qualname__} from outside the compiled function",
-            "make the iterator inside the compiled function",
-        )
+        if hasattr(kind, "__next__"):
+            return value
+        raise Break(f"an object of class {kind.__qualname__} from outside is iterated over")
     if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
         return iter(_Sequence(vm, value))
     return vm.native(iter, value)
@@ -532,30 +532,29 @@ class _Sequence:
 def next_value(vm: Interpreter, iterator: Any) -> Any:
     """``next(iterator)``; raises ``UserRaised(StopIteration)`` at the end."""
     method = python_method(vm, iterator, "__next__")
-    if method is not None and type(iterator) not in (InterpretedGenerator, ReentrantIterator):
+    if method is not None and type(iterator) not in OWN_TYPES:
         return vm.call(method, iterator)
-    if vm.world.record_of(iterator) is not None:
-        raise Break(
-            f"an iterator of class {type(iterator).__qualname__} from outside the compiled function",
-            "make the iterator inside the compiled function",
-        )
+    record = vm.world.record_of(iterator)
+    if record is not None:
+        return advance(vm, iterator, record)
     return vm.native(next, iterator)
 
 
 def iterable(vm: Interpreter, value: Any) -> Any:
     """Something that C code may iterate over with the same items."""
     kind = type(value)
-    if kind in PLAIN or kind in (InterpretedGenerator, ReentrantIterator):
+    if kind in PLAIN or kind in OWN_TYPES:
         return value
     record = vm.world.record_of(value)
     if kind in FRESH_CONTAINERS and record is None:
         return value
     made = get_iter(vm, value)
     step = python_method(vm, made, "__next__")
-    if step is not None and type(made) not in (InterpretedGenerator, ReentrantIterator):
+    if step is not None and type(made) not in OWN_TYPES:
         return ReentrantIterator(vm, made, step)
-    if vm.world.record_of(made) is not None:
-        raise Break(f"an iterator of class {type(made).__qualname__} from outside the compiled function")
+    record = vm.world.record_of(made)
+    if record is not None:
+        return OutsideIterator(vm, made, record)
     return made
 
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
+from jitney.capture import natives
 from jitney.capture.frame import NULL, ExcInfo
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
+from jitney.capture.iterators import OutsideIterator
 from jitney.capture.record import CONTENT_TYPES, Record
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart
@@ -179,7 +181,7 @@ class Rebuilder:
             warnings.simplefilter("ignore")
             try:
                 made, args, *state = value.__reduce__()
-            except TypeError as error:
+            except Exception as error:
                 raise GiveUp(f"a {type(value).__qualname__} is alive at a graph break: {error}") from None
         name = self.assign(value, f"{self.constant(made)}({self.each(args)})")
         if state and state[0] is not None:
@@ -230,7 +232,7 @@ class Rebuilder:
 
     def _builtin(self, value: Any) -> str:
         owner = value.__self__
-        if owner is None or isinstance(owner, types.ModuleType | type):
+        if owner is None or isinstance(owner, types.ModuleType | type) or natives.is_free(value):
             return self.constant(value)
         return self.assign(value, f"{self.expr(owner)}.{value.__name__}")
 
@@ -254,6 +256,9 @@ class Rebuilder:
 
     def _reentrant_iterator(self, value: ReentrantIterator) -> str:
         return self.expr(value.value)
+
+    def _outside_iterator(self, value: OutsideIterator) -> str:
+        return self.expr(value.iterator)
 
     def _weakref(self, value: Any) -> str:
         return self.assign(value, f"{self.constant(weakref.ref)}({self.expr(value())})")
@@ -409,6 +414,7 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     super: Rebuilder._super,
     Reentrant: Rebuilder._reentrant,
     ReentrantIterator: Rebuilder._reentrant_iterator,
+    OutsideIterator: Rebuilder._outside_iterator,
     InterpretedGenerator: Rebuilder._generator,
     weakref.ref: Rebuilder._weakref,
     types.SimpleNamespace: Rebuilder._namespace,

@@ -61,6 +61,10 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 REFLECTED = {f"__r{n}__": OPERATORS[f"__{n}__"] for n in "add sub mul truediv floordiv mod pow matmul and or xor".split()}
 
 
+# Tensor methods written in Python go by the name that they have on the class.
+TENSOR_FUNCTIONS = {id(v): k for k, v in vars(torch.Tensor).items() if isinstance(v, types.FunctionType)}
+
+
 @dataclass(slots=True)
 class GraphInput:
     """One placeholder: a tensor or a symbol's value, and where the emitted code finds it."""
@@ -232,6 +236,7 @@ class Tracer(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if isinstance(func, types.MethodWrapperType) and name == "__get__":
             return getattr, (args[0], func.__self__.__name__), "call_function"
+        name = TENSOR_FUNCTIONS.get(id(func), name)
         in_tensor = getattr(torch.Tensor, name, None) is func or getattr(_torch.TensorBase, name, None) is func
         if in_tensor:
             if name in OPERATORS:

@@ -77,6 +77,7 @@ class World:
         self.builtin_names: dict[int, tuple[Source, set[str]]] = {}
         self.is_dynamic: Callable[[Source, Any], bool] = lambda source, value: False
         self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
+        self.steady: Callable[[Source, Any], bool] = lambda source, value: True
         self._table: dict[type, Callable[[Any, Source], Any]] = self._make_table()
 
     # ------------------------------------------------------------------ sources and guards
@@ -118,6 +119,12 @@ class World:
             return
         a.wanted = b.wanted = True
         self.relations.append((a, b, same))
+
+    def forget_values(self) -> None:
+        """Let go of what was read: guards outlive the capture, the values must not."""
+        for root in self.roots:
+            for source in root.walk():
+                source.seen = None
 
     # ------------------------------------------------------------------ records
 

@@ -72,7 +72,7 @@ def _repeats(guard: Guard) -> bool:
 
 
 def first_failure(guards: Iterable[Guard], scope: Mapping[str, Any]) -> tuple[Guard, str] | None:
-    """The first guard that does not hold on these locals, and what it found there."""
+    """The first guard that does not hold in this scope (arguments, and what paths call), and what it found there."""
     pool = Pool(dict(scope))
     for guard in guards:
         try:

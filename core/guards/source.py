@@ -27,6 +27,7 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "key_at": lambda base, key, raw: f"[*{base}][{key}]",
     "size": lambda base, key, raw: f"{base}.size({key})",
     "call_values": lambda base, key, raw: f"[*{base}.values()][{key}]",
+    "parts": lambda base, key, raw: f"_parts({base})",
     "call": lambda base, key, raw: f"{base}()",
 }
 

@@ -10,7 +10,7 @@ from jitney.capture.frame import Frame
 from jitney.capture.natives import mapping_items, to_text
 from jitney.capture.opcodes.table import PY313, op
 from jitney.capture.signals import Break
-from jitney.capture.special import format_value
+from jitney.capture.special import call_bound, format_value
 
 NB_OPS = [text for _, text in dis._nb_ops]  # type: ignore[attr-defined]
 
@@ -146,17 +146,22 @@ def list_to_tuple(vm: Any, frame: Frame, instr: Any) -> None:
     frame.stack.append(tuple(frame.stack.pop()))
 
 
+def method(vm: Any, container: Any, name: str, *args: Any) -> None:
+    """A container's method, on the shadow where the container is older than the frame (a comprehension resumed)."""
+    call_bound(vm, getattr(container, name), container, name, list(args), {})
+
+
 @op("LIST_APPEND")
 def list_append(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
-    frame.stack[-instr.arg].append(value)
+    method(vm, frame.stack[-instr.arg], "append", value)
 
 
 @op("SET_ADD")
 def set_add(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
     operators.check_elements(vm, [value])
-    vm.native(frame.stack[-instr.arg].add, value)
+    method(vm, frame.stack[-instr.arg], "add", value)
 
 
 @op("MAP_ADD")
@@ -168,14 +173,13 @@ def map_add(vm: Any, frame: Frame, instr: Any) -> None:
 @op("LIST_EXTEND")
 def list_extend(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
-    made = operators.iterable(vm, value)
-    vm.native(frame.stack[-instr.arg].extend, made)
+    method(vm, frame.stack[-instr.arg], "extend", value)
 
 
 @op("SET_UPDATE")
 def set_update(vm: Any, frame: Frame, instr: Any) -> None:
-    value = operators.iterable(vm, frame.stack.pop())
-    vm.native(frame.stack[-instr.arg].update, value)
+    value = frame.stack.pop()
+    method(vm, frame.stack[-instr.arg], "update", value)
 
 
 @op("DICT_UPDATE")
@@ -183,7 +187,7 @@ def dict_update(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
     if not hasattr(type(value), "keys"):
         vm.raise_user(TypeError(f"{type(value).__name__!r} object is not a mapping"))
-    frame.stack[-instr.arg].update(mapping_items(vm, value))
+    method(vm, frame.stack[-instr.arg], "update", value)
 
 
 @op("DICT_MERGE")
@@ -191,9 +195,10 @@ def dict_merge(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-instr.arg]
     items = mapping_items(vm, value)
-    if any(type(k) is not str or k in target for k in items):
+    present = mapping_items(vm, target)
+    if any(type(k) is not str or k in present for k in items):
         raise Break("a call with repeated or odd keyword arguments")
-    target.update(items)
+    method(vm, target, "update", items)
 
 
 # ------------------------------------------------------------------ unpacking and text
@@ -248,7 +253,7 @@ def converted(vm: Any, value: Any, how: int) -> Any:
     if how == 0:
         return value
     if how == 3:
-        return ascii(to_text(vm, value, "__repr__"))
+        return to_text(vm, value, "__repr__").encode("ascii", "backslashreplace").decode()
     return to_text(vm, value, CONVERSIONS[how])
 
 

@@ -1,0 +1,124 @@
+"""Iterators older than the frame: a loop that a graph break has cut goes on in the next capture.
+
+The builtin iterators tell what they iterate over and where they are (``__reduce__``, which consumes nothing). Capture
+walks a copy over guarded items and advances the real iterator by as many steps once the graph has run. The position
+is a constant of the capture; where it changes between calls, ``next`` is a graph break instead.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from jitney.capture.record import Record
+from jitney.capture.signals import Break, UserRaised
+from jitney.guards import Source
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+LEAVES = {type(iter([])), type(iter(())), type(iter(range(1))), type(iter("")), type(iter("é")), type(reversed([]))}
+COMPOSED = {enumerate, zip}
+HINT = "make the iterator inside the compiled function"
+
+
+def parts(iterator: Any) -> tuple[Any, ...]:
+    """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, args, *state = iterator.__reduce__()
+    return (*args, state[0] if state else None)
+
+
+def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
+    """The walking copy of an iterator from outside, made on first use."""
+    if record.content is None:
+        if type(iterator) not in LEAVES | COMPOSED or not vm.world.steady(record.source, _position(iterator)):
+            raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
+        record.content = _copy(vm, iterator, record.source)
+        record.slots["advanced"] = 0
+        record.slots["ended"] = False
+    return record.content
+
+
+def _position(iterator: Any) -> Any:
+    """What must stay the same for the capture to be used again."""
+    found = parts(iterator)
+    return tuple(_position(p) if type(p) in LEAVES | COMPOSED else p for p in found if isinstance(p, int) or _is(p))
+
+
+def _is(value: Any) -> bool:
+    return type(value) in LEAVES | COMPOSED
+
+
+def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
+    world = vm.world
+    found = parts(iterator)
+    base = source.step("parts")
+    world.guard(base, "len", len(found))
+    if type(iterator) is zip:
+        inner = [_inner(vm, part, base.item(i)) for i, part in enumerate(found[:-1])]
+        world.guard(base.item(len(found) - 1), "is", found[-1])
+        return zip(*inner, strict=bool(found[-1]))
+    position = found[1] if type(iterator) is enumerate else found[-1]
+    world.guard(base.item(1 if type(iterator) is enumerate else len(found) - 1), "equals", position)
+    if type(iterator) is enumerate:
+        return enumerate(_inner(vm, found[0], base.item(0)), position)
+    items = world.wrap(found[0], base.item(0))
+    inner_record = world.record_of(items)
+    if inner_record is not None and isinstance(items, list):
+        items = world.content(inner_record)
+    made = reversed(items) if type(iterator) is type(reversed([])) else iter(items)
+    if position is not None:
+        made.__setstate__(position)
+    return made
+
+
+def _inner(vm: Interpreter, iterator: Any, source: Source) -> Any:
+    if type(iterator) not in LEAVES | COMPOSED:
+        raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
+    vm.world.guard(source, "type", type(iterator))
+    return _copy(vm, iterator, source)
+
+
+def advance(vm: Interpreter, iterator: Any, record: Record) -> Any:
+    """``next`` of an iterator from outside."""
+    made = adopt(vm, iterator, record)
+    record.dirty = True
+    try:
+        value = vm.native(next, made)
+    except UserRaised as raised:
+        if isinstance(raised.value, StopIteration):
+            record.slots["ended"] = True
+        raise
+    record.slots["advanced"] += 1
+    return value
+
+
+class OutsideIterator:
+    """An iterator from outside as C code gets it."""
+
+    __slots__ = ("iterator", "record", "vm")
+
+    def __init__(self, vm: Interpreter, iterator: Any, record: Record) -> None:
+        self.vm = vm
+        self.iterator = iterator
+        self.record = record
+        adopt(vm, iterator, record)
+
+    def __iter__(self) -> OutsideIterator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return advance(self.vm, self.iterator, self.record)
+        except UserRaised as raised:
+            raise raised.value from None
+
+
+def run_ahead(iterator: Any, steps: int, ended: bool) -> None:
+    """What the emitted code does to the real iterator."""
+    for _ in range(steps):
+        next(iterator, None)
+    if ended:
+        next(iterator, None)
