@@ -31,7 +31,8 @@ class Config:
 
 
 @pytest.mark.parametrize(
-    "values", [(2.0, "two"), (True, False), (None, 1), ((1, 2), (1, 3)), ("a", "b"), ([1], [1, 2]), (torch.relu, torch.sin)]
+    "values",
+    [(2.0, "two"), (True, False), (None, 1), ((1, 2), (1, 3)), ("a", "b"), ([1], [1, 2]), (torch.relu, torch.sin)],
 )
 def test_changed_global(values: tuple[Any, Any]) -> None:
     global SCALE
