@@ -13,14 +13,18 @@ import torch
 from jitney import events
 from jitney.backends import BoundBackend
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
-from jitney.capture.emit import MISS, Emitted, build_function
+from jitney.capture.emit import MISS, Emitted, build_function, tensor_facts
 from jitney.capture.graph_runner import checked_once, keeping_state
 from jitney.capture.iterators import parts
 from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.config import config
 from jitney.errors import CaptureError, JitneyError, Unsupported
-from jitney.guards import Source, first_failure
+from jitney.guards import Pool, Source, first_failure
+
+
+# FakeTensor conversion touches process-wide state (warning filters): one capture at a time.
+_capturing = threading.RLock()
 
 
 class Continue:
@@ -114,7 +118,10 @@ class Dispatcher:
                 result = function(*args, **kwargs)
                 if result is not MISS:
                     return result
-            arguments, cells = self.scope(args, kwargs)
+            try:
+                arguments, cells = self.scope(args, kwargs)
+            except TypeError:  # a call that the function itself refuses, in its own words
+                return self.eager(args, kwargs)
             if self.entries and not self._may_recompile(arguments, cells):
                 return self.eager(args, kwargs)
             entry = self._compile(arguments, cells)
@@ -139,7 +146,7 @@ class Dispatcher:
             max_steps=config.max_trace_steps,
         )
         try:
-            with events.phase("capture", target.name):
+            with _capturing, events.phase("capture", target.name):
                 captured = capture(target, arguments, cells, settings)
         except GiveUp as reason:
             self._give_up(reason)
@@ -246,8 +253,6 @@ class Dispatcher:
     @staticmethod
     def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> str:
         """Which tensor's metadata changed."""
-        from jitney.guards import Pool
-
         pool = Pool(dict(scope))
         for source, facts in entry.emitted.namespace.get("_facts", ()):
             try:
@@ -313,8 +318,6 @@ class Dispatcher:
         """Is this number symbolic? An int or float that took another value before is."""
         if self.session.dynamic is False or not config.automatic_dynamic_shapes:
             return False
-        if isinstance(value, float):
-            return False
         old = self.seen.setdefault(source.name, value)
         if old is None or old != value:
             self.seen[source.name] = None
@@ -324,14 +327,6 @@ class Dispatcher:
     def _steady(self, source: Source, value: Any) -> bool:
         """Has this value been the same in every capture so far?"""
         return bool(self.seen.setdefault(f"steady {source.name}", value) == value)
-
-
-def tensor_facts(value: Any) -> Any:
-    """A tensor's guarded metadata, for messages."""
-    if not isinstance(value, torch.Tensor):
-        return type(value).__name__
-    shape = tuple(value.shape)
-    return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
 
 
 class Root(Dispatcher):

@@ -416,7 +416,8 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
     value = module.__dict__.get(name, ABSENT)
     if value is ABSENT:
         return vm.native(getattr, module, name)
-    if trusted(module) and isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
+    reader = vm.frames[-1].globals if vm.frames else {}
+    if trusted(module) and trusted(reader) and isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
         return value
     return world.wrap(value, record.source.attr(name))
 
@@ -481,6 +482,9 @@ def _tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     elif not hasattr(torch.Tensor, name):
         kind = python_type(vm, tensor).__name__
         return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
+    if name in vars(_torch.FakeTensor) and name != "device":
+        found = getattr(torch.Tensor, name)
+        return found.__get__(tensor, type(tensor))
     return vm.native(getattr, tensor, name)
 
 

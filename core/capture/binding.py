@@ -31,6 +31,8 @@ def bind_arguments(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwa
     rest: dict[str, Any] = {}
     allowed = names[code.co_posonlyargcount : count + only]
     for key, value in kwargs.items():
+        if type(key) is not str:
+            raise _refused(fn)
         if key in allowed:
             if key in values:
                 raise _refused(fn)

@@ -21,7 +21,7 @@ from jitney.capture.binding import bind_arguments
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.marks import DISABLED, is_allowed, is_disabled
-from jitney.capture.operators import expose, getitem, has_tensor, python_method
+from jitney.capture.operators import OWN_TYPES, expose, getitem, has_tensor, python_method
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break
 from jitney.capture.special import SPECIAL, call_bound
@@ -86,7 +86,11 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     args = [_leaf_argument(vm, a) for a in args]
     kwargs = {k: _leaf_argument(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn):
-        result = vm.tracer.run(fn, tuple(args), kwargs)
+        vm.tracer.pause = True
+        try:
+            result = vm.tracer.run(fn, tuple(args), kwargs)
+        finally:
+            vm.tracer.pause = False
         vm.tracer.record(fn, tuple(args), kwargs, result)
         return result
     return vm.native(fn, *args, **kwargs)
@@ -121,6 +125,8 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _call_method(vm: Interpreter, fn: types.MethodType, args: Args, kwargs: Kwargs) -> Any:
     if is_disabled(fn):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
+    if type(fn.__self__) in OWN_TYPES:
+        return vm.native(fn, *args, **kwargs)
     return dispatch(vm, fn.__func__, [fn.__self__, *args], kwargs)
 
 

@@ -184,7 +184,7 @@ def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:
     known = vm.forced.get(frame.step)
     if known is not None and known.user_stack:
         stack = known.user_stack
-    if vm.nesting or vm.tracer.op_count != vm.nodes_before:
+    if vm.nesting or vm.steps != frame.step or vm.tracer.op_count != vm.nodes_before:
         raise Restart(vm.break_step(), reason.reason, reason.hint, stack)
     return events.GraphBreak(reason.reason, reason.hint, stack)
 

@@ -15,6 +15,7 @@ from jitney import _torch
 from jitney.capture.frame import NULL, After, Frame
 from jitney.capture.graph_runner import StateKeeper
 from jitney.capture.iterators import parts, run_ahead
+from jitney.capture.operators import dict_base
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.resume import Exit, Layout, exits, layout_of, stack_kinds, step_code
@@ -180,8 +181,7 @@ class Emitter:
         if kind.__setitem__ is dict.__setitem__:
             self.effects.append(f"{target}[{key_text}] = {value_text}")
         else:
-            base = "OrderedDict" if isinstance(record.value, torch.nn.modules.module.OrderedDict) else "dict"
-            name = self.pool.object(torch.nn.modules.module.OrderedDict if base == "OrderedDict" else dict)
+            name = self.pool.object(dict_base(record.value))
             self.effects.append(f"{name}.__setitem__({target}, {key_text}, {value_text})")
 
     def _write_dict(self, record: Record, target: str) -> None:
@@ -189,16 +189,17 @@ class Emitter:
             self._set_item(record, target, key, value)
         if record.content is None:
             return
+        base = self.pool.object(dict_base(record.value))
         before, after = record.original, record.content
         removed = [k for k in before if k not in after]
         kept = [k for k in before if k in after]
         if list(after)[: len(kept)] != kept:
-            self.effects.append(f"dict.clear({target})")
+            self.effects.append(f"{base}.clear({target})")
             removed, changed = [], list(after)
         else:
             changed = [k for k in after if k not in before or after[k] is not before[k]]
         for key in removed:
-            self.effects.append(f"dict.__delitem__({target}, {self.rebuild.expr(key)})")
+            self.effects.append(f"{base}.__delitem__({target}, {self.rebuild.expr(key)})")
         for key in changed:
             self._set_item(record, target, key, after[key])
 
@@ -274,10 +275,19 @@ class Emitter:
         lines = ["if not _state(): return MISS", *program.lines]
         if adopted:
             self.pool.namespace["_tensors"] = tensor_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])
+            self.pool.namespace["_facts"] = [(source, tensor_facts(real)) for real, source in adopted]
             lines.append(f"if not _tensors({', '.join(tensor_names)}): return MISS")
         extra = [*dict.fromkeys(related), *symbol_guards, *strides]
         lines += [f"if not ({text}): return MISS" for text in extra]
         return lines, extra, [s for _, s in adopted]
+
+
+def tensor_facts(value: Any) -> str:
+    """A tensor's guarded metadata, for messages."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    shape = tuple(value.shape)
+    return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
 
 
 def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callable[..., bool]:

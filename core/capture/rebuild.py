@@ -20,6 +20,7 @@ from jitney.capture import natives
 from jitney.capture.frame import NULL, ExcInfo
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.iterators import OutsideIterator
+from jitney.capture.operators import OWN_TYPES
 from jitney.capture.record import CONTENT_TYPES, Record
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart
@@ -227,6 +228,8 @@ class Rebuilder:
         return name
 
     def _method(self, value: types.MethodType) -> str:
+        if type(value.__self__) in OWN_TYPES:
+            return self.assign(value, f"{self.expr(value.__self__)}.{value.__func__.__name__}")
         text = f"{self.constant(types.MethodType)}({self.expr(value.__func__)}, {self.expr(value.__self__)})"
         return self.assign(value, text)
 
@@ -269,6 +272,8 @@ class Rebuilder:
     # ------------------------------------------------------------------ instances
 
     def _constant(self, value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            raise GiveUp("a tensor reached the emitted code without a source; this is a bug of jitney's")
         return self.constant(value)
 
     def _fresh_class(self, value: type) -> str:
@@ -331,6 +336,8 @@ class Rebuilder:
                 self.lines.append(f"{name}.{field} = {self.expr(getattr(value, field))}")
         if value.__dict__:
             self.lines.append(f"{name}.__dict__.update({self._pairs(value.__dict__)})")
+        if id(value) in self.vm.raised_at:
+            self.lines.append(f"{self.constant(raised)}({name})")
         return name
 
     # ------------------------------------------------------------------ generators
@@ -382,6 +389,15 @@ def _slots(value: Any) -> dict[str, Any]:
                 except AttributeError:
                     continue
     return out
+
+
+def raised(error: BaseException) -> None:
+    """Give an exception a traceback: CPython takes for granted that one being handled has it."""
+    context, cause, suppress = error.__context__, error.__cause__, error.__suppress_context__
+    try:
+        raise error
+    except BaseException:
+        error.__context__, error.__cause__, error.__suppress_context__ = context, cause, suppress
 
 
 def _finished() -> Any:

@@ -229,10 +229,12 @@ def step_code(
     original = body[at]
     assert isinstance(original, Instr)
     replaced = _replacement(original, decoded, how, landing.get(True))
-    tail: list[Any] = [target, *replaced]
+    # The original stays in place: a handler that runs natively may loop back to it.
+    over = Label()
+    tail: list[Any] = [Instr("JUMP_FORWARD", over, location=original.location), target, *replaced]
     if False in landing:
         tail.append(Instr("JUMP_FORWARD", landing[False], location=original.location))
-    body[at : at + 1] = tail
+    body[at:at] = [*tail, over]
     prologue = _prologue(code, layout, full=True, placeholder=_operands(decoded, how))
     if how == "native" and kwnames and not PY313:
         prologue.append(Instr("KW_NAMES", kwnames))
@@ -326,7 +328,7 @@ def _replacement(original: Instr, decoded: Any, how: str, jump: Label | None) ->
             return [Instr(plain, (False, name) if with_flag else name, location=where)]
         if jump is not None:
             return [Instr(original.name.replace("_BACKWARD_", "_FORWARD_"), jump, location=where)]
-        return [original]
+        return [original.copy()]
     taken, _ = pops(decoded)
     out: list[Any] = [Instr("POP_TOP", location=where) for _ in range(taken)]
     out += [*_load_callee("LOAD_FAST", "_thunk", where), *_call(0, where)]

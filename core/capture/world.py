@@ -125,6 +125,10 @@ class World:
         for root in self.roots:
             for source in root.walk():
                 source.seen = None
+        for table in (self.records, self.fresh, self.consts, self.tracer.adopted, self.tracer.stand_ins):
+            table.clear()
+        self.tracer.kept.clear()
+        self.tracer.nodes.clear()
 
     # ------------------------------------------------------------------ records
 

@@ -104,7 +104,7 @@ def test_allow_in_graph_records_the_function_itself() -> None:
 
     @jitney.allow_in_graph
     def secret(x: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(x.detach().numpy() * 2)
+        return torch.stack([row * 2 for row in x.unbind()])
 
     with observe() as seen:
         out = compile_fn(lambda x: secret(x + 1) - 1)(t())

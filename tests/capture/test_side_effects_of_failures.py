@@ -81,7 +81,7 @@ def test_failing_backend_is_named_and_leaves_objects_unchanged(backend: Any) -> 
     with pytest.raises(BackendFailed) as caught:
         compile_fn(fn, backend=backend)(*live)
     assert not list(differences(before, Freezer().freeze(live, "args"), "args"))
-    assert "test_side_effects.py" in str(caught.value).splitlines()[0]
+    assert "test_side_effects_of_failures.py" in str(caught.value).splitlines()[0]
     if backend is _raising:
         assert "no kernels today" in str(caught.value)
         assert isinstance(caught.value.__cause__, RuntimeError)

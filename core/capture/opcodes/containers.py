@@ -143,7 +143,7 @@ def build_slice(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("LIST_TO_TUPLE")
 def list_to_tuple(vm: Any, frame: Frame, instr: Any) -> None:
-    frame.stack.append(tuple(frame.stack.pop()))
+    frame.stack.append(tuple(operators.iterable(vm, frame.stack.pop())))
 
 
 def method(vm: Any, container: Any, name: str, *args: Any) -> None:
