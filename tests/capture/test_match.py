@@ -31,6 +31,10 @@ class Pair:
 
 def kinds(x: torch.Tensor, v: Any) -> tuple[Any, ...]:
     match v:
+        case torch.Tensor(shape=(2, n)):
+            return "matrix", n, v + 1
+        case torch.Tensor():
+            return "tensor", v * 2
         case 0 | 1:
             return "small", x + v
         case int(n) if n > 100:
@@ -67,10 +71,6 @@ def kinds(x: torch.Tensor, v: Any) -> tuple[Any, ...]:
             return "point", a, b, x
         case Pair(Pair(a, b), right=c):
             return "pairs", a, b, c, x
-        case torch.Tensor(shape=(2, n)):
-            return "matrix", n, v + 1
-        case torch.Tensor():
-            return "tensor", v * 2
         case _:
             return "other", x
 
