@@ -1,5 +1,7 @@
 """Graph breaks at every kind of place: one break, two graphs, and nothing that surrounds it is lost."""
 
+# ruff: noqa: PIE804
+
 from __future__ import annotations
 
 import logging
@@ -381,7 +383,7 @@ def test_break_in_argument_with_keyword_and_star_arguments() -> None:
         return a + sum(rest) + k + kw["z"]
 
     def fn(x: torch.Tensor) -> torch.Tensor:
-        return target(x + 1, *[1, noisy(2)], k=noisy(3), z=noisy(4))
+        return target(x + 1, *[1, noisy(2)], k=noisy(3), **{"z": noisy(4)})
 
     check(fn, t(), breaks=3)
 

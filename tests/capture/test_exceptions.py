@@ -44,7 +44,7 @@ def fail(kind: str) -> Any:
     if kind == "int":
         return int("x")
     if kind == "unpack":
-        a, b = [1]
+        _a, _b = [1]
     if kind == "call":
         return KINDS()  # type: ignore[operator]
     if kind == "import":

@@ -3,6 +3,8 @@
 PYTEST_DONT_REWRITE: the asserts are under test.
 """
 
+# ruff: noqa: PIE800, PIE804
+
 from __future__ import annotations
 
 from typing import Any
@@ -71,7 +73,7 @@ def test_unpacking_in_displays_and_calls() -> None:
         return sum(args) + sum(kwargs.values())
 
     def fn(x: torch.Tensor, items: list[int], d: dict[str, int]) -> tuple[Any, ...]:
-        merged = {**d, "z": 9, "y": 8}
+        merged = {**d, "z": 9, **{"y": 8}}
         return [*items, 0, *items], (*items,), {*items, 7}, merged, add(x, *items, 5, *items, **d, w=1), x + 1
 
     check(fn, t(), [1, 2], {"a": 3}, graphs=1)

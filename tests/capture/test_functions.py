@@ -1,5 +1,7 @@
 """Functions: closures, cells, global, nonlocal, arguments of every kind, lambdas, decorators."""
 
+# ruff: noqa: PIE800, PIE804
+
 from __future__ import annotations
 
 import functools
@@ -92,7 +94,7 @@ def test_cell_deleted() -> None:
         y = x
 
         def read() -> torch.Tensor:
-            return y
+            return y  # noqa: F821
 
         first = read() + 1
         del y
@@ -153,9 +155,9 @@ ARGUMENT_CALLS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "keywords": lambda f, x: f(x, b=2, c=3),
     "keyword only": lambda f, x: f(x, 2, d=5),
     "star": lambda f, x: f(*[x, 2, 3, 4, 5]),
-    "double star": lambda f, x: f(x, b=2, zzz=3),
-    "mixed": lambda f, x: f(x, *(1,), c=2, d=4, e=6),
-    "many stars": lambda f, x: f(*(x,), 1, *[2, 3], d=1, q=2),
+    "double star": lambda f, x: f(x, **{"b": 2, "zzz": 3}),
+    "mixed": lambda f, x: f(x, *(1,), c=2, **{"d": 4}, e=6),
+    "many stars": lambda f, x: f(*(x,), 1, *[2, 3], **{"d": 1}, **{"q": 2}),
     "defaults": lambda f, x: f(x),
     "missing": lambda f, x: f(),
     "twice": lambda f, x: f(x, 1, b=2),
