@@ -63,6 +63,10 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
             if fallback and isinstance(raised.value, AttributeError):
                 return _fallback(vm, obj, kind, name, raised)
             raise
+    if descriptor is ABSENT and fallback and kind is not dict and lookup(vm, kind, "__getattr__") is MODULE_GETATTR:
+        value = _registered(vm, obj, name)
+        if value is not ABSENT:
+            return value
     value = instance_get(vm, obj, name)
     if value is not ABSENT:
         return value
@@ -90,10 +94,29 @@ def _fallback(vm: Interpreter, obj: Any, kind: type, name: str, raised: UserRais
     return vm.call(getter, obj, name)
 
 
+def _registered(vm: Interpreter, obj: Any, name: str) -> Any:
+    """A parameter, buffer or submodule of a module from outside. nn.Module keeps such names out of ``__dict__``."""
+    record = vm.world.record_of(obj)
+    storage = vm.world.dict_record(record) if record is not None else None
+    if storage is None or name in storage.value or name in storage.overlay:
+        return ABSENT
+    return _nn_module_attr(vm, obj, name)
+
+
 def _nn_module_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     """What ``nn.Module.__getattr__`` does, without interpreting it: parameters, buffers, submodules."""
+    owner = vm.world.record_of(obj)
+    whole = vm.world.dict_record(owner) if owner is not None else None
     for table in ("_parameters", "_buffers", "_modules"):
-        storage = instance_get(vm, obj, table)
+        if whole is not None and whole.content is None and table not in whole.overlay:
+            # The table's class needs no guard: what is read is fetched from it at each call.
+            storage = whole.value.get(table)
+            if not isinstance(storage, dict) or (name not in storage and vm.world.record_of(storage) is None):
+                continue
+            if vm.world.record_of(storage) is None:
+                vm.world.add(storage, whole.source.item(table))
+        else:
+            storage = instance_get(vm, obj, table)
         if storage is ABSENT or not isinstance(storage, dict):
             continue
         record = vm.world.record_of(storage)

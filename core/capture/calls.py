@@ -106,12 +106,8 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     world = vm.world
     if not isinstance(module, torch.nn.Module) or type(module)._call_impl is not torch.nn.Module._call_impl:
         return None
-    if instance_get(vm, module, "_compiled_call_impl") is not ABSENT or torch._C._get_tracing_state():
+    if torch._C._get_tracing_state() or not _without_hooks(vm, module):
         return None
-    for name in MODULE_FORWARD_HOOKS:
-        hooks = instance_get(vm, module, name)
-        if hooks is ABSENT or vm.truth(hooks):
-            return None
     hooks_module = torch.nn.modules.module
     for name in GLOBAL_HOOKS:
         hooks = getattr(hooks_module, name)
@@ -120,6 +116,26 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         world.guard(world.const(hooks), "empty")
     forward = vm.call(getattr, module, "forward")
     return dispatch(vm, forward, args[1:], kwargs)
+
+
+def _without_hooks(vm: Interpreter, module: torch.nn.Module) -> bool:
+    """Has the module no hooks of its own? One guard for each table of hooks."""
+    record = vm.world.record_of(module)
+    storage = vm.world.dict_record(record) if record is not None else None
+    for name in MODULE_FORWARD_HOOKS:
+        if storage is None or name in storage.overlay or storage.content is not None:
+            hooks = instance_get(vm, module, name)
+            if hooks is ABSENT or vm.truth(hooks):
+                return False
+        elif storage.value.get(name, True):
+            return False
+        else:
+            source = storage.source.item(name)
+            known = vm.world.record_of(storage.value[name])
+            if known is not None and (known.dirty or known.source is not source):
+                return not vm.truth(instance_get(vm, module, name))
+            vm.world.guard(source, "empty")
+    return True
 
 
 def _call_method(vm: Interpreter, fn: types.MethodType, args: Args, kwargs: Kwargs) -> Any:

@@ -398,6 +398,9 @@ class World:
         return value
 
     def _wrap_tuple(self, value: tuple[Any, ...], source: Source) -> Any:
+        if type(value) is tuple and self.constant_key(value):
+            self.guard(source, "equals", value)
+            return value
         self.guard(source, "type", type(value))
         self.guard(source, "len", tuple.__len__(value))
         kind = self.item_kind(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import FrameSummary
@@ -11,14 +12,24 @@ from jitney.guards.pool import Pool
 from jitney.guards.source import Source
 
 
+def same(value: Any, expected: Any) -> bool:
+    """Equal, and of the same class all the way down: 1, True and 1.0 differ, so do 0.0 and -0.0."""
+    if type(value) is not type(expected):
+        return False
+    if isinstance(value, tuple):
+        return len(value) == len(expected) and all(map(same, value, expected))
+    if type(value) is float:
+        return (value == expected and math.copysign(1.0, value) == math.copysign(1.0, expected)) or (
+            value != value and expected != expected
+        )
+    if type(value) is complex:
+        return same(value.real, expected.real) and same(value.imag, expected.imag)
+    return bool(value == expected)
+
+
 def _equals(value: str, expected: Any, pool: Pool) -> str:
-    kind = type(expected)
-    if kind is float and expected != expected:
-        return f"(type({value}) is float and {value} != {value})"
-    if kind is float and expected == 0.0:
-        return f"(type({value}) is float and repr({value}) == {repr(expected)!r})"
-    name = pool.name(expected)
-    return f"(type({value}) is {pool.object(kind)} and {value} == {name})"
+    name = pool.object(expected)
+    return f"({value} is {name} or {pool.object(same)}({value}, {name}))"
 
 
 # kind -> the condition's text, given the value's expression, what is expected, and the pool

@@ -57,12 +57,17 @@ class Program:
             uses = len(node.guards) + len(children) + node.wanted
             if simple or (uses == 1 and not node.wanted and not children and not _repeats(node.guards[0])):
                 value = text
+            elif node.guards:
+                value = self._variable(node)
+                text = f"({value} := {text})"
             else:
                 value = self._variable(node)
                 self.lines.append(f"{value} = {text}")
             if node.guards:
-                checks = " and ".join(g.code(value, self.pool) for g in node.guards)
-                self.lines.append(f"if not ({checks}): return MISS")
+                first, *rest = [g.code(value, self.pool) for g in node.guards]
+                if text != value:
+                    first = first.replace(value, text, 1)
+                self.lines.append(f"if not ({' and '.join([first, *rest])}): return MISS")
             todo.extend((c, value) for c in reversed(children))
 
 
