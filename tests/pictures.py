@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import enum
 import functools
+import itertools
 import random
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -175,6 +177,13 @@ class Freezer:
         return {name: self.freeze(getattr(p, name), f"{path}.{name}") for name in ("func", "args", "keywords")}
 
     def _drained(self, iterator: Any, path: str) -> dict[str, Any]:
+        if not path.startswith("result"):  # not ours to use up
+            if isinstance(iterator, types.GeneratorType):
+                return {"finished": str(iterator.gi_frame is None)}
+            try:
+                return self._items(tuple(itertools.islice(copy.copy(iterator), 100)), path)
+            except TypeError:
+                return {}
         items = []
         end = "more"
         try:
