@@ -121,6 +121,8 @@ class Dispatcher:
             try:
                 arguments, cells = self.scope(args, kwargs)
             except TypeError:  # a call that the function itself refuses, in its own words
+                arguments = None
+            if arguments is None:
                 return self.eager(args, kwargs)
             if self.entries and not self._may_recompile(arguments, cells):
                 return self.eager(args, kwargs)

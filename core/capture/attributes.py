@@ -22,6 +22,10 @@ FUNCTION_LIKE = (types.FunctionType, types.MethodDescriptorType, types.WrapperDe
 PYTHON_FUNCTION = types.FunctionType
 SLOT_LIKE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 DIRECT = (*ATOMS, torch.Size, torch.dtype, torch.device, range, slice, torch.layout, torch.memory_format)
+UNCHANGING = (
+    type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,
+    torch.memory_format,
+)  # fmt: skip
 MODULE_GETATTR = torch.nn.Module.__getattr__
 DELETED = ABSENT
 
@@ -440,7 +444,7 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
     if value is ABSENT:
         return vm.native(getattr, module, name)
     reader = vm.frames[-1].globals if vm.frames else {}
-    if trusted(module) and trusted(reader) and isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
+    if trusted(module) and trusted(reader) and isinstance(value, UNCHANGING):
         return value
     return world.wrap(value, record.source.attr(name))
 

@@ -73,6 +73,8 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     module = fn.__module__ or ""
     if is_allowed(fn) or (natives.is_leaf_module(module) and natives.is_leaf(fn)):
         return _call_leaf(vm, fn, args, kwargs)
+    if fn is FUNCTION_APPLY:
+        return _call_autograd_function(vm, args, kwargs)
     why = natives.refused(module, fn.__qualname__)
     if why:
         raise Break(f"{module}.{fn.__qualname__} {why}", "call it outside the compiled function")
@@ -94,6 +96,26 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         vm.tracer.record(fn, tuple(args), kwargs, result)
         return result
     return vm.native(fn, *args, **kwargs)
+
+
+FUNCTION_APPLY = torch.autograd.Function.apply.__func__
+
+
+def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """A user's ``autograd.Function``: one node that runs it as it is, in forward and in backward."""
+    cls, *rest = args
+    if kwargs:
+        raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
+    call_args = [expose(vm, a) for a in rest]
+    apply = cls.apply
+    vm.tracer.pause = True
+    try:
+        result = vm.tracer.run(apply, tuple(call_args), {})
+    finally:
+        vm.tracer.pause = False
+    vm.world.guard(vm.world.const(cls).step("class_dict", "forward"), "is", vars(cls).get("forward"))
+    vm.tracer.record(apply, tuple(call_args), {}, result)
+    return result
 
 
 def _leaf_argument(vm: Interpreter, value: Any) -> Any:
@@ -234,6 +256,12 @@ def _call_getter(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if trusted(fn) and not has_tensor(args) and not has_tensor(list(kwargs.values())):
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
+    asks = fn.__name__.startswith(("is_", "_is_", "has_", "_has_", "get_", "_get_"))
+    if asks and not kwargs and all(isinstance(a, ATOMS) for a in args):
+        value = vm.native(fn, *args)
+        if isinstance(value, ATOMS):
+            vm.world.guard(vm.world.const(fn), "true", f"{{v}}({', '.join(map(repr, args))}) == {value!r}")
+            return value
     raise Break(
         f"call of the cached function {fn.__qualname__} (functools.lru_cache)", "call it outside compiled code"
     )
@@ -244,6 +272,8 @@ def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any
 
 def _call_class(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     meta_call = lookup(vm, type(cls), "__call__")
+    if isinstance(meta_call, type):
+        return dispatch(vm, meta_call, args, kwargs)
     if type(meta_call) is PYTHON_FUNCTION and not _native_metaclass(type(cls)):
         return bind_arguments(vm, meta_call, [cls, *args], kwargs)
     return construct(vm, cls, args, kwargs)

@@ -145,6 +145,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             torch.set_rng_state(rng)
             vm.frames.clear()
             vm.world.forget_values()
+        made.complete()
         stack = stopped.user_stack if stopped is not None else ()
         return Captured(made, stopped, time.perf_counter() - begin, stack)
     raise GiveUp(f"capture started over {MAX_RESTARTS} times")

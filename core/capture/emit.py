@@ -53,6 +53,13 @@ class Emitted:
     changes_state: bool = False
     op_count: int = 0
     function: Any = None
+    tensor_check: Callable[[], Callable[..., bool]] | None = None
+
+    def complete(self) -> None:
+        """Make the tensor check; torch's global state must be the user's, since the check remembers it."""
+        if self.tensor_check is not None:
+            self.namespace["_tensors"] = self.tensor_check()
+            self.tensor_check = None
 
 
 class Emitter:
@@ -67,6 +74,7 @@ class Emitter:
         self.make_point = make_point
         self.effects: list[str] = []
         self.late: list[str] = []
+        self.late_check: Callable[[], Callable[..., bool]] | None = None
 
     # ------------------------------------------------------------------ the two endings
 
@@ -252,6 +260,7 @@ class Emitter:
             tensor_sources=sources,
             changes_state=tracer.changes_state,
             op_count=tracer.op_count,
+            tensor_check=self.late_check,
         )
 
     def _prologue(self) -> tuple[list[str], list[str], list[Any]]:
@@ -274,7 +283,7 @@ class Emitter:
         program.write(vm.world.roots)
         lines = ["if not _state(): return MISS", *program.lines]
         if adopted:
-            self.pool.namespace["_tensors"] = tensor_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])
+            self.late_check = tensor_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])
             self.pool.namespace["_facts"] = [(source, tensor_facts(real)) for real, source in adopted]
             lines.append(f"if not _tensors({', '.join(tensor_names)}): return MISS")
         extra = [*dict.fromkeys(related), *symbol_guards, *strides]
@@ -290,8 +299,8 @@ def tensor_facts(value: Any) -> str:
     return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
 
 
-def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callable[..., bool]:
-    """One call that checks class, dtype, device, sizes, strides and requires_grad of all tensors, and that no two are one."""
+def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callable[[], Callable[..., bool]]:
+    """Makes one call that checks class, dtype, device, sizes, strides and requires_grad of all tensors, and that no two are one."""
     sizes: list[Any] = []
     strides: list[Any] = []
     for real, fake in zip(reals, fakes, strict=True):
@@ -302,10 +311,15 @@ def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callabl
         else:
             sizes.append([None if isinstance(s, torch.SymInt) else int(s) for s in fake.shape])
             strides.append([None if isinstance(s, torch.SymInt) else int(s) for s in fake.stride()])
-    if _torch.TensorGuards is not None:
+
+
+    def make() -> Callable[..., bool]:
+        if _torch.TensorGuards is None:
+            return python_tensor_check(reals, sizes, strides)
         made = _torch.TensorGuards(*reals, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         return made.check  # type: ignore[no-any-return]
-    return python_tensor_check(reals, sizes, strides)
+
+    return make
 
 
 def python_tensor_check(reals: list[Any], sizes: list[Any], strides: list[Any]) -> Callable[..., bool]:

@@ -11,6 +11,7 @@ from traceback import FrameSummary
 from typing import Any
 
 from jitney import _torch
+from jitney.capture import copying  # noqa: F401 (registers handlers)
 from jitney.capture.calls import dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
 from jitney.capture.opcodes import HANDLERS

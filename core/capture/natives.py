@@ -24,6 +24,9 @@ from jitney.capture.generators import InterpretedGenerator, Reentrant
 from jitney.capture.marks import is_disallowed
 from jitney.capture.operators import (
     FRESH_CONTAINERS,
+    OPERATOR_FUNCTIONS,
+    PROTOCOL,
+    UNARY_FUNCTIONS,
     callback,
     check_elements,
     dict_base,
@@ -33,6 +36,8 @@ from jitney.capture.operators import (
     iterable,
     python_method,
     refuse_opaque,
+    refuse_protocol,
+    setitem,
     specialise,
     truth,
 )
@@ -209,6 +214,18 @@ def is_pure(fn: Any) -> bool:
 def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a pure C function: containers exposed, iterators and callbacks going back through the interpreter."""
     key = id(fn)
+    if not kwargs:
+        if len(args) == 2 and key in OPERATOR_FUNCTIONS:
+            return OPERATOR_FUNCTIONS[key](vm, *args)
+        if len(args) == 1 and key in UNARY_FUNCTIONS:
+            return UNARY_FUNCTIONS[key](vm, *args)
+        if fn is operator.setitem:
+            return setitem(vm, *args)
+        method = python_method(vm, args[0], PROTOCOL[key]) if key in PROTOCOL and args else None
+        if method is not None:
+            return vm.call(method, *args)
+    if key not in ITERATING:
+        refuse_protocol(f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
     refuse_opaque(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
@@ -391,6 +408,8 @@ def _deep_python(vm: Interpreter, value: Any) -> bool:
 
 def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Immutable values and wrappers: made as they are, arguments kept."""
+    if cls in (range, bytes, bytearray):
+        refuse_protocol(f"{cls.__name__}()", *args)
     made = vm.native(cls, *[specialise(a) for a in args], **kwargs)
     return vm.world.mark_fresh(made) if cls in FRESH_WRAPPERS else made
 

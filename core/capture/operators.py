@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 import operator
 import types
 import weakref
@@ -86,6 +87,8 @@ def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
     for value in values:
         kind = type(value)
         if kind in PLAIN or kind is _torch.FakeTensor or isinstance(value, TRANSPARENT):
+            continue
+        if what == "membership" and _default_equality(value):
             continue
         if vm.world.record_of(value) is not None:
             raise Break(f"{what} of a {kind.__qualname__} from outside", "move it out of the compiled function")
@@ -312,6 +315,48 @@ def identical(vm: Interpreter, a: Any, b: Any) -> bool:
         if not (first.source.is_const and second.source.is_const):
             vm.world.relate(first.source, second.source, False)
     return same
+
+
+# What operator.add and its like stand for.
+OPERATOR_FUNCTIONS: dict[int, Callable[[Any, Any, Any], Any]] = {}
+for _symbol, _fn in BINARY.items():
+    OPERATOR_FUNCTIONS[id(_fn)] = functools.partial(lambda symbol, vm, a, b: binary(vm, symbol, a, b), _symbol)
+for _symbol, _fn in COMPARE.items():
+    OPERATOR_FUNCTIONS[id(_fn)] = functools.partial(lambda symbol, vm, a, b: compare(vm, symbol, a, b), _symbol)
+OPERATOR_FUNCTIONS[id(operator.getitem)] = lambda vm, a, b: getitem(vm, a, b)
+OPERATOR_FUNCTIONS[id(operator.contains)] = lambda vm, a, b: contains(vm, a, b)
+OPERATOR_FUNCTIONS[id(operator.delitem)] = lambda vm, a, b: delitem(vm, a, b)
+OPERATOR_FUNCTIONS[id(operator.is_)] = lambda vm, a, b: identical(vm, a, b)
+OPERATOR_FUNCTIONS[id(operator.is_not)] = lambda vm, a, b: not identical(vm, a, b)
+UNARY_FUNCTIONS: dict[int, Callable[[Any, Any], Any]] = {
+    id(operator.neg): lambda vm, a: unary(vm, "-", a),
+    id(operator.pos): lambda vm, a: unary(vm, "+", a),
+    id(operator.invert): lambda vm, a: unary(vm, "~", a),
+    id(operator.inv): lambda vm, a: unary(vm, "~", a),
+    id(operator.not_): lambda vm, a: not truth(vm, a),
+    id(operator.truth): lambda vm, a: truth(vm, a),
+}
+# Builtins that are one method of their argument.
+PROTOCOL = {id(abs): "__abs__", id(round): "__round__", id(divmod): "__divmod__", id(operator.abs): "__abs__"}
+DUNDERS = (
+    "__eq__ __lt__ __hash__ __bool__ __len__ __iter__ __next__ __getitem__ __contains__ __index__ __int__ __float__ "
+    "__add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__"
+).split()
+
+
+@functools.lru_cache(maxsize=4096)
+def has_python_protocol(kind: type) -> bool:
+    """Would C code that works on such an object run Python methods of its class?"""
+    if not kind.__flags__ & (1 << 9) or issubclass(kind, (enum.Enum, type)) or kind in OWN_TYPES:
+        return False
+    return any(type(getattr(kind, name, None)) is PYTHON_FUNCTION for name in DUNDERS)
+
+
+def refuse_protocol(what: str, *values: Any) -> None:
+    """Break where C code would run an object's Python methods natively."""
+    for value in values:
+        if has_python_protocol(type(value)) and not isinstance(value, (torch.Tensor, tuple)):
+            raise Break(f"{what} of a {type(value).__qualname__}, whose methods are written in Python")
 
 
 def unary(vm: Interpreter, symbol: str, value: Any) -> Any:

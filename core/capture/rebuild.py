@@ -288,6 +288,8 @@ class Rebuilder:
         """An object made by capture: allocate without ``__init__``, then fill in content and attributes."""
         cls = type(value)
         made = self.expr(cls)
+        if hasattr(cls, "n_fields") and isinstance(value, tuple):
+            return self.assign(value, f"{made}(({self.each(value)}))")
         base = next((b for b in (tuple, int, float, str, frozenset, bytes, complex) if isinstance(value, b)), None)
         if base is not None:
             content = self.expr(base(value))

@@ -464,6 +464,8 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     target = vm.world.content(record) if record is not None else owner
     if name == "__setitem__":
         return operators.raw_setitem(vm, owner, *args)
+    if isinstance(target, set) and name in ("add", "discard", "remove", "__contains__"):
+        operators.refuse_protocol("hashing", *[a for a in args if type(a).__hash__ is not object.__hash__])
     if name in ELEMENT_COMPARING and isinstance(target, (list, collections.deque)):
         if name == "remove" and record is not None:
             record.dirty = True

@@ -31,12 +31,18 @@ class Symbols:
         dims = self.dynamic_dims(real, source)
         if not any(dims):
             return self.fake_mode.from_tensor(real, static_shapes=True)
+        source_of_alias = real
+        if real._is_view():  # a view's base would bring symbols of its own
+            source_of_alias = _unrelated(real)
         policy = [_torch.DimDynamic.DYNAMIC if d else _torch.DimDynamic.STATIC for d in dims]
         fake = self.fake_mode.from_tensor(
-            real,
+            source_of_alias,
             symbolic_context=_torch.StatelessSymbolicContext(dynamic_sizes=policy),
             source=_torch.NamedSource(source.name),
         )
+        if source_of_alias is not real and real.requires_grad and not real.is_leaf:
+            with self.fake_mode, torch.enable_grad():
+                fake = fake.view_as(fake)
         self.dynamic[id(fake)] = dims
         for i, size in enumerate(fake.shape):
             if isinstance(size, torch.SymInt):
@@ -104,6 +110,14 @@ class Symbols:
             return None
         parts = [self.text(s, name) if isinstance(s, torch.SymInt) else str(s) for s in strides]
         return f"({', '.join(parts)},)"
+
+
+def _unrelated(view: torch.Tensor) -> torch.Tensor:
+    """The same memory and metadata, without being a view."""
+    with torch.no_grad():
+        made = torch.empty(0, dtype=view.dtype, device=view.device)
+        made.set_(view.untyped_storage(), view.storage_offset(), view.size(), view.stride())
+    return made.requires_grad_(view.requires_grad)
 
 
 def _replace_word(text: str, word: str, by: str) -> str:

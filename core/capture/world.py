@@ -406,9 +406,9 @@ class World:
         kind = self.item_kind(value)
         items = [self.wrap(v, source.step(kind, i)) for i, v in enumerate(tuple.__iter__(value))]
         if any(a is not b for a, b in zip(items, tuple.__iter__(value), strict=True)):
-            if type(value) is not tuple and not hasattr(value, "_fields"):
+            if type(value) is not tuple and not hasattr(value, "_fields") and not hasattr(value, "n_fields"):
                 return self._opaque(value, source)
-            value = tuple.__new__(type(value), items)
+            value = type(value)(items) if hasattr(value, "n_fields") else tuple.__new__(type(value), items)
         if value:
             self.add(value, source)
         return value
