@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,14 @@ settings.register_profile("long", settings.get_profile("quick"), max_examples=20
 settings.load_profile(os.environ.get("JITNEY_TEST_PROFILE", "quick"))
 
 torch.set_num_threads(1)
+os.environ.setdefault(
+    "JITNEY_TEST_SEED", str(random.SystemRandom().randrange(10**6))
+)  # the workers of xdist inherit it
+
+
+def pytest_report_header() -> str:
+    """The seed of the generated programs, to repeat a run."""
+    return f"JITNEY_TEST_SEED={os.environ['JITNEY_TEST_SEED']}"
 
 
 @pytest.fixture(autouse=True)

@@ -248,7 +248,7 @@ def check_made(
                 if side == "compiled" and FRONTEND == "dynamo" and not outcomes[side][1:]:
                     outcomes[side][0].observed.graphs += counting.graphs
     raised = outcomes["eager"][0].exception
-    if not isinstance(raised, raises or type(None)):
+    if not isinstance(raised, (raises or (), type(None)) if raises is BaseException else raises or type(None)):
         raise AssertionError(f"the test itself: eager should raise {raises}, and raised {raised!r}") from raised
     found: list[str] = []
     for i, (eager, compiled) in enumerate(zip(outcomes["eager"], outcomes["compiled"], strict=True)):
@@ -289,8 +289,9 @@ def check(
     Compared after each of ``calls`` calls: the result, the exception, arguments and keyword arguments (with what they
     reach, and who is the same object as whom), ``fn`` itself when it is a module or a method, closure cells, printed
     text, warnings, the state of random generators and torch's global modes. The arguments of a side live through all
-    its calls. ``raises`` is what eager's first call must raise. ``graphs`` and ``breaks`` are the numbers expected of
-    the first call; ``skips`` is how many frames may be left eager (None: any number).
+    its calls. ``raises`` is what eager's first call must raise (BaseException: it may raise anything, or nothing).
+    ``graphs`` and ``breaks`` are the numbers expected of the first call; ``skips`` is how many frames may be left
+    eager (None: any number).
     """
     __tracebackhide__ = True
     check_made(
