@@ -52,6 +52,8 @@ OP_NAMESPACES: tuple[Any, ...] = (
 )
 # Changes the grad mode; what torch.no_grad calls.
 set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
+# The object behind torch.inference_mode.
+InferenceModeGuard: Any = torch._C._InferenceMode
 # How many torch function modes (such as `with torch.device(...)`) are active.
 function_mode_depth: Callable[[], int] = torch._C._len_torch_function_stack
 # How many dispatch modes are active.

@@ -70,7 +70,7 @@ class Session:
         found = self.points.get(key)
         if found is None:
             made = resume_code(code, index, layout)
-            target = Target(made, namespace, None, uses_super(made) or uses_super(code))
+            target = Target(made, namespace, None, uses_super(code))
             found = self.points[key] = Point(self, target)
         return found
 

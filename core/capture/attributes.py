@@ -246,7 +246,7 @@ def bind(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str) -> 
 def _instance_entry(vm: Interpreter, kind: type, name: str, found: Any) -> Any:
     """A plain class attribute read through an instance."""
     for owner in kind.__mro__:
-        if name in owner.__dict__:
+        if owner.__dict__.get(name, ABSENT) is found:
             return _class_data(vm, owner, name, found)
     return found
 
@@ -445,6 +445,11 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
         return vm.native(getattr, module, name)
     reader = vm.frames[-1].globals if vm.frames else {}
     if trusted(module) and trusted(reader) and isinstance(value, UNCHANGING):
+        return value
+    if isinstance(value, UNCHANGING):
+        world.guard(record.source.attr(name), "is", value)
+        if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
+            world.anchor(value)
         return value
     return world.wrap(value, record.source.attr(name))
 

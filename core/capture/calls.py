@@ -20,6 +20,7 @@ from jitney.capture.attributes import PYTHON_FUNCTION, instance_get, load_attr, 
 from jitney.capture.binding import bind_arguments
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
+from jitney.capture.graph_runner import InferenceScope, run_function
 from jitney.capture.marks import DISABLED, is_allowed, is_disabled
 from jitney.capture.operators import OWN_TYPES, expose, getitem, has_tensor, python_method
 from jitney.capture.record import ABSENT
@@ -107,7 +108,7 @@ def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if kwargs:
         raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
     call_args = [expose(vm, a) for a in rest]
-    apply = cls.apply
+    apply = run_function(cls)
     vm.tracer.pause = True
     try:
         result = vm.tracer.run(apply, tuple(call_args), {})
@@ -285,6 +286,8 @@ def _native_metaclass(meta: type) -> bool:
 
 def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     """``type.__call__``: ``__new__`` then ``__init__``."""
+    if cls is _torch.InferenceModeGuard:
+        return vm.world.mark_fresh(InferenceScope(*args))
     if not cls.__flags__ & (1 << 9) or natives.is_value_class(cls):
         return natives.make_value(vm, cls, args, kwargs)
     if cls is torch.autograd.profiler.record_function:

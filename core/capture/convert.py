@@ -138,6 +138,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         except Restart as restart:
             if restart.step in forced:
                 raise GiveUp(restart.reason, restart.hint) from None
+            restart.__traceback__ = restart.__context__ = None
             forced[restart.step] = restart
             continue
         finally:
@@ -145,6 +146,8 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             torch.set_rng_state(rng)
             vm.frames.clear()
             vm.world.forget_values()
+            vm.raised_at.clear()
+            vm.tracer.close_scopes()
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()
         return Captured(made, stopped, time.perf_counter() - begin, stack)

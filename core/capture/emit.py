@@ -12,13 +12,14 @@ import torch
 from torch import fx
 
 from jitney import _torch
+from jitney.capture.code import decode
 from jitney.capture.frame import NULL, After, Frame
 from jitney.capture.graph_runner import StateKeeper
 from jitney.capture.iterators import parts, run_ahead
 from jitney.capture.operators import dict_base
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
-from jitney.capture.resume import Exit, Layout, exits, layout_of, stack_kinds, step_code
+from jitney.capture.resume import Exit, Layout, exits, layout_of, origin, stack_kinds, step_code
 from jitney.capture.signals import Break, GiveUp
 from jitney.guards import Guard, Pool, Program
 
@@ -108,10 +109,10 @@ class Emitter:
 
     def _step(self, frame: Frame, how: str, thunk: str, instance: str) -> str:
         """The call of a frame's step function, as text."""
-        instr = frame.instrs[frame.at]
-        code = frame.info.code
+        code, at = origin(frame.info.code, frame.at)
+        instr = decode(code).instrs[at]
         kinds = stack_kinds(frame.saved)
-        here = layout_of(frame, frame.at, kinds)
+        here = layout_of(frame, code, at, kinds)
         try:
             leaving = exits(instr, kinds)
         except KeyError:
@@ -121,13 +122,13 @@ class Emitter:
         leave: list[tuple[Exit, Layout, int]] = []
         points: list[str] = []
         for exit_ in leaving:
-            there = self._layout_after(frame, exit_)
+            there = layout_of(frame, code, exit_.index, exit_.stack)
             point = self.make_point(code, exit_.index, there, frame.globals)
             leave.append((exit_, there, len(points)))
             points.append(self.pool.object(point, "resume"))
         kwnames = frame.kwnames if instr.op == "CALL" else ()
-        made = step_code(code, frame.at, here, tuple(leave), how, self._kwnames(frame, instr) or kwnames)
-        function = self.rebuild.frame_function(frame, made, here.cells)
+        made = step_code(code, at, here, tuple(leave), how, self._kwnames(frame, instr) or kwnames)
+        function = self.rebuild.frame_function(frame, made)
         arguments = self.rebuild.frame_arguments(frame, here, frame.saved)
         extra = "".join(f"{p}, " for p in points)
         if how != "native":
@@ -143,9 +144,6 @@ class Emitter:
                 found = names.argval if isinstance(names.argval, tuple) else frame.info.code.co_consts[names.arg]
                 return tuple(found)
         return ()
-
-    def _layout_after(self, frame: Frame, exit_: Exit) -> Layout:
-        return layout_of(frame, exit_.index, exit_.stack)
 
     # ------------------------------------------------------------------ pending writes
 

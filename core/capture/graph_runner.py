@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from jitney import _torch
+
+
+class InferenceScope:
+    """Stands for torch's inference-mode guard object while capturing; ``node`` is its entry in the graph."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+        self.node: Any = None
+        self.real: Any = None
+
+    def __enter__(self) -> None:
+        """Interpreted specially."""
+
+    def __exit__(self, *error: object) -> None:
+        """Interpreted specially."""
+
+
+def enter_inference_mode(mode: bool) -> Any:
+    """In a graph: begin an inference-mode block; the result ends it."""
+    scope = _torch.InferenceModeGuard(mode)
+    scope.__enter__()
+    return scope
+
+
+def exit_inference_mode(scope: Any) -> None:
+    """In a graph: end an inference-mode block."""
+    scope.__exit__(None, None, None)
+
+
+def run_function(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """A function that stands for ``cls.apply`` in a graph, named after the class."""
+    found = _applied.get(cls)
+    if found is None:
+
+        def found(*args: Any) -> Any:
+            return cls.apply(*args)  # type: ignore[no-untyped-call]
+
+        found.__name__ = found.__qualname__ = f"{cls.__name__}_apply"
+        _applied[cls] = found
+    return found
+
+
+_applied: weakref.WeakKeyDictionary[type, Callable[..., Any]] = weakref.WeakKeyDictionary()
 
 
 class StateKeeper:

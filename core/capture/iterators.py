@@ -7,7 +7,6 @@ is a constant of the capture; where it changes between calls, ``next`` is a grap
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.record import Record
@@ -24,9 +23,7 @@ HINT = "make the iterator inside the compiled function"
 
 def parts(iterator: Any) -> tuple[Any, ...]:
     """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        _, args, *state = iterator.__reduce__()
+    _, args, *state = iterator.__reduce__()
     return (*args, state[0] if state else None)
 
 

@@ -17,7 +17,8 @@ import torch
 
 from jitney import _torch
 from jitney.capture import natives
-from jitney.capture.frame import NULL, ExcInfo
+from jitney.capture.frame import NULL, ExcInfo, give_traceback
+from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.iterators import OutsideIterator
 from jitney.capture.operators import OWN_TYPES
@@ -112,6 +113,10 @@ class Rebuilder:
         source = self.vm.tracer.source_of(value)
         if source is not None:
             return self.remember(value, self.program.expression(source))
+        self.outputs.append(value)
+        return self.remember(value, f"_o{len(self.outputs) - 1}")
+
+    def _scope(self, value: InferenceScope) -> str:
         self.outputs.append(value)
         return self.remember(value, f"_o{len(self.outputs) - 1}")
 
@@ -272,6 +277,8 @@ class Rebuilder:
     # ------------------------------------------------------------------ instances
 
     def _constant(self, value: Any) -> str:
+        if isinstance(value, types.TracebackType):
+            raise GiveUp("a traceback is kept")
         if isinstance(value, torch.Tensor):
             raise GiveUp("a tensor reached the emitted code without a source; this is a bug of jitney's")
         return self.constant(value)
@@ -339,7 +346,7 @@ class Rebuilder:
         if value.__dict__:
             self.lines.append(f"{name}.__dict__.update({self._pairs(value.__dict__)})")
         if id(value) in self.vm.raised_at:
-            self.lines.append(f"{self.constant(raised)}({name})")
+            self.lines.append(f"{self.constant(give_traceback)}({name})")
         return name
 
     # ------------------------------------------------------------------ generators
@@ -352,18 +359,18 @@ class Rebuilder:
             raise GiveUp("a generator is running at a graph break")
         waiting = value.state == "suspended"
         index = frame.at if waiting else frame.ip + 1
-        layout = layout_of(frame, index, stack_kinds(frame.stack))
+        layout = layout_of(frame, frame.info.code, index, stack_kinds(frame.stack))
         code = generator_code(frame.info.code, index, layout, waiting)
-        function = self.frame_function(frame, code, layout.cells)
+        function = self.frame_function(frame, code)
         values = self.frame_arguments(frame, layout, frame.stack)
         name = self.assign(value, f"{function}({values})")
         if waiting:
             self.lines.append(f"next({name})")
         return name
 
-    def frame_function(self, frame: Any, code: types.CodeType, cells: tuple[str, ...]) -> str:
+    def frame_function(self, frame: Any, code: types.CodeType) -> str:
         """A function of this code over the frame's globals and cells."""
-        made = [self.expr(frame.cells[n]) for n in (*cells, *frame.info.code.co_freevars)]
+        made = [self.expr(frame.cells[n]) for n in code.co_freevars]
         closure = "None" if not made else "(" + "".join(f"{c}, " for c in made) + ")"
         parts = [self.pool.object(code), self.pool.object(frame.globals, "globals"), repr(code.co_name), "None", closure]
         return f"{self.constant(types.FunctionType)}({', '.join(parts)})"
@@ -393,15 +400,6 @@ def _slots(value: Any) -> dict[str, Any]:
     return out
 
 
-def raised(error: BaseException) -> None:
-    """Give an exception a traceback: CPython takes for granted that one being handled has it."""
-    context, cause, suppress = error.__context__, error.__cause__, error.__suppress_context__
-    try:
-        raise error
-    except BaseException:
-        error.__context__, error.__cause__, error.__suppress_context__ = context, cause, suppress
-
-
 def _finished() -> Any:
     """A generator that has ended."""
     made = (x for x in ())
@@ -412,6 +410,7 @@ def _finished() -> Any:
 RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     _torch.FakeTensor: Rebuilder._tensor,
     **dict.fromkeys((torch.SymInt, torch.SymFloat, torch.SymBool), Rebuilder._symbol),
+    InferenceScope: Rebuilder._scope,
     tuple: Rebuilder._tuple,
     list: Rebuilder._list,
     **dict.fromkeys((set, frozenset), Rebuilder._set),

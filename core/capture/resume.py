@@ -49,10 +49,9 @@ def stack_kinds(stack: list[Any]) -> tuple[str, ...]:
     return tuple(EMPTY if v is NULL else HANDLING if type(v) is ExcInfo else VALUE for v in stack)
 
 
-def layout_of(frame: Frame, index: int, stack: tuple[str, ...]) -> Layout:
-    """The layout of a frame about to run instruction ``index``: cells, locals that are still needed, stack."""
-    code = frame.info.code
-    live = frame.info.live_at(index)
+def layout_of(frame: Frame, code: CodeType, index: int, stack: tuple[str, ...]) -> Layout:
+    """The layout of a frame about to run instruction ``index`` of ``code``: cells, locals still needed, stack."""
+    live = decode(code).live_at(index)
     keep = uses_super(code)
     names = [n for n in code.co_varnames if n in frame.locals and (n in live or n == keep)]
     extra = [n for n in frame.locals if n not in code.co_varnames and n in live]
@@ -182,6 +181,16 @@ def is_callable_load(instr: Any) -> bool:
 # ------------------------------------------------------------------ assembling
 
 
+# A resume function's code -> the code it was made from, and how many instructions stand before it.
+_origins: dict[CodeType, tuple[CodeType, int]] = {}
+
+
+def origin(code: CodeType, index: int) -> tuple[CodeType, int]:
+    """The user's own code object and instruction for one of a resume function's: breaks do not pile up prologues."""
+    found = _origins.get(code)
+    return (code, index) if found is None else (found[0], index - found[1])
+
+
 @functools.lru_cache(maxsize=1024)
 def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
     """The code from ``index`` on; parameters as ``layout`` says, its cells as free variables."""
@@ -190,7 +199,9 @@ def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
     prologue = _prologue(code, layout, full=True)
     prologue.append(Instr("JUMP_FORWARD", target))
     body.insert(places[index], target)
-    return _assemble(code, layout, prologue + body, generator=False, extra=())
+    made = _assemble(code, layout, prologue + body, generator=False, extra=())
+    _origins[made] = (code, len(prologue))
+    return made
 
 
 @functools.lru_cache(maxsize=256)

@@ -19,6 +19,7 @@ from jitney.capture import attributes, operators
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup, python_type
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
+from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.operators import PLAIN, callback, expose, has_tensor, iterable, python_method, specialise
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
@@ -644,6 +645,16 @@ SAFE_OWNERS = {
     type(collections.OrderedDict().keys()), type(collections.OrderedDict().values()),
     type(collections.OrderedDict().items()), torch.Size, operator.itemgetter, functools.partial,
 }  # fmt: skip
+
+
+@special(InferenceScope.__enter__)
+def _enter_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    vm.tracer.enter_scope(args[0])
+
+
+@special(InferenceScope.__exit__)
+def _exit_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    vm.tracer.exit_scope(args[0])
 
 
 @special(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)

@@ -23,6 +23,7 @@ class Symbols:
         )
         self.fake_mode = _torch.FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=False)
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
+        self.values: dict[Any, Any] = {}  # sympy symbol -> a SymInt or SymFloat that is it
         self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
         self._nodes: dict[Any, fx.Node] = {}
 
@@ -46,8 +47,12 @@ class Symbols:
         self.dynamic[id(fake)] = dims
         for i, size in enumerate(fake.shape):
             if isinstance(size, torch.SymInt):
-                for symbol in size.node.expr.free_symbols:
-                    self._name(symbol, source.step("size", i))
+                self._name_all(size, source.step("size", i))
+        for i, stride in enumerate(fake.stride()):
+            if isinstance(stride, torch.SymInt):
+                self._name_all(stride, source.step("stride", i))
+        if isinstance(fake.storage_offset(), torch.SymInt):
+            self._name_all(fake.storage_offset(), source.step("storage_offset"))
         return fake
 
     def scalar(self, value: int | float, source: Source) -> Any:
@@ -60,7 +65,14 @@ class Symbols:
             made = self.env.create_symfloatnode(symbol, hint=value, source=named)
         for symbol in made.node.expr.free_symbols:
             self._name(symbol, source)
+            self.values[symbol] = made
         return made
+
+    def _name_all(self, value: Any, source: Source) -> None:
+        """A size that is one new symbol is that symbol's value; later ones are made of known symbols."""
+        for symbol in value.node.expr.free_symbols:
+            self._name(symbol, source)
+            self.values.setdefault(symbol, value)
 
     def _name(self, symbol: Any, source: Source) -> None:
         if symbol not in self.sources:
@@ -76,8 +88,7 @@ class Symbols:
         env = {}
         for symbol in expr.free_symbols:
             if symbol not in self._nodes:
-                hint = self.env.create_symintnode(symbol, hint=None) if symbol.is_integer else value
-                self._nodes[symbol] = placeholder(hint, self.sources[symbol])
+                self._nodes[symbol] = placeholder(self.values[symbol], self.sources[symbol])
             env[symbol] = fx.Proxy(self._nodes[symbol], tracer)
         made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
         return made.node if isinstance(made, fx.Proxy) else made

@@ -18,6 +18,7 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from jitney import _torch
+from jitney.capture.graph_runner import InferenceScope, enter_inference_mode, exit_inference_mode
 from jitney.capture.signals import Break
 from jitney.capture.symbols import Symbols
 from jitney.guards import Source
@@ -93,6 +94,7 @@ class Tracer(TorchFunctionMode):
         self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
         self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
         self.pause = False
+        self.open_scopes: list[InferenceScope] = []
 
     # ------------------------------------------------------------------ tensors from outside
 
@@ -209,6 +211,24 @@ class Tracer(TorchFunctionMode):
         self.op_count += 1
         self._bind(result, node)
 
+    def enter_scope(self, scope: InferenceScope) -> None:
+        """Begin inference mode, here and in the graph."""
+        scope.real = enter_inference_mode(scope.mode)
+        scope.node = self.graph.call_function(enter_inference_mode, (scope.mode,))
+        self.open_scopes.append(scope)
+        self.changes_state = True
+
+    def exit_scope(self, scope: InferenceScope) -> None:
+        exit_inference_mode(scope.real)
+        self.graph.call_function(exit_inference_mode, (scope.node,))
+        self.open_scopes.remove(scope)
+
+    def close_scopes(self) -> None:
+        """Leave what the captured program was still in."""
+        for scope in reversed(self.open_scopes):
+            exit_inference_mode(scope.real)
+        self.open_scopes.clear()
+
     def record_state(self, func: Callable[..., Any], *args: Any) -> Any:
         """Append a call that changes torch's global state (grad mode, autocast), after having run it."""
         result = func(*args)
@@ -251,6 +271,8 @@ class Tracer(TorchFunctionMode):
         kind = type(value)
         if isinstance(value, _torch.FakeTensor):
             return self.node_of(value)
+        if kind is InferenceScope:
+            return value.node
         if kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
             return self.symbols.node(value, self.graph, self._placeholder)
         if kind in (tuple, torch.Size):

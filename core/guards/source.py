@@ -27,6 +27,8 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "key_at": lambda base, key, raw: f"[*{base}][{key}]",
     "size": lambda base, key, raw: f"{base}.size({key})",
     "call_values": lambda base, key, raw: f"[*{base}.values()][{key}]",
+    "stride": lambda base, key, raw: f"{base}.stride({key})",
+    "storage_offset": lambda base, key, raw: f"{base}.storage_offset()",
     "parts": lambda base, key, raw: f"_parts({base})",
     "call": lambda base, key, raw: f"{base}()",
 }

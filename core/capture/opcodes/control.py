@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jitney.capture import attributes, operators
-from jitney.capture.frame import NULL, Frame
+from jitney.capture.frame import NULL, Frame, give_traceback
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.opcodes.table import PY312, PY313, op
 from jitney.capture.record import ABSENT
@@ -194,4 +194,6 @@ def before_with(vm: Any, frame: Frame, instr: Any) -> None:
 def with_except_start(vm: Any, frame: Frame, instr: Any) -> None:
     error = frame.stack[-1]
     leave = frame.stack[-4]
-    frame.stack.append(vm.call(leave, type(error), error, None))
+    give_traceback(error)
+    value = vm.call(leave, type(error), error, error.__traceback__)
+    frame.stack.append(value)
