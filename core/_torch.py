@@ -52,6 +52,8 @@ OP_NAMESPACES: tuple[Any, ...] = (
 )
 # Changes the grad mode; what torch.no_grad calls.
 set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
+# What torch.library.custom_op returns; its operator is what a graph records.
+CustomOpDef: Any = torch._library.custom_ops.CustomOpDef
 # The object behind torch.inference_mode.
 InferenceModeGuard: Any = torch._C._InferenceMode
 # How many torch function modes (such as `with torch.device(...)`) are active.

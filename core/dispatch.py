@@ -23,6 +23,7 @@ from jitney.errors import CaptureError, JitneyError, Unsupported
 from jitney.guards import Pool, Source, first_failure
 
 
+MAX_GROUPS = 32
 # FakeTensor conversion touches process-wide state (warning filters): one capture at a time.
 _capturing = threading.RLock()
 
@@ -51,6 +52,7 @@ class Entry:
     function: Any
     emitted: Emitted
     name: str
+    group: tuple[int, ...] = ()  # the modules it was compiled for
 
 
 @dataclass
@@ -124,9 +126,12 @@ class Dispatcher:
                 arguments = None
             if arguments is None:
                 return self.eager(args, kwargs)
-            if self.entries and not self._may_recompile(arguments, cells):
+            group = self._group(args)
+            if self.entries and not self._may_recompile(arguments, cells, group):
                 return self.eager(args, kwargs)
             entry = self._compile(arguments, cells)
+            if entry is not None:
+                entry.group = group
             if entry is None:
                 return self.eager(args, kwargs)
             result = entry.function(*args, **kwargs)
@@ -217,7 +222,16 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ when it does not work
 
-    def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> bool:
+    @staticmethod
+    def _group(args: tuple[Any, ...]) -> tuple[int, ...]:
+        """Which modules a call is about: the cache limit counts for each group, so that layers may share code."""
+        owners = [getattr(a, "__self__", a) for a in args]
+        return tuple(id(a) for a in owners if isinstance(a, torch.nn.Module))
+
+    def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...], group: tuple[int, ...]) -> bool:
+        count = sum(e.group == group for e in self.entries)
+        if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
+            return True
         entry = self.entries[0]
         scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts}
         failure = first_failure(entry.emitted.guards, scope)
@@ -233,14 +247,14 @@ class Dispatcher:
         report = events.Recompiled(
             self.target.name, code.co_filename, code.co_firstlineno, text, line, len(self.entries)
         )
-        if len(self.entries) < config.cache_size_limit:
+        if count < config.cache_size_limit:
             events.emit(report)
             return True
         if not self.warned:
             self.warned = True
             where = f"{code.co_filename}:{code.co_firstlineno}"
             warnings.warn(
-                f"{where}, in {self.target.name}: compiled {len(self.entries)} times (config.cache_size_limit); "
+                f"{where}, in {self.target.name}: compiled {count or len(self.entries)} times (config.cache_size_limit); "
                 f"other calls run eagerly. The guard that kept failing: {text}"
                 + (f", read at {line}" if line else ""),
                 stacklevel=5,

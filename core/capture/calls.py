@@ -323,6 +323,8 @@ def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         return dispatch(vm, original, args, kwargs)
     if natives.is_torch_op(fn):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    if isinstance(fn, torch.library.CustomOpDef):
+        return dispatch(vm, fn._opoverload, args, kwargs)
     method = python_method(vm, fn, "__call__")
     if method is not None:
         if is_disabled(fn):

@@ -167,6 +167,11 @@ REFUSED = {
     "torch._library": "defines operators",
     "torch.library": "defines operators",
 }
+# Functions that make classes or functions out of text.
+REFUSED_FUNCTIONS = {
+    ("collections", "namedtuple"), ("dataclasses", "dataclass"), ("dataclasses", "make_dataclass"),
+    ("dataclasses", "_process_class"), ("typing", "NamedTuple"),
+}  # fmt: skip
 REFUSED_EXCEPT = {"torch.autograd.grad_mode", "torch.fx._symbolic_trace"}
 
 
@@ -174,6 +179,8 @@ def refused(module: str, name: str) -> str:
     """Why a Python function of this module is not looked into, or an empty string."""
     if module in REFUSED_EXCEPT:
         return ""
+    if (module, name) in REFUSED_FUNCTIONS:
+        return "makes a class"
     at = module
     while at:
         if at in REFUSED:

@@ -347,7 +347,7 @@ DUNDERS = (
 @functools.lru_cache(maxsize=4096)
 def has_python_protocol(kind: type) -> bool:
     """Would C code that works on such an object run Python methods of its class?"""
-    if not kind.__flags__ & (1 << 9) or issubclass(kind, (enum.Enum, type)) or kind in OWN_TYPES:
+    if not kind.__flags__ & (1 << 9) or issubclass(kind, (enum.Enum, type)) or kind in OWN_TYPES or kind in PLAIN:
         return False
     return any(type(getattr(kind, name, None)) is PYTHON_FUNCTION for name in DUNDERS)
 

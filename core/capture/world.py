@@ -223,9 +223,10 @@ class World:
         """The whole dictionary as a shadow of the same builtin kind, values wrapped, keys guarded in order."""
         if record.content is None:
             real = record.value
-            keys = list(dict.keys(real))
+            ordered = isinstance(real, collections.OrderedDict)
+            keys = list((collections.OrderedDict if ordered else dict).keys(real))
             kind = self.item_kind(real)
-            content = collections.OrderedDict() if isinstance(real, collections.OrderedDict) else {}
+            content: Any = collections.OrderedDict() if ordered else {}
             simple = all(self.constant_key(k) for k in keys)
             self.guard(record.source, "keys" if simple else "len", keys if simple else len(keys))
             for i, key in enumerate(keys):

@@ -188,7 +188,7 @@ class Writer:
                 f"{v}.add_(1)",
                 f"{v}.mul_({self.number(s)})",
                 f"{v}[0] = {self.number(s)}",
-                f"{v}[1:] = {w}[:2]",
+                f"{v}[1:] = {w}[:2].clone()",
                 f"{v}[{w} > 0] = 0.25",
                 f"{v}.view(-1)[2] += 1",
                 f"{v}.copy_({w})",
