@@ -195,7 +195,9 @@ def outcome_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], state: An
     picture["printed"] = out.getvalue()
     if FRONTEND != "dynamo":
         picture["stderr"] = err.getvalue()
-        picture["warnings"] = repr([f"{w.category.__name__}: {w.message}" for w in warned])
+        # past the limit is a fact about the program, not a difference; tests/guards/test_cache.py holds the warning
+        texts = [f"{w.category.__name__}: {w.message}" for w in warned]
+        picture["warnings"] = repr([text for text in texts if "config.cache_size_limit" not in text])
     picture["global state"] = globals_after
     return Outcome(picture, observed, exception)
 

@@ -10,19 +10,19 @@ import operator
 import types
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
 from jitney import _torch
 from jitney.capture import natives
-from jitney.capture.attributes import PYTHON_FUNCTION, instance_get, load_attr, lookup
+from jitney.capture.attributes import PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope, run_function
 from jitney.capture.marks import DISABLED, is_allowed, is_disabled
-from jitney.capture.operators import OWN_TYPES, expose, getitem, has_tensor, python_method
+from jitney.capture.operators import OWN_TYPES, expose, getitem, has_tensor, python_method, refuse_protocol
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break
 from jitney.capture.special import SPECIAL, call_bound
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Args = list[Any]
 Kwargs = dict[str, Any]
 
+GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ignore[index]
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 MODULE_CALL = torch.nn.Module.__call__
 MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -96,6 +97,11 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
             vm.tracer.pause = False
         vm.tracer.record(fn, tuple(args), kwargs, result)
         return result
+    if not (fn.__module__ or "").startswith("torch"):
+        values = [*args, *kwargs.values()]
+        refuse_protocol(f"{fn.__qualname__}()", *values)
+        if has_tensor(values):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
     return vm.native(fn, *args, **kwargs)
 
 
@@ -323,6 +329,11 @@ def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         return dispatch(vm, original, args, kwargs)
     if natives.is_torch_op(fn):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    if isinstance(fn, GENERIC_ALIASES) and isinstance(fn.__origin__, type):
+        made = vm.call(fn.__origin__, *args, **kwargs)
+        if vm.world.is_fresh(made) and type(made).__dictoffset__:
+            store_attr(vm, made, "__orig_class__", fn)
+        return made
     if isinstance(fn, torch.library.CustomOpDef):
         return dispatch(vm, fn._opoverload, args, kwargs)
     method = python_method(vm, fn, "__call__")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -138,7 +139,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         except Restart as restart:
             if restart.step in forced:
                 raise GiveUp(restart.reason, restart.hint) from None
-            restart.__traceback__ = restart.__context__ = None
+            _let_go(restart)
             forced[restart.step] = restart
             continue
         finally:
@@ -170,6 +171,7 @@ def _attempt(
             value = vm.run()
         except Break as reason:
             stopped = _stop(vm, reason)
+            _let_go(reason)
         except UserRaised as raised:
             error, step = vm.raised_at[id(raised.value)]
             text = f"{type(error).__name__} is raised: {error}" if str(error) else f"{type(error).__name__} is raised"
@@ -179,6 +181,15 @@ def _attempt(
         with _torch.without_modes():
             made = emitter.returned(value) if stopped is None else emitter.broken()
     return made, stopped
+
+
+def _let_go(error: BaseException) -> None:
+    """Drop what an exception of ours keeps alive: the interpreter's frames, and with them the user's objects."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen.__traceback__ = None
+        seen.__context__, seen = None, seen.__context__
 
 
 def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:

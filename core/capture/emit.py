@@ -303,7 +303,7 @@ def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callabl
     strides: list[Any] = []
     for real, fake in zip(reals, fakes, strict=True):
         dims = vm.symbols.dynamic.get(id(fake))
-        if dims is None:
+        if dims is None or not any(dims):
             sizes.append(list(real.size()))
             strides.append(list(real.stride()))
         else:

@@ -30,21 +30,27 @@ class Symbols:
     def fake(self, real: Any, source: Source) -> Any:
         """A stand-in with the real tensor's metadata."""
         dims = self.dynamic_dims(real, source)
-        if not any(dims):
-            return self.fake_mode.from_tensor(real, static_shapes=True)
-        source_of_alias = real
-        if real._is_view():  # a view's base would bring symbols of its own
-            source_of_alias = _unrelated(real)
-        policy = [_torch.DimDynamic.DYNAMIC if d else _torch.DimDynamic.STATIC for d in dims]
-        fake = self.fake_mode.from_tensor(
-            source_of_alias,
-            symbolic_context=_torch.StatelessSymbolicContext(dynamic_sizes=policy),
-            source=_torch.NamedSource(source.name),
-        )
-        if source_of_alias is not real and real.requires_grad and not real.is_leaf:
+        inner = real.requires_grad and not real.is_leaf
+        plain = real
+        if inner or (any(dims) and real._is_view()):
+            # Conversion of an inner node asks for its .grad (a warning); a view's base brings symbols of its own.
+            plain = _unrelated(real)
+        fake = self._converted(plain, dims, source)
+        if inner:
             with self.fake_mode, torch.enable_grad():
                 fake = fake.view_as(fake)
         self.dynamic[id(fake)] = dims
+        return fake
+
+    def _converted(self, real: Any, dims: list[bool], source: Source) -> Any:
+        if not any(dims):
+            return self.fake_mode.from_tensor(real, static_shapes=True)
+        policy = [_torch.DimDynamic.DYNAMIC if d else _torch.DimDynamic.STATIC for d in dims]
+        fake = self.fake_mode.from_tensor(
+            real,
+            symbolic_context=_torch.StatelessSymbolicContext(dynamic_sizes=policy),
+            source=_torch.NamedSource(source.name),
+        )
         for i, size in enumerate(fake.shape):
             if isinstance(size, torch.SymInt):
                 self._name_all(size, source.step("size", i))

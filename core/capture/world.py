@@ -125,6 +125,8 @@ class World:
         for root in self.roots:
             for source in root.walk():
                 source.seen = None
+        for record in self.records.values():
+            record.dict_record = record.owner = record.content = record.original = record.value = None
         for table in (self.records, self.fresh, self.consts, self.tracer.adopted, self.tracer.stand_ins):
             table.clear()
         self.tracer.kept.clear()

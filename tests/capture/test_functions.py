@@ -193,7 +193,7 @@ def test_positional_only_and_missing_keyword_only() -> None:
                 errors.append(str(e))
         return f(x, b=1, c=2), errors
 
-    check(fn, t(), graphs=1)
+    check(fn, t())
 
 
 def test_positional_only_name_reused_in_kwargs() -> None:
