@@ -46,7 +46,12 @@ def test_break_under_grad_modes(manager: Any) -> None:
             flag = torch.is_grad_enabled()
         return y, a, b, flag, x * 4, torch.is_grad_enabled()
 
-    check(fn, t(3, requires_grad=True), graphs=3 if manager is torch.inference_mode else 2, breaks=2 if manager is torch.inference_mode else 1)
+    check(
+        fn,
+        t(3, requires_grad=True),
+        graphs=3 if manager is torch.inference_mode else 2,
+        breaks=2 if manager is torch.inference_mode else 1,
+    )
 
 
 def test_break_under_set_grad_enabled_and_autocast() -> None:

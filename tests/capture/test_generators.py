@@ -269,6 +269,60 @@ def test_stop_iteration_inside_generator_becomes_runtime_error() -> None:
     check(fn, t())
 
 
+@pytest.mark.parametrize("how", ["break", "raise", "return", "del"])
+def test_abandoned_generator_is_closed(how: str) -> None:
+    def guarded(x: torch.Tensor, log: list[str]) -> Iterator[torch.Tensor]:
+        try:
+            yield x + 1
+            yield x + 2
+        finally:
+            log.append("closed")
+
+    def inner(x: torch.Tensor, log: list[str]) -> Any:
+        if how == "del":
+            gen = guarded(x, log)
+            x = next(gen)
+            del gen
+        else:
+            for v in guarded(x, log):
+                if how == "break":
+                    break
+                if how == "raise":
+                    raise ValueError("abandoned")
+                return v
+        log.append("after")
+        return x
+
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        log: list[str] = []
+        try:
+            y = inner(x, log)
+        except ValueError:
+            y = x * 2
+        log.append("end")
+        return y, log
+
+    check(fn, t())
+
+
+def test_generator_handed_to_c_is_lazy() -> None:
+    def stepwise(x: torch.Tensor, log: list[int]) -> Iterator[torch.Tensor]:
+        for i in range(3):
+            x.add_(1)
+            log.append(i)
+            yield x
+
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        log: list[int] = []
+        total = sum(stepwise(x, log))
+        flags = any(len(log) > 4 for _ in stepwise(x, log))
+        pairs = [(len(log), v.sum()) for v, _ in zip(stepwise(x, log), "ab", strict=False)]
+        mapped = [n for n in map(lambda v: len(log), stepwise(x, log))]
+        return total, flags, pairs, mapped, log
+
+    check(fn, t())
+
+
 def test_class_iterator() -> None:
     class Countdown:
         def __init__(self, n: int) -> None:
