@@ -6,6 +6,7 @@ A name that a future torch drops fails here, at import, by name; nothing else in
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,34 +37,51 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+_C: Any = torch._C  # its stubs lack some of what follows
+
 # The method table through which a tensor's C methods are recognised.
-TensorBase: Any = torch._C.TensorBase
-# The namespace of generated torch functions (torch.add, torch.ones ...): what is in it is an operation.
-VariableFunctions: Any = torch._C._VariableFunctions
+TensorBase: Any = _C.TensorBase
 # Namespaces of operations behind torch.nn.functional, torch.fft, torch.linalg, torch.special.
 OP_NAMESPACES: tuple[Any, ...] = (
-    torch._C._VariableFunctions,
-    torch._C._nn,
-    torch._C._fft,
-    torch._C._linalg,
-    torch._C._special,
-    torch._C._sparse,
-    torch._C._nested,
+    _C._VariableFunctions,
+    _C._nn,
+    _C._fft,
+    _C._linalg,
+    _C._special,
+    _C._sparse,
+    _C._nested,
 )
+# torch.ops.namespace.name and its overloads: a call of such an object is one operation.
+OPERATOR_CLASSES: tuple[type, ...] = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 # Changes the grad mode; what torch.no_grad calls.
-set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
+set_grad_enabled: Callable[[bool], None] = _C._set_grad_enabled
 # What torch.library.custom_op returns; its operator is what a graph records.
 CustomOpDef: Any = torch._library.custom_ops.CustomOpDef
 # The object behind torch.inference_mode.
-InferenceModeGuard: Any = torch._C._InferenceMode
+InferenceModeGuard: Any = _C._InferenceMode
 # How many torch function modes (such as `with torch.device(...)`) are active.
-function_mode_depth: Callable[[], int] = torch._C._len_torch_function_stack
+function_mode_depth: Callable[[], int] = _C._len_torch_function_stack
 # How many dispatch modes are active.
-dispatch_mode_depth: Callable[[], int] = torch._C._len_torch_dispatch_stack
+dispatch_mode_depth: Callable[[], int] = _C._len_torch_dispatch_stack
+# Is any torch function mode active? Library code asks, and must not see capture's own.
+function_mode_enabled: Callable[[], bool] = _C._is_torch_function_mode_enabled
 # Is the module's forward being traced by torch.jit?
-tracing_state: Callable[[], Any] = torch._C._get_tracing_state
+tracing_state: Callable[[], Any] = _C._get_tracing_state
+# What torch.autocast and torch.are_deterministic_algorithms_enabled ask: part of the state that is guarded as a whole.
+autocast_available: Callable[[str], bool] = _C._is_autocast_available
+deterministic_algorithms: Callable[[], bool] = _C._get_deterministic_algorithms
+# Library classes call it when made; it tells nobody anything that a program can see.
+log_api_usage: Callable[..., None] = _C._log_api_usage_once
+# The name of the out-of-tree device: torch.utils asks, and it is fixed in a process.
+out_of_tree_device: Callable[[], str] = _C._get_privateuse1_backend_name
+# torch wraps functions that it keeps from being compiled (Optimizer.zero_grad) in one function, of this code.
+DISABLED_CODE: types.CodeType = torch._compile._disable_dynamo(lambda: None).__code__
+# The body of nn.Module.__call__: a module that has its own is not called as its ``forward``.
+module_call: Any = torch.nn.Module._call_impl
+# The module whose code handles the exceptions of that body, unless told that it is being compiled.
+MODULE_CALL_FILE: str = torch.nn.modules.module.__name__
 
-_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+_guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
 # One C call that checks grad mode, autocast, default dtype, deterministic mode and their like.
 GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
 # One C call that checks the metadata of all tensors (13 us for 150).
@@ -101,15 +119,25 @@ class _Name(str):
         return str(self)
 
 
+def global_module_hooks() -> list[dict[int, Any]]:
+    """The tables of hooks that run at every module's call; public functions only add to them."""
+    kinds = ("backward_pre", "backward", "forward", "forward_pre")
+    return [getattr(torch.nn.modules.module, f"_global_{kind}_hooks") for kind in kinds]
+
+
 @contextlib.contextmanager
 def without_modes() -> Iterator[None]:
     """Look at real tensors as they are, whatever modes are active."""
-    with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+    with _C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
         yield
 
 
 __all__ = [
+    "DISABLED_CODE",
+    "MODULE_CALL_FILE",
+    "OPERATOR_CLASSES",
     "OP_NAMESPACES",
+    "CustomOpDef",
     "DataDependentOutputException",
     "DimDynamic",
     "DynamicOutputShapeException",
@@ -117,6 +145,7 @@ __all__ = [
     "FakeTensorMode",
     "GlobalStateGuard",
     "GuardOnDataDependentSymNode",
+    "InferenceModeGuard",
     "NamedSource",
     "PythonPrinter",
     "PythonReferenceAnalysis",
@@ -126,9 +155,15 @@ __all__ = [
     "TensorGuards",
     "TorchSource",
     "UnsupportedFakeTensorException",
-    "VariableFunctions",
+    "autocast_available",
+    "deterministic_algorithms",
     "dispatch_mode_depth",
     "function_mode_depth",
+    "function_mode_enabled",
+    "global_module_hooks",
+    "log_api_usage",
+    "module_call",
+    "out_of_tree_device",
     "set_grad_enabled",
     "sympy_interp",
     "tracing_state",

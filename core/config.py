@@ -94,9 +94,13 @@ def variable(name: str) -> str:
 
 
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """``JITNEY_`` variables that no field reads, each with a hint (maybe empty): misspelt settings."""
+    """``JITNEY_`` variables that no field reads, each with a hint (maybe empty): misspelt settings.
+
+    ``JITNEY_TEST_`` variables are the test suites', jitney's own and those of backends: no setting begins so.
+    """
     known = [variable(name) for name in _TYPES]
-    found = [name for name in environ if name.startswith(_PREFIX) and name not in known]
+    found = [name for name in environ if name.startswith(_PREFIX) and not name.startswith(_PREFIX + "TEST_")]
+    found = [name for name in found if name not in known]
     return {name: nearest(name, known) for name in sorted(found)}
 
 

@@ -67,6 +67,12 @@ def test_doctor_names_a_misspelt_variable(capsys, monkeypatch):
     assert "JITNEY_CACHE_SIZE_LIMT" in out and "did you mean 'JITNEY_CACHE_SIZE_LIMIT'?" in out
 
 
+def test_doctor_leaves_the_variables_of_test_suites_alone(capsys, monkeypatch):
+    monkeypatch.setenv("JITNEY_TEST_ANYTHING", "3")
+    assert main(["doctor"]) == 0
+    assert "JITNEY_TEST_ANYTHING" not in capsys.readouterr().out
+
+
 def test_doctor_finds_a_broken_plugin(monkeypatch, capsys):
     monkeypatch.setattr(registry, "listings", lambda load: [Listing("bad", "badpkg", "1.0", "broken", "why")])
     assert main(["doctor"]) == 1

@@ -38,16 +38,6 @@ GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ign
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 MODULE_CALL = torch.nn.Module.__call__
 MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
-GLOBAL_HOOKS = (
-    "_global_backward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-)
-
-
-# torch wraps functions that it keeps from being compiled (Optimizer.zero_grad) in one function of torch._compile.
-TORCH_DISABLED = torch._compile._disable_dynamo(lambda: None).__code__
 
 
 def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -66,7 +56,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     if is_disabled(fn):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
-    if fn.__code__ is TORCH_DISABLED:
+    if fn.__code__ is _torch.DISABLED_CODE:
         raise Break(f"{fn.__qualname__} is disabled for compiling by torch", "call it outside the compiled function")
     if fn is MODULE_CALL:
         frame = _call_module(vm, args, kwargs)
@@ -133,13 +123,11 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """``nn.Module.__call__`` on a module without hooks is its ``forward``; None where it is more than that."""
     module = args[0]
     world = vm.world
-    if not isinstance(module, torch.nn.Module) or type(module)._call_impl is not torch.nn.Module._call_impl:
+    if not isinstance(module, torch.nn.Module) or type(module)._call_impl is not _torch.module_call:
         return None
-    if torch._C._get_tracing_state() or not _without_hooks(vm, module):
+    if _torch.tracing_state() or not _without_hooks(vm, module):
         return None
-    hooks_module = torch.nn.modules.module
-    for name in GLOBAL_HOOKS:
-        hooks = getattr(hooks_module, name)
+    for hooks in _torch.global_module_hooks():
         if hooks:
             return None
         world.guard(world.const(hooks), "empty")
@@ -200,7 +188,7 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
     """A C method through its class: ``list.append(x, 1)``."""
     if not args:
         return vm.native(fn, *args, **kwargs)
-    if fn.__objclass__ in (torch._C.TensorBase, torch.Tensor):
+    if fn.__objclass__ in (_torch.TensorBase, torch.Tensor):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if not isinstance(args[0], fn.__objclass__):
         return vm.native(fn, *args, **kwargs)

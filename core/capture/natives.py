@@ -53,15 +53,14 @@ _op_names = {n: getattr(ns, n) for ns in _torch.OP_NAMESPACES for n in dir(ns) i
 TORCH_OPS = {id(getattr(ns, n)) for ns in _torch.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
 TORCH_OPS |= {id(v) for v in vars(torch).values() if isinstance(v, types.BuiltinFunctionType) and v.__name__ in _op_names}
 _OP_OWNERS = {id(getattr(torch.relu, "__self__", None)), *(id(ns) for ns in _torch.OP_NAMESPACES)}
-OP_CLASSES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 STATE_QUERIES = [
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled, torch.get_autocast_dtype,
-    torch.is_autocast_cache_enabled, torch.get_default_dtype, torch._C._get_tracing_state,
-    torch._C._is_autocast_available, torch._C._log_api_usage_once, torch._C._get_deterministic_algorithms, torch.is_autocast_cpu_enabled,
+    torch.is_autocast_cache_enabled, torch.is_autocast_cpu_enabled, torch.get_default_dtype,
+    _torch.tracing_state, _torch.autocast_available, _torch.log_api_usage, _torch.deterministic_algorithms,
 ]  # fmt: skip
 STATE_CHANGES = [
-    torch._C._set_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,
+    _torch.set_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,
     torch.set_autocast_cache_enabled, torch.autocast_increment_nesting, torch.autocast_decrement_nesting,
     torch.clear_autocast_cache,
 ]  # fmt: skip
@@ -83,7 +82,7 @@ INLINE = {"torch._jit_internal": {"fn"}}
 
 def is_torch_op(fn: Any) -> bool:
     """Is this C function (or operator object) a tensor operation?"""
-    if isinstance(fn, OP_CLASSES):
+    if isinstance(fn, _torch.OPERATOR_CLASSES):
         return not is_disallowed(fn)
     if not isinstance(fn, types.BuiltinFunctionType):
         return False
@@ -92,11 +91,11 @@ def is_torch_op(fn: Any) -> bool:
 
 # What these tell inside a capture is not what they tell of the interpreter, which has modes of its own active.
 CONSTANTS: dict[int, Any] = {
-    id(torch._C._is_torch_function_mode_enabled): False,
-    id(torch._C._len_torch_function_stack): 0,
-    id(torch._C._len_torch_dispatch_stack): 0,
-    id(torch._C._get_tracing_state): None,
-    id(torch._C._get_privateuse1_backend_name): torch._C._get_privateuse1_backend_name(),
+    id(_torch.function_mode_enabled): False,
+    id(_torch.function_mode_depth): 0,
+    id(_torch.dispatch_mode_depth): 0,
+    id(_torch.tracing_state): None,
+    id(_torch.out_of_tree_device): _torch.out_of_tree_device(),
 }
 QUERY_PREFIXES = ("_get_", "_is_", "is_", "get_", "_has_", "has_")
 
@@ -193,9 +192,7 @@ def refused(module: str, name: str) -> str:
 
 # ------------------------------------------------------------------ pure C functions
 
-_builtin_names = (
-    "abs all any ascii bin callable chr divmod format hash hex len max min oct ord pow repr round sorted sum"
-).split()
+_builtin_names = ["abs", "all", "any", "ascii", "bin", "callable", "chr", "divmod", "format", "hash", "hex", "len", "max", "min", "oct", "ord", "pow", "repr", "round", "sorted", "sum"]
 PURE_MODULES = (math, cmath, operator)
 PURE: dict[int, Any] = {id(getattr(builtins, n)): getattr(builtins, n) for n in _builtin_names}
 for _module in PURE_MODULES:
