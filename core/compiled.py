@@ -13,8 +13,6 @@ import torch
 
 from jitney.dispatch import Root, Session
 
-_live: weakref.WeakSet[Session] = weakref.WeakSet()
-
 
 class CompiledFunction:
     """A compiled function. Its original is ``_jitney_original``."""
@@ -26,7 +24,6 @@ class CompiledFunction:
         self._jitney_original = function
         self._jitney_session = session
         self._jitney_root = Root(session, function)
-        _sessions[id(session)] = session
         _roots.add(self._jitney_root)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +42,6 @@ class CompiledFunction:
         return self
 
 
-_sessions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _roots: weakref.WeakSet[Root] = weakref.WeakSet()
 
 

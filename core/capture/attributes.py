@@ -150,7 +150,7 @@ def lookup(vm: Interpreter, kind: type, name: str) -> Any:
 
 def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any) -> Any:
     world = vm.world
-    if trusted(owner) and trusted(kind) or world.is_fresh(kind):
+    if (trusted(owner) and trusted(kind)) or world.is_fresh(kind):
         return found
     if not owner.__flags__ & HEAP_TYPE:
         return found
@@ -211,6 +211,7 @@ def _class_data(vm: Interpreter, owner: type, name: str, found: Any) -> Any:
 
 
 def is_data_descriptor(descriptor: Any) -> bool:
+    """Does it come before the instance's own ``__dict__``?"""
     kind = type(descriptor)
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
 

@@ -16,7 +16,7 @@ VARARGS, VARKEYWORDS = 0x04, 0x08
 
 
 def bind_arguments(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
-    """A frame of ``fn`` with its parameters filled. A call that Python would refuse breaks, so that Python refuses it."""
+    """A frame of ``fn`` with its parameters filled. A call that Python would refuse breaks: Python then refuses it."""
     code = fn.__code__
     count, only = code.co_argcount, code.co_kwonlyargcount
     names = code.co_varnames

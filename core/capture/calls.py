@@ -257,9 +257,7 @@ def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any
         if isinstance(value, ATOMS):
             vm.world.guard(vm.world.const(fn), "true", f"{{v}}({', '.join(map(repr, args))}) == {value!r}")
             return value
-    raise Break(
-        f"call of the cached function {fn.__qualname__} (functools.lru_cache)", "call it outside compiled code"
-    )
+    raise Break(f"call of the cached function {fn.__qualname__} (functools.lru_cache)", "call it outside compiled code")
 
 
 # ------------------------------------------------------------------ classes and objects
@@ -332,7 +330,7 @@ def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     entry = lookup(vm, type(fn), "__call__")
     if entry is ABSENT:
         return vm.native(fn, *args, **kwargs)
-    if isinstance(entry, (staticmethod, classmethod)) or hasattr(type(entry), "__call__"):
+    if isinstance(entry, (staticmethod, classmethod)) or callable(entry):
         bound = vm.call(getattr, fn, "__call__") if not isinstance(entry, types.WrapperDescriptorType) else None
         if bound is not None and type(bound) in CALLERS:
             return dispatch(vm, bound, args, kwargs)

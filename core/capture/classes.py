@@ -6,8 +6,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.binding import closure_cells
-from jitney.capture.frame import Frame
 from jitney.capture.code import decode
+from jitney.capture.frame import Frame
 from jitney.capture.signals import Break
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from traceback import FrameSummary
 from types import CodeType
 from typing import Any
 
-
 PY312 = sys.version_info >= (3, 12)
 
 
@@ -68,8 +67,7 @@ def decode(code: CodeType) -> CodeInfo:
     at: dict[int, int] = {}
     pending: list[int] = []
     line = code.co_firstlineno
-    raw = [i for i in dis.get_instructions(code)]
-    for i in raw:
+    for i in dis.get_instructions(code):
         if i.opname == "EXTENDED_ARG":
             pending.append(i.offset)
             continue
@@ -109,11 +107,11 @@ def successors(info: CodeInfo, index: int) -> list[int]:
     return out
 
 
-# opcode -> the fast locals that it reads and writes
 def _names(instr: Instr) -> tuple[str, ...]:
     return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
 
 
+# opcode -> the fast locals that it reads and writes
 _USES: dict[str, Callable[[Instr], tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "LOAD_FAST": lambda i: (_names(i), ()),
     "LOAD_FAST_CHECK": lambda i: (_names(i), ()),

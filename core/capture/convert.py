@@ -37,6 +37,7 @@ class Target:
 
     @property
     def name(self) -> str:
+        """The function's name, for messages."""
         return self.code.co_name
 
     def signature(self) -> str:
@@ -109,9 +110,7 @@ def state_check() -> Callable[[], bool]:
             return (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == wanted
 
     def check() -> bool:
-        return (
-            state() and is_inference() is inference and function_depth() == depth and dispatch_depth() == dispatch
-        )
+        return state() and is_inference() is inference and function_depth() == depth and dispatch_depth() == dispatch
 
     return check
 
@@ -143,6 +142,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             forced[restart.step] = restart
             continue
         finally:
+            vm.over = True
             keeper.restore()
             torch.set_rng_state(rng)
             vm.frames.clear()
@@ -169,6 +169,8 @@ def _attempt(
         try:
             vm.frames.append(_root(vm, target, arguments, cells))
             value = vm.run()
+            if vm.pending is not None:
+                raise vm.pending
         except Break as reason:
             stopped = _stop(vm, reason)
             _let_go(reason)
@@ -176,6 +178,7 @@ def _attempt(
             error, step = vm.raised_at[id(raised.value)]
             text = f"{type(error).__name__} is raised: {error}" if str(error) else f"{type(error).__name__} is raised"
             raise Restart(step, text) from None
+        vm.over = True
         vm.tracer.pause = True
         emitter = Emitter(vm, target.signature(), check, settings.drive, settings.make_point)
         with _torch.without_modes():

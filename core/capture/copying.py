@@ -83,7 +83,7 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
         for key, part in dict(items).items():
             made.__dict__[key] = each(part)
     for cls in kind.__mro__:
-        for name, member in vars(cls).items():
+        for member in vars(cls).values():
             if isinstance(member, types.MemberDescriptorType) and cls.__flags__ & (1 << 9):
                 raise Break(f"a copy of a {kind.__qualname__}, which has __slots__")
     return made

@@ -176,6 +176,8 @@ class Emitter:
             setter = "__delattr__" if found is ABSENT else "__setattr__"
             rest = "" if found is ABSENT else f", {self.rebuild.expr(found)}"
             self.effects.append(f"object.{setter}({target}, {name!r}{rest})")
+        if record.pending:
+            self.effects.append(f"list.extend({target}, ({self.rebuild.each(record.pending)}))")
         if isinstance(value, dict):
             self._write_dict(record, target)
         elif record.content is not None:

@@ -76,6 +76,7 @@ class Frame:
 
     @property
     def name(self) -> str:
+        """The name of the code, for messages."""
         return self.info.code.co_name
 
     def pop_many(self, count: int) -> list[Any]:

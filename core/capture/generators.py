@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jitney.capture.signals import UserRaised
+from jitney.capture.signals import Restart, UserRaised
 
 if TYPE_CHECKING:
     from jitney.capture.frame import Frame
@@ -19,7 +19,19 @@ class InterpretedGenerator:
         self.frame = frame
         self.state = "created"
         self.handling: BaseException | None = None
-        frame.generator = self
+
+    def __del__(self) -> None:
+        """CPython closes a generator that is dropped; so does the captured program, at the same place."""
+        vm = self.vm
+        if self.state != "suspended" or vm.over or vm.pending is not None:
+            return
+        step = vm.break_step() if vm.frames else 0
+        try:
+            self.close()
+        except BaseException as error:
+            if not step:
+                raise
+            vm.pending = Restart(step, f"a generator is dropped and its cleanup cannot be captured: {error}")
 
     def __iter__(self) -> InterpretedGenerator:
         return self
@@ -101,6 +113,7 @@ class InterpretedGenerator:
         if self.handling is not None:
             vm.handling = self.handling
         depth = len(vm.frames)
+        frame.generator = self
         try:
             vm.push_frame(frame)
             if error is not None:
@@ -115,6 +128,7 @@ class InterpretedGenerator:
                 raise failure from raised.value
             raise raised.value from raised.value.__cause__
         finally:
+            frame.generator = None
             if len(vm.frames) <= depth:
                 vm.nesting.pop()
                 vm.handling, self.handling = handling, vm.handling if vm.handling is not handling else None

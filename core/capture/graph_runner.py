@@ -66,6 +66,7 @@ class StateKeeper:
         self.nesting = torch.autocast_decrement_nesting()
 
     def restore(self) -> None:
+        """Put back what has changed since."""
         _torch.set_grad_enabled(self.grad)
         for device, enabled, dtype in self.autocast:
             if torch.is_autocast_enabled(device) != enabled:

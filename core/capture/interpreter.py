@@ -48,6 +48,8 @@ class Interpreter:
         self.world = World(self.tracer, self.user_line)
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
         self.nodes_before = 0
+        self.over = False  # nothing may be interpreted any more
+        self.pending: Restart | None = None  # raised at the next instruction
 
     # ------------------------------------------------------------------ where are we
 
@@ -74,6 +76,8 @@ class Interpreter:
         base = len(frames) - 1
         forced = self.forced
         while True:
+            if self.pending is not None:
+                raise self.pending
             frame = frames[-1]
             at = frame.at = frame.ip
             instr = frame.instrs[at]
@@ -98,6 +102,7 @@ class Interpreter:
                 raise GiveUp(f"more than {self.max_steps} instructions in one frame", "raise config.max_trace_steps")
 
     def push_frame(self, frame: Frame) -> None:
+        """Make this the frame that runs next; a break where calls nest too deep."""
         if len(self.frames) >= MAX_DEPTH:
             raise Break("calls nested too deep to inline", "recursion this deep runs eagerly")
         self.frames.append(frame)
@@ -105,7 +110,7 @@ class Interpreter:
     def leave(self, value: Any) -> None:
         """Return from the topmost frame."""
         frame = self.frames.pop()
-        if self.nesting and self.nesting[-1] == len(self.frames) - 1 or not self.frames:
+        if (self.nesting and self.nesting[-1] == len(self.frames) - 1) or not self.frames:
             self.returned = value
             return
         stack = self.frames[-1].stack

@@ -48,6 +48,7 @@ def is_disabled(fn: Any) -> bool:
 
 
 def is_disallowed(fn: Any) -> bool:
+    """Marked by ``disallow_in_graph``."""
     return _in(_disallowed, fn)
 
 

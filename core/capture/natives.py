@@ -25,8 +25,10 @@ from jitney.capture.marks import is_disallowed
 from jitney.capture.operators import (
     FRESH_CONTAINERS,
     OPERATOR_FUNCTIONS,
+    PLAIN,
     PROTOCOL,
     UNARY_FUNCTIONS,
+    binary,
     callback,
     check_elements,
     dict_base,
@@ -49,9 +51,10 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------ torch
 
-_op_names = {n: getattr(ns, n) for ns in _torch.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
-TORCH_OPS = {id(getattr(ns, n)) for ns in _torch.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
-TORCH_OPS |= {id(v) for v in vars(torch).values() if isinstance(v, types.BuiltinFunctionType) and v.__name__ in _op_names}
+_op_names = {n for ns in _torch.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
+TORCH_OPS = {id(getattr(ns, n)) for ns in _torch.OP_NAMESPACES for n in _op_names if hasattr(ns, n)}
+_functions = [v for v in vars(torch).values() if isinstance(v, types.BuiltinFunctionType)]
+TORCH_OPS |= {id(v) for v in _functions if v.__name__ in _op_names}
 _OP_OWNERS = {id(getattr(torch.relu, "__self__", None)), *(id(ns) for ns in _torch.OP_NAMESPACES)}
 
 STATE_QUERIES = [
@@ -192,7 +195,9 @@ def refused(module: str, name: str) -> str:
 
 # ------------------------------------------------------------------ pure C functions
 
-_builtin_names = ["abs", "all", "any", "ascii", "bin", "callable", "chr", "divmod", "format", "hash", "hex", "len", "max", "min", "oct", "ord", "pow", "repr", "round", "sorted", "sum"]
+_builtin_names = (
+    "abs all any ascii bin callable chr divmod format hash hex len max min oct ord pow repr round sorted sum".split()
+)
 PURE_MODULES = (math, cmath, operator)
 PURE: dict[int, Any] = {id(getattr(builtins, n)): getattr(builtins, n) for n in _builtin_names}
 for _module in PURE_MODULES:
@@ -249,7 +254,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     if key in COMPARING and "key" not in kwargs:
         for a in call_args:
             check_elements(vm, a)
-    if fn is sum and call_args and any(python_method(vm, v, "__add__") for v in _peek(call_args[0])):
+    if fn is sum and call_args and not (isinstance(call_args[0], FRESH_CONTAINERS) and _all_plain(call_args[0])):
         return _python_sum(vm, call_args)
     return vm.native(fn, *call_args, **{k: callback(vm, v) for k, v in kwargs.items()})
 
@@ -258,9 +263,17 @@ def _iterated(vm: Interpreter, fn: Any, value: Any) -> Any:
     made = iterable(vm, value)
     if fn in (any, all):
         return _truths(vm, made)
-    if fn in (sum, sorted, max, min) and not isinstance(made, FRESH_CONTAINERS):
+    if fn in (max, min) and not isinstance(made, FRESH_CONTAINERS):
+        return _comparable(vm, made)
+    if fn is sorted and not isinstance(made, FRESH_CONTAINERS):
         return vm.native(list, made)
     return made
+
+
+def _comparable(vm: Interpreter, values: Any) -> Any:
+    for value in values:
+        check_elements(vm, [value])
+        yield value
 
 
 def _truths(vm: Interpreter, values: Any) -> Any:
@@ -268,17 +281,24 @@ def _truths(vm: Interpreter, values: Any) -> Any:
         yield truth(vm, value)
 
 
-def _peek(value: Any) -> Any:
-    return value if isinstance(value, (list, tuple)) else ()
+def _all_plain(values: Any) -> bool:
+    return all(type(v) in PLAIN for v in values)
 
 
 def _python_sum(vm: Interpreter, args: list[Any]) -> Any:
+    """``sum``, item by item as they come: what yields them may change what was added already."""
     total = args[1] if len(args) > 1 else 0
-    from jitney.capture.operators import binary
-
-    for value in args[0]:
+    if isinstance(total, (str, bytes)):
+        raise Break("sum() of text")
+    iterator = vm.native(iter, args[0])
+    while True:
+        value = vm.native(next, iterator, END)
+        if value is END:
+            return total
         total = binary(vm, "+", total, value)
-    return total
+
+
+END = object()
 
 
 # ------------------------------------------------------------------ classes

@@ -169,7 +169,7 @@ def truth(vm: Interpreter, value: Any) -> bool:
 def _container_truth(vm: Interpreter, value: Any, record: Any) -> bool:
     if record.content is not None:
         return bool(record.content)
-    if record.overlay:
+    if record.overlay or record.pending:
         return True
     vm.world.guard(record.source, "nonempty" if len(value) else "empty")
     return len(value) != 0
@@ -339,8 +339,8 @@ UNARY_FUNCTIONS: dict[int, Callable[[Any, Any], Any]] = {
 # Builtins that are one method of their argument.
 PROTOCOL = {id(abs): "__abs__", id(round): "__round__", id(divmod): "__divmod__", id(operator.abs): "__abs__"}
 DUNDERS = (
-    "__eq__ __lt__ __hash__ __bool__ __len__ __iter__ __next__ __getitem__ __contains__ __index__ __int__ __float__ "
-    "__add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__"
+    "__eq__ __lt__ __hash__ __bool__ __len__ __iter__ __next__ __getitem__ __contains__ __index__ __int__ "
+    "__float__ __add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__"
 ).split()
 
 
@@ -610,7 +610,7 @@ def length(vm: Interpreter, value: Any) -> Any:
         return vm.call(method, value)
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):
-        if record.content is None and not record.overlay:
+        if record.content is None and not record.overlay and not record.pending:
             vm.world.guard(record.source, "len", len(value))
             return len(value)
         return len(vm.world.content(record))

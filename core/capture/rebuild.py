@@ -18,8 +18,8 @@ import torch
 from jitney import _torch
 from jitney.capture import natives
 from jitney.capture.frame import NULL, ExcInfo, give_traceback
-from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
+from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.iterators import OutsideIterator
 from jitney.capture.operators import OWN_TYPES
 from jitney.capture.record import CONTENT_TYPES, Record
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
 
 VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
-_od = collections.OrderedDict()
+_od: Any = collections.OrderedDict()
 VIEWS |= {type(_od.keys()): "keys", type(_od.values()): "values", type(_od.items()): "items"}
-ITERATORS = (
+ITERATORS: tuple[type, ...] = (
     type(iter([])), type(iter(())), type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())),
     type(iter(range(1))), type(iter("")), type(iter(b"")), zip, enumerate, map, filter, reversed, type(reversed([])),
     type(iter(collections.deque())), type(iter(_od)), type(iter(_od.values())), type(iter(_od.items())),
@@ -83,13 +83,14 @@ class Rebuilder:
                 rule = Rebuilder._fresh_class
             elif isinstance(value, BaseException):
                 rule = Rebuilder._exception
-            elif isinstance(value, enum.Enum) or not self.vm.world.is_fresh(value) and not isinstance(value, tuple):
+            elif isinstance(value, enum.Enum) or (not self.vm.world.is_fresh(value) and not isinstance(value, tuple)):
                 rule = Rebuilder._constant
             else:
                 rule = Rebuilder._instance
         return functools.partial(rule, self)
 
     def remember(self, value: Any, name: str) -> str:
+        """``name`` stands for ``value`` from now on."""
         self.names[id(value)] = name
         self.kept.append(value)
         return name
@@ -102,9 +103,11 @@ class Rebuilder:
         return self.remember(value, name)
 
     def each(self, values: Any) -> str:
+        """The values as items of a display, each followed by a comma."""
         return "".join(f"{self.expr(v)}, " for v in values)
 
     def constant(self, value: Any) -> str:
+        """The name of an object that the emitted code holds on to."""
         return self.pool.name(value)
 
     # ------------------------------------------------------------------ tensors and numbers
@@ -310,7 +313,7 @@ class Rebuilder:
 
     def _filled(self, value: Any, made: str) -> str:
         kinds = (collections.OrderedDict, collections.defaultdict, dict, list, set, collections.deque)
-        base = next(b for b in kinds if isinstance(value, b))
+        base: Any = next(b for b in kinds if isinstance(value, b))
         text = self.constant(base)
         name = self.assign(value, f"{text}.__new__({made})")
         if isinstance(value, dict):
@@ -372,8 +375,9 @@ class Rebuilder:
         """A function of this code over the frame's globals and cells."""
         made = [self.expr(frame.cells[n]) for n in code.co_freevars]
         closure = "None" if not made else "(" + "".join(f"{c}, " for c in made) + ")"
-        parts = [self.pool.object(code), self.pool.object(frame.globals, "globals"), repr(code.co_name), "None", closure]
-        return f"{self.constant(types.FunctionType)}({', '.join(parts)})"
+        namespace = self.pool.object(frame.globals, "globals")
+        arguments = f"{self.pool.object(code)}, {namespace}, {code.co_name!r}, None, {closure}"
+        return f"{self.constant(types.FunctionType)}({arguments})"
 
     def frame_arguments(self, frame: Any, layout: Any, stack: list[Any]) -> str:
         """The arguments that a layout asks for, from a frame."""
@@ -402,7 +406,7 @@ def _slots(value: Any) -> dict[str, Any]:
 
 def _finished() -> Any:
     """A generator that has ended."""
-    made = (x for x in ())
+    made: Any = (x for x in ())
     next(made, None)
     return made
 
@@ -436,5 +440,3 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     weakref.ref: Rebuilder._weakref,
     types.SimpleNamespace: Rebuilder._namespace,
 }
-
-__all__ = ["Rebuilder", "Record"]

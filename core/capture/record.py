@@ -25,16 +25,17 @@ class Record:
 
     ``overlay`` holds single entries written to a dictionary; ``content`` is a whole shadow container once one was
     needed, ``original`` the shadow as it was then. ``slots`` holds attributes written outside any ``__dict__``,
-    ``cell`` (a one-tuple) a closure cell's new content.
+    ``pending`` holds what was appended to a list nobody has looked into; ``cell`` (a one-tuple) a closure cell's new content.
     """
 
-    __slots__ = ("cell", "content", "dict_record", "dirty", "original", "overlay", "owner", "slots", "source", "value")
+    __slots__ = ("cell", "content", "dict_record", "dirty", "original", "overlay", "owner", "pending", "slots", "source", "value")
 
     def __init__(self, value: Any, source: Source) -> None:
         self.value = value
         self.source = source
         self.overlay: dict[Any, Any] = {}
         self.content: Any = None
+        self.pending: list[Any] = []
         self.original: Any = None
         self.slots: dict[str, Any] = {}
         self.cell: tuple[Any, ...] | None = None

@@ -17,6 +17,7 @@ from bytecode import Bytecode, CellVar, CompilerFlags, FreeVar, Instr, Label, Se
 
 from jitney.capture.code import decode
 from jitney.capture.frame import NULL, ExcInfo, Frame
+from jitney.capture.signals import GiveUp
 
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
@@ -282,9 +283,37 @@ def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
             item = Instr("NOP", location=item.location)
         elif isinstance(item.arg, CellVar) and item.arg.name in free:
             item = Instr(item.name, FreeVar(item.arg.name), location=item.location)
+        elif item.name in RAW_SLOTS and free.intersection(_fast_names(item)):
+            if PY312 and not PY313:  # bytecode writes free variables' slots from 3.13 on
+                raise GiveUp("a comprehension reuses the name of a variable that a closure shares")
+            body += _free_slots(item, free)
+            continue
         body.append(item)
     _set_depths(code, body, places)
     return body, places
+
+
+# From 3.12 on, fast instructions also reach a parameter's cell by its slot; bytecode shows the plain name.
+RAW_SLOTS = {
+    "LOAD_FAST": ("LOAD_FAST",),
+    "LOAD_FAST_CHECK": ("LOAD_FAST",),
+    "STORE_FAST": ("STORE_FAST",),
+    "LOAD_FAST_AND_CLEAR": ("LOAD_FAST_AND_CLEAR",),
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+}
+
+
+def _fast_names(item: Any) -> tuple[str, ...]:
+    names = item.arg if isinstance(item.arg, tuple) else (item.arg,)
+    return tuple(n if isinstance(n, str) else n.name for n in names)
+
+
+def _free_slots(item: Any, free: set[str]) -> list[Any]:
+    """A fast instruction (a double one as two) with the slots of these cells as free variables."""
+    parts = zip(RAW_SLOTS[item.name], _fast_names(item), strict=True)
+    return [Instr(op, FreeVar(n) if n in free else n, location=item.location) for op, n in parts]
 
 
 def _set_depths(code: CodeType, body: list[Any], places: list[int]) -> None:

@@ -147,7 +147,7 @@ def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     method = python_method(vm, args[0], "__hash__")
     if method is not None:
         return vm.call(method, args[0])
-    if type(args[0]) in PLAIN or isinstance(args[0], (type, tuple, frozenset)) and not has_tensor(args[0]):
+    if type(args[0]) in PLAIN or (isinstance(args[0], (type, tuple, frozenset)) and not has_tensor(args[0])):
         return vm.native(hash, specialise(args[0]))
     if isinstance(args[0], CONTENT_TYPES):
         return vm.native(hash, args[0])
@@ -418,7 +418,7 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         if name in ("format", "format_map", "__mod__"):
             call_args = [specialise(expose(vm, a)) for a in args]
             for value in [*call_args, *kwargs.values()]:
-                if has_tensor(value) or vm.world.record_of(value) or vm.world.is_fresh(value) and not _plain(value):
+                if has_tensor(value) or vm.world.record_of(value) or (vm.world.is_fresh(value) and not _plain(value)):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
             return vm.native(fn, *call_args, **{k: specialise(v) for k, v in kwargs.items()})
     if isinstance(owner, tuple) and name in ("index", "count", "__contains__", "__eq__"):
@@ -462,6 +462,10 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
         handler = DICT_METHODS.get(name)
         if handler is not None:
             return handler(vm, owner, record, args, kwargs)
+    if name == "append" and record is not None and record.content is None and isinstance(owner, list):
+        record.pending.append(args[0])
+        record.dirty = True
+        return None
     target = vm.world.content(record) if record is not None else owner
     if name == "__setitem__":
         return operators.raw_setitem(vm, owner, *args)
@@ -479,7 +483,7 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     if record is not None and name in MUTATING:
         record.dirty = True
     result = vm.native(method, *call_args, **kwargs)
-    if name == "copy" or isinstance(result, CONTENT_TYPES) and result is not target and name not in STORING:
+    if name == "copy" or (isinstance(result, CONTENT_TYPES) and result is not target and name not in STORING):
         vm.world.mark_fresh(result)
     return owner if result is target and record is not None else result
 
@@ -612,7 +616,15 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         return vm.native(fn, iterable(vm, args[0]))
     if name == "__new__":
         return _builtin_new_call(vm, fn, args, kwargs)
-    if name in ("mro", "__subclasses__", "maketrans", "fromhex", "from_bytes", "__instancecheck__", "__subclasscheck__"):
+    if name in (
+        "mro",
+        "__subclasses__",
+        "maketrans",
+        "fromhex",
+        "from_bytes",
+        "__instancecheck__",
+        "__subclasscheck__",
+    ):
         return vm.native(fn, *args, **kwargs)
     if name in ("__setattr__",):
         return attributes.generic_store(vm, owner, *args)
@@ -660,4 +672,4 @@ def _exit_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
 @special(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _is_compiling(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """True, but for nn.Module's own call, which skips its exception handling where it is told so."""
-    return vm.frames[-1].globals.get("__name__") != "torch.nn.modules.module"
+    return vm.frames[-1].globals.get("__name__") != _torch.MODULE_CALL_FILE

@@ -55,11 +55,13 @@ MUTATING_PROPERTIES = {"data", "grad", "requires_grad", "names", "real", "imag",
 OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{n}__": getattr(operator, f"__{n}__")
     for n in (
-        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift neg pos invert abs "
-        "eq ne lt le gt ge getitem setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
+        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift neg pos invert abs eq ne lt le gt ge "
+        "getitem setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
     ).split()
 }
-REFLECTED = {f"__r{n}__": OPERATORS[f"__{n}__"] for n in "add sub mul truediv floordiv mod pow matmul and or xor".split()}
+REFLECTED = {
+    f"__r{n}__": OPERATORS[f"__{n}__"] for n in "add sub mul truediv floordiv mod pow matmul and or xor".split()
+}
 
 
 # Tensor methods written in Python go by the name that they have on the class.
@@ -130,6 +132,7 @@ class Tracer(TorchFunctionMode):
         return value if found is None else found[0]
 
     def source_of(self, fake: Any) -> Source | None:
+        """Where a stand-in came from; None for one made by an operation."""
         found = self.adopted.get(id(fake))
         return None if found is None else found[1]
 
@@ -165,7 +168,7 @@ class Tracer(TorchFunctionMode):
         if self.pause:
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if name in OUTSIDE and OUTSIDE[name]:
+        if OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
@@ -219,6 +222,7 @@ class Tracer(TorchFunctionMode):
         self.changes_state = True
 
     def exit_scope(self, scope: InferenceScope) -> None:
+        """End inference mode, here and in the graph."""
         exit_inference_mode(scope.real)
         self.graph.call_function(exit_inference_mode, (scope.node,))
         self.open_scopes.remove(scope)

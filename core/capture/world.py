@@ -158,6 +158,7 @@ class World:
         return id(value) in self.fresh
 
     def mark_fresh(self, value: Any) -> Any:
+        """Register an object as made by the frame being captured."""
         self.fresh[id(value)] = value
         return value
 
@@ -211,6 +212,7 @@ class World:
         return has
 
     def dict_set(self, record: Record, key: Any, value: Any) -> None:
+        """Set an entry, pending until the graph has run."""
         if record.content is not None:
             record.content[key] = value
         else:
@@ -218,6 +220,7 @@ class World:
         record.dirty = True
 
     def dict_delete(self, record: Record, key: Any) -> None:
+        """Delete an entry, pending until the graph has run."""
         del self.dict_content(record)[key]
         record.dirty = True
 
@@ -286,6 +289,9 @@ class World:
         else:
             raise TypeError(f"no content: {type(real)}")
         record.original = record.content.copy()
+        if record.pending:
+            record.content.extend(record.pending)
+            record.pending = []
         return record.content
 
     # ------------------------------------------------------------------ wrapping
@@ -449,4 +455,4 @@ def has_content(value: Any) -> bool:
     return isinstance(value, CONTENT_TYPES)
 
 
-__all__ = ["ABSENT", "ATOMS", "World", "has_content", "trusted", "trusted_module", "_torch"]
+__all__ = ["ABSENT", "ATOMS", "World", "_torch", "has_content", "trusted", "trusted_module"]

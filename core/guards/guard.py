@@ -61,6 +61,7 @@ class Guard:
     origin: FrameSummary | None = None
 
     def code(self, value: str, pool: Pool) -> str:
+        """The check as Python text over the expression ``value``."""
         return CHECKS[self.kind](value, self.expected, pool)
 
     @property

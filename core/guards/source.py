@@ -57,13 +57,16 @@ class Source:
         return found
 
     def attr(self, name: str) -> Source:
+        """The child for ``.name``."""
         return self.step("attr", name)
 
     def item(self, key: Any) -> Source:
+        """The child for ``[key]``."""
         return self.step("item", key)
 
     @property
     def is_const(self) -> bool:
+        """Is it the root for an object whose identity is certain?"""
         return self.kind == "const"
 
     def expression(self, base: str, pool: Pool) -> str:
