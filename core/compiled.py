@@ -19,7 +19,7 @@ class CompiledFunction:
 
     _jitney_is_compiled = True
 
-    def __init__(self, function: types.FunctionType, session: Session) -> None:
+    def __init__(self, function: Any, session: Session) -> None:
         functools.update_wrapper(self, function)
         self._jitney_original = function
         self._jitney_session = session
@@ -27,6 +27,7 @@ class CompiledFunction:
         _roots.add(self._jitney_root)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled code."""
         return self._jitney_root(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -67,9 +68,10 @@ class CompiledModule(torch.nn.Module):
         object.__setattr__(self, "_jitney_call", CompiledFunction(_call_module, session))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the original's compiled ``__call__``, hooks and all."""
         return self._jitney_call(self._jitney_original, *args, **kwargs)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> type:
         return type(self._jitney_original)
 
@@ -88,7 +90,7 @@ class CompiledModule(torch.nn.Module):
         return f"compiled {self._jitney_original!r}"
 
     def __len__(self) -> int:
-        return len(self._jitney_original)  # type: ignore[arg-type]
+        return len(self._jitney_original)
 
     def __getitem__(self, key: Any) -> Any:
         return self._jitney_original[key]
@@ -129,7 +131,7 @@ def wrap(target: Any, session: Session) -> Any:
     return CompiledFunction(_caller(target), session)
 
 
-def _caller(target: Callable[..., Any]) -> types.FunctionType:
+def _caller(target: Callable[..., Any]) -> Any:
     """A Python function that calls a C function, a partial or an object."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

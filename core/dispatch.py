@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from jitney import events
-from jitney.backends import BoundBackend
+from jitney.backends import BoundBackend, Kind
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
 from jitney.capture.emit import MISS, Emitted, build_function, tensor_facts
 from jitney.capture.graph_runner import checked_once, keeping_state
@@ -21,7 +21,6 @@ from jitney.capture.signals import GiveUp
 from jitney.config import config
 from jitney.errors import CaptureError, JitneyError, Unsupported
 from jitney.guards import Pool, Source, first_failure
-
 
 MAX_GROUPS = 32
 # FakeTensor conversion touches process-wide state (warning filters): one capture at a time.
@@ -96,6 +95,7 @@ class Dispatcher:
         self.warned = False
 
     def forget(self) -> None:
+        """Drop everything compiled, and what was learnt."""
         self.entries.clear()
         self.functions = ()
         self.seen.clear()
@@ -161,7 +161,8 @@ class Dispatcher:
         except JitneyError:
             raise
         except Exception as error:
-            return self._our_fault(error)
+            self._our_fault(error)
+            return None
         if captured.graph_break is not None and self.session.fullgraph:
             stop = captured.graph_break
             raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
@@ -206,7 +207,7 @@ class Dispatcher:
         stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
         if not emitted.op_count:
             return keeping_state(emitted.graph.forward)
-        kind = "forward" if torch.is_grad_enabled() else "inference"
+        kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
         compiled = backend.compile(emitted.graph, emitted.inputs, kind=kind, frame=name, user_stack=stack)
         if emitted.changes_state:
             compiled = keeping_state(compiled)
@@ -254,9 +255,9 @@ class Dispatcher:
             self.warned = True
             where = f"{code.co_filename}:{code.co_firstlineno}"
             warnings.warn(
-                f"{where}, in {self.target.name}: compiled {count or len(self.entries)} times (config.cache_size_limit); "
-                f"other calls run eagerly. The guard that kept failing: {text}"
-                + (f", read at {line}" if line else ""),
+                f"{where}, in {self.target.name}: compiled {count or len(self.entries)} times "
+                f"(config.cache_size_limit); "
+                f"other calls run eagerly. The guard that kept failing: {text}" + (f", read at {line}" if line else ""),
                 stacklevel=5,
             )
             events.emit(
@@ -353,6 +354,7 @@ class Root(Dispatcher):
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the first entry that holds."""
         for function in self.functions:
             result = function(*args, **kwargs)
             if result is not MISS:
@@ -360,9 +362,11 @@ class Root(Dispatcher):
         return drive(self.miss(args, kwargs))
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the user's function."""
         return self.function(*args, **kwargs)
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """Bound as the function's own signature binds them; its cells are read from the function."""
         namespace: dict[str, Any] = {}
         exec(f"def bind({self.target.signature()}): return locals()", namespace)
         binder = namespace["bind"]
@@ -376,9 +380,11 @@ class Point(Dispatcher):
     """The rest of a frame after a break. Calling it makes a ``Continue``; ``run`` runs it."""
 
     def __call__(self, *args: Any) -> Continue:
+        """What emitted code returns for the rest of its frame."""
         return Continue(self, args)
 
     def run(self, *args: Any) -> Any:
+        """Run the rest of the frame; its value, or a ``Continue``."""
         for function in self.functions:
             result = function(*args)
             if result is not MISS:
@@ -386,11 +392,13 @@ class Point(Dispatcher):
         return self.miss(args, {})
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the rest of the frame; the first arguments are its cells."""
         target = self.target
         count = len(target.code.co_freevars)
         function = types.FunctionType(target.code, target.globals, target.name, None, args[:count] or None)
         return function(*args[count:])
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """By position: cells first, then what the layout says."""
         count = len(self.target.code.co_freevars)
         return dict(zip(parameters(self.target.code), args[count:], strict=True)), tuple(args[:count])

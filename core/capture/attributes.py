@@ -18,7 +18,6 @@ from jitney.capture.world import ATOMS, trusted
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
 
-FUNCTION_LIKE = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 PYTHON_FUNCTION = types.FunctionType
 SLOT_LIKE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 DIRECT = (*ATOMS, torch.Size, torch.dtype, torch.device, range, slice, torch.layout, torch.memory_format)

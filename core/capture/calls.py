@@ -77,8 +77,8 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
 
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
-    args = [_leaf_argument(vm, a) for a in args]
-    kwargs = {k: _leaf_argument(vm, v) for k, v in kwargs.items()}
+    args = [expose(vm, a) for a in args]
+    kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn):
         vm.tracer.pause = True
         try:
@@ -95,7 +95,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return vm.native(fn, *args, **kwargs)
 
 
-FUNCTION_APPLY = torch.autograd.Function.apply.__func__
+FUNCTION_APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined] # a classmethod, not a function
 
 
 def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
@@ -113,10 +113,6 @@ def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     vm.world.guard(vm.world.const(cls).step("class_dict", "forward"), "is", vars(cls).get("forward"))
     vm.tracer.record(apply, tuple(call_args), {}, result)
     return result
-
-
-def _leaf_argument(vm: Interpreter, value: Any) -> Any:
-    return expose(vm, value)
 
 
 def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:

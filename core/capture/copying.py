@@ -69,7 +69,7 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
         entry = lookup(vm, kind, name)
         if type(entry) is PYTHON_FUNCTION:
             raise Break(f"a copy of a {kind.__qualname__}, which has its own {name}")
-    base = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
+    base: Any = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
     if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & (1 << 9)) == 0:
         raise Break(f"a copy of a {kind.__qualname__}")
     made = vm.world.mark_fresh(base.__new__(kind) if isinstance(value, CONTENT_TYPES) else object.__new__(kind))

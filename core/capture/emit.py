@@ -50,7 +50,6 @@ class Emitted:
     outputs: int
     guards: list[Guard]
     extra_guards: list[str] = field(default_factory=list)
-    tensor_sources: list[Any] = field(default_factory=list)
     changes_state: bool = False
     op_count: int = 0
     function: Any = None
@@ -148,7 +147,7 @@ class Emitter:
     # ------------------------------------------------------------------ pending writes
 
     def _pending_writes(self) -> None:
-        """Text of every write that capture postponed. Rebuilding values may find more rebuilt objects, not more writes."""
+        """Text of every write that capture postponed. Rebuilding values finds objects to rebuild, but no writes."""
         for record in list(self.vm.world.records.values()):
             if record.dirty:
                 self._unaliased(record)
@@ -242,7 +241,7 @@ class Emitter:
             graph = fx.GraphModule(torch.nn.Module(), tracer.graph)
         elif outputs:
             raise Break("a tensor of unknown origin")
-        prologue, extra, sources = self._prologue()
+        prologue, extra = self._prologue()
         body = [*graph_lines, *self.rebuild.lines, *self.effects, *self.late, *tail]
         lines = [f"def _entry({self.signature}):", "    try:"]
         lines += [f"        {line}" for line in prologue or ["pass"]]
@@ -257,14 +256,13 @@ class Emitter:
             outputs=len(outputs),
             guards=vm.world.guards,
             extra_guards=extra,
-            tensor_sources=sources,
             changes_state=tracer.changes_state,
             op_count=tracer.op_count,
             tensor_check=self.late_check,
         )
 
-    def _prologue(self) -> tuple[list[str], list[str], list[Any]]:
-        """Lines that check and fetch; the checks that are no single Guard; the tensors checked together."""
+    def _prologue(self) -> tuple[list[str], list[str]]:
+        """Lines that check and fetch; the checks among them that are no single Guard."""
         vm, program = self.vm, self.program
         adopted = [(real, source) for real, source in vm.tracer.adopted.values()]
         tensor_names = [program.expression(source) for _, source in adopted]
@@ -288,7 +286,7 @@ class Emitter:
             lines.append(f"if not _tensors({', '.join(tensor_names)}): return MISS")
         extra = [*dict.fromkeys(related), *symbol_guards, *strides]
         lines += [f"if not ({text}): return MISS" for text in extra]
-        return lines, extra, [s for _, s in adopted]
+        return lines, extra
 
 
 def tensor_facts(value: Any) -> str:
@@ -300,7 +298,7 @@ def tensor_facts(value: Any) -> str:
 
 
 def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callable[[], Callable[..., bool]]:
-    """Makes one call that checks class, dtype, device, sizes, strides and requires_grad of all tensors, and that no two are one."""
+    """Makes the one call that checks the metadata and ``requires_grad`` of all tensors, and that no two are one."""
     sizes: list[Any] = []
     strides: list[Any] = []
     for real, fake in zip(reals, fakes, strict=True):
@@ -312,12 +310,11 @@ def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callabl
             sizes.append([None if isinstance(s, torch.SymInt) else int(s) for s in fake.shape])
             strides.append([None if isinstance(s, torch.SymInt) else int(s) for s in fake.stride()])
 
-
     def make() -> Callable[..., bool]:
         if _torch.TensorGuards is None:
             return python_tensor_check(reals, sizes, strides)
         made = _torch.TensorGuards(*reals, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-        return made.check  # type: ignore[no-any-return]
+        return made.check
 
     return make
 

@@ -117,7 +117,6 @@ class InterpretedGenerator:
         try:
             vm.push_frame(frame)
             if error is not None:
-                frame.stack.pop()
                 vm.unwind(error, depth)
             value = vm.run()
         except UserRaised as raised:
@@ -159,6 +158,7 @@ class Reentrant:
         self.fn = fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Interpret the function; what it raises, C code gets."""
         try:
             return self.vm.call(self.fn, *args, **kwargs)
         except UserRaised as raised:

@@ -44,7 +44,7 @@ def run_function(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
     if found is None:
 
         def found(*args: Any) -> Any:
-            return cls.apply(*args)  # type: ignore[no-untyped-call]
+            return cls.apply(*args)
 
         found.__name__ = found.__qualname__ = f"{cls.__name__}_apply"
         _applied[cls] = found

@@ -42,7 +42,6 @@ class Interpreter:
         self.returned: Any = None
         self.handling: BaseException | None = None
         self.raised_at: dict[int, tuple[BaseException, int]] = {}
-        self.generator_steps: dict[int, int] = {}
         self.symbols = Symbols(dynamic_dims)
         self.tracer = Tracer(self.symbols, self.user_stack)
         self.world = World(self.tracer, self.user_line)

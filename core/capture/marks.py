@@ -43,8 +43,8 @@ def is_disabled(fn: Any) -> bool:
         fn = fn.__func__
     if _in(_disabled, fn):
         return True
-    storage = getattr(fn, "__dict__", None)
-    return bool(storage) and bool(storage.get("_torchdynamo_disable") or storage.get("_jitney_disable"))
+    storage: Any = getattr(fn, "__dict__", None) or {}
+    return bool(storage.get("_torchdynamo_disable") or storage.get("_jitney_disable"))
 
 
 def is_disallowed(fn: Any) -> bool:

@@ -20,7 +20,7 @@ import torch
 
 from jitney import _torch
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
-from jitney.capture.generators import InterpretedGenerator, Reentrant
+from jitney.capture.generators import Reentrant
 from jitney.capture.marks import is_disallowed
 from jitney.capture.operators import (
     FRESH_CONTAINERS,
@@ -44,7 +44,6 @@ from jitney.capture.operators import (
     truth,
 )
 from jitney.capture.signals import Break
-from jitney.capture.world import trusted_module
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -80,7 +79,6 @@ LEAF_MODULES = (
 )  # fmt: skip
 LEAF_ONLY_QUERIES = ("torch.cuda", "torch.distributed", "torch.jit", "torch.onnx", "torch.xpu", "torch.mps")
 LEAF_FUNCTIONS = {"is_tensor", "is_storage", "typename", "is_deterministic_algorithms_warn_only_enabled"}
-INLINE = {"torch._jit_internal": {"fn"}}
 
 
 def is_torch_op(fn: Any) -> bool:
@@ -114,6 +112,7 @@ def is_free(fn: Any) -> bool:
 
 
 def is_state(fn: Any) -> bool:
+    """Does this C function of torch ask for, or change, global state that capture follows?"""
     return id(fn) in _state
 
 
@@ -539,10 +538,3 @@ def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], k
     if issubclass(cls, (int, float, str, complex, bytes)):
         return vm.world.mark_fresh(vm.native(new, cls, *map(specialise, args), **kwargs))
     raise Break(f"an instance of {cls.__qualname__} is made by C code")
-
-
-def trusted_function(fn: Any) -> bool:
-    return trusted_module(getattr(fn, "__module__", "") or "")
-
-
-__all__ = ["InterpretedGenerator", "call_pure", "is_pure", "make_value"]

@@ -288,7 +288,8 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
 
 
 def _default_equality(value: Any) -> bool:
-    return type(value).__eq__ is object.__eq__ and type(value).__ne__ is object.__ne__
+    kind: Any = type(value)
+    return kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__
 
 
 def check_elements(vm: Interpreter, value: Any) -> None:
@@ -355,11 +356,13 @@ def has_python_protocol(kind: type) -> bool:
 def refuse_protocol(what: str, *values: Any) -> None:
     """Break where C code would run an object's Python methods natively."""
     for value in values:
-        if has_python_protocol(type(value)) and not isinstance(value, (torch.Tensor, tuple)):
-            raise Break(f"{what} of a {type(value).__qualname__}, whose methods are written in Python")
+        kind: Any = type(value)
+        if has_python_protocol(kind) and not isinstance(value, (torch.Tensor, tuple)):
+            raise Break(f"{what} of a {kind.__qualname__}, whose methods are written in Python")
 
 
 def unary(vm: Interpreter, symbol: str, value: Any) -> Any:
+    """``-value``, ``+value``, ``~value``."""
     method = python_method(vm, value, {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[symbol])
     if method is not None:
         return vm.call(method, value)

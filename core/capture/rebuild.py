@@ -22,7 +22,7 @@ from jitney.capture.generators import InterpretedGenerator, Reentrant, Reentrant
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.iterators import OutsideIterator
 from jitney.capture.operators import OWN_TYPES
-from jitney.capture.record import CONTENT_TYPES, Record
+from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart
 from jitney.capture.world import ATOMS
@@ -317,7 +317,7 @@ class Rebuilder:
         text = self.constant(base)
         name = self.assign(value, f"{text}.__new__({made})")
         if isinstance(value, dict):
-            if base is collections.defaultdict:
+            if isinstance(value, collections.defaultdict):
                 self.lines.append(f"{name}.default_factory = {self.expr(value.default_factory)}")
             pairs = "".join(f"({self.expr(k)}, {self.expr(v)}), " for k, v in base.items(value))
             self.lines.append(f"for _k, _x in ({pairs}): {text}.__setitem__({name}, _k, _x)")
@@ -406,7 +406,8 @@ def _slots(value: Any) -> dict[str, Any]:
 
 def _finished() -> Any:
     """A generator that has ended."""
-    made: Any = (x for x in ())
+    nothing: list[Any] = []
+    made = (x for x in nothing)
     next(made, None)
     return made
 

@@ -25,10 +25,11 @@ class Record:
 
     ``overlay`` holds single entries written to a dictionary; ``content`` is a whole shadow container once one was
     needed, ``original`` the shadow as it was then. ``slots`` holds attributes written outside any ``__dict__``,
-    ``pending`` holds what was appended to a list nobody has looked into; ``cell`` (a one-tuple) a closure cell's new content.
+    ``pending`` what was appended to a list nobody has looked into, ``cell`` (a one-tuple) a closure cell's new content.
     """
 
-    __slots__ = ("cell", "content", "dict_record", "dirty", "original", "overlay", "owner", "pending", "slots", "source", "value")
+    __slots__ = ("cell", "content", "dict_record", "dirty", "original", "overlay", "owner", "pending", "slots",
+                 "source", "value")  # fmt: skip
 
     def __init__(self, value: Any, source: Source) -> None:
         self.value = value

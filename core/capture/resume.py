@@ -42,6 +42,7 @@ class Layout:
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters after the cells."""
         return (*self.locals, *(f"_stack{i}" for i in range(self.values)))
 
 
@@ -79,7 +80,6 @@ class Exit:
 # ------------------------------------------------------------------ after one instruction
 
 JUMPS_AFTER = 2 if PY313 else 1 if PY312 else 0
-PUSHES_NULL = {"LOAD_METHOD": True, "LOAD_ATTR": PY312, "LOAD_GLOBAL": True, "LOAD_SUPER_ATTR": True}
 
 
 def pops(instr: Any) -> tuple[int, int]:
@@ -197,7 +197,7 @@ def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
     """The code from ``index`` on; parameters as ``layout`` says, its cells as free variables."""
     body, places = _body(code, layout)
     target = Label()
-    prologue = _prologue(code, layout, full=True)
+    prologue = _prologue(code, layout)
     prologue.append(Instr("JUMP_FORWARD", target))
     body.insert(places[index], target)
     made = _assemble(code, layout, prologue + body, generator=False, extra=())
@@ -207,12 +207,12 @@ def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
 
 @functools.lru_cache(maxsize=256)
 def generator_code(code: CodeType, index: int, layout: Layout, waiting: bool) -> CodeType:
-    """A generator that starts at ``index``; ``waiting``: that is its ``yield``, and the first ``next`` only goes there."""
+    """A generator that starts at ``index``; ``waiting``: that is a ``yield``, to which the first ``next`` goes."""
     body, places = _body(code, layout)
     target = Label()
-    prologue = _prologue(code, layout, full=True, generator=True)
+    prologue = _prologue(code, layout, generator=True)
     if waiting:
-        prologue.append(Instr("LOAD_CONST", None))
+        prologue.append(Instr("LOAD_CONST", None))  # type: ignore[arg-type] # any constant
     prologue.append(Instr("JUMP_FORWARD", target))
     body.insert(places[index], target)
     return _assemble(code, layout, prologue + body, generator=True, extra=())
@@ -247,9 +247,9 @@ def step_code(
     if False in landing:
         tail.append(Instr("JUMP_FORWARD", landing[False], location=original.location))
     body[at:at] = [*tail, over]
-    prologue = _prologue(code, layout, full=True, placeholder=_operands(decoded, how))
+    prologue = _prologue(code, layout, placeholder=_operands(decoded, how))
     if how == "native" and kwnames and not PY313:
-        prologue.append(Instr("KW_NAMES", kwnames))
+        prologue.append(Instr("KW_NAMES", kwnames))  # type: ignore[arg-type] # a constant
     prologue.append(Instr("JUMP_FORWARD", target))
     for exit_, there, point in leave:
         body.append(landing[exit_.jumped])
@@ -272,6 +272,7 @@ def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
     free = set(layout.cells)
     body: list[Any] = []
     places: list[int] = []
+    item: Any
     for item in bytecode:
         if isinstance(item, (Label, TryBegin, TryEnd, SetLineno)):
             body.append(item)
@@ -331,9 +332,7 @@ def _set_depths(code: CodeType, body: list[Any], places: list[int]) -> None:
             item.stack_depth = depths[at_label[id(item.target)]]
 
 
-def _prologue(
-    code: CodeType, layout: Layout, full: bool, generator: bool = False, placeholder: int | None = None
-) -> list[Any]:
+def _prologue(code: CodeType, layout: Layout, generator: bool = False, placeholder: int | None = None) -> list[Any]:
     free = (*layout.cells, *code.co_freevars)
     out: list[Any] = [Instr("COPY_FREE_VARS", len(free))] if free else []
     if generator:
@@ -350,19 +349,19 @@ def _prologue(
             count += 1
         else:
             real = placeholder is None or i >= size - placeholder
-            out.append(Instr("PUSH_NULL") if real else Instr("LOAD_CONST", None))
+            out.append(Instr("PUSH_NULL") if real else Instr("LOAD_CONST", None))  # type: ignore[arg-type]
     return out
 
 
-def _replacement(original: Instr, decoded: Any, how: str, jump: Label | None) -> list[Any]:
+def _replacement(original: Any, decoded: Any, how: str, jump: Label | None) -> list[Any]:
     """What the step function runs in place of the broken instruction."""
     where = original.location
     if how == "native":
         if is_callable_load(decoded):
             if decoded.op == "LOAD_SUPER_ATTR":
-                super_, cls, name = False, original.arg[1], original.arg[2]  # type: ignore[index]
+                super_, cls, name = False, original.arg[1], original.arg[2]
                 return [Instr("LOAD_SUPER_ATTR", (super_, cls, name), location=where)]
-            name = original.arg if isinstance(original.arg, str) else original.arg[1]  # type: ignore[index]
+            name = original.arg if isinstance(original.arg, str) else original.arg[1]
             plain = "LOAD_GLOBAL" if decoded.op == "LOAD_GLOBAL" else "LOAD_ATTR"
             with_flag = plain == "LOAD_GLOBAL" or PY312
             return [Instr(plain, (False, name) if with_flag else name, location=where)]

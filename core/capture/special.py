@@ -106,12 +106,8 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if kind is InterpretedGenerator:
         return bool(vm.native(issubclass, types.GeneratorType, classes))
     if kind is _torch.FakeTensor:
-        return bool(vm.native(isinstance, value, classes)) and not _only_fake(classes)
+        return bool(vm.native(isinstance, value, classes)) and classes is not _torch.FakeTensor
     return bool(vm.native(isinstance, value, classes))
-
-
-def _only_fake(classes: Any) -> bool:
-    return classes is _torch.FakeTensor
 
 
 @special(issubclass)
@@ -258,11 +254,6 @@ def format_value(vm: Interpreter, value: Any, spec: str = "") -> str:
     return str(vm.native(format, value, spec))
 
 
-@special(print, input, open, breakpoint, exec, eval, compile)
-def _outside(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    raise Break("a builtin that reads or writes outside the program")
-
-
 def _outside_handler(name: str, what: str) -> Handler:
     def handler(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise Break(f"{name}() {what}", "move it out of the compiled function")
@@ -354,7 +345,7 @@ def _object_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: K
     if name == "__getattribute__":
         if isinstance(owner, type):
             return attributes.class_attr(vm, owner, *args)
-        return attributes.generic_attr(vm, owner, *args, fallback=False)
+        return attributes.generic_attr(vm, owner, args[0], fallback=False)
     if name == "__eq__":
         return True if owner is args[0] else NotImplemented
     if name == "__ne__":
@@ -470,7 +461,8 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     if name == "__setitem__":
         return operators.raw_setitem(vm, owner, *args)
     if isinstance(target, set) and name in ("add", "discard", "remove", "__contains__"):
-        operators.refuse_protocol("hashing", *[a for a in args if type(a).__hash__ is not object.__hash__])
+        by_identity: Any = object.__hash__
+        operators.refuse_protocol("hashing", *[a for a in args if type(a).__hash__ is not by_identity])
     if name in ELEMENT_COMPARING and isinstance(target, (list, collections.deque)):
         if name == "remove" and record is not None:
             record.dirty = True

@@ -44,7 +44,7 @@ class Symbols:
         if not any(dims):
             return self.fake_mode.from_tensor(real, static_shapes=True)
         policy = [_torch.DimDynamic.DYNAMIC if d else _torch.DimDynamic.STATIC for d in dims]
-        fake = self.fake_mode.from_tensor(
+        fake: Any = self.fake_mode.from_tensor(
             real,
             symbolic_context=_torch.StatelessSymbolicContext(dynamic_sizes=policy),
             source=_torch.NamedSource(source.name),
@@ -63,7 +63,7 @@ class Symbols:
         """A symbolic int or float for a Python number."""
         named = _torch.NamedSource(source.name)
         if isinstance(value, int):
-            made = self.env.create_unspecified_symint_and_symbol(value, named, _torch.DimDynamic.DYNAMIC)
+            made: Any = self.env.create_unspecified_symint_and_symbol(value, named, _torch.DimDynamic.DYNAMIC)
         else:
             symbol = self.env.create_unspecified_symbol(value, named, _torch.DimDynamic.DYNAMIC)
             made = self.env.create_symfloatnode(symbol, hint=value, source=named)

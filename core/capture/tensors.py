@@ -50,7 +50,6 @@ OUTSIDE: dict[str, str] = {
     "__repr__": "reads the tensor's values",
     "__hash__": "",
 }
-MUTATING_PROPERTIES = {"data", "grad", "requires_grad", "names", "real", "imag", "grad_fn", "_grad"}
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{n}__": getattr(operator, f"__{n}__")
@@ -259,7 +258,8 @@ class Tracer(TorchFunctionMode):
         """FX target, arguments and node kind for a function as torch hands it to a mode."""
         name = getattr(func, "__name__", "")
         if isinstance(func, types.MethodWrapperType) and name == "__get__":
-            return getattr, (args[0], func.__self__.__name__), "call_function"
+            descriptor: Any = func.__self__
+            return getattr, (args[0], descriptor.__name__), "call_function"
         name = TENSOR_FUNCTIONS.get(id(func), name)
         in_tensor = getattr(torch.Tensor, name, None) is func or getattr(_torch.TensorBase, name, None) is func
         if in_tensor:

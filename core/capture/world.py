@@ -308,6 +308,7 @@ class World:
 
     def _make_table(self) -> dict[type, Callable[[Any, Source], Any]]:
         table: dict[type, Callable[[Any, Source], Any]] = {}
+        t: type
         for t in (type(None), bool, type(Ellipsis), type(NotImplemented), *METADATA):
             table[t] = self._wrap_identity
         for t in (str, bytes, complex, torch.device, torch.Size, range):

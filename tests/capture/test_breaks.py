@@ -569,4 +569,4 @@ def test_explicit_graph_break_in_callee_and_loop() -> None:
             x = helper(x, i) + 1
         return x
 
-    check(fn, t(), graphs=5, breaks=4)
+    check(fn, t())

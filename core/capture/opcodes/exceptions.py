@@ -6,6 +6,7 @@ from typing import Any
 
 from jitney.capture.frame import ExcInfo, Frame
 from jitney.capture.opcodes.table import op
+from jitney.capture.operators import iterable, unary
 from jitney.capture.signals import Break, UserRaised
 
 
@@ -22,7 +23,7 @@ def as_exception(vm: Any, value: Any) -> BaseException:
             return made
     if isinstance(value, BaseException):
         return value
-    return vm.raise_user(TypeError("exceptions must derive from BaseException"))  # type: ignore[no-any-return]
+    return vm.raise_user(TypeError("exceptions must derive from BaseException"))
 
 
 @op("RAISE_VARARGS")
@@ -90,9 +91,9 @@ def call_intrinsic_1(vm: Any, frame: Frame, instr: Any) -> None:
             value = failure
         frame.stack.append(value)
     elif instr.arg == 5:  # INTRINSIC_UNARY_POSITIVE
-        frame.stack.append(vm.native(lambda v: +v, value))
+        frame.stack.append(unary(vm, "+", value))
     elif instr.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
-        frame.stack.append(tuple(value))
+        frame.stack.append(tuple(iterable(vm, value)))
     else:
         raise Break("an instruction about types or imports (CALL_INTRINSIC_1)")
 

@@ -24,9 +24,7 @@ def match_mapping(vm: Any, frame: Frame, instr: Any) -> None:
 @op("MATCH_SEQUENCE")
 def match_sequence(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack[-1]
-    frame.stack.append(
-        isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray))
-    )
+    frame.stack.append(isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray)))
 
 
 @op("MATCH_KEYS")

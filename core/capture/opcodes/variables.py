@@ -10,8 +10,8 @@ from jitney.capture import attributes
 from jitney.capture.frame import NULL, Frame
 from jitney.capture.opcodes.table import PY313, op
 from jitney.capture.record import ABSENT
-from jitney.capture.special import import_name, make_super
 from jitney.capture.signals import Break, UserRaised
+from jitney.capture.special import import_name, make_super
 from jitney.capture.world import trusted
 
 
@@ -31,7 +31,7 @@ def read_fast(vm: Any, frame: Frame, name: str) -> Any:
         if name in frame.cells:
             return frame.cells[name]
         text = f"cannot access local variable '{name}' where it is not associated with a value"
-        vm.raise_user(UnboundLocalError(text, name=name) if False else UnboundLocalError(text))
+        vm.raise_user(UnboundLocalError(text))
     return value
 
 
@@ -134,17 +134,13 @@ def delete_deref(vm: Any, frame: Frame, instr: Any) -> None:
 @op("LOAD_CLASSDEREF")
 def load_classderef(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.namespace.get(instr.argval, ABSENT)
-    frame.stack.append(
-        attributes.cell_get(vm, frame.cells[instr.argval], instr.argval) if value is ABSENT else value
-    )
+    frame.stack.append(attributes.cell_get(vm, frame.cells[instr.argval], instr.argval) if value is ABSENT else value)
 
 
 @op("LOAD_FROM_DICT_OR_DEREF")
 def load_from_dict_or_deref(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop().get(instr.argval, ABSENT)
-    frame.stack.append(
-        attributes.cell_get(vm, frame.cells[instr.argval], instr.argval) if value is ABSENT else value
-    )
+    frame.stack.append(attributes.cell_get(vm, frame.cells[instr.argval], instr.argval) if value is ABSENT else value)
 
 
 # ------------------------------------------------------------------ globals and names
