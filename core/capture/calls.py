@@ -18,14 +18,16 @@ from jitney import _torch
 from jitney.capture import natives
 from jitney.capture.attributes import PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
+from jitney.capture.containers import getitem
+from jitney.capture.exposure import OWN_TYPES, expose, has_tensor, python_method, refuse_protocol
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope, run_function
 from jitney.capture.marks import DISABLED, is_allowed, is_disabled
-from jitney.capture.operators import OWN_TYPES, expose, getitem, has_tensor, python_method, refuse_protocol
+from jitney.capture.methods import call_bound
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break
-from jitney.capture.special import SPECIAL, call_bound
+from jitney.capture.special import SPECIAL
 from jitney.capture.world import ATOMS, trusted
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from torch import fx
 
 from jitney import _torch
 from jitney.capture.code import decode
+from jitney.capture.containers import dict_base
 from jitney.capture.frame import NULL, After, Frame
 from jitney.capture.graph_runner import StateKeeper
 from jitney.capture.iterators import parts, run_ahead
-from jitney.capture.operators import dict_base
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.resume import Exit, Layout, exits, layout_of, origin, stack_kinds, step_code

@@ -1,7 +1,7 @@
 """The interpreter: runs bytecode over real Python values and stand-in tensors, frame by frame.
 
 Handlers live in ``opcodes`` (one short function per opcode); what they need of Python's semantics lives in
-``attributes``, ``operators``, ``calls`` and ``builtins``. This file is the loop, exceptions and nesting.
+``attributes``, ``operators``, ``containers``, ``calls`` and ``special``. This file is the loop, exceptions and nesting.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from jitney import _torch
 from jitney.capture import copying  # noqa: F401 (registers handlers)
-from jitney.capture.calls import dispatch
+from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
 from jitney.capture.opcodes import HANDLERS
 from jitney.capture.operators import truth
@@ -141,6 +141,11 @@ class Interpreter:
     def call(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         """Call anything and wait for its value, from inside an instruction."""
         made = dispatch(self, fn, list(args), kwargs)
+        return self.finish(made) if type(made) is Frame else made
+
+    def construct(self, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """``type.__call__`` on a class, past its metaclass."""
+        made = construct(self, cls, args, kwargs)
         return self.finish(made) if type(made) is Frame else made
 
     def finish(self, frame: Frame) -> Any:

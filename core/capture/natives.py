@@ -20,29 +20,22 @@ import torch
 
 from jitney import _torch
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
-from jitney.capture.generators import Reentrant
-from jitney.capture.marks import is_disallowed
-from jitney.capture.operators import (
+from jitney.capture.containers import dict_base, getitem, iterable, setitem
+from jitney.capture.exposure import (
     FRESH_CONTAINERS,
-    OPERATOR_FUNCTIONS,
     PLAIN,
-    PROTOCOL,
-    UNARY_FUNCTIONS,
-    binary,
     callback,
     check_elements,
-    dict_base,
     expose,
-    getitem,
     has_tensor,
-    iterable,
     python_method,
     refuse_opaque,
     refuse_protocol,
-    setitem,
     specialise,
-    truth,
 )
+from jitney.capture.generators import Reentrant
+from jitney.capture.marks import is_disallowed
+from jitney.capture.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, truth
 from jitney.capture.signals import Break
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import torch
 
 from jitney import _torch
 from jitney.capture import natives
+from jitney.capture.exposure import OWN_TYPES
 from jitney.capture.frame import NULL, ExcInfo, give_traceback
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.iterators import OutsideIterator
-from jitney.capture.operators import OWN_TYPES
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dis
 from typing import Any
 
-from jitney.capture import operators
+from jitney.capture import containers, exposure, operators
 from jitney.capture.frame import Frame
+from jitney.capture.methods import call_bound
 from jitney.capture.natives import mapping_items, to_text
 from jitney.capture.opcodes.table import PY313, op
 from jitney.capture.signals import Break
-from jitney.capture.special import call_bound, format_value
+from jitney.capture.special import format_value
 
 NB_OPS = [text for _, text in dis._nb_ops]  # type: ignore[attr-defined]
 
@@ -19,7 +20,7 @@ NB_OPS = [text for _, text in dis._nb_ops]  # type: ignore[attr-defined]
 def binary_op(vm: Any, frame: Frame, instr: Any) -> None:
     a, b = frame.pop_many(2)
     symbol = NB_OPS[instr.arg]
-    frame.stack.append(operators.getitem(vm, a, b) if symbol == "[]" else operators.binary(vm, symbol, a, b))
+    frame.stack.append(containers.getitem(vm, a, b) if symbol == "[]" else operators.binary(vm, symbol, a, b))
 
 
 @op("COMPARE_OP")
@@ -69,31 +70,31 @@ def to_bool(vm: Any, frame: Frame, instr: Any) -> None:
 @op("BINARY_SUBSCR")
 def binary_subscr(vm: Any, frame: Frame, instr: Any) -> None:
     obj, key = frame.pop_many(2)
-    frame.stack.append(operators.getitem(vm, obj, key))
+    frame.stack.append(containers.getitem(vm, obj, key))
 
 
 @op("BINARY_SLICE")
 def binary_slice(vm: Any, frame: Frame, instr: Any) -> None:
     obj, start, stop = frame.pop_many(3)
-    frame.stack.append(operators.getitem(vm, obj, slice(start, stop)))
+    frame.stack.append(containers.getitem(vm, obj, slice(start, stop)))
 
 
 @op("STORE_SUBSCR")
 def store_subscr(vm: Any, frame: Frame, instr: Any) -> None:
     value, obj, key = frame.pop_many(3)
-    operators.setitem(vm, obj, key, value)
+    containers.setitem(vm, obj, key, value)
 
 
 @op("STORE_SLICE")
 def store_slice(vm: Any, frame: Frame, instr: Any) -> None:
     value, obj, start, stop = frame.pop_many(4)
-    operators.setitem(vm, obj, slice(start, stop), value)
+    containers.setitem(vm, obj, slice(start, stop), value)
 
 
 @op("DELETE_SUBSCR")
 def delete_subscr(vm: Any, frame: Frame, instr: Any) -> None:
     obj, key = frame.pop_many(2)
-    operators.delitem(vm, obj, key)
+    containers.delitem(vm, obj, key)
 
 
 # ------------------------------------------------------------------ building
@@ -112,7 +113,7 @@ def build_list(vm: Any, frame: Frame, instr: Any) -> None:
 @op("BUILD_SET")
 def build_set(vm: Any, frame: Frame, instr: Any) -> None:
     items = frame.pop_many(instr.arg)
-    operators.check_elements(vm, items)
+    exposure.check_elements(vm, items)
     frame.stack.append(vm.world.mark_fresh(vm.native(set, items)))
 
 
@@ -121,7 +122,7 @@ def build_map(vm: Any, frame: Frame, instr: Any) -> None:
     items = frame.pop_many(2 * instr.arg)
     made = vm.world.mark_fresh({})
     for key, value in zip(items[::2], items[1::2], strict=True):
-        operators.raw_setitem(vm, made, key, value)
+        containers.raw_setitem(vm, made, key, value)
     frame.stack.append(made)
 
 
@@ -143,7 +144,7 @@ def build_slice(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("LIST_TO_TUPLE")
 def list_to_tuple(vm: Any, frame: Frame, instr: Any) -> None:
-    frame.stack.append(tuple(operators.iterable(vm, frame.stack.pop())))
+    frame.stack.append(tuple(containers.iterable(vm, frame.stack.pop())))
 
 
 def method(vm: Any, container: Any, name: str, *args: Any) -> None:
@@ -160,14 +161,14 @@ def list_append(vm: Any, frame: Frame, instr: Any) -> None:
 @op("SET_ADD")
 def set_add(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
-    operators.check_elements(vm, [value])
+    exposure.check_elements(vm, [value])
     method(vm, frame.stack[-instr.arg], "add", value)
 
 
 @op("MAP_ADD")
 def map_add(vm: Any, frame: Frame, instr: Any) -> None:
     key, value = frame.pop_many(2)
-    operators.raw_setitem(vm, frame.stack[-instr.arg], key, value)
+    containers.raw_setitem(vm, frame.stack[-instr.arg], key, value)
 
 
 @op("LIST_EXTEND")
@@ -208,7 +209,7 @@ def unpacked(vm: Any, value: Any) -> list[Any]:
     """All items of an iterable, as unpacking takes them."""
     if type(value) in (tuple, list) and vm.world.record_of(value) is None:
         return list(value)
-    made = operators.iterable(vm, value)
+    made = containers.iterable(vm, value)
     items = vm.native(list, made)
     return list(items)
 
@@ -219,7 +220,7 @@ def unpack_sequence(vm: Any, frame: Frame, instr: Any) -> None:
     if hasattr(type(value), "__next__") and not isinstance(value, (list, tuple)):
         items = []
         for _ in range(instr.arg + 1):
-            item = vm.native(next, operators.iterable(vm, value), UNPACK_END)
+            item = vm.native(next, containers.iterable(vm, value), UNPACK_END)
             if item is UNPACK_END:
                 break
             items.append(item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jitney.capture import attributes, operators
+from jitney.capture import attributes, containers
 from jitney.capture.frame import NULL, Frame, give_traceback
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.opcodes.table import PY312, PY313, op
@@ -93,7 +93,7 @@ def return_const(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("GET_ITER")
 def get_iter(vm: Any, frame: Frame, instr: Any) -> None:
-    frame.stack.append(operators.get_iter(vm, frame.stack.pop()))
+    frame.stack.append(containers.get_iter(vm, frame.stack.pop()))
 
 
 AFTER_LOOP = 2 if PY313 else 1 if PY312 else 0
@@ -102,7 +102,7 @@ AFTER_LOOP = 2 if PY313 else 1 if PY312 else 0
 @op("FOR_ITER")
 def for_iter(vm: Any, frame: Frame, instr: Any) -> None:
     try:
-        value = operators.next_value(vm, frame.stack[-1])
+        value = containers.next_value(vm, frame.stack[-1])
     except UserRaised as raised:
         if not isinstance(raised.value, StopIteration):
             raise
@@ -134,7 +134,7 @@ def yield_value(vm: Any, frame: Frame, instr: Any) -> None:
 def get_yield_from_iter(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack[-1]
     if type(value) is not InterpretedGenerator:
-        frame.stack[-1] = operators.get_iter(vm, value)
+        frame.stack[-1] = containers.get_iter(vm, value)
 
 
 @op("SEND")
@@ -143,7 +143,7 @@ def send(vm: Any, frame: Frame, instr: Any) -> None:
     receiver = frame.stack[-1]
     try:
         if value is None:
-            result = operators.next_value(vm, receiver)
+            result = containers.next_value(vm, receiver)
         else:
             result = vm.call(attributes.load_attr(vm, receiver, "send"), value)
     except UserRaised as raised:

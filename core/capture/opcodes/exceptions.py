@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jitney.capture.containers import iterable
 from jitney.capture.frame import ExcInfo, Frame
 from jitney.capture.opcodes.table import op
-from jitney.capture.operators import iterable, unary
+from jitney.capture.operators import unary
 from jitney.capture.signals import Break, UserRaised
 
 

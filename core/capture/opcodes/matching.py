@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc
 from typing import Any
 
-from jitney.capture import attributes, operators
+from jitney.capture import attributes, containers, operators
 from jitney.capture.frame import Frame
 from jitney.capture.opcodes.table import op
 from jitney.capture.signals import UserRaised
@@ -13,7 +13,7 @@ from jitney.capture.signals import UserRaised
 
 @op("GET_LEN")
 def get_len(vm: Any, frame: Frame, instr: Any) -> None:
-    frame.stack.append(operators.length(vm, frame.stack[-1]))
+    frame.stack.append(containers.length(vm, frame.stack[-1]))
 
 
 @op("MATCH_MAPPING")
@@ -35,7 +35,7 @@ def match_keys(vm: Any, frame: Frame, instr: Any) -> None:
         if not operators.contains(vm, subject, key):
             frame.stack.append(None)
             return
-        values.append(operators.getitem(vm, subject, key))
+        values.append(containers.getitem(vm, subject, key))
     frame.stack.append(tuple(values))
 
 

@@ -1,0 +1,155 @@
+"""Values as C code may see them: which may go as they are, which are replaced, which are refused."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
+from jitney.capture.iterators import OutsideIterator
+from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.signals import Break
+from jitney.capture.world import ATOMS
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+PLAIN = frozenset({*ATOMS, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool, range})
+OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator, OutsideIterator})
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
+TRANSPARENT = (*CONTENT_TYPES, tuple, str, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
+               types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
+DUNDERS = (
+    "__eq__ __lt__ __hash__ __bool__ __len__ __iter__ __next__ __getitem__ __contains__ __index__ __int__ "
+    "__float__ __add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__"
+).split()
+
+
+def expose(vm: Interpreter, value: Any) -> Any:
+    """The value with every container from outside replaced by its guarded shadow, all the way down."""
+    kind = type(value)
+    if kind in PLAIN or kind is _torch.FakeTensor:
+        return value
+    record = vm.world.record_of(value)
+    if record is not None and isinstance(value, CONTENT_TYPES):
+        return expose_items(vm, vm.world.content(record))
+    if kind in FRESH_CONTAINERS:
+        return expose_items(vm, value)
+    return value
+
+
+def expose_items(vm: Interpreter, value: Any) -> Any:
+    """The container itself, or a copy where an item had to be replaced."""
+    if isinstance(value, dict):
+        made = {expose(vm, k): expose(vm, v) for k, v in value.items()}
+        if all(made.get(k) is v for k, v in value.items()):
+            return value
+        return collections.OrderedDict(made) if isinstance(value, collections.OrderedDict) else made
+    items = [expose(vm, v) for v in value]
+    if all(a is b for a, b in zip(items, value, strict=True)):
+        return value
+    return type(value)(items)
+
+
+def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
+    """Break where C code would look into an object from outside that no guard describes (an array, a file...)."""
+    for value in values:
+        kind = type(value)
+        if kind in PLAIN or kind is _torch.FakeTensor or isinstance(value, TRANSPARENT):
+            continue
+        if what == "membership" and default_equality(value):
+            continue
+        if vm.world.record_of(value) is not None:
+            raise Break(f"{what} of a {kind.__qualname__} from outside", "move it out of the compiled function")
+
+
+def has_tensor(value: Any) -> bool:
+    """Does a plain value contain a stand-in?"""
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+        return any(map(has_tensor, value))
+    if isinstance(value, dict):
+        return any(map(has_tensor, value.values())) or any(map(has_tensor, value))
+    return False
+
+
+def specialise(value: Any) -> Any:
+    """A symbolic number as the constant that it is in this capture (which guards it)."""
+    if type(value) is torch.SymInt:
+        return int(value)
+    if type(value) is torch.SymFloat:
+        return float(value)
+    if type(value) is torch.SymBool:
+        return bool(value)
+    if type(value) in (tuple, list) and any(type(v) in SYMBOLIC for v in value):
+        return type(value)(map(specialise, value))
+    if type(value) is slice:
+        return slice(specialise(value.start), specialise(value.stop), specialise(value.step))
+    return value
+
+
+def python_method(vm: Interpreter, value: Any, name: str) -> Any:
+    """The class's method of this name if it is written in Python, else None."""
+    kind = type(value)
+    if kind in PLAIN or kind is _torch.FakeTensor or kind in OWN_TYPES or not kind.__flags__ & (1 << 9):
+        return None
+    found = lookup(vm, kind, name)
+    return found if type(found) is PYTHON_FUNCTION else None
+
+
+def callback(vm: Interpreter, value: Any) -> Any:
+    """A callable that C code may call: Python functions re-enter the interpreter."""
+    if isinstance(value, (types.FunctionType, types.MethodType)) or python_method(vm, value, "__call__"):
+        return Reentrant(vm, value)
+    if isinstance(value, type) and value.__flags__ & (1 << 9):
+        return Reentrant(vm, value)
+    return value
+
+
+def default_equality(value: Any) -> bool:
+    """Is the object equal to itself only?"""
+    kind: Any = type(value)
+    return kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__
+
+
+def check_elements(vm: Interpreter, value: Any) -> None:
+    """Break where C code would run Python methods of the items (``__eq__``, ``__lt__``, ``__hash__``)."""
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+        for item in value:
+            if python_method(vm, item, "__eq__") or python_method(vm, item, "__lt__"):
+                if not safe_to_compare(type(item)):
+                    raise Break(f"items of class {type(item).__qualname__} are compared by C code")
+            check_elements(vm, item)
+    elif isinstance(value, dict):
+        check_elements(vm, list(value.values()))
+
+
+def safe_to_compare(kind: type) -> bool:
+    """Do the class's Python methods for comparing and hashing look at constants only?"""
+    return issubclass(kind, enum.Enum)
+
+
+@functools.lru_cache(maxsize=4096)
+def has_python_protocol(kind: type) -> bool:
+    """Would C code that works on such an object run Python methods of its class?"""
+    if not kind.__flags__ & (1 << 9) or issubclass(kind, (enum.Enum, type)) or kind in OWN_TYPES or kind in PLAIN:
+        return False
+    return any(type(getattr(kind, name, None)) is PYTHON_FUNCTION for name in DUNDERS)
+
+
+def refuse_protocol(what: str, *values: Any) -> None:
+    """Break where C code would run an object's Python methods natively."""
+    for value in values:
+        kind: Any = type(value)
+        if has_python_protocol(kind) and not isinstance(value, (torch.Tensor, tuple)):
+            raise Break(f"{what} of a {kind.__qualname__}, whose methods are written in Python")
