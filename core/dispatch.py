@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import threading
 import types
 import warnings
@@ -177,7 +178,7 @@ class Dispatcher:
         emitted, name = captured.emitted, self.target.name
         code = self.target.code
         if emitted.graph is not None:
-            emitted.namespace["_graph"] = self._backend(emitted, captured, name)
+            emitted.namespace["_graph"] = self._backend(emitted, name)
         with events.phase("emit", name):
             function = build_function(emitted, name)
             if self.target.function is not None:
@@ -201,7 +202,7 @@ class Dispatcher:
             events.emit(captured.graph_break)
         return Entry(function, emitted, name)
 
-    def _backend(self, emitted: Emitted, captured: Captured, name: str) -> Any:
+    def _backend(self, emitted: Emitted, name: str) -> Any:
         assert emitted.graph is not None
         backend = self.session.backend
         stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
@@ -226,8 +227,8 @@ class Dispatcher:
     @staticmethod
     def _group(args: tuple[Any, ...]) -> tuple[int, ...]:
         """Which modules a call is about: the cache limit counts for each group, so that layers may share code."""
-        owners = [getattr(a, "__self__", a) for a in args]
-        return tuple(id(a) for a in owners if isinstance(a, torch.nn.Module))
+        owners = [a.__self__ if type(a) is types.MethodType else a for a in args]
+        return tuple(id(a) for a in owners if issubclass(type(a), torch.nn.Module))
 
     def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...], group: tuple[int, ...]) -> bool:
         count = sum(e.group == group for e in self.entries)
@@ -270,7 +271,7 @@ class Dispatcher:
     @staticmethod
     def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> str:
         """Which tensor's metadata changed."""
-        pool = Pool(dict(scope))
+        pool = Pool({**scope, "_b": builtins})
         for source, facts in entry.emitted.namespace.get("_facts", ()):
             try:
                 value = eval(source.path(pool), pool.namespace)

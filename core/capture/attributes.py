@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
 
 PYTHON_FUNCTION = types.FunctionType
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
 SLOT_LIKE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 DIRECT = (*ATOMS, torch.Size, torch.dtype, torch.device, range, slice, torch.layout, torch.memory_format)
 UNCHANGING = (
@@ -26,7 +27,6 @@ UNCHANGING = (
     torch.memory_format,
 )  # fmt: skip
 MODULE_GETATTR = torch.nn.Module.__getattr__
-DELETED = ABSENT
 
 
 def load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
@@ -144,7 +144,15 @@ def lookup(vm: Interpreter, kind: type, name: str) -> Any:
         found = owner.__dict__.get(name, ABSENT)
         if found is not ABSENT:
             return _class_entry(vm, kind, owner, name, found)
+    if not name.startswith("__"):
+        guard_absence(vm, kind, name)
     return ABSENT
+
+
+def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
+    """Guard that nobody adds this attribute to a user's class. (Special methods are taken as they are.)"""
+    if kind.__flags__ & HEAP_TYPE and not trusted(kind) and not vm.world.is_fresh(kind):
+        vm.world.guard(vm.world.const(kind), "lacks_class_attr", name)
 
 
 def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any) -> Any:
@@ -165,12 +173,11 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
     return found
 
 
-HEAP_TYPE = 1 << 9
-
-
 def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
     """``cls.name``: the metaclass's data descriptors, the class's own attributes, then the metaclass's."""
     meta = type(cls)
+    if name == "__dict__" and not vm.world.is_fresh(cls) and not trusted(cls):
+        raise Break(f"the __dict__ of the class {cls.__qualname__} is read", "read it outside the compiled function")
     if name == "__dict__" or name == "__mro__" or name == "__class__":
         return vm.native(getattr, cls, name)
     meta_entry = lookup(vm, meta, name)
@@ -191,7 +198,8 @@ def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
             if type(getter) is PYTHON_FUNCTION:
                 return vm.call(getter, found, None, cls)
             return vm.native(getattr, cls, name)
-        return _class_data(vm, owner, name, found)
+        return _class_data(vm, cls, owner, name, found)
+    guard_absence(vm, cls, name)
     if meta_entry is not ABSENT:
         return bind(vm, meta_entry, cls, meta, name)
     getter = lookup(vm, meta, "__getattr__")
@@ -200,12 +208,15 @@ def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
     return vm.native(getattr, cls, name)
 
 
-def _class_data(vm: Interpreter, owner: type, name: str, found: Any) -> Any:
+def _class_data(vm: Interpreter, kind: type, owner: type, name: str, found: Any) -> Any:
+    """A plain value in a class, read through ``kind``: a subclass may come to hide it."""
     world = vm.world
     if world.is_fresh(owner) or not owner.__flags__ & HEAP_TYPE:
         return found
     if type(found) in (type(None), bool, str) and trusted(owner):
         return found
+    if kind is not owner and not world.is_fresh(kind) and getattr(kind, name, ABSENT) is found:
+        return world.wrap(found, world.const(kind).attr(name))
     return world.wrap(found, world.const(owner).step("class_dict", name))
 
 
@@ -247,7 +258,7 @@ def _instance_entry(vm: Interpreter, kind: type, name: str, found: Any) -> Any:
     """A plain class attribute read through an instance."""
     for owner in kind.__mro__:
         if owner.__dict__.get(name, ABSENT) is found:
-            return _class_data(vm, owner, name, found)
+            return _class_data(vm, kind, owner, name, found)
     return found
 
 
@@ -278,7 +289,7 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
             raise Break(f"a tensor behind the C attribute {owner.__name__}.{name}")
         return value
     if name in record.slots:
-        if record.slots[name] is DELETED:
+        if record.slots[name] is ABSENT:
             return vm.raise_user(AttributeError(f"{owner.__name__!r} object has no attribute {name!r}"))
         return record.slots[name]
     if name == "cell_contents":
@@ -414,7 +425,7 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
         record = vm.world.record_of(obj)
         if record is not None and type(descriptor) is types.MemberDescriptorType:
             slot_get(vm, descriptor, obj, kind, name)
-            record.slots[name] = DELETED
+            record.slots[name] = ABSENT
             record.dirty = True
             return
         if not vm.world.is_fresh(obj):
@@ -442,6 +453,8 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
         return storage.overlay[name]
     value = module.__dict__.get(name, ABSENT)
     if value is ABSENT:
+        if not trusted(module):
+            world.guard(record.source.step("dict_of"), "lacks", name)
         return vm.native(getattr, module, name)
     reader = vm.frames[-1].globals if vm.frames else {}
     if trusted(module) and trusted(reader) and isinstance(value, UNCHANGING):
@@ -461,6 +474,8 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     mro = owner.__mro__
     for kind in mro[mro.index(this) + 1 :]:
         found = kind.__dict__.get(name, ABSENT)
+        if found is ABSENT and not trusted(kind) and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:
+            vm.world.guard(vm.world.const(kind).step("dict_of"), "lacks", name)
         if found is not ABSENT:
             if not trusted(kind) and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:
                 vm.world.guard(vm.world.const(kind).step("class_dict", name), "is", found)
@@ -483,7 +498,15 @@ def python_type(vm: Interpreter, obj: Any) -> type:
     return replaced.get(kind, kind)
 
 
-TENSOR_SPECIAL = {"grad_fn", "_version", "_backward_hooks", "_post_accumulate_grad_hooks", "_base", "_cdata"}
+TENSOR_SPECIAL = {
+    "_is_view",
+    "grad_fn",
+    "_version",
+    "_backward_hooks",
+    "_post_accumulate_grad_hooks",
+    "_base",
+    "_cdata",
+}
 
 
 def _tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
@@ -492,6 +515,10 @@ def _tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     if name in TENSOR_SPECIAL:
         raise Break(f"Tensor.{name} belongs to autograd's own bookkeeping", "read it outside compiled code")
     source = vm.tracer.source_of(tensor)
+    if name == "is_leaf" and source is not None:
+        leaf = vm.tracer.real_of(tensor).is_leaf
+        vm.world.guard(source, "true", f"{{v}}.is_leaf is {leaf}")
+        return leaf
     if source is not None:
         real = vm.tracer.real_of(tensor)
         if name == "grad":

@@ -90,7 +90,7 @@ def closure_cells(vm: Interpreter, fn: types.FunctionType) -> tuple[types.CellTy
     if not vm.world.is_fresh(fn):
         base = vm.world.anchor(fn).source.attr("__closure__")
         for i, cell in enumerate(cells):
-            if vm.world.record_of(cell) is None and not vm.world.is_fresh(cell):
+            if not vm.world.is_fresh(cell):
                 vm.world.add(cell, base.item(i))
     return cells
 

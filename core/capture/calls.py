@@ -16,10 +16,10 @@ import torch
 
 from jitney import _torch
 from jitney.capture import natives
-from jitney.capture.attributes import PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
+from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
 from jitney.capture.containers import getitem
-from jitney.capture.exposure import OWN_TYPES, expose, has_tensor, python_method, refuse_protocol
+from jitney.capture.exposure import OWN_TYPES, expose, has_tensor, python_method, refuse_opaque, refuse_protocol
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope, run_function
@@ -92,6 +92,9 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if not (fn.__module__ or "").startswith("torch"):
         values = [*args, *kwargs.values()]
         refuse_protocol(f"{fn.__qualname__}()", *values)
+        refuse_opaque(vm, f"{fn.__qualname__}()", *values)
+        if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
         if has_tensor(values):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
     return vm.native(fn, *args, **kwargs)
@@ -105,6 +108,7 @@ def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     cls, *rest = args
     if kwargs:
         raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
+    _check_autograd_function(cls)
     call_args = [expose(vm, a) for a in rest]
     apply = run_function(cls)
     vm.tracer.pause = True
@@ -112,6 +116,8 @@ def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         result = vm.tracer.run(apply, tuple(call_args), {})
     finally:
         vm.tracer.pause = False
+    if not all(isinstance(r, torch.Tensor) for r in (result if isinstance(result, tuple) else (result,))):
+        raise Break(f"the autograd.Function {cls.__qualname__} gives more than tensors")
     vm.world.guard(vm.world.const(cls).step("class_dict", "forward"), "is", vars(cls).get("forward"))
     vm.tracer.record(apply, tuple(call_args), {}, result)
     return result
@@ -278,13 +284,15 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     """``type.__call__``: ``__new__`` then ``__init__``."""
     if cls is _torch.InferenceModeGuard:
         return vm.world.mark_fresh(InferenceScope(*args))
-    if not cls.__flags__ & (1 << 9) or natives.is_value_class(cls):
+    if not cls.__flags__ & HEAP_TYPE or natives.is_value_class(cls):
         return natives.make_value(vm, cls, args, kwargs)
     if cls is torch.autograd.profiler.record_function:
         return dispatch(vm, contextlib.nullcontext, [], {})
     why = natives.refused_class(cls)
     if why:
         raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")
+    if any("__del__" in vars(c) for c in cls.__mro__):
+        raise Break(f"an instance of {cls.__qualname__}, which has __del__, is made", "make it outside compiled code")
     new = lookup(vm, cls, "__new__")
     new_function = new.__func__ if type(new) is staticmethod else new
     init = lookup(vm, cls, "__init__")
@@ -367,5 +375,3 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
     type(functools.lru_cache(lambda: None)): _call_lru_cache,
 }
-
-__all__ = ["_torch", "construct", "dispatch"]

@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any
 
 PY312 = sys.version_info >= (3, 12)
+PY313 = sys.version_info >= (3, 13)
 
 
 @dataclass(slots=True)

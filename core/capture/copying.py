@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture import attributes
-from jitney.capture.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.signals import Break
 from jitney.capture.special import special
@@ -70,7 +70,7 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
         if type(entry) is PYTHON_FUNCTION:
             raise Break(f"a copy of a {kind.__qualname__}, which has its own {name}")
     base: Any = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
-    if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & (1 << 9)) == 0:
+    if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & HEAP_TYPE) == 0:
         raise Break(f"a copy of a {kind.__qualname__}")
     made = vm.world.mark_fresh(base.__new__(kind) if isinstance(value, CONTENT_TYPES) else object.__new__(kind))
     memo[id(value)] = (value, made)
@@ -84,7 +84,7 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
             made.__dict__[key] = each(part)
     for cls in kind.__mro__:
         for member in vars(cls).values():
-            if isinstance(member, types.MemberDescriptorType) and cls.__flags__ & (1 << 9):
+            if isinstance(member, types.MemberDescriptorType) and cls.__flags__ & HEAP_TYPE:
                 raise Break(f"a copy of a {kind.__qualname__}, which has __slots__")
     return made
 

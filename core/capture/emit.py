@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import collections
 import linecache
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
@@ -15,7 +18,6 @@ from jitney import _torch
 from jitney.capture.code import decode
 from jitney.capture.containers import dict_base
 from jitney.capture.frame import NULL, After, Frame
-from jitney.capture.graph_runner import StateKeeper
 from jitney.capture.iterators import parts, run_ahead
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
@@ -68,7 +70,17 @@ class Emitter:
     def __init__(self, vm: Interpreter, signature: str, state: Any, drive: Any, make_point: MakePoint) -> None:
         self.vm = vm
         self.signature = signature
-        self.pool = Pool({"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts})
+        self.pool = Pool(
+            {
+                "MISS": MISS,
+                "_state": state,
+                "_drive": drive,
+                "_parts": parts,
+                "_torch": torch,
+                "_math": math,
+                "_b": builtins,
+            }
+        )
         self.program = Program(self.pool)
         self.rebuild = Rebuilder(vm, self.pool, self.program)
         self.make_point = make_point
@@ -150,14 +162,19 @@ class Emitter:
         """Text of every write that capture postponed. Rebuilding values finds objects to rebuild, but no writes."""
         for record in list(self.vm.world.records.values()):
             if record.dirty:
-                self._unaliased(record)
+                self._unaliased(record.owner or record)
                 self._write_record(record)
 
     def _unaliased(self, record: Record) -> None:
         """A written object must not be another one that was read under a different name."""
         for other in list(self.vm.world.records.values()):
-            if other is not record and type(other.value) is type(record.value) and not other.source.is_const:
-                if other.owner is None and record.owner is None and not record.source.is_const:
+            if (
+                other.owner is None
+                and other is not record
+                and type(other.value) is type(record.value)
+                and not other.source.is_const
+            ):
+                if not record.source.is_const:
                     self.vm.world.relate(record.source, other.source, False)
 
     def _write_record(self, record: Record) -> None:
@@ -174,9 +191,9 @@ class Emitter:
         for name, found in record.slots.items():
             setter = "__delattr__" if found is ABSENT else "__setattr__"
             rest = "" if found is ABSENT else f", {self.rebuild.expr(found)}"
-            self.effects.append(f"object.{setter}({target}, {name!r}{rest})")
+            self.effects.append(f"_b.object.{setter}({target}, {name!r}{rest})")
         if record.pending:
-            self.effects.append(f"list.extend({target}, ({self.rebuild.each(record.pending)}))")
+            self.effects.append(f"_b.list.extend({target}, ({self.rebuild.each(record.pending)}))")
         if isinstance(value, dict):
             self._write_dict(record, target)
         elif record.content is not None:
@@ -216,12 +233,15 @@ class Emitter:
         if isinstance(record.value, list):
             same = len(after) >= len(before) and all(a is b for a, b in zip(before, after, strict=False))
             if same:
-                self.effects.append(f"list.extend({target}, ({self.rebuild.each(after[len(before) :])}))")
+                self.effects.append(f"_b.list.extend({target}, ({self.rebuild.each(after[len(before) :])}))")
             else:
-                self.effects.append(f"list.__setitem__({target}, slice(None), ({items}))")
+                self.effects.append(f"_b.list.__setitem__({target}, _b.slice(None), ({items}))")
         else:
-            self.effects.append(f"{target}.clear()")
-            self.effects.append(f"{target}.{'update' if isinstance(record.value, set) else 'extend'}(({items}))")
+            base = self.pool.object(set if isinstance(record.value, set) else collections.deque)
+            self.effects.append(f"{base}.clear({target})")
+            self.effects.append(
+                f"{base}.{'update' if isinstance(record.value, set) else 'extend'}({target}, ({items}))"
+            )
 
     # ------------------------------------------------------------------ assembling
 
@@ -247,7 +267,7 @@ class Emitter:
         lines += [f"        {line}" for line in prologue or ["pass"]]
         lines += ["    except _guard_errors:", "        return MISS"]
         lines += [f"    {line}" for line in body]
-        self.pool.namespace["_guard_errors"] = (AttributeError, LookupError, TypeError, ValueError, NameError)
+        self.pool.namespace["_guard_errors"] = Exception
         return Emitted(
             source="\n".join(lines) + "\n",
             namespace=self.pool.namespace,
@@ -346,6 +366,3 @@ def build_function(emitted: Emitted, name: str) -> Any:
     exec(code, emitted.namespace)
     emitted.function = emitted.namespace.pop("_entry")
     return emitted.function
-
-
-__all__ = ["MISS", "Emitted", "Emitter", "StateKeeper", "build_function"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
-from jitney.capture.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.iterators import OutsideIterator
 from jitney.capture.record import CONTENT_TYPES
@@ -101,7 +101,7 @@ def specialise(value: Any) -> Any:
 def python_method(vm: Interpreter, value: Any, name: str) -> Any:
     """The class's method of this name if it is written in Python, else None."""
     kind = type(value)
-    if kind in PLAIN or kind is _torch.FakeTensor or kind in OWN_TYPES or not kind.__flags__ & (1 << 9):
+    if kind in PLAIN or kind is _torch.FakeTensor or kind in OWN_TYPES or not kind.__flags__ & HEAP_TYPE:
         return None
     found = lookup(vm, kind, name)
     return found if type(found) is PYTHON_FUNCTION else None
@@ -111,7 +111,7 @@ def callback(vm: Interpreter, value: Any) -> Any:
     """A callable that C code may call: Python functions re-enter the interpreter."""
     if isinstance(value, (types.FunctionType, types.MethodType)) or python_method(vm, value, "__call__"):
         return Reentrant(vm, value)
-    if isinstance(value, type) and value.__flags__ & (1 << 9):
+    if isinstance(value, type) and value.__flags__ & HEAP_TYPE:
         return Reentrant(vm, value)
     return value
 
@@ -120,6 +120,12 @@ def default_equality(value: Any) -> bool:
     """Is the object equal to itself only?"""
     kind: Any = type(value)
     return kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__
+
+
+def refuse_own_hash(*values: Any) -> None:
+    """Break where C code would hash an object by a method written in Python."""
+    by_identity: Any = object.__hash__
+    refuse_protocol("hashing", *[v for v in values if type(v).__hash__ is not by_identity])
 
 
 def check_elements(vm: Interpreter, value: Any) -> None:
@@ -142,7 +148,7 @@ def safe_to_compare(kind: type) -> bool:
 @functools.lru_cache(maxsize=4096)
 def has_python_protocol(kind: type) -> bool:
     """Would C code that works on such an object run Python methods of its class?"""
-    if not kind.__flags__ & (1 << 9) or issubclass(kind, (enum.Enum, type)) or kind in OWN_TYPES or kind in PLAIN:
+    if not kind.__flags__ & HEAP_TYPE or issubclass(kind, (enum.Enum, type)) or kind in OWN_TYPES or kind in PLAIN:
         return False
     return any(type(getattr(kind, name, None)) is PYTHON_FUNCTION for name in DUNDERS)
 

@@ -156,8 +156,7 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     if name == "__setitem__":
         return containers.raw_setitem(vm, owner, *args)
     if isinstance(target, set) and name in ("add", "discard", "remove", "__contains__"):
-        by_identity: Any = object.__hash__
-        exposure.refuse_protocol("hashing", *[a for a in args if type(a).__hash__ is not by_identity])
+        exposure.refuse_own_hash(*args)
     if name in ELEMENT_COMPARING and isinstance(target, (list, collections.deque)):
         if name == "remove" and record is not None:
             record.dirty = True

@@ -310,7 +310,8 @@ def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     call_args = [iterable(vm, a) for a in first]
     if any(isinstance(a, torch.Tensor) for a in call_args):
         call_args = [vm.native(iter, a) if isinstance(a, torch.Tensor) else a for a in call_args]
-    return vm.world.mark_fresh(vm.native(cls, *call_args, *rest, **{k: specialise(v) for k, v in kwargs.items()}))
+    made = vm.native(cls, *call_args, *rest, **{k: specialise(v) for k, v in kwargs.items()})
+    return vm.world.mark_fresh(made) if cls in (list, set, frozenset, collections.deque) else made
 
 
 def _make_reversed(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -424,6 +425,8 @@ def _deep_python(vm: Interpreter, value: Any) -> bool:
 
 def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Immutable values and wrappers: made as they are, arguments kept."""
+    if cls is weakref.ref and len(args) > 1:
+        raise Break("weakref.ref() with a callback")
     if cls in (range, bytes, bytearray):
         refuse_protocol(f"{cls.__name__}()", *args)
     made = vm.native(cls, *[specialise(a) for a in args], **kwargs)

@@ -23,6 +23,7 @@ from jitney.capture.exposure import (
     expose,
     python_method,
     refuse_opaque,
+    refuse_own_hash,
     specialise,
 )
 from jitney.capture.record import ABSENT, CONTENT_TYPES
@@ -258,5 +259,10 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
         return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in list(items))
     check_elements(vm, obj)
+    if isinstance(obj, set) and record is not None:
+        content = vm.world.content(record)
+        vm.world.tell_apart(key, content)
+        refuse_own_hash(key)
+        return vm.native(operator.contains, content, specialise(key))
     refuse_opaque(vm, "membership", obj, key)
     return vm.native(operator.contains, expose(vm, obj), specialise(key))

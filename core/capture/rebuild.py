@@ -173,7 +173,7 @@ class Rebuilder:
         return name
 
     def _slice(self, value: Any) -> str:
-        return f"slice({self.each((value.start, value.stop, value.step))})"
+        return f"_b.slice({self.each((value.start, value.stop, value.step))})"
 
     def _size(self, value: Any) -> str:
         if all(type(v) is int for v in value):
@@ -254,13 +254,13 @@ class Rebuilder:
     def _property(self, value: Any) -> str:
         if not self.vm.world.is_fresh(value):
             return self.constant(value)
-        return self.assign(value, f"property({self.each((value.fget, value.fset, value.fdel, value.__doc__))})")
+        return self.assign(value, f"_b.property({self.each((value.fget, value.fset, value.fdel, value.__doc__))})")
 
     def _wrapper(self, value: Any) -> str:
         return self.assign(value, f"{self.constant(type(value))}({self.expr(value.__func__)})")
 
     def _super(self, value: Any) -> str:
-        return self.assign(value, f"super({self.expr(value.__thisclass__)}, {self.expr(value.__self__)})")
+        return self.assign(value, f"_b.super({self.expr(value.__thisclass__)}, {self.expr(value.__self__)})")
 
     def _reentrant(self, value: Reentrant) -> str:
         return self.expr(value.fn)
@@ -285,6 +285,12 @@ class Rebuilder:
         if isinstance(value, torch.Tensor):
             raise GiveUp("a tensor reached the emitted code without a source; this is a bug of jitney's")
         return self.constant(value)
+
+    def _refused(self, value: Any) -> str:
+        raise GiveUp(f"a {type(value).__qualname__} is needed after the graph")
+
+    def _sequence(self, value: Any) -> str:
+        return self.expr(value.value)
 
     def _fresh_class(self, value: type) -> str:
         step = self.vm.world.class_steps.get(id(value))
@@ -368,7 +374,7 @@ class Rebuilder:
         values = self.frame_arguments(frame, layout, frame.stack)
         name = self.assign(value, f"{function}({values})")
         if waiting:
-            self.lines.append(f"next({name})")
+            self.lines.append(f"_b.next({name})")
         return name
 
     def frame_function(self, frame: Any, code: types.CodeType) -> str:

@@ -8,19 +8,15 @@ exceptions find their handlers and tracebacks show the user's line), and leaves 
 from __future__ import annotations
 
 import functools
-import sys
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from bytecode import Bytecode, CellVar, CompilerFlags, FreeVar, Instr, Label, SetLineno, TryBegin, TryEnd
 
-from jitney.capture.code import decode
+from jitney.capture.code import PY312, PY313, decode
 from jitney.capture.frame import NULL, ExcInfo, Frame
 from jitney.capture.signals import GiveUp
-
-PY312 = sys.version_info >= (3, 12)
-PY313 = sys.version_info >= (3, 13)
 
 # What sits in a stack slot: a value, CPython's NULL, or the mark that PUSH_EXC_INFO leaves (its argument is the
 # exception being handled).

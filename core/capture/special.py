@@ -130,10 +130,10 @@ def _id(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         real = vm.tracer.real_of(value)
         source = vm.tracer.source_of(value)
         if source is not None:
-            vm.world.guard(source, "true", f"id({{v}}) == {id(real)}")
+            vm.world.guard(source, "true", f"_b.id({{v}}) == {id(real)}")
             return id(real)
     elif record is not None:
-        vm.world.guard(record.source, "true", f"id({{v}}) == {id(value)}")
+        vm.world.guard(record.source, "true", f"_b.id({{v}}) == {id(value)}")
         return id(value)
     raise Break("id() of an object made in the compiled function", "compare objects with `is`")
 

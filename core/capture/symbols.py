@@ -103,6 +103,7 @@ class Symbols:
 
     def _print(self, expr: Any, name: Callable[[Source], str]) -> str:
         text = _torch.PythonPrinter().doprint(expr)
+        text = re.sub(r"\b(torch|math)\.", r"_\1.", text)
         for symbol in sorted(expr.free_symbols, key=lambda s: -len(str(s))):
             text = _replace_word(text, str(symbol), name(self.sources[symbol]))
         return text

@@ -48,7 +48,9 @@ OUTSIDE: dict[str, str] = {
     "to_sparse": "makes a sparse tensor",
     "__format__": "reads the tensor's values",
     "__repr__": "reads the tensor's values",
-    "__hash__": "",
+    "storage_offset": "looks at the tensor's memory",
+    "is_set_to": "looks at the tensor's memory",
+    "_is_view": "looks at the tensor's memory",
 }
 
 OPERATORS: dict[str, Callable[..., Any]] = {

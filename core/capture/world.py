@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney import _torch
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
+from jitney.capture.signals import Break
 from jitney.guards import Guard, Source
 
 if TYPE_CHECKING:
@@ -173,7 +173,11 @@ class World:
                 return None
             if type(storage) is not dict:
                 return None
-            record.dict_record = self.add(storage, record.source.step("dict_of"))
+            plain = not isinstance(vars(type(record.value)).get("__getattribute__"), types.FunctionType) and not any(
+                isinstance(vars(c).get("__getattribute__"), types.FunctionType) for c in type(record.value).__mro__
+            )
+            step = record.source.step("dict_of") if plain else record.source.step("static_attr", "__dict__")
+            record.dict_record = self.add(storage, step)
             record.dict_record.owner = record
         return record.dict_record
 
@@ -184,6 +188,8 @@ class World:
         if key in record.overlay:
             return record.overlay[key]
         real_key = self.tracer.real_of(key)
+        if real_key is key and not self.fixed_key(key):
+            return self._get_by_object(record, key)
         value = dict.get(record.value, real_key, ABSENT)
         if value is ABSENT:
             if real_key is key:
@@ -203,6 +209,8 @@ class World:
             return True
         if self.tracer.real_of(key) is not key:
             return key in self.dict_content(record)
+        if not self.fixed_key(key):
+            return self._get_by_object(record, key) is not ABSENT
         has = dict.__contains__(record.value, key)
         child = record.source.children.get(("item", type(key), key)) if isinstance(key, str | int) else None
         if not has:
@@ -210,6 +218,35 @@ class World:
         elif child is None or child.seen is None:
             self.guard(record.source, "has", key)
         return has
+
+    def fixed_key(self, key: Any) -> bool:
+        """Is this key the same in every call for which the capture holds?"""
+        if isinstance(key, tuple):
+            return all(map(self.fixed_key, tuple.__iter__(key)))
+        if isinstance(key, types.MethodType):
+            return False
+        found = self.records.get(id(key))
+        return found is None or found.source.is_const or self.is_fresh(key)
+
+    def _get_by_object(self, record: Record, key: Any) -> Any:
+        """Look an object from outside up by its identity: all keys are read, and told apart from it by guards."""
+        if isinstance(key, tuple | types.MethodType):
+            raise Break("a dictionary key holds an object from outside", "look it up outside the compiled function")
+        if isinstance(key, types.FunctionType):
+            self.guard(self.records[id(key)].source, "is", key)
+        content = self.dict_content(record)
+        self.tell_apart(key, content)
+        return content.get(key, ABSENT)
+
+    def tell_apart(self, value: Any, others: Any) -> None:
+        """Guard that an object from outside is none of these other ones of its class."""
+        first = self.records.get(id(value))
+        if first is None or first.source.is_const:
+            return
+        for other in others:
+            second = self.records.get(id(other))
+            if second is not None and other is not value and type(other) is type(value):
+                self.relate(first.source, second.source, False)
 
     def dict_set(self, record: Record, key: Any, value: Any) -> None:
         """Set an entry, pending until the graph has run."""
@@ -334,6 +371,8 @@ class World:
             return self._wrap_code_like
         if issubclass(kind, enum.Enum):
             return self._wrap_identity
+        if issubclass(kind, int | float | complex | str | bytes):
+            return self._refuse_subclass
         if issubclass(kind, tuple):
             return self._wrap_tuple
         return self._wrap_object
@@ -348,6 +387,7 @@ class World:
 
     def _wrap_number(self, value: Any, source: Source) -> Any:
         if self.is_dynamic(source, value):
+            self.guard(source, "type", type(value))
             return self.make_symbol(value, source)
         self.guard(source, "equals", value)
         return value
@@ -392,6 +432,7 @@ class World:
             self.relate(found.source, source, True)
             return value
         self.guard(source, "code", value.__code__)
+        self.guard(source.attr("__globals__"), "is", value.__globals__)
         if found is None:
             self.add(value, source)
         else:
@@ -445,6 +486,13 @@ class World:
         self.add(value, source)
         return value
 
+    def _refuse_subclass(self, value: Any, source: Source) -> Any:
+        base = next(b for b in (int, float, complex, str, bytes) if isinstance(value, b))
+        raise Break(
+            f"a {type(value).__qualname__}, a subclass of {base.__name__}, from outside",
+            f"pass a plain {base.__name__}",
+        )
+
     def _opaque(self, value: Any, source: Source) -> Any:
         self.guard(source, "is", value)
         self.add(value, source)
@@ -454,6 +502,3 @@ class World:
 def has_content(value: Any) -> bool:
     """Is this a container whose items live outside its ``__dict__``?"""
     return isinstance(value, CONTENT_TYPES)
-
-
-__all__ = ["ABSENT", "ATOMS", "World", "_torch", "has_content", "trusted", "trusted_module"]

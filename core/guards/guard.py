@@ -24,7 +24,34 @@ def same(value: Any, expected: Any) -> bool:
         )
     if type(value) is complex:
         return same(value.real, expected.real) and same(value.imag, expected.imag)
+    if type(value) is range:
+        return (value.start, value.stop, value.step) == (expected.start, expected.stop, expected.step)
     return bool(value == expected)
+
+
+def same_items(value: Any, expected: tuple[Any, ...]) -> bool:
+    """The same items in the same order: what iterating over a set or dictionary shows."""
+    return same((*value,), expected)
+
+
+def lacks_slot(value: Any, name: str) -> bool:
+    """Has the object no such attribute of its own? Asked without running the user's ``__getattr__``."""
+    try:
+        object.__getattribute__(value, name)
+    except (AttributeError, ValueError):
+        return True
+    return False
+
+
+def lacks_attribute(value: Any, name: str) -> bool:
+    """Has a class no such attribute, its bases included?"""
+    return not any(name in vars(cls) for cls in value.__mro__)
+
+
+def _keys(value: str, expected: Any, pool: Pool) -> str:
+    if all(type(k) is str for k in expected):
+        return f"[*{value}] == {pool.object(expected)}"
+    return f"{pool.object(same_items)}({value}, {pool.object(tuple(expected))})"
 
 
 def _equals(value: str, expected: Any, pool: Pool) -> str:
@@ -35,15 +62,17 @@ def _equals(value: str, expected: Any, pool: Pool) -> str:
 # kind -> the condition's text, given the value's expression, what is expected, and the pool
 CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "is": lambda v, x, pool: f"{v} is {pool.name(x)}",
-    "type": lambda v, x, pool: f"type({v}) is {pool.object(x)}",
+    "type": lambda v, x, pool: f"_b.type({v}) is {pool.object(x)}",
     "equals": _equals,
-    "code": lambda v, x, pool: f"type({v}) is {pool.object(type(lambda: 0))} and {v}.__code__ is {pool.object(x)}",
-    "len": lambda v, x, pool: f"len({v}) == {x}",
-    "keys": lambda v, x, pool: f"[*{v}] == {pool.object(x)}",
-    "set": lambda v, x, pool: f"{v} == {pool.object(x)}",
+    "code": lambda v, x, pool: f"_b.type({v}) is {pool.object(type(lambda: 0))} and {v}.__code__ is {pool.object(x)}",
+    "len": lambda v, x, pool: f"_b.len({v}) == {x}",
+    "keys": _keys,
+    "set": lambda v, x, pool: f"{pool.object(same_items)}({v}, {pool.object((*x,))})",
+    "instance": lambda v, x, pool: f"_b.isinstance({v}, {pool.object(x[0])}) is {x[1]}",
     "has": lambda v, x, pool: f"{pool.name(x)} in {v}",
     "lacks": lambda v, x, pool: f"{pool.name(x)} not in {v}",
-    "lacks_attr": lambda v, x, pool: f"not hasattr({v}, {x!r})",
+    "lacks_attr": lambda v, x, pool: f"{pool.object(lacks_slot)}({v}, {x!r})",
+    "lacks_class_attr": lambda v, x, pool: f"{pool.object(lacks_attribute)}({v}, {x!r})",
     "disjoint": lambda v, x, pool: f"{v}.keys().isdisjoint({pool.object(x)})",
     "empty": lambda v, x, pool: f"not {v}",
     "nonempty": lambda v, x, pool: f"{v}",
@@ -81,7 +110,11 @@ class Guard:
             return f"[*{name}] == {self.expected!r}"
         if self.kind == "set":
             return f"{name} == {self.expected!r}"
-        return CHECKS[self.kind](name, self.expected, Pool())
+        if self.kind in ("lacks_attr", "lacks_class_attr"):
+            return f"{name} has no attribute {self.expected!r}"
+        if self.kind == "instance":
+            return f"isinstance({name}, {self.expected[0].__qualname__}) is {self.expected[1]}"
+        return CHECKS[self.kind](name, self.expected, Pool()).replace("_b.", "")
 
     def found(self, value: Any) -> str:
         """What was there instead, for the recompile log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -78,7 +79,7 @@ def _repeats(guard: Guard) -> bool:
 
 def first_failure(guards: Iterable[Guard], scope: Mapping[str, Any]) -> tuple[Guard, str] | None:
     """The first guard that does not hold in this scope (arguments, and what paths call), and what it found there."""
-    pool = Pool(dict(scope))
+    pool = Pool({**scope, "_b": builtins})
     for guard in guards:
         try:
             value = eval(guard.source.path(pool), pool.namespace)

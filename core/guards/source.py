@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 # kind -> how the step reads, given the parent's expression, the key's expression and the raw key
 KINDS: dict[str, Callable[[str, str, Any], str]] = {
-    "attr": lambda base, key, raw: f"{base}.{raw}" if raw.isidentifier() else f"getattr({base}, {key})",
-    "static_attr": lambda base, key, raw: f"object.__getattribute__({base}, {key})",
+    "attr": lambda base, key, raw: f"{base}.{raw}" if raw.isidentifier() else f"_b.getattr({base}, {key})",
+    "static_attr": lambda base, key, raw: f"_b.object.__getattribute__({base}, {key})",
     "class_dict": lambda base, key, raw: f"{base}.__dict__[{key}]",
     "item": lambda base, key, raw: f"{base}[{key}]",
-    "dict_item": lambda base, key, raw: f"dict.__getitem__({base}, {key})",
-    "list_item": lambda base, key, raw: f"list.__getitem__({base}, {key})",
-    "tuple_item": lambda base, key, raw: f"tuple.__getitem__({base}, {key})",
+    "dict_item": lambda base, key, raw: f"_b.dict.__getitem__({base}, {key})",
+    "list_item": lambda base, key, raw: f"_b.list.__getitem__({base}, {key})",
+    "tuple_item": lambda base, key, raw: f"_b.tuple.__getitem__({base}, {key})",
     "dict_of": lambda base, key, raw: f"{base}.__dict__",
-    "type_of": lambda base, key, raw: f"type({base})",
+    "type_of": lambda base, key, raw: f"_b.type({base})",
     "key_at": lambda base, key, raw: f"[*{base}][{key}]",
     "size": lambda base, key, raw: f"{base}.size({key})",
     "call_values": lambda base, key, raw: f"[*{base}.values()][{key}]",
@@ -96,7 +96,7 @@ class Source:
         if self.base is not None and self.base.kind == "dict_of" and isinstance(self.key, str):
             return f"{base}.{self.key}"
         key = _describe(self.key) if isinstance(self.key, type) or callable(self.key) else repr(self.key)
-        return KINDS[self.kind](base, key, self.key)
+        return KINDS[self.kind](base, key, self.key).replace("_b.", "")
 
     def walk(self) -> Iterator[Source]:
         """This node and everything below it."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from jitney.capture.calls import dispatch
 from jitney.capture.classes import build_class
+from jitney.capture.code import PY313
 from jitney.capture.containers import iterable
 from jitney.capture.frame import NULL, Frame
 from jitney.capture.natives import mapping_items
-from jitney.capture.opcodes.table import PY313, op
+from jitney.capture.opcodes.table import op
 from jitney.capture.special import SPECIAL
 
 SPECIAL[id(builtins.__build_class__)] = build_class

@@ -6,10 +6,11 @@ import dis
 from typing import Any
 
 from jitney.capture import containers, exposure, operators
+from jitney.capture.code import PY313
 from jitney.capture.frame import Frame
 from jitney.capture.methods import call_bound
 from jitney.capture.natives import mapping_items, to_text
-from jitney.capture.opcodes.table import PY313, op
+from jitney.capture.opcodes.table import op
 from jitney.capture.signals import Break
 from jitney.capture.special import format_value
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from jitney.capture import attributes, containers
+from jitney.capture.code import PY312, PY313
 from jitney.capture.frame import NULL, Frame, give_traceback
 from jitney.capture.generators import InterpretedGenerator
-from jitney.capture.opcodes.table import PY312, PY313, op
+from jitney.capture.opcodes.table import op
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break, UserRaised
 

@@ -7,8 +7,9 @@ import types
 from typing import Any
 
 from jitney.capture import attributes
+from jitney.capture.code import PY313
 from jitney.capture.frame import NULL, Frame
-from jitney.capture.opcodes.table import PY313, op
+from jitney.capture.opcodes.table import op
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break, UserRaised
 from jitney.capture.special import import_name, make_super
