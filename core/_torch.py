@@ -125,6 +125,10 @@ def global_module_hooks() -> list[dict[int, Any]]:
     return [getattr(torch.nn.modules.module, f"_global_{kind}_hooks") for kind in kinds]
 
 
+# Look past torch function modes, for one reading.
+DisableTorchFunction: Any = torch._C.DisableTorchFunction
+
+
 @contextlib.contextmanager
 def without_modes() -> Iterator[None]:
     """Look at real tensors as they are, whatever modes are active."""

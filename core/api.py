@@ -96,7 +96,7 @@ def disable(fn: Any = None, recursive: bool = True) -> Any:
     def disabled(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
-    marks.mark_disabled(disabled)
+    (marks.mark_disabled if recursive else marks.mark_frame_only)(disabled)
     return disabled
 
 

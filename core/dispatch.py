@@ -13,6 +13,7 @@ import torch
 
 from jitney import events
 from jitney.backends import BoundBackend, Kind
+from jitney.capture.call_through import CallThrough, stays_python
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
 from jitney.capture.emit import MISS, Emitted, build_function, tensor_facts
 from jitney.capture.graph_runner import checked_once, keeping_state
@@ -45,6 +46,26 @@ def drive(result: Any) -> Any:
     return result
 
 
+class Retry:
+    """The eager run of a frame whose graph failed: its own ``try``, ``with`` and writes take their course."""
+
+    def __init__(self, dispatcher: Dispatcher, error: Exception, kwargs: dict[str, Any]) -> None:
+        self.dispatcher = dispatcher
+        self.error = error
+        self.kwargs = kwargs
+
+    def run(self, *args: Any) -> Any:
+        """The eager result. That eager does not fail where the graph did is a backend's fault, and said."""
+        error, target, code = self.error, self.dispatcher.target, self.dispatcher.shown
+        if isinstance(error, JitneyError):
+            raise error
+        result = self.dispatcher.eager(args, self.kwargs)
+        name = self.dispatcher.session.backend.name
+        reason = f"the graph that backend {name} made failed where eager did not ({type(error).__name__}: {error})"
+        events.emit(events.FrameSkipped(target.name, code.co_filename, code.co_firstlineno, reason))
+        return result
+
+
 @dataclass(slots=True)
 class Entry:
     """One emitted function and what is known about it."""
@@ -65,6 +86,10 @@ class Session:
     lock: threading.RLock = field(default_factory=threading.RLock)
     points: dict[Any, Point] = field(default_factory=dict)
     frozen: threading.local = field(default_factory=threading.local)
+    through: CallThrough = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.through = CallThrough(lambda function, code: Callee(self, function, code))
 
     def point(self, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]) -> Point:
         """The resume point of this code, instruction and layout; made once."""
@@ -81,6 +106,7 @@ class Session:
         for point in self.points.values():
             point.forget()
         self.points.clear()
+        self.through.forget()
 
 
 class Dispatcher:
@@ -89,10 +115,12 @@ class Dispatcher:
     def __init__(self, session: Session, target: Target) -> None:
         self.session = session
         self.target = target
+        self.shown = target.code  # the code that messages are about
         self.entries: list[Entry] = []
         self.functions: tuple[Any, ...] = ()
         self.seen: dict[str, Any] = {}
         self.skip: str = ""
+        self.native = False  # it is not for capturing: its calls are
         self.warned = False
 
     def forget(self) -> None:
@@ -107,6 +135,15 @@ class Dispatcher:
         """Run the frame without compiling it."""
         raise NotImplementedError
 
+    @property
+    def passes_on(self) -> bool:
+        """Do the calls of the frame, run eagerly, go through the compiler?"""
+        return bool(self.skip or self.native) and not getattr(self.session.frozen, "on", False)
+
+    def retry(self, error: Exception, *args: Any, **kwargs: Any) -> Continue:
+        """A graph failed before anything was written: the frame runs eagerly, to fail (or not) as eager does."""
+        return Continue(Retry(self, error, kwargs), args)
+
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """The frame's arguments by parameter name, and its cells."""
         raise NotImplementedError
@@ -114,7 +151,7 @@ class Dispatcher:
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """No entry held: capture, or run eagerly."""
         session = self.session
-        if self.skip or getattr(session.frozen, "on", False):
+        if self.skip or self.native or getattr(session.frozen, "on", False):
             return self.eager(args, kwargs)
         with session.lock:
             for function in self.functions:
@@ -151,6 +188,7 @@ class Dispatcher:
             steady=self._steady,
             make_point=self.session.point,
             drive=drive,
+            through=self.session.through,
             max_steps=config.max_trace_steps,
         )
         try:
@@ -176,7 +214,8 @@ class Dispatcher:
     def _finish(self, captured: Captured) -> Entry:
         """Hand the graph to the backend and build the function."""
         emitted, name = captured.emitted, self.target.name
-        code = self.target.code
+        emitted.namespace["_retry"] = self.retry
+        code = self.shown
         if emitted.graph is not None:
             emitted.namespace["_graph"] = self._backend(emitted, name)
         with events.phase("emit", name):
@@ -245,7 +284,7 @@ class Dispatcher:
                 line = f"{guard.origin.filename}:{guard.origin.lineno}"
         else:
             text = self._tensor_failure(entry, scope) or text
-        code = self.target.code
+        code = self.shown
         report = events.Recompiled(
             self.target.name, code.co_filename, code.co_firstlineno, text, line, len(self.entries)
         )
@@ -295,7 +334,7 @@ class Dispatcher:
         self._skip(reason.reason)
 
     def _our_fault(self, error: Exception) -> None:
-        code = self.target.code
+        code = self.shown
         if not config.suppress_errors:
             raise CaptureError(
                 f"a bug of jitney's while capturing {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): "
@@ -305,7 +344,7 @@ class Dispatcher:
         self._skip(f"a bug of jitney's: {type(error).__name__}: {error}")
 
     def _skip(self, reason: str) -> None:
-        code = self.target.code
+        code = self.shown
         self.skip = reason
         events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
 
@@ -353,9 +392,21 @@ class Root(Dispatcher):
     def __init__(self, session: Session, function: types.FunctionType) -> None:
         super().__init__(session, Target(function.__code__, function.__globals__, function))
         self.function = function
+        self.native = stays_python(function)
+        self.defaults = function.__defaults__
+
+    def _refresh_defaults(self) -> None:
+        """The user gave the function other defaults: the emitted functions get them too."""
+        self.defaults = self.function.__defaults__
+        if len(self.defaults or ()) != len(self.target.function.__defaults__ or ()):
+            self.forget()
+        for emitted in self.functions:
+            emitted.__defaults__ = self.defaults
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the first entry that holds."""
+        if self.function.__defaults__ is not self.defaults:
+            self._refresh_defaults()
         for function in self.functions:
             result = function(*args, **kwargs)
             if result is not MISS:
@@ -364,7 +415,8 @@ class Root(Dispatcher):
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the user's function."""
-        return self.function(*args, **kwargs)
+        function = self.session.through.native(self.function) if self.passes_on else self.function
+        return function(*args, **kwargs)
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """Bound as the function's own signature binds them; its cells are read from the function."""
@@ -375,6 +427,20 @@ class Root(Dispatcher):
         binder.__kwdefaults__ = self.function.__kwdefaults__
         bound = binder(*args, **kwargs)
         return {n: bound[n] for n in parameters(self.target.code)}, ()
+
+
+class Callee(Root):
+    """What a frame that runs by call-through calls. The callee is the first argument of ``function``."""
+
+    def __init__(self, session: Session, function: types.FunctionType, code: types.CodeType | None) -> None:
+        super().__init__(session, function)
+        self.shown = code or self.shown
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the callee."""
+        callee, *rest = args
+        function = self.session.through.native(callee) if self.passes_on else callee
+        return function(*rest, **kwargs)
 
 
 class Point(Dispatcher):
@@ -396,7 +462,8 @@ class Point(Dispatcher):
         """Call the rest of the frame; the first arguments are its cells."""
         target = self.target
         count = len(target.code.co_freevars)
-        function = types.FunctionType(target.code, target.globals, target.name, None, args[:count] or None)
+        code = self.session.through.code(target.code) if self.passes_on else target.code
+        function = types.FunctionType(code, target.globals, target.name, None, args[:count] or None)
         return function(*args[count:])
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 
 from jitney import _torch
-from jitney.capture import natives
+from jitney.capture import natives, policy
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
+from jitney.capture.code import decode
 from jitney.capture.containers import getitem
 from jitney.capture.exposure import OWN_TYPES, expose, has_tensor, python_method, refuse_opaque, refuse_protocol
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope, run_function
-from jitney.capture.marks import DISABLED, is_allowed, is_disabled
+from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_disabled
 from jitney.capture.methods import call_bound
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break
@@ -65,11 +66,11 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         if frame is not None:
             return frame
     module = fn.__module__ or ""
-    if is_allowed(fn) or (natives.is_leaf_module(module) and natives.is_leaf(fn)):
+    if is_allowed(fn) or (policy.is_leaf_module(module) and policy.is_leaf(fn)):
         return _call_leaf(vm, fn, args, kwargs)
     if fn is FUNCTION_APPLY:
         return _call_autograd_function(vm, args, kwargs)
-    why = natives.refused(module, fn.__qualname__)
+    why = policy.refused(module, fn.__qualname__)
     if why:
         raise Break(f"{module}.{fn.__qualname__} {why}", "call it outside the compiled function")
     if fn.__code__.co_flags & ASYNC:
@@ -98,6 +99,19 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         if has_tensor(values):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
     return vm.native(fn, *args, **kwargs)
+
+
+EFFECTFUL = {"append", "extend", "insert", "update", "setdefault", "pop", "print", "add", "remove", "clear", "item"}
+
+
+def _check_autograd_function(cls: type) -> None:
+    """Capture runs the forward once on stand-ins: only one that leaves no traces may be recorded."""
+    forward = vars(cls).get("forward")
+    code = getattr(getattr(forward, "__func__", None), "__code__", None)
+    if code is None or code.co_freevars or EFFECTFUL.intersection(code.co_names):
+        raise Break(f"the autograd.Function {cls.__qualname__} may have effects besides its result")
+    if any(i.op in ("STORE_GLOBAL", "STORE_SUBSCR", "DELETE_GLOBAL") for i in decode(code).instrs):
+        raise Break(f"the autograd.Function {cls.__qualname__} writes to something besides its context")
 
 
 FUNCTION_APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined] # a classmethod, not a function
@@ -136,6 +150,8 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
             return None
         world.guard(world.const(hooks), "empty")
     forward = vm.call(getattr, module, "forward")
+    if frame_only(forward) is not None:  # torch's own code is to break at the call of ``forward``
+        return None
     return dispatch(vm, forward, args[1:], kwargs)
 
 
@@ -183,7 +199,7 @@ def _call_partial(vm: Interpreter, fn: functools.partial[Any], args: Args, kwarg
 def _call_builtin(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A C function, or a C method bound to an object."""
     owner = fn.__self__
-    if owner is None or isinstance(owner, types.ModuleType) or natives.is_torch_op(fn) or natives.is_free(fn):
+    if owner is None or isinstance(owner, types.ModuleType) or policy.is_torch_op(fn) or policy.is_free(fn):
         return _call_c_function(vm, fn, args, kwargs)
     return call_bound(vm, fn, owner, fn.__name__, args, kwargs)
 
@@ -200,15 +216,15 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
 
 
 def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    if natives.is_torch_op(fn):
+    if policy.is_torch_op(fn):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
-    if id(fn) in natives.CONSTANTS:
-        return natives.CONSTANTS[id(fn)]
-    if natives.is_state(fn):
-        if fn in natives.STATE_QUERIES:
+    if id(fn) in policy.CONSTANTS:
+        return policy.CONSTANTS[id(fn)]
+    if policy.is_state(fn):
+        if fn in policy.STATE_QUERIES:
             return vm.native(fn, *args, **kwargs)
         return vm.tracer.record_state(fn, *args)
-    if natives.is_query(fn) and not has_tensor(args):
+    if policy.is_query(fn) and not has_tensor(args):
         value = vm.native(fn, *args, **kwargs)
         if not args and not kwargs and isinstance(value, ATOMS):
             vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {value!r}")
@@ -288,7 +304,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
         return natives.make_value(vm, cls, args, kwargs)
     if cls is torch.autograd.profiler.record_function:
         return dispatch(vm, contextlib.nullcontext, [], {})
-    why = natives.refused_class(cls)
+    why = policy.refused_class(cls)
     if why:
         raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")
     if any("__del__" in vars(c) for c in cls.__mro__):
@@ -319,7 +335,7 @@ def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     original = getattr(type(fn), "_jitney_is_compiled", False) and instance_get(vm, fn, "_jitney_original")
     if original:
         return dispatch(vm, original, args, kwargs)
-    if natives.is_torch_op(fn):
+    if policy.is_torch_op(fn):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(fn, GENERIC_ALIASES) and isinstance(fn.__origin__, type):
         made = vm.call(fn.__origin__, *args, **kwargs)

@@ -195,16 +195,16 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         return iter(vm.world.content(record))
     if record is not None and not isinstance(value, (tuple, range, str, type)):
         if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
-            return iter(_Sequence(vm, value))
+            return iter(SequenceView(vm, value))
         if hasattr(kind, "__next__"):
             return value
         raise Break(f"an object of class {kind.__qualname__} from outside is iterated over")
     if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
-        return iter(_Sequence(vm, value))
+        return iter(SequenceView(vm, value))
     return vm.native(iter, value)
 
 
-class _Sequence:
+class SequenceView:
     """An object with only ``__getitem__``, as ``iter`` sees it."""
 
     def __init__(self, vm: Interpreter, value: Any) -> None:

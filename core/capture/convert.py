@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 import types
@@ -82,6 +83,7 @@ class Settings:
     steady: Callable[[Source, Any], bool]
     make_point: MakePoint
     drive: Callable[[Any], Any]
+    through: Callable[[Any], Any]
     max_steps: int
 
 
@@ -148,7 +150,6 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             vm.frames.clear()
             vm.world.forget_values()
             vm.raised_at.clear()
-            vm.tracer.close_scopes()
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()
         return Captured(made, stopped, time.perf_counter() - begin, stack)
@@ -165,7 +166,8 @@ def _attempt(
 ) -> tuple[Emitted, events.GraphBreak | None]:
     stopped: events.GraphBreak | None = None
     value: Any = None
-    with vm.symbols.fake_mode, vm.tracer:
+    # The scopes close last in, first out: what the program itself has entered before the modes of capture.
+    with vm.symbols.fake_mode, vm.tracer, contextlib.closing(_Scopes(vm)):
         try:
             vm.frames.append(_root(vm, target, arguments, cells))
             value = vm.run()
@@ -180,10 +182,20 @@ def _attempt(
             raise Restart(step, text) from None
         vm.over = True
         vm.tracer.pause = True
-        emitter = Emitter(vm, target.signature(), check, settings.drive, settings.make_point)
+        emitter = Emitter(vm, target.signature(), check, settings.drive, settings.make_point, settings.through)
         with _torch.without_modes():
             made = emitter.returned(value) if stopped is None else emitter.broken()
     return made, stopped
+
+
+class _Scopes:
+    """The inference-mode blocks that the captured program has entered."""
+
+    def __init__(self, vm: Interpreter) -> None:
+        self.vm = vm
+
+    def close(self) -> None:
+        self.vm.tracer.close_scopes()
 
 
 def _let_go(error: BaseException) -> None:

@@ -19,9 +19,10 @@ from jitney.capture.code import decode
 from jitney.capture.containers import dict_base
 from jitney.capture.frame import NULL, After, Frame
 from jitney.capture.iterators import parts, run_ahead
+from jitney.capture.marks import frame_only
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
-from jitney.capture.resume import Exit, Layout, exits, layout_of, origin, stack_kinds, step_code
+from jitney.capture.resume import Exit, Layout, callee_slot, exits, layout_of, origin, stack_kinds, step_code
 from jitney.capture.signals import Break, GiveUp
 from jitney.guards import Guard, Pool, Program
 
@@ -64,10 +65,30 @@ class Emitted:
             self.tensor_check = None
 
 
+def call_text(signature: str) -> str:
+    """The arguments that pass a function's parameters on: ``a, b, /, *args, k=None`` -> ``a, b, *args, k=k``."""
+    out = []
+    keyword = False
+    for part in filter(None, (p.strip() for p in signature.split(","))):
+        name = part.partition("=")[0]
+        if part == "/":
+            continue
+        if part == "*":
+            keyword = True
+        elif part.startswith("*"):
+            keyword = True
+            out.append(part)
+        else:
+            out.append(f"{name}={name}" if keyword else name)
+    return ", ".join(out)
+
+
 class Emitter:
     """Assembles the emitted function from the interpreter's final state."""
 
-    def __init__(self, vm: Interpreter, signature: str, state: Any, drive: Any, make_point: MakePoint) -> None:
+    def __init__(
+        self, vm: Interpreter, signature: str, state: Any, drive: Any, make_point: MakePoint, through: Any
+    ) -> None:
         self.vm = vm
         self.signature = signature
         self.pool = Pool(
@@ -84,6 +105,7 @@ class Emitter:
         self.program = Program(self.pool)
         self.rebuild = Rebuilder(vm, self.pool, self.program)
         self.make_point = make_point
+        self.through = through
         self.effects: list[str] = []
         self.late: list[str] = []
         self.late_check: Callable[[], Callable[..., bool]] | None = None
@@ -140,11 +162,20 @@ class Emitter:
         kwnames = frame.kwnames if instr.op == "CALL" else ()
         made = step_code(code, at, here, tuple(leave), how, self._kwnames(frame, instr) or kwnames)
         function = self.rebuild.frame_function(frame, made)
-        arguments = self.rebuild.frame_arguments(frame, here, frame.saved)
+        arguments = self.rebuild.frame_arguments(frame, here, self._through(frame.saved, instr))
         extra = "".join(f"{p}, " for p in points)
         if how != "native":
             extra += f"{thunk}, {instance}"
         return f"{function}({arguments}{extra})"
+
+    def _through(self, stack: list[Any], instr: Any) -> list[Any]:
+        """The stack of a broken call, its callee ready for call-through where only its own frame is disabled."""
+        at = callee_slot(instr, stack)
+        if at is None or frame_only(getattr(stack[at], "__func__", stack[at])) is None:
+            return stack
+        stand_in = object()
+        self.rebuild.remember(stand_in, f"{self.pool.object(self.through)}({self.rebuild.expr(stack[at])})")
+        return [*stack[:at], stand_in, *stack[at + 1 :]]
 
     @staticmethod
     def _kwnames(frame: Frame, instr: Any) -> tuple[str, ...]:
@@ -257,7 +288,12 @@ class Emitter:
                 given.source.wanted = True
             arguments = ", ".join(self.program.expression(i.source) for i in tracer.inputs)
             names = "".join(f"_o{i}, " for i in range(len(outputs)))
-            graph_lines.append(f"{names and names + '= '}_graph({arguments})" if names else f"_graph({arguments})")
+            call = f"{names}= _graph({arguments})" if names else f"_graph({arguments})"
+            if tracer.mutates_inputs():
+                graph_lines.append(call)
+            else:
+                graph_lines += ["try:", f"    {call}", "except Exception as _error:"]
+                graph_lines.append(f"    return _retry(_error, {call_text(self.signature)})")
             graph = fx.GraphModule(torch.nn.Module(), tracer.graph)
         elif outputs:
             raise Break("a tensor of unknown origin")

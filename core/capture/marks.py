@@ -9,6 +9,7 @@ from typing import Any
 DISABLED = "remove the disable mark to compile it"
 
 _disabled: weakref.WeakSet[Any] = weakref.WeakSet()
+_frame_only: weakref.WeakSet[Any] = weakref.WeakSet()
 _disallowed: weakref.WeakSet[Any] = weakref.WeakSet()
 _allowed: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -45,6 +46,24 @@ def is_disabled(fn: Any) -> bool:
         return True
     storage: Any = getattr(fn, "__dict__", None) or {}
     return bool(storage.get("_torchdynamo_disable") or storage.get("_jitney_disable"))
+
+
+def mark_frame_only(fn: Any) -> None:
+    """``fn`` is disabled, and what its ``__wrapped__`` calls is compiled all the same."""
+    _disabled.add(fn)
+    _frame_only.add(fn)
+
+
+def frame_only(fn: Any) -> Any:
+    """The original of a function disabled with ``recursive=False`` (jitney's or torch's); None for any other."""
+    storage = getattr(fn, "__dict__", None)
+    if type(fn) is not types.FunctionType or not storage:
+        return None
+    if fn in _frame_only:
+        return storage.get("__wrapped__")
+    if storage.get("_torchdynamo_disable_recursive") is False:
+        return storage.get("_torchdynamo_orig_callable")
+    return None
 
 
 def is_disallowed(fn: Any) -> bool:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
-from jitney.capture import natives
+from jitney.capture import policy
 from jitney.capture.exposure import OWN_TYPES
+from jitney.capture.containers import SequenceView
 from jitney.capture.frame import NULL, ExcInfo, give_traceback
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.graph_runner import InferenceScope
@@ -83,6 +84,10 @@ class Rebuilder:
                 rule = Rebuilder._fresh_class
             elif isinstance(value, BaseException):
                 rule = Rebuilder._exception
+            elif hasattr(kind, "__next__"):
+                rule = Rebuilder._reduced
+            elif isinstance(value, (bytearray, memoryview, types.MappingProxyType)):
+                rule = Rebuilder._refused
             elif isinstance(value, enum.Enum) or (not self.vm.world.is_fresh(value) and not isinstance(value, tuple)):
                 rule = Rebuilder._constant
             else:
@@ -243,7 +248,7 @@ class Rebuilder:
 
     def _builtin(self, value: Any) -> str:
         owner = value.__self__
-        if owner is None or isinstance(owner, types.ModuleType | type) or natives.is_free(value):
+        if owner is None or isinstance(owner, types.ModuleType | type) or policy.is_free(value):
             return self.constant(value)
         return self.assign(value, f"{self.expr(owner)}.{value.__name__}")
 
@@ -443,6 +448,7 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     Reentrant: Rebuilder._reentrant,
     ReentrantIterator: Rebuilder._reentrant_iterator,
     OutsideIterator: Rebuilder._outside_iterator,
+    SequenceView: Rebuilder._sequence,
     InterpretedGenerator: Rebuilder._generator,
     weakref.ref: Rebuilder._weakref,
     types.SimpleNamespace: Rebuilder._namespace,

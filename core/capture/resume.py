@@ -175,6 +175,14 @@ def is_callable_load(instr: Any) -> bool:
     return instr.op in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and bool(instr.arg & 1)
 
 
+def callee_slot(instr: Any, stack: list[Any]) -> int | None:
+    """Where in an interpreter's stack the callee of a call instruction is; None for other instructions."""
+    if not instr.op.startswith("CALL") or instr.op.startswith("CALL_INTRINSIC"):
+        return None
+    at = len(stack) - pops(instr)[0]
+    return at + 1 if not PY313 and stack[at] is NULL else at
+
+
 # ------------------------------------------------------------------ assembling
 
 
@@ -286,7 +294,7 @@ def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
             body += _free_slots(item, free)
             continue
         body.append(item)
-    _set_depths(code, body, places)
+    set_depths(code, body, places)
     return body, places
 
 
@@ -313,7 +321,7 @@ def _free_slots(item: Any, free: set[str]) -> list[Any]:
     return [Instr(op, FreeVar(n) if n in free else n, location=item.location) for op, n in parts]
 
 
-def _set_depths(code: CodeType, body: list[Any], places: list[int]) -> None:
+def set_depths(code: CodeType, body: list[Any], places: list[int]) -> None:
     """Give each protected region the stack depth that its handler had: ``Bytecode`` does not keep it."""
     depths = {h.target: h.depth for h in decode(code).handlers if h is not None}
     at_label: dict[int, int] = {}
@@ -366,7 +374,7 @@ def _replacement(original: Any, decoded: Any, how: str, jump: Label | None) -> l
         return [original.copy()]
     taken, _ = pops(decoded)
     out: list[Any] = [Instr("POP_TOP", location=where) for _ in range(taken)]
-    out += [*_load_callee("LOAD_FAST", "_thunk", where), *_call(0, where)]
+    out += [*_load_callee("LOAD_FAST", "_thunk", where), *call(0, where)]
     if how in ("drop", "instance"):
         out.append(Instr("POP_TOP", location=where))
     if how == "instance":
@@ -379,7 +387,7 @@ def _load_callee(op: str, name: Any, where: Any = None) -> list[Any]:
     return [load, null] if PY313 else [null, load]
 
 
-def _call(count: int, where: Any = None) -> list[Any]:
+def call(count: int, where: Any = None) -> list[Any]:
     call = Instr("CALL", count, location=where)
     return [call] if PY312 else [Instr("PRECALL", count, location=where), call]
 
@@ -407,7 +415,7 @@ def _leave(code: CodeType, exit_: Exit, there: Layout, point: int, callable_load
     out += [Instr("LOAD_FAST" if PY313 else "LOAD_CLOSURE", FreeVar(cell)) for cell in cells]
     out += [Instr("LOAD_FAST", n) for n in there.locals]
     out += [Instr("LOAD_FAST", n) for n in reversed(names)]
-    out += _call(len(cells) + len(there.locals) + len(names))
+    out += call(len(cells) + len(there.locals) + len(names))
     out.append(Instr("RETURN_VALUE"))
     return out
 

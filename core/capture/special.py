@@ -20,7 +20,8 @@ from jitney.capture.exposure import PLAIN, callback, has_tensor, python_method, 
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.graph_runner import InferenceScope
-from jitney.capture.natives import allocate, refused_class, to_text
+from jitney.capture.natives import allocate, to_text
+from jitney.capture.policy import refused_class
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
 
@@ -107,6 +108,12 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         return bool(vm.native(issubclass, types.GeneratorType, classes))
     if kind is _torch.FakeTensor:
         return bool(vm.native(isinstance, value, classes)) and classes is not _torch.FakeTensor
+    record = vm.world.record_of(value)
+    several = classes if isinstance(classes, tuple) else (classes,)
+    if record is not None and any(type(c) is not type and not attributes.trusted(c) for c in several):
+        result = bool(vm.native(isinstance, value, classes))  # an abstract class or a protocol: it may change its mind
+        vm.world.guard(record.source, "instance", (classes, result))
+        return result
     return bool(vm.native(isinstance, value, classes))
 
 
@@ -340,5 +347,9 @@ def _exit_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
 
 @special(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _is_compiling(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
-    """True, but for nn.Module's own call, which skips its exception handling where it is told so."""
-    return vm.frames[-1].globals.get("__name__") != _torch.MODULE_CALL_FILE
+    """True, but for torch's own code that computes otherwise where it is told so.
+
+    nn.Module's call skips its exception handling; the optimizers do their bias correction in the step's dtype.
+    """
+    reader = str(vm.frames[-1].globals.get("__name__"))
+    return reader != _torch.MODULE_CALL_FILE and not reader.startswith("torch.optim")

@@ -92,6 +92,7 @@ class Tracer(TorchFunctionMode):
         self.adopted: dict[int, tuple[Any, Source]] = {}  # id(stand-in) -> (real tensor, source)
         self.stand_ins: dict[int, Any] = {}  # id(real tensor) -> stand-in
         self.kept: list[Any] = []
+        self.versions: dict[int, int] = {}
         self.op_count = 0
         self.changes_state = False
         self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
@@ -124,6 +125,7 @@ class Tracer(TorchFunctionMode):
         self.stand_ins[id(real)] = fake
         self.adopted[id(fake)] = (real, source)
         self.kept.append((real, fake))
+        self.versions[id(fake)] = _version(fake)
         self.on_adopt(real, source, fake)
         return fake
 
@@ -321,6 +323,15 @@ class Tracer(TorchFunctionMode):
                 child.meta["example_value"] = item
                 self._bind(item, child)
 
+    def mutates_inputs(self) -> bool:
+        """May the graph have changed a tensor from outside by the time it fails?"""
+        if any(_version(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
+            return True
+        return any("norm" in str(getattr(n.target, "__name__", n.target)) for n in self.graph.nodes if n.op != "output")
+
+    def _adopted_fakes(self) -> list[tuple[int, Any]]:
+        return [(id(fake), fake) for _, fake in (k for k in self.kept if isinstance(k, tuple))]
+
     # ------------------------------------------------------------------ the end
 
     def finish(self, outputs: list[Any]) -> None:
@@ -329,6 +340,12 @@ class Tracer(TorchFunctionMode):
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node.target is operator.getitem and not node.users:
                 self.graph.erase_node(node)
+
+
+def _version(fake: Any) -> int:
+    """How often the tensor was written to; tensors made in inference mode do not know."""
+    with _torch.DisableTorchFunction():
+        return -1 if fake.is_inference() else int(fake._version)
 
 
 def _has_tensor(value: Any) -> bool:

@@ -1,0 +1,168 @@
+"""What is done with a function of torch or of a library: an operation, run as a whole, looked into, or refused."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture.marks import is_disallowed
+
+_op_names = {n for ns in _torch.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
+TORCH_OPS = {id(getattr(ns, n)) for ns in _torch.OP_NAMESPACES for n in _op_names if hasattr(ns, n)}
+_functions = [v for v in vars(torch).values() if isinstance(v, types.BuiltinFunctionType)]
+TORCH_OPS |= {id(v) for v in _functions if v.__name__ in _op_names}
+_OP_OWNERS = {id(getattr(torch.relu, "__self__", None)), *(id(ns) for ns in _torch.OP_NAMESPACES)}
+
+STATE_QUERIES = [
+    torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled, torch.get_autocast_dtype,
+    torch.is_autocast_cache_enabled, torch.is_autocast_cpu_enabled, torch.get_default_dtype,
+    _torch.tracing_state, _torch.autocast_available, _torch.log_api_usage, _torch.deterministic_algorithms,
+]  # fmt: skip
+STATE_CHANGES = [
+    _torch.set_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,
+    torch.set_autocast_cache_enabled, torch.autocast_increment_nesting, torch.autocast_decrement_nesting,
+    torch.clear_autocast_cache,
+]  # fmt: skip
+_state = {id(f) for f in (*STATE_QUERIES, *STATE_CHANGES)}
+
+# Modules whose Python functions are operations (or constants) as a whole.
+LEAF_MODULES = (
+    "torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal", "torch._VF", "torch._refs",
+    "torch.overrides", "torch._ops", "torch.fft", "torch.linalg", "torch.special", "torch.backends", "torch.jit",
+    "torch.onnx", "torch._utils_internal", "torch.nn.init", "torch.cuda", "torch._utils", "torch.fx._symbolic_trace",
+    "re", "inspect", "typing", "types", "enum", "string", "textwrap", "torch.version", "torch.nested",
+    "torch.utils._pytree_is_leaf", "torch._meta_registrations", "torch.distributed", "torch.xpu", "torch.mps",
+    "packaging", "importlib",
+)  # fmt: skip
+LEAF_ONLY_QUERIES = ("torch.cuda", "torch.distributed", "torch.jit", "torch.onnx", "torch.xpu", "torch.mps")
+LEAF_FUNCTIONS = {"is_tensor", "is_storage", "typename", "is_deterministic_algorithms_warn_only_enabled"}
+
+
+def is_torch_op(fn: Any) -> bool:
+    """Is this C function (or operator object) a tensor operation?"""
+    if isinstance(fn, _torch.OPERATOR_CLASSES):
+        return not is_disallowed(fn)
+    if not isinstance(fn, types.BuiltinFunctionType):
+        return False
+    return (id(fn) in TORCH_OPS or id(fn.__self__) in _OP_OWNERS) and not is_disallowed(fn)
+
+
+# What these tell inside a capture is not what they tell of the interpreter, which has modes of its own active.
+CONSTANTS: dict[int, Any] = {
+    id(_torch.function_mode_enabled): False,
+    id(_torch.function_mode_depth): 0,
+    id(_torch.dispatch_mode_depth): 0,
+    id(_torch.tracing_state): None,
+    id(_torch.out_of_tree_device): _torch.out_of_tree_device(),
+}
+QUERY_PREFIXES = ("_get_", "_is_", "is_", "get_", "_has_", "has_")
+
+
+def is_query(fn: Any) -> bool:
+    """Does this C function of torch only tell something about torch's state?"""
+    return getattr(fn, "__module__", None) == "torch._C" and fn.__name__.startswith(QUERY_PREFIXES)
+
+
+def is_free(fn: Any) -> bool:
+    """A C function that is no method, though pybind11 gives it a ``__self__``."""
+    return id(fn) in _state or id(fn) in CONSTANTS or type(fn.__self__).__module__ == "pybind11_builtins"
+
+
+def is_state(fn: Any) -> bool:
+    """Does this C function of torch ask for, or change, global state that capture follows?"""
+    return id(fn) in _state
+
+
+@functools.lru_cache(maxsize=4096)
+def is_leaf_module(module: str) -> bool:
+    """Are the functions of this module called as a whole?"""
+    return module.startswith(LEAF_MODULES) or module == "torch"
+
+
+def is_leaf(fn: types.FunctionType) -> bool:
+    """Is this function of a leaf module really one? Those that only ask are; those that change state are not."""
+    module = fn.__module__
+    if is_disallowed(fn):
+        return False
+    if module == "torch":
+        return fn.__name__ in LEAF_FUNCTIONS
+    if module.startswith("torch.nn.init"):
+        return False
+    if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
+        return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
+    return not fn.__code__.co_flags & inspect.CO_GENERATOR
+
+
+REFUSED = {
+    "torch.utils.checkpoint": "runs its function again in the backward",
+    "torch.distributed": "talks to other processes",
+    "torch.autograd.function": "is autograd's own machinery",
+    "torch.autograd": "runs the autograd engine",
+    "torch.serialization": "reads or writes files",
+    "torch.random": "changes the random number generator's state",
+    "torch.cuda": "changes the device's state",
+    "torch._dynamo": "belongs to torch.compile",
+    "torch._functorch": "is a function transform",
+    "torch.func": "is a function transform",
+    "torch._higher_order_ops": "is a higher-order operator",
+    "torch.jit": "belongs to TorchScript",
+    "torch.hub": "reads files",
+    "warnings": "writes a warning",
+    "random": "draws from Python's random number generator",
+    "threading": "is about threads",
+    "_thread": "is about threads",
+    "subprocess": "starts a process",
+    "pdb": "starts the debugger",
+    "bdb": "starts the debugger",
+    "traceback": "looks at the stack",
+    "asyncio": "is asynchronous",
+    "tempfile": "touches files",
+    "shutil": "touches files",
+    "pickle": "serialises",
+    "numpy": "is NumPy's",
+    "importlib._bootstrap": "imports",
+    "torch.fx": "traces",
+    "torch._library": "defines operators",
+    "torch.library": "defines operators",
+}
+# Functions that make classes or functions out of text.
+REFUSED_FUNCTIONS = {
+    ("collections", "namedtuple"), ("dataclasses", "dataclass"), ("dataclasses", "make_dataclass"),
+    ("dataclasses", "_process_class"), ("typing", "NamedTuple"),
+}  # fmt: skip
+REFUSED_EXCEPT = {"torch.autograd.grad_mode", "torch.fx._symbolic_trace"}
+
+
+def refused(module: str, name: str) -> str:
+    """Why a Python function of this module is not looked into, or an empty string."""
+    if module in REFUSED_EXCEPT:
+        return ""
+    if (module, name) in REFUSED_FUNCTIONS:
+        return "makes a class"
+    at = module
+    while at:
+        if at in REFUSED:
+            return REFUSED[at]
+        at = at.rpartition(".")[0]
+    if module == "torch" and name.startswith(("set_", "manual_seed", "seed", "compile", "save", "load", "use_")):
+        return "changes torch's global state"
+    return ""
+
+
+def refused_class(cls: type) -> str:
+    """Why instances of a Python class are not made while capturing."""
+    if issubclass(cls, torch.Tensor):
+        return "tensors of a subclass belong to autograd and the dispatcher"
+    if issubclass(cls, (torch.autograd.Function, type)):
+        return "it is torch's own machinery" if not issubclass(cls, type) else "it makes a class"
+    module = cls.__module__ or ""
+    if module.startswith(("threading", "multiprocessing", "subprocess", "torch.cuda", "torch.utils.data")):
+        return "it has effects outside Python"
+    if module.startswith("numpy"):
+        return "it is NumPy's"
+    return ""
