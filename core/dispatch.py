@@ -34,7 +34,7 @@ class Continue:
 
     __slots__ = ("args", "point")
 
-    def __init__(self, point: Point, args: tuple[Any, ...]) -> None:
+    def __init__(self, point: Point | Retry, args: tuple[Any, ...]) -> None:
         self.point = point
         self.args = args
 
@@ -397,8 +397,8 @@ class Root(Dispatcher):
 
     def _refresh_defaults(self) -> None:
         """The user gave the function other defaults: the emitted functions get them too."""
-        self.defaults = self.function.__defaults__
-        if len(self.defaults or ()) != len(self.target.function.__defaults__ or ()):
+        before, self.defaults = self.defaults, self.function.__defaults__
+        if len(self.defaults or ()) != len(before or ()):
             self.forget()
         for emitted in self.functions:
             emitted.__defaults__ = self.defaults

@@ -167,9 +167,8 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
         return found
     if world.is_fresh(owner):
         return found
-    if type(found) in (staticmethod, classmethod, functools.cached_property):
-        world.guard(world.const(owner).step("class_dict", name), "is", found)
-    elif hasattr(type(found), "__get__") and type(found).__flags__ & HEAP_TYPE:
+    wrapped = type(found) in (staticmethod, classmethod, functools.cached_property)
+    if wrapped or (hasattr(type(found), "__get__") and type(found).__flags__ & HEAP_TYPE):
         world.guard(world.const(owner).step("class_dict", name), "is", found)
     return found
 

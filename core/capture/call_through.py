@@ -79,7 +79,7 @@ def _plain_load(load: Instr) -> list[Any]:
     """Instead of a method and its object, NULL and the bound method: the callee's slot is then known (3.11, 3.12)."""
     where, arg = load.location, load.arg
     if load.name == "LOAD_SUPER_ATTR":
-        plain = Instr(load.name, (False, *arg[1:]), location=where)  # type: ignore[index,misc]
+        plain = Instr(load.name, (False, *arg[1:]), location=where)  # type: ignore[index]
     else:
         plain = Instr("LOAD_ATTR", (False, arg[1]) if PY312 else arg, location=where)  # type: ignore[index,arg-type]
     return [plain, Instr("PUSH_NULL", location=where), Instr("SWAP", 2, location=where)]
@@ -212,7 +212,7 @@ class CallThrough:
             return callee if made is callee.func else functools.partial(made, *callee.args, **callee.keywords)
         if issubclass(kind, torch.nn.Module):
             return self._module(callee)
-        method = getattr(kind, "__call__", None)  # noqa: B004 (the method itself is wanted)
+        method: Any = getattr(kind, "__call__", None)  # noqa: B004 (the method itself is wanted)
         made = self._function(method) if type(method) is FunctionType else method
         return callee if made is method else MethodType(made, callee)
 

@@ -388,6 +388,7 @@ def _load_callee(op: str, name: Any, where: Any = None) -> list[Any]:
 
 
 def call(count: int, where: Any = None) -> list[Any]:
+    """Instructions that call with ``count`` positional arguments."""
     call = Instr("CALL", count, location=where)
     return [call] if PY312 else [Instr("PRECALL", count, location=where), call]
 
