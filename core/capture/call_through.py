@@ -263,7 +263,9 @@ class CallThrough:
         root = self._functions.get(key)
         if root is None:
             root = self._functions[key] = self._make(_named(fn.__code__.co_name), fn.__code__)
-        return functools.partial(root, fn)
+        made = functools.partial(root, fn)
+        made.__qualname__, made.__module__ = fn.__qualname__, fn.__module__  # type: ignore[attr-defined] # for TypeErrors
+        return made
 
     def _module(self, module: Any) -> Any:
         kind, key = type(module), id(module)

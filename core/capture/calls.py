@@ -98,7 +98,10 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
         if has_tensor(values):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
-    return vm.native(fn, *args, **kwargs)
+    result = vm.native(fn, *args, **kwargs)
+    if hasattr(type(result), "__next__"):
+        raise Break(f"{fn.__module__}.{fn.__qualname__} gives an iterator")
+    return result
 
 
 EFFECTFUL = {"append", "extend", "insert", "update", "setdefault", "pop", "print", "add", "remove", "clear", "item"}
@@ -307,7 +310,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     why = policy.refused_class(cls)
     if why:
         raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")
-    if any("__del__" in vars(c) for c in cls.__mro__):
+    if any(isinstance(vars(c).get("__del__"), types.FunctionType) for c in cls.__mro__):
         raise Break(f"an instance of {cls.__qualname__}, which has __del__, is made", "make it outside compiled code")
     new = lookup(vm, cls, "__new__")
     new_function = new.__func__ if type(new) is staticmethod else new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jitney.capture.signals import Restart, UserRaised
+from jitney.capture.signals import GiveUp, Restart, UserRaised
 
 if TYPE_CHECKING:
     from jitney.capture.frame import Frame
@@ -29,9 +29,8 @@ class InterpretedGenerator:
         try:
             self.close()
         except BaseException as error:
-            if not step:
-                raise
-            vm.pending = Restart(step, f"a generator is dropped and its cleanup cannot be captured: {error}")
+            text = f"a generator is dropped and its cleanup cannot be captured: {error}"
+            vm.pending = Restart(step, text) if step else GiveUp(text)
 
     def __iter__(self) -> InterpretedGenerator:
         return self

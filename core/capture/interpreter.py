@@ -48,7 +48,7 @@ class Interpreter:
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
         self.nodes_before = 0
         self.over = False  # nothing may be interpreted any more
-        self.pending: Restart | None = None  # raised at the next instruction
+        self.pending: Restart | GiveUp | None = None  # raised at the next instruction
 
     # ------------------------------------------------------------------ where are we
 
@@ -65,6 +65,8 @@ class Interpreter:
 
     def break_step(self) -> int:
         """The step before which capture can stop: the innermost instruction that no C code has called."""
+        if not self.frames:
+            return 0
         return self.frames[self.nesting[0] if self.nesting else -1].step
 
     # ------------------------------------------------------------------ the loop

@@ -32,7 +32,7 @@ from jitney.capture.exposure import (
     specialise,
 )
 from jitney.capture.generators import Reentrant
-from jitney.capture.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, truth
+from jitney.capture.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, truth
 from jitney.capture.signals import Break
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
     if key in KEEP_SYMBOLS:
-        call_args = [expose(vm, a) for a in args]
+        call_args = list(exact(*[expose(vm, a) for a in args]))
     else:
         call_args = [specialise(expose(vm, a)) for a in args]
         kwargs = {k: specialise(v) for k, v in kwargs.items()}

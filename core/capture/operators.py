@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from jitney import _torch
 from jitney.capture.attributes import lookup
@@ -99,10 +102,29 @@ def raise_if_data_dependent(vm: Interpreter, value: Any) -> None:
         raise Break("the truth of a tensor with more than one value") from None
 
 
+def exact(*values: Any) -> tuple[Any, ...]:
+    """Numbers for Python arithmetic: a symbolic float is a constant there, since symbols do not round step by step."""
+    if any(type(v) is torch.SymFloat for v in values):
+        return tuple(map(specialise, values))
+    return values
+
+
+def _single_step(symbol: str, a: Any, b: Any) -> bool:
+    """One operation of a symbolic float (nothing computed yet) with a plain number: what is printed is what is meant."""
+    if symbol.rstrip("=") not in ("+", "-", "*", "/") or symbol == "//=":
+        return False
+    symbolic, plain = (a, b) if type(a) is torch.SymFloat else (b, a)
+    if type(symbolic) is not torch.SymFloat or not symbolic.node.expr.is_Symbol:
+        return False
+    if type(plain) not in (int, float) or not plain or not math.isfinite(plain):
+        return False
+    return float(f"{plain:.15g}") == plain
+
+
 def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b``; ``symbol`` may end in ``=`` for the in-place form."""
     if type(a) in PLAIN and type(b) in PLAIN:
-        return vm.native(BINARY[symbol], a, b)
+        return vm.native(BINARY[symbol], *((a, b) if _single_step(symbol, a, b) else exact(a, b)))
     if type(a) is _torch.FakeTensor or type(b) is _torch.FakeTensor:
         if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
             raise Break("an operand with its own __torch_function__")
@@ -169,7 +191,7 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
 def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b`` for the six comparisons."""
     if type(a) in PLAIN and type(b) in PLAIN:
-        return vm.native(COMPARE[symbol], a, b)
+        return vm.native(COMPARE[symbol], *exact(a, b))
     forward = python_method(vm, a, COMPARE_METHODS[symbol])
     reflected = python_method(vm, b, COMPARE_METHODS[MIRROR[symbol]])
     if forward is None and reflected is None:
@@ -237,7 +259,7 @@ def unary(vm: Interpreter, symbol: str, value: Any) -> Any:
     if method is not None:
         return vm.call(method, value)
     refuse_opaque(vm, f"the operator {symbol}", value)
-    return vm.native(UNARY[symbol], value)
+    return vm.native(UNARY[symbol], *exact(value))
 
 
 def contains(vm: Interpreter, obj: Any, key: Any) -> bool:

@@ -7,6 +7,7 @@ import enum
 import functools
 import gc
 import itertools
+import re
 import types
 import warnings
 import weakref
@@ -17,8 +18,8 @@ import torch
 
 from jitney import _torch
 from jitney.capture import policy
-from jitney.capture.exposure import OWN_TYPES
 from jitney.capture.containers import SequenceView
+from jitney.capture.exposure import OWN_TYPES
 from jitney.capture.frame import NULL, ExcInfo, give_traceback
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.graph_runner import InferenceScope
@@ -26,7 +27,7 @@ from jitney.capture.iterators import OutsideIterator
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart
-from jitney.capture.world import ATOMS
+from jitney.capture.world import ATOMS, CODE_LIKE, METADATA
 from jitney.guards import Pool, Program
 
 if TYPE_CHECKING:
@@ -43,6 +44,14 @@ ITERATORS: tuple[type, ...] = (
     itertools.takewhile, itertools.dropwhile, itertools.zip_longest, itertools.product, itertools.permutations,
     itertools.combinations, itertools.accumulate, itertools.compress, itertools.filterfalse, itertools.pairwise,
     type(reversed({})), type(iter(range(1 << 70))), type(reversed(range(3))),
+)  # fmt: skip
+
+
+# C objects that may stand in emitted code as themselves: they never change.
+UNCHANGING = (
+    *CODE_LIKE, *METADATA, *ATOMS, types.FunctionType, torch.device, torch.Generator, range, slice, frozenset, tuple,
+    types.GenericAlias, types.UnionType, torch.finfo, torch.iinfo, re.Pattern, re.Match, types.MethodType,
+    type(functools.lru_cache(lambda: None)), weakref.ref, BaseException, types.TracebackType, torch.Tensor,
 )  # fmt: skip
 
 
@@ -285,6 +294,9 @@ class Rebuilder:
     # ------------------------------------------------------------------ instances
 
     def _constant(self, value: Any) -> str:
+        cls = type(value)
+        if cls.__name__ == "SRE_Scanner" or not (cls.__flags__ & (1 << 9) or isinstance(value, UNCHANGING)):
+            raise GiveUp(f"a {cls.__qualname__} is needed after the graph")
         if isinstance(value, types.TracebackType):
             raise GiveUp("a traceback is kept")
         if isinstance(value, torch.Tensor):

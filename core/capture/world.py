@@ -482,6 +482,10 @@ class World:
         if found is not None and found.source is not source:
             self.relate(found.source, source, True)
             return value
+        if any(isinstance(vars(c).get("__del__"), types.FunctionType) for c in type(value).__mro__):
+            raise Break(
+                f"a {type(value).__qualname__} from outside has __del__", "when it is dropped depends on who holds it"
+            )
         self.guard(source, "type", type(value))
         self.add(value, source)
         return value
