@@ -110,7 +110,7 @@ def exact(*values: Any) -> tuple[Any, ...]:
 
 
 def _single_step(symbol: str, a: Any, b: Any) -> bool:
-    """One operation of a symbolic float (nothing computed yet) with a plain number: what is printed is what is meant."""
+    """One operation of a symbolic float (nothing computed yet) with a plain number: that much prints exactly."""
     if symbol.rstrip("=") not in ("+", "-", "*", "/") or symbol == "//=":
         return False
     symbolic, plain = (a, b) if type(a) is torch.SymFloat else (b, a)
