@@ -149,34 +149,40 @@ class Dispatcher:
         raise NotImplementedError
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """No entry held: capture, or run eagerly."""
-        session = self.session
-        if self.skip or self.native or getattr(session.frozen, "on", False):
-            return self.eager(args, kwargs)
-        with session.lock:
-            for function in self.functions:
+        """No entry held: capture, or run eagerly. User code runs outside the lock."""
+        tried: tuple[Any, ...] | None = None
+        while not (self.skip or self.native or getattr(self.session.frozen, "on", False)):
+            with self.session.lock:
+                current = self.functions
+                grown = self._grow(args, kwargs) if current is tried or not current else None
+            if current is tried or not current:
+                if grown is None:
+                    break
+                result = grown.function(*args, **kwargs)
+                if result is not MISS:
+                    return result
+                self._never_holds(grown, *self.scope(args, kwargs))
+                break
+            for function in current:  # another thread may have made the one that fits
                 result = function(*args, **kwargs)
                 if result is not MISS:
                     return result
-            try:
-                arguments, cells = self.scope(args, kwargs)
-            except TypeError:  # a call that the function itself refuses, in its own words
-                arguments = None
-            if arguments is None:
-                return self.eager(args, kwargs)
-            group = self._group(args)
-            if self.entries and not self._may_recompile(arguments, cells, group):
-                return self.eager(args, kwargs)
-            entry = self._compile(arguments, cells)
-            if entry is not None:
-                entry.group = group
-            if entry is None:
-                return self.eager(args, kwargs)
-            result = entry.function(*args, **kwargs)
-            if result is not MISS:
-                return result
-            self._never_holds(entry, arguments, cells)
+            tried = current
         return self.eager(args, kwargs)
+
+    def _grow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
+        """Compile one more entry for this call; None where the call runs eagerly."""
+        try:
+            arguments, cells = self.scope(args, kwargs)
+        except TypeError:  # a call that the function itself refuses, in its own words
+            return None
+        group = self._group(args)
+        if self.entries and not self._may_recompile(arguments, cells, group):
+            return None
+        entry = self._compile(arguments, cells)
+        if entry is not None:
+            entry.group = group
+        return entry
 
     # ------------------------------------------------------------------ compiling
 

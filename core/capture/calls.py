@@ -38,6 +38,7 @@ Args = list[Any]
 Kwargs = dict[str, Any]
 
 GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ignore[index]
+WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.MethodType)
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 MODULE_CALL = torch.nn.Module.__call__
 MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -91,12 +92,12 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         vm.tracer.record(fn, tuple(args), kwargs, result)
         return result
     if not (fn.__module__ or "").startswith("torch"):
-        values = [*args, *kwargs.values()]
+        values = [v for v in (*args, *kwargs.values()) if not trusted(type(v)) or isinstance(v, WITH_ITEMS)]
         refuse_protocol(f"{fn.__qualname__}()", *values)
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)
         if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
-        if has_tensor(values):
+        if has_tensor(values) and fn.__module__ != "inspect":
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
     result = vm.native(fn, *args, **kwargs)
     if hasattr(type(result), "__next__"):

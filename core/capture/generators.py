@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jitney.capture.signals import GiveUp, Restart, UserRaised
+from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 
 if TYPE_CHECKING:
     from jitney.capture.frame import Frame
@@ -162,6 +162,8 @@ class Reentrant:
             return self.vm.call(self.fn, *args, **kwargs)
         except UserRaised as raised:
             raise raised.value from raised.value.__cause__
+        except Break as stop:  # C code has begun: only before its call can the graph be broken
+            raise Restart(self.vm.break_step(), stop.reason, stop.hint, self.vm.user_stack()) from None
 
 
 class ReentrantIterator:
@@ -182,3 +184,5 @@ class ReentrantIterator:
             return self.vm.call(self.next, self.value)
         except UserRaised as raised:
             raise raised.value from raised.value.__cause__
+        except Break as stop:  # C code has begun: only before its call can the graph be broken
+            raise Restart(self.vm.break_step(), stop.reason, stop.hint, self.vm.user_stack()) from None

@@ -81,7 +81,7 @@ def is_state(fn: Any) -> bool:
 @functools.lru_cache(maxsize=4096)
 def is_leaf_module(module: str) -> bool:
     """Are the functions of this module called as a whole?"""
-    return module.startswith(LEAF_MODULES) or module == "torch"
+    return module == "torch" or any(module == m or module.startswith(m + ".") for m in LEAF_MODULES)
 
 
 def is_leaf(fn: types.FunctionType) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import check, graph_break, t
+from helpers import check, disable, graph_break, t
 
 
 class Track:
@@ -508,3 +508,13 @@ def test_redirect_stdout_spans_a_break() -> None:
         return z, buffer.getvalue()
 
     check(fn, t())
+
+
+def test_break_in_a_callback_that_is_disabled() -> None:
+    """C code has already taken an item when the callback refuses: the whole C call runs in Python."""
+    shell = disable(lambda v: v + 1)
+
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        return list(map(shell, [x, x * 2])), sorted([3, 1, 2], key=disable(lambda i: -i)), x * 3
+
+    check(fn, t(), skips=None)
