@@ -48,6 +48,12 @@ def lacks_attribute(value: Any, name: str) -> bool:
     return not any(name in vars(cls) for cls in value.__mro__)
 
 
+def _lacks_class_attr(value: str, expected: Any, pool: Pool) -> str:
+    if not hasattr(type, expected):
+        return f"not _b.hasattr({value}, {expected!r})"
+    return f"{pool.object(lacks_attribute)}({value}, {expected!r})"
+
+
 def _keys(value: str, expected: Any, pool: Pool) -> str:
     if all(type(k) is str for k in expected):
         return f"[*{value}] == {pool.object(expected)}"
@@ -72,7 +78,7 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "has": lambda v, x, pool: f"{pool.name(x)} in {v}",
     "lacks": lambda v, x, pool: f"{pool.name(x)} not in {v}",
     "lacks_attr": lambda v, x, pool: f"{pool.object(lacks_slot)}({v}, {x!r})",
-    "lacks_class_attr": lambda v, x, pool: f"{pool.object(lacks_attribute)}({v}, {x!r})",
+    "lacks_class_attr": _lacks_class_attr,
     "disjoint": lambda v, x, pool: f"{v}.keys().isdisjoint({pool.object(x)})",
     "empty": lambda v, x, pool: f"not {v}",
     "nonempty": lambda v, x, pool: f"{v}",
