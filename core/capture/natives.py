@@ -100,7 +100,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         for a in call_args:
             check_elements(vm, a)
     if fn is sum and call_args and not (isinstance(call_args[0], FRESH_CONTAINERS) and _all_plain(call_args[0])):
-        return _python_sum(vm, call_args)
+        return _python_sum(vm, *call_args, **kwargs)
     return vm.native(fn, *call_args, **{k: callback(vm, v) for k, v in kwargs.items()})
 
 
@@ -130,12 +130,12 @@ def _all_plain(values: Any) -> bool:
     return all(type(v) in PLAIN for v in values)
 
 
-def _python_sum(vm: Interpreter, args: list[Any]) -> Any:
+def _python_sum(vm: Interpreter, values: Any, start: Any = 0) -> Any:
     """``sum``, item by item as they come: what yields them may change what was added already."""
-    total = args[1] if len(args) > 1 else 0
+    total = start
     if isinstance(total, (str, bytes)):
         raise Break("sum() of text")
-    iterator = vm.native(iter, args[0])
+    iterator = vm.native(iter, values)
     while True:
         value = vm.native(next, iterator, END)
         if value is END:

@@ -456,3 +456,12 @@ def test_warnings_are_shown() -> None:
         return y * 2
 
     check(fn, t())
+
+
+def test_sum_with_a_start() -> None:
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        parts = [x, x * 2]
+        by_keyword = sum((p + 1 for p in parts), start=x * 10)
+        return by_keyword, sum(parts, x * 5), sum(parts), sum([1, 2], start=3), sum((i for i in (1, 2)), 4)
+
+    check(fn, t(), graphs=1)
