@@ -215,7 +215,8 @@ class SequenceView:
         try:
             return getitem(self.vm, self.value, index)
         except UserRaised as raised:
-            raise raised.value from None
+            error = raised.value
+        raise error
 
 
 def next_value(vm: Interpreter, iterator: Any) -> Any:

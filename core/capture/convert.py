@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import traceback
 import types
@@ -23,6 +24,7 @@ from jitney.capture.interpreter import Interpreter
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.guards import Source
 
+FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 MAX_RESTARTS = 64
 VARARGS, VARKEYWORDS = 0x04, 0x08
 
@@ -134,6 +136,8 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         vm.world.steady = settings.steady
         vm.world.make_symbol = vm.symbols.scalar
         keeper = StateKeeper()
+        quiet = FAKE_LOG.disabled
+        FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
         rng = torch.get_rng_state()
         try:
             made, stopped = _attempt(vm, target, arguments, cells, settings, check)
@@ -145,6 +149,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             continue
         finally:
             vm.over = True
+            FAKE_LOG.disabled = quiet
             keeper.restore()
             torch.set_rng_state(rng)
             vm.frames.clear()

@@ -113,6 +113,8 @@ class InterpretedGenerator:
             vm.handling = self.handling
         depth = len(vm.frames)
         frame.generator = self
+        failure: BaseException | None = None
+        value = None
         try:
             vm.push_frame(frame)
             if error is not None:
@@ -120,16 +122,17 @@ class InterpretedGenerator:
             value = vm.run()
         except UserRaised as raised:
             self.state = "finished"
-            if isinstance(raised.value, StopIteration):
+            failure = raised.value
+            if isinstance(failure, StopIteration):
                 failure = RuntimeError("generator raised StopIteration")
-                failure.__cause__ = raised.value
-                raise failure from raised.value
-            raise raised.value from raised.value.__cause__
+                failure.__cause__ = failure.__context__ = raised.value
         finally:
             frame.generator = None
             if len(vm.frames) <= depth:
                 vm.nesting.pop()
                 vm.handling, self.handling = handling, vm.handling if vm.handling is not handling else None
+        if failure is not None:  # raised here, since a handler of ours would become its context
+            raise failure
         if self.state == "suspended":
             return value
         self.state = "finished"
@@ -161,9 +164,10 @@ class Reentrant:
         try:
             return self.vm.call(self.fn, *args, **kwargs)
         except UserRaised as raised:
-            raise raised.value from raised.value.__cause__
+            error = raised.value
         except Break as stop:  # C code has begun: only before its call can the graph be broken
             raise Restart(self.vm.break_step(), stop.reason, stop.hint, self.vm.user_stack()) from None
+        raise error
 
 
 class ReentrantIterator:
@@ -183,6 +187,7 @@ class ReentrantIterator:
         try:
             return self.vm.call(self.next, self.value)
         except UserRaised as raised:
-            raise raised.value from raised.value.__cause__
+            error = raised.value
         except Break as stop:  # C code has begun: only before its call can the graph be broken
             raise Restart(self.vm.break_step(), stop.reason, stop.hint, self.vm.user_stack()) from None
+        raise error

@@ -110,7 +110,8 @@ class OutsideIterator:
         try:
             return advance(self.vm, self.iterator, self.record)
         except UserRaised as raised:
-            raise raised.value from None
+            error = raised.value
+        raise error
 
 
 def run_ahead(iterator: Any, steps: int, ended: bool) -> None:
