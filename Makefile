@@ -35,8 +35,8 @@ bench: $(READY)
 
 # The capture tests on the other supported Pythons, each in a virtual environment of its own.
 test-pythons:
-	$(MAKE) test VENV=.venv-3.12 PYTHON=$(PYTHON312) TESTS="tests/capture tests/guards"
-	$(MAKE) test VENV=.venv-3.13 PYTHON=$(PYTHON313) TESTS="tests/capture tests/guards"
+	$(MAKE) test VENV=.venv-3.12 PYTHON=$(PYTHON312) TESTS="tests/capture tests/guards tests/programs"
+	$(MAKE) test VENV=.venv-3.13 PYTHON=$(PYTHON313) TESTS="tests/capture tests/guards tests/programs"
 
 $(READY): pyproject.toml constraints.txt $(PLUGINS)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found: make PYTHON=/path/to/python"; exit 1; }

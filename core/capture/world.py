@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
+from jitney.capture.record import ABSENT, Record
 from jitney.capture.signals import Break
 from jitney.guards import Guard, Source
 
@@ -173,7 +173,7 @@ class World:
                 return None
             if type(storage) is not dict:
                 return None
-            plain = not isinstance(vars(type(record.value)).get("__getattribute__"), types.FunctionType) and not any(
+            plain = not any(
                 isinstance(vars(c).get("__getattribute__"), types.FunctionType) for c in type(record.value).__mro__
             )
             step = record.source.step("dict_of") if plain else record.source.step("static_attr", "__dict__")
@@ -501,8 +501,3 @@ class World:
         self.guard(source, "is", value)
         self.add(value, source)
         return value
-
-
-def has_content(value: Any) -> bool:
-    """Is this a container whose items live outside its ``__dict__``?"""
-    return isinstance(value, CONTENT_TYPES)
