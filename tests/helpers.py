@@ -309,6 +309,35 @@ def check(
     )
 
 
+def check_scenario(scenario: Callable[[Callable[[Any], Any]], Any]) -> None:
+    """Assert that a little story goes as in eager: it is given ``compile`` (or nothing of the kind) and tells its end.
+
+    For programs that change the world between calls. Compared: what it returns, raises, prints and warns, the state
+    of random generators and torch's global modes.
+    """
+    __tracebackhide__ = True
+    pictures = []
+    for wrap in (lambda fn: fn, compile_fn):
+        seed_everything()
+        reset()
+        with _global_state_restored():
+            told = outcome_of(lambda wrap=wrap: scenario(wrap), (), {}, None)
+        if told.exception is not None:
+            raise told.exception
+        pictures.append(told.picture)
+    lines = list(differences(*pictures, "scenario:"))
+    if lines:
+        raise AssertionError("compiled differs from eager\n  " + "\n  ".join(lines[:12]))
+
+
+def outcome(fn: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a call gives, or the exception that it raises, without its context."""
+    try:
+        return fn(*args, **kwargs)
+    except Exception as error:
+        return type(error)(*error.args)
+
+
 class Compiled:
     """A compiled function whose every call is compared with eager, and whose compilations are counted."""
 

@@ -144,14 +144,25 @@ def lookup(vm: Interpreter, kind: type, name: str) -> Any:
         found = owner.__dict__.get(name, ABSENT)
         if found is not ABSENT:
             return _class_entry(vm, kind, owner, name, found)
-    if not name.startswith("__"):
+    if name.startswith("__"):
+        guard_unhidden(vm, kind, None, name)
+    else:
         guard_absence(vm, kind, name)
     return ABSENT
 
 
 def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
-    """Guard that nobody adds this attribute to a user's class. (Special methods are taken as they are.)"""
+    """Guard that nobody adds this attribute to a user's class."""
     if kind.__flags__ & HEAP_TYPE and not trusted(kind) and not vm.world.is_fresh(kind):
+def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -> None:
+    """Guard that no user's class before ``owner`` in the order of ``kind`` (None: no class at all) gets this name."""
+    for cls in kind.__mro__:
+        if cls is owner:
+            return
+        if cls.__flags__ & HEAP_TYPE and not trusted(cls) and not vm.world.is_fresh(cls):
+            vm.world.guard_disjoint(vm.world.const(cls).step("dict_of"), name)
+
+
         vm.world.guard(vm.world.const(kind), "lacks_class_attr", name)
 
 
@@ -159,16 +170,16 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
     world = vm.world
     if (trusted(owner) and trusted(kind)) or world.is_fresh(kind):
         return found
-    if not owner.__flags__ & HEAP_TYPE:
-        return found
-    if type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
+    if owner.__flags__ & HEAP_TYPE and type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
         world.guard(world.const(kind).attr(name), "is", found)
         world.anchor(found)
         return found
-    if world.is_fresh(owner):
+    guard_unhidden(vm, kind, owner, name)
+    if world.is_fresh(owner) or not owner.__flags__ & HEAP_TYPE:
         return found
-    wrapped = type(found) in (staticmethod, classmethod, functools.cached_property)
-    if wrapped or (hasattr(type(found), "__get__") and type(found).__flags__ & HEAP_TYPE):
+    fixed = type(found) in (staticmethod, classmethod, functools.cached_property)
+    fixed = fixed or (name.startswith("__") and (found is None or callable(found)))
+    if fixed or (hasattr(type(found), "__get__") and type(found).__flags__ & HEAP_TYPE):
         world.guard(world.const(owner).step("class_dict", name), "is", found)
     return found
 
@@ -313,7 +324,7 @@ def instance_get(vm: Interpreter, obj: Any, name: str) -> Any:
     record = world.record_of(obj)
     if record is None:
         if not world.is_fresh(obj):
-            if not _has_dict(obj):
+            if not type(obj).__dictoffset__:
                 return ABSENT
             record = world.anchor(obj)
         else:
@@ -337,10 +348,6 @@ def instance_set(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     if storage is None:
         raise Break(f"an attribute of a {type(obj).__qualname__} is set", "set it outside compiled code")
     vm.world.dict_set(storage, name, value)
-
-
-def _has_dict(obj: Any) -> bool:
-    return type(obj).__dictoffset__ != 0
 
 
 def _dict_of(obj: Any) -> dict[str, Any] | None:
@@ -419,6 +426,8 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
         return
     if descriptor is not ABSENT and is_data_descriptor(descriptor):
         deleter = lookup(vm, type(descriptor), "__delete__")
+    if issubclass(kind, type) and not vm.world.is_fresh(obj):
+        raise Break(f"an attribute of the class {obj.__qualname__} is deleted", "delete it outside compiled code")
         if type(deleter) is PYTHON_FUNCTION:
             vm.call(deleter, descriptor, obj)
             return

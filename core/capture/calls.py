@@ -18,7 +18,7 @@ from jitney import _torch
 from jitney.capture import natives, policy
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
-from jitney.capture.code import decode
+from jitney.capture.code import EFFECTFUL, decode, leaves_traces
 from jitney.capture.containers import getitem
 from jitney.capture.exposure import OWN_TYPES, expose, has_tensor, python_method, refuse_opaque, refuse_protocol
 from jitney.capture.frame import After, Frame
@@ -27,7 +27,7 @@ from jitney.capture.graph_runner import InferenceScope, run_function
 from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_disabled
 from jitney.capture.methods import call_bound
 from jitney.capture.record import ABSENT
-from jitney.capture.signals import Break
+from jitney.capture.signals import Break, GiveUp
 from jitney.capture.special import SPECIAL
 from jitney.capture.world import ATOMS, trusted
 
@@ -93,7 +93,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         return result
     if not (fn.__module__ or "").startswith("torch"):
         values = [v for v in (*args, *kwargs.values()) if not trusted(type(v)) or isinstance(v, WITH_ITEMS)]
-        refuse_protocol(f"{fn.__qualname__}()", *values)
+        refuse_protocol(vm, f"{fn.__qualname__}()", *values)
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)
         if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
@@ -103,9 +103,6 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if hasattr(type(result), "__next__"):
         raise Break(f"{fn.__module__}.{fn.__qualname__} gives an iterator")
     return result
-
-
-EFFECTFUL = {"append", "extend", "insert", "update", "setdefault", "pop", "print", "add", "remove", "clear", "item"}
 
 
 def _check_autograd_function(cls: type) -> None:
@@ -312,7 +309,10 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     if why:
         raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")
     if any(isinstance(vars(c).get("__del__"), types.FunctionType) for c in cls.__mro__):
-        raise Break(f"an instance of {cls.__qualname__}, which has __del__, is made", "make it outside compiled code")
+        raise GiveUp(f"an instance of {cls.__qualname__}, which has __del__, is made", "make it outside compiled code")
+    getter: Any = cls.__getattribute__
+    if type(getter) is PYTHON_FUNCTION and leaves_traces(getter.__code__):
+        raise GiveUp(f"an instance of {cls.__qualname__} is made, whose __getattribute__ writes")
     new = lookup(vm, cls, "__new__")
     new_function = new.__func__ if type(new) is staticmethod else new
     init = lookup(vm, cls, "__init__")

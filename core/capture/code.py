@@ -93,6 +93,16 @@ def decode(code: CodeType) -> CodeInfo:
     return CodeInfo(code, instrs, handlers, frozenset(code.co_cellvars), frozenset(code.co_freevars))
 
 
+EFFECTFUL = {"append", "extend", "insert", "update", "setdefault", "pop", "print", "add", "remove", "clear", "item"}
+
+
+@functools.lru_cache(maxsize=1024)
+def leaves_traces(code: CodeType) -> bool:
+    """May running this code change something besides its own locals? A look at names and stores, no proof."""
+    stores = ("STORE_GLOBAL", "STORE_SUBSCR", "STORE_ATTR", "STORE_DEREF", "DELETE_GLOBAL")
+    return bool(EFFECTFUL.intersection(code.co_names)) or any(i.op in stores for i in decode(code).instrs)
+
+
 ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD",
                   "JUMP_BACKWARD_NO_INTERRUPT", "INTERPRETER_EXIT"})  # fmt: skip
 

@@ -6,6 +6,7 @@ import collections
 import enum
 import operator
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from jitney.capture.exposure import (
     FRESH_CONTAINERS,
     OWN_TYPES,
     PLAIN,
+    demanded,
     expose,
     python_method,
     refuse_opaque,
@@ -113,6 +115,8 @@ def check_key(vm: Interpreter, key: Any) -> None:
     """Break where looking a key up would run Python code on an object from outside."""
     if type(key) in PLAIN:
         return
+    if isinstance(key, weakref.ref):
+        raise Break("a dictionary is looked up by a weak reference", "look it up outside the compiled function")
     if type(key) is tuple:
         for part in key:
             check_key(vm, part)
@@ -168,6 +172,8 @@ def delitem(vm: Interpreter, obj: Any, key: Any) -> None:
         return
     record = vm.world.record_of(obj)
     key = specialise(key)
+    if isinstance(obj, dict):
+        check_key(vm, key)
     if record is not None and isinstance(obj, CONTENT_TYPES):
         vm.native(operator.delitem, vm.world.content(record), key)
         record.dirty = True
@@ -252,7 +258,10 @@ def length(vm: Interpreter, value: Any) -> Any:
     """``len(value)``."""
     method = python_method(vm, value, "__len__")
     if method is not None:
-        return vm.call(method, value)
+        size = demanded(vm.call(method, value), int, "__len__")
+        if size < 0:
+            raise Break("__len__ gave a negative number")
+        return size
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):
         if record.content is None and not record.overlay and not record.pending:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import enum
-import functools
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -66,7 +65,7 @@ def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
         kind = type(value)
         if kind in PLAIN or kind is _torch.FakeTensor or isinstance(value, TRANSPARENT):
             continue
-        if what == "membership" and default_equality(value):
+        if what == "membership" and default_equality(vm, value):
             continue
         if vm.world.record_of(value) is not None:
             raise Break(f"{what} of a {kind.__qualname__} from outside", "move it out of the compiled function")
@@ -107,6 +106,13 @@ def python_method(vm: Interpreter, value: Any, name: str) -> Any:
     return found if type(found) is PYTHON_FUNCTION else None
 
 
+def demanded(value: Any, kind: type, name: str) -> Any:
+    """What a special method gave; a break where it is not of the class that Python demands: Python shall complain."""
+    if not isinstance(value, kind) and not (kind is int and type(value) is torch.SymInt):
+        raise Break(f"{name} gave a {type(value).__qualname__}")
+    return value
+
+
 def callback(vm: Interpreter, value: Any) -> Any:
     """A callable that C code may call: Python functions re-enter the interpreter."""
     if isinstance(value, (types.FunctionType, types.MethodType)) or python_method(vm, value, "__call__"):
@@ -116,22 +122,23 @@ def callback(vm: Interpreter, value: Any) -> Any:
     return value
 
 
-def default_equality(value: Any) -> bool:
+def default_equality(vm: Interpreter, value: Any) -> bool:
     """Is the object equal to itself only?"""
-    kind: Any = type(value)
-    return kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__
+    return all(lookup(vm, type(value), name) is vars(object)[name] for name in ("__eq__", "__ne__"))
 
 
-def refuse_own_hash(*values: Any) -> None:
+def refuse_own_hash(vm: Interpreter, *values: Any) -> None:
     """Break where C code would hash an object by a method written in Python."""
-    by_identity: Any = object.__hash__
-    refuse_protocol("hashing", *[v for v in values if type(v).__hash__ is not by_identity])
+    by_identity = vars(object)["__hash__"]
+    refuse_protocol(vm, "hashing", *[v for v in values if lookup(vm, type(v), "__hash__") is not by_identity])
 
 
 def check_elements(vm: Interpreter, value: Any) -> None:
     """Break where C code would run Python methods of the items (``__eq__``, ``__lt__``, ``__hash__``)."""
     if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
         for item in value:
+            if isinstance(item, weakref.ref):
+                raise Break("weak references are compared by C code")
             if python_method(vm, item, "__eq__") or python_method(vm, item, "__lt__"):
                 if not safe_to_compare(type(item)):
                     raise Break(f"items of class {type(item).__qualname__} are compared by C code")
@@ -145,17 +152,19 @@ def safe_to_compare(kind: type) -> bool:
     return issubclass(kind, enum.Enum)
 
 
-@functools.lru_cache(maxsize=4096)
-def has_python_protocol(kind: type) -> bool:
-    """Would C code that works on such an object run Python methods of its class?"""
-    if not kind.__flags__ & HEAP_TYPE or issubclass(kind, (enum.Enum, type)) or kind in OWN_TYPES or kind in PLAIN:
+def has_python_protocol(vm: Interpreter, value: Any) -> bool:
+    """Would C code that works on this object run Python methods of its class?"""
+    kind = type(value)
+    if not kind.__flags__ & HEAP_TYPE or issubclass(kind, (enum.Enum, type)):
         return False
-    return any(type(getattr(kind, name, None)) is PYTHON_FUNCTION for name in DUNDERS)
+    return any(python_method(vm, value, name) for name in DUNDERS)
 
 
-def refuse_protocol(what: str, *values: Any) -> None:
+def refuse_protocol(vm: Interpreter, what: str, *values: Any) -> None:
     """Break where C code would run an object's Python methods natively."""
     for value in values:
         kind: Any = type(value)
-        if has_python_protocol(kind) and not isinstance(value, (torch.Tensor, tuple)):
+        if isinstance(value, weakref.ref):
+            raise Break(f"{what} of a weak reference")
+        if not isinstance(value, (torch.Tensor, tuple)) and has_python_protocol(vm, value):
             raise Break(f"{what} of a {kind.__qualname__}, whose methods are written in Python")

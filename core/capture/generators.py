@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jitney.capture.frame import NULL
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 
 if TYPE_CHECKING:
@@ -132,13 +133,22 @@ class InterpretedGenerator:
                 vm.nesting.pop()
                 vm.handling, self.handling = handling, vm.handling if vm.handling is not handling else None
         if failure is not None:  # raised here, since a handler of ours would become its context
+            self._let_go()
             raise failure
         if self.state == "suspended":
             return value
         self.state = "finished"
+        self._let_go()
         if value is None:
             raise StopIteration
         raise StopIteration(value)
+
+    def _let_go(self) -> None:
+        """Drop what the frame held, as CPython does where a generator ends: generators among it close now."""
+        self.frame.saved = []
+        self.frame.locals = {}
+        self.frame.first_argument = NULL
+        self.frame.stack.clear()
 
 
 def _normalise(kind: Any, value: Any) -> BaseException:

@@ -6,6 +6,7 @@ import collections
 import functools
 import operator
 import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if getattr(fn, "__objclass__", None) is object or name in OBJECT_METHODS:
         if isinstance(owner, BaseException) and name == "__init__":
             return vm.native(fn, *args, **kwargs)
+        if isinstance(owner, type) and name in ("__setattr__", "__delattr__") and fn.__objclass__ is object:
+            raise Break(f"object.{name} of a class")
         return _object_method(vm, owner, name, args, kwargs)
     handler = BOUND.get(kind)
     if handler is not None:
@@ -156,7 +159,7 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     if name == "__setitem__":
         return containers.raw_setitem(vm, owner, *args)
     if isinstance(target, set) and name in ("add", "discard", "remove", "__contains__"):
-        exposure.refuse_own_hash(*args)
+        exposure.refuse_own_hash(vm, *args)
     if name in ELEMENT_COMPARING and isinstance(target, (list, collections.deque)):
         if name == "remove" and record is not None:
             record.dirty = True
@@ -164,6 +167,8 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
         return _by_comparison(vm, bound, target, name, args)
     if name == "sort":
         return _sort(vm, target, record, kwargs)
+    if isinstance(target, dict | set) and any(isinstance(a, weakref.ref) for a in args):
+        raise Break(f"{name}() looks a weak reference up", "look it up outside the compiled function")
     call_args = [specialise(a) for a in args] if name in STORING else [_argument(vm, a, name) for a in args]
     method = getattr(_builtin_base(target), name).__get__(target)
     if record is not None and name in MUTATING:
@@ -296,9 +301,10 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         return vm.native(fn, iterable(vm, args[0]))
     if name == "__new__":
         return allocate(vm, args[0], fn, None, args[1:], kwargs)
+    if name == "__subclasses__":
+        raise Break(f"{owner.__qualname__}.__subclasses__() may grow", "call it outside the compiled function")
     if name in (
         "mro",
-        "__subclasses__",
         "maketrans",
         "fromhex",
         "from_bytes",

@@ -24,6 +24,7 @@ from jitney.capture.exposure import (
     PLAIN,
     callback,
     check_elements,
+    demanded,
     expose,
     has_tensor,
     python_method,
@@ -33,7 +34,7 @@ from jitney.capture.exposure import (
 )
 from jitney.capture.generators import Reentrant
 from jitney.capture.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, truth
-from jitney.capture.signals import Break
+from jitney.capture.signals import Break, GiveUp
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -51,7 +52,7 @@ PURE[id(functools.reduce)] = functools.reduce
 PURE[id(functools.cmp_to_key)] = functools.cmp_to_key
 for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fromkeys, itertools.chain.from_iterable):
     PURE[id(_fn)] = _fn
-CLASS_METHODS = {"maketrans", "fromhex", "fromkeys", "from_bytes", "from_iterable", "__subclasses__", "mro"}
+CLASS_METHODS = {"maketrans", "fromhex", "fromkeys", "from_bytes", "from_iterable", "mro"}
 ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, math.prod, math.fsum, math.gcd)}
 COMPARING = {id(f) for f in (max, min, sorted)}
 PRINTING = {id(f) for f in (repr, ascii, format, hash)}
@@ -79,7 +80,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         if method is not None:
             return vm.call(method, *args)
     if key not in ITERATING:
-        refuse_protocol(f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
+        refuse_protocol(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
     refuse_opaque(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
@@ -93,7 +94,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         if fn is functools.reduce:
             call_args[0] = callback(vm, args[0])
         if len(call_args) > at and not (key in COMPARING and len(call_args) > 1):
-            call_args[at] = _iterated(vm, fn, call_args[at])
+            own = python_method(vm, args[at], "__iter__") is not None
+            call_args[at] = _iterated(vm, fn, args[at] if own else call_args[at])
     elif fn is functools.cmp_to_key:
         call_args[0] = callback(vm, args[0])
     if key in COMPARING and "key" not in kwargs:
@@ -236,7 +238,8 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
         for name in (f"__{cls.__name__}__", "__index__", "__trunc__"):
             method = python_method(vm, value, name)
             if method is not None:
-                return vm.call(method, value)
+                made = demanded(vm.call(method, value), cls if name == f"__{cls.__name__}__" else int, name)
+                return made if cls is int else vm.native(cls, specialise(made))
     refuse_opaque(vm, f"{cls.__name__}()", *args)
     return vm.native(cls, *map(specialise, args), **kwargs)
 
@@ -255,7 +258,7 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
     for name in (method, "__repr__"):
         found = python_method(vm, value, name)
         if found is not None:
-            return str(vm.call(found, value))
+            return str(demanded(vm.call(found, value), str, name))
         if lookup(vm, type(value), name) is not object.__dict__.get(name):
             break
     if vm.world.record_of(value) is not None or vm.world.is_fresh(value):
@@ -278,12 +281,22 @@ def _deep_python(vm: Interpreter, value: Any) -> bool:
 
 def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Immutable values and wrappers: made as they are, arguments kept."""
-    if cls is weakref.ref and len(args) > 1:
-        raise Break("weakref.ref() with a callback")
+    if cls is weakref.ref:
+        _check_weakref(vm, cls, args)
     if cls in (range, bytes, bytearray):
-        refuse_protocol(f"{cls.__name__}()", *args)
+        refuse_protocol(vm, f"{cls.__name__}()", *args)
     made = vm.native(cls, *[specialise(a) for a in args], **kwargs)
     return vm.world.mark_fresh(made) if cls in FRESH_WRAPPERS else made
+
+
+def _check_weakref(vm: Interpreter, cls: type, args: list[Any]) -> None:
+    """Compiled code keeps what the frame made until it ends, so a weak reference to that would live too long."""
+    source = vm.world.anchor(args[0]).source if args and vm.world.record_of(args[0]) else None
+    resumed = vm.frames[0].func is None and source is not None and source.kind == "local"
+    if args and (resumed or vm.world.is_fresh(args[0])):
+        raise GiveUp(f"a weak reference to a {type(args[0]).__qualname__} made by the frame", "make it outside")
+    if len(args) > 1 or cls is not weakref.ref:
+        raise Break(f"{cls.__module__}.{cls.__qualname__}() with a callback")
 
 
 def _make_size(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -364,6 +377,8 @@ def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], k
         if (args or kwargs) and init is object.__init__:
             raise Break(f"{cls.__qualname__}() takes no arguments")
         return vm.world.mark_fresh(vm.native(object.__new__, cls))
+    if issubclass(cls, weakref.ref):
+        _check_weakref(vm, cls, args)
     if issubclass(cls, BaseException):
         return vm.world.mark_fresh(vm.native(cls.__new__, cls, *args, **kwargs))
     if issubclass(cls, MUTABLE):

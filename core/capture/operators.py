@@ -6,6 +6,7 @@ import collections
 import functools
 import math
 import operator
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from jitney.capture.exposure import (
     PLAIN,
     check_elements,
     default_equality,
+    demanded,
     expose,
     python_method,
     refuse_opaque,
@@ -30,7 +32,7 @@ from jitney.capture.exposure import (
     specialise,
 )
 from jitney.capture.record import ABSENT, CONTENT_TYPES
-from jitney.capture.signals import Break
+from jitney.capture.signals import Break, GiveUp
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -73,7 +75,7 @@ def truth(vm: Interpreter, value: Any) -> bool:
     for name in ("__bool__", "__len__"):
         method = python_method(vm, value, name)
         if method is not None:
-            return bool(specialise(vm.call(method, value)))
+            return bool(specialise(demanded(vm.call(method, value), bool if name == "__bool__" else int, name)))
         if lookup(vm, kind, name) is not ABSENT:
             refuse_opaque(vm, "the truth", value)
             break
@@ -192,13 +194,15 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b`` for the six comparisons."""
     if type(a) in PLAIN and type(b) in PLAIN:
         return vm.native(COMPARE[symbol], *exact(a, b))
+    if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
+        raise Break("weak references are compared", "compare what they refer to")
     forward = python_method(vm, a, COMPARE_METHODS[symbol])
     reflected = python_method(vm, b, COMPARE_METHODS[MIRROR[symbol]])
     if forward is None and reflected is None:
         if symbol == "!=" and (python_method(vm, a, "__eq__") or python_method(vm, b, "__eq__")):
             value = compare(vm, "==", a, b)
             return not truth(vm, value)
-        if symbol in ("==", "!=") and default_equality(a) and default_equality(b):
+        if symbol in ("==", "!=") and default_equality(vm, a) and default_equality(vm, b):
             return identical(vm, a, b) == (symbol == "==")
         check_elements(vm, a)
         check_elements(vm, b)
@@ -221,13 +225,31 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
 
 
 def identical(vm: Interpreter, a: Any, b: Any) -> bool:
-    """``a is b``, guarded where both are objects from outside."""
+    """``a is b``, guarded where both are objects from outside; eager where only equality is known."""
+    if type(a) in PLAIN and type(b) in PLAIN:
+        a, b = specialise(a), specialise(b)
     same = a is b
+    if isinstance(a, weakref.ref) and isinstance(b, weakref.ref):
+        raise Break("the identity of weak references", "compare what they refer to")
+    if type(a) in VALUES and type(a) is type(b) and not _only_one(a) and vm.world.constant_key(a) and (same or a == b):
+        raise GiveUp(f"'is' between equal values of class {type(a).__name__}", "compare them with ==")
     first, second = vm.world.record_of(a), vm.world.record_of(b)
     if first is not None and second is not None and not same and type(a) is type(b):
         if not (first.source.is_const and second.source.is_const):
             vm.world.relate(first.source, second.source, False)
     return same
+
+
+VALUES = (int, float, complex, str, bytes, tuple)
+
+
+def _only_one(value: Any) -> bool:
+    """Does Python make no second object of this value?"""
+    if type(value) is int:
+        return -5 <= value <= 256
+    if type(value) is str:
+        return not value or (len(value) == 1 and value < "\u0100")
+    return type(value) in (bytes, tuple) and len(value) <= (type(value) is bytes)
 
 
 # What operator.add and its like stand for.
@@ -264,6 +286,8 @@ def unary(vm: Interpreter, symbol: str, value: Any) -> Any:
 
 def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     """``key in obj``."""
+    if isinstance(key, weakref.ref):
+        raise Break("membership of a weak reference", "ask for what it refers to")
     method = python_method(vm, obj, "__contains__")
     if method is not None:
         return truth(vm, vm.call(method, obj, key))
@@ -284,7 +308,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     if isinstance(obj, set) and record is not None:
         content = vm.world.content(record)
         vm.world.tell_apart(key, content)
-        refuse_own_hash(key)
+        refuse_own_hash(vm, key)
         return vm.native(operator.contains, content, specialise(key))
     refuse_opaque(vm, "membership", obj, key)
     return vm.native(operator.contains, expose(vm, obj), specialise(key))

@@ -91,7 +91,7 @@ def is_leaf(fn: types.FunctionType) -> bool:
         return False
     if module == "torch":
         return fn.__name__ in LEAF_FUNCTIONS
-    if module.startswith("torch.nn.init"):
+    if module.startswith("torch.nn.init") or (module == "inspect" and not fn.__name__.startswith("is")):
         return False
     if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
         return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
@@ -121,6 +121,7 @@ REFUSED = {
     "bdb": "starts the debugger",
     "traceback": "looks at the stack",
     "asyncio": "is asynchronous",
+    "inspect": "looks at objects past their guards",
     "tempfile": "touches files",
     "shutil": "touches files",
     "pickle": "serialises",

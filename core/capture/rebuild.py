@@ -259,6 +259,10 @@ class Rebuilder:
         owner = value.__self__
         if owner is None or isinstance(owner, types.ModuleType | type) or policy.is_free(value):
             return self.constant(value)
+        found = [vars(c)[value.__name__] for c in type(owner).__mro__ if value.__name__ in vars(c)]
+        for hidden in found[1:] if found and type(found[0]) is types.FunctionType else ():  # reached by super()
+            if type(hidden) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+                return self.assign(value, f"{self.constant(hidden)}.__get__({self.expr(owner)})")
         return self.assign(value, f"{self.expr(owner)}.{value.__name__}")
 
     def _partial(self, value: Any) -> str:

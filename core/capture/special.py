@@ -16,13 +16,13 @@ from jitney import _torch
 from jitney.capture import attributes, containers
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup, python_type
 from jitney.capture.containers import iterable
-from jitney.capture.exposure import PLAIN, callback, has_tensor, python_method, specialise
+from jitney.capture.exposure import PLAIN, callback, demanded, has_tensor, python_method, specialise
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.natives import allocate, to_text
 from jitney.capture.policy import refused_class
-from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
 
 if TYPE_CHECKING:
@@ -124,6 +124,9 @@ def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 
 @special(callable)
 def _callable(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    kind = type(args[0])
+    if kind.__flags__ & attributes.HEAP_TYPE and not isinstance(args[0], type):
+        return lookup(vm, kind, "__call__") is not ABSENT
     return callable(args[0])
 
 
@@ -249,7 +252,7 @@ def format_value(vm: Interpreter, value: Any, spec: str = "") -> str:
         return value
     method = python_method(vm, value, "__format__")
     if method is not None:
-        return str(vm.call(method, value, spec))
+        return str(demanded(vm.call(method, value, spec), str, "__format__"))
     if not spec:
         return to_text(vm, value, "__str__")
     if isinstance(value, torch.Tensor):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture.code import leaves_traces
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.signals import Break
 from jitney.guards import Guard, Source
@@ -74,7 +75,7 @@ class World:
         self.relations: list[tuple[Source, Source, bool]] = []
         self.fresh: dict[int, Any] = {}
         self.class_steps: dict[int, int] = {}
-        self.builtin_names: dict[int, tuple[Source, set[str]]] = {}
+        self.absent_names: dict[int, tuple[Source, set[str]]] = {}
         self.is_dynamic: Callable[[Source, Any], bool] = lambda source, value: False
         self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
         self.steady: Callable[[Source, Any], bool] = lambda source, value: True
@@ -105,11 +106,11 @@ class World:
         source.guards.append(made)
         self.guards.append(made)
 
-    def guard_builtin(self, source: Source, name: str) -> None:
-        """Guard that a global does not hide a builtin."""
-        found = self.builtin_names.get(id(source))
+    def guard_disjoint(self, source: Source, name: str) -> None:
+        """Guard that a namespace lacks this name: one check for all names of one namespace."""
+        found = self.absent_names.get(id(source))
         if found is None:
-            found = self.builtin_names[id(source)] = (source, set())
+            found = self.absent_names[id(source)] = (source, set())
             self.guard(source, "disjoint", found[1])
         found[1].add(name)
 
@@ -232,8 +233,6 @@ class World:
         """Look an object from outside up by its identity: all keys are read, and told apart from it by guards."""
         if isinstance(key, tuple | types.MethodType):
             raise Break("a dictionary key holds an object from outside", "look it up outside the compiled function")
-        if isinstance(key, types.FunctionType):
-            self.guard(self.records[id(key)].source, "is", key)
         content = self.dict_content(record)
         self.tell_apart(key, content)
         return content.get(key, ABSENT)
@@ -242,6 +241,9 @@ class World:
         """Guard that an object from outside is none of these other ones of its class."""
         first = self.records.get(id(value))
         if first is None or first.source.is_const:
+            return
+        if isinstance(value, types.FunctionType):
+            self.guard(first.source, "is", value)
             return
         for other in others:
             second = self.records.get(id(other))
@@ -485,6 +487,12 @@ class World:
         if any(isinstance(vars(c).get("__del__"), types.FunctionType) for c in type(value).__mro__):
             raise Break(
                 f"a {type(value).__qualname__} from outside has __del__", "when it is dropped depends on who holds it"
+            )
+        getter: Any = type(value).__getattribute__
+        if type(getter) is types.FunctionType and leaves_traces(getter.__code__):
+            raise Break(
+                f"a {type(value).__qualname__}, whose __getattribute__ writes, from outside",
+                "capture itself reads attributes, too",
             )
         self.guard(source, "type", type(value))
         self.add(value, source)

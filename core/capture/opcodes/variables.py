@@ -168,7 +168,7 @@ def load_global(vm: Any, frame: Frame, name: str) -> Any:
         world.guard(record.source, "lacks", name)
         vm.raise_user(NameError(f"name '{name}' is not defined", name=name))
     if not trusted(namespace):
-        world.guard_builtin(record.source, name)
+        world.guard_disjoint(record.source, name)
     return found
 
 

@@ -1,0 +1,135 @@
+"""When objects are dropped: ``__del__``, weak reference callbacks, abandoned generators, objects that watch reads."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from helpers import check_scenario, t
+
+Compile = Callable[[Any], Any]
+
+
+class Resource:
+    def __init__(self, log: list[Any], name: Any = "") -> None:
+        self.log = log
+        self.name = name
+
+    def __enter__(self) -> Resource:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.log.append("left")
+
+    def __del__(self) -> None:
+        self.log.append(f"dropped {self.name}")
+
+
+class Plain:
+    pass
+
+
+def test_finaliser_runs_where_the_object_is_dropped() -> None:
+    def scenario(compile: Compile) -> Any:
+        log: list[Any] = []
+
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            resource = Resource(log)
+            y = x + 1
+            log.append("before")
+            del resource
+            log.append("after")
+            for i in range(2):
+                with Resource(log, i):
+                    y = y + 1
+            return y
+
+        called = compile(fn)
+        return [called(t()), called(t())], log
+
+    check_scenario(scenario)
+
+
+def test_callback_of_a_weak_reference_runs_where_the_object_is_dropped() -> None:
+    def scenario(compile: Compile) -> Any:
+        log: list[Any] = []
+
+        def fn(x: torch.Tensor) -> Any:
+            a, b, c = Plain(), Plain(), Plain()
+            ref = weakref.ref(a, lambda _: log.append("a"))
+            plain = weakref.ref(b)
+            weakref.finalize(c, log.append, "c")
+            y = x + 1
+            del a, c
+            log.append("after")
+            del b
+            return y, ref() is None, plain() is None
+
+        called = compile(fn)
+        return [called(t()), called(t())], log
+
+    check_scenario(scenario)
+
+
+def test_weak_dictionary_forgets_what_the_frame_made() -> None:
+    def scenario(compile: Compile) -> Any:
+        table: Any = weakref.WeakValueDictionary()
+
+        def fn(x: torch.Tensor) -> Any:
+            made = Plain()
+            table["k"] = made
+            before = len(table)
+            del made
+            return x * before + len(table)
+
+        called = compile(fn)
+        return [called(t()), called(t())], len(table)
+
+    check_scenario(scenario)
+
+
+def test_generator_inside_an_abandoned_generator_expression_is_closed() -> None:
+    def scenario(compile: Compile) -> Any:
+        log: list[Any] = []
+
+        def numbers() -> Iterator[int]:
+            try:
+                yield from range(5)
+            finally:
+                log.append("closed")
+
+        def fn(x: torch.Tensor) -> Any:
+            first = next(numbers())
+            log.append("next")
+            pairs = list(zip(numbers(), [1]))
+            log.append("zip")
+            found = any(v == 1 for v in numbers())
+            log.append("any")
+            return x + first, pairs, found
+
+        called = compile(fn)
+        return [called(t()), called(t())], log
+
+    check_scenario(scenario)
+
+
+def test_object_that_logs_its_reads() -> None:
+    class Watched:
+        def __init__(self, log: list[str]) -> None:
+            object.__setattr__(self, "log", log)
+            object.__setattr__(self, "k", 3)
+
+        def __getattribute__(self, name: str) -> Any:
+            object.__getattribute__(self, "log").append(name)
+            return object.__getattribute__(self, name)
+
+    def scenario(compile: Compile) -> Any:
+        log: list[str] = []
+        by_argument = compile(lambda obj, x: x * obj.k)
+        made_inside = compile(lambda x: x * Watched(log).k)
+        obj = Watched(log)
+        return [by_argument(obj, t()), by_argument(obj, t()), made_inside(t()), made_inside(t())], log
+
+    check_scenario(scenario)
