@@ -327,7 +327,7 @@ class Tracer(TorchFunctionMode):
         """May the graph have changed a tensor from outside by the time it fails?"""
         if any(_version(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
             return True
-        return any("norm" in str(getattr(n.target, "__name__", n.target)) for n in self.graph.nodes if n.op != "output")
+        return any(map(_writes_statistics, self.graph.nodes))
 
     def _adopted_fakes(self) -> list[tuple[int, Any]]:
         return [(id(fake), fake) for _, fake in (k for k in self.kept if isinstance(k, tuple))]
@@ -340,6 +340,15 @@ class Tracer(TorchFunctionMode):
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node.target is operator.getitem and not node.users:
                 self.graph.erase_node(node)
+
+
+def _writes_statistics(node: fx.Node) -> bool:
+    """A normalisation that may write its running statistics; their stand-ins do not show it."""
+    name = str(getattr(node.target, "__name__", node.target))
+    if not node.op.startswith("call_") or ("batch_norm" not in name and "instance_norm" not in name):
+        return False
+    training = node.args[5] if len(node.args) > 5 else node.kwargs.get("training", node.kwargs.get("use_input_stats"))
+    return training is not False
 
 
 def _version(fake: Any) -> int:
