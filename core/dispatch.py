@@ -18,6 +18,7 @@ from jitney.capture.convert import Captured, Settings, Target, capture, paramete
 from jitney.capture.emit import MISS, Emitted, build_function, tensor_facts
 from jitney.capture.graph_runner import checked_once, keeping_state
 from jitney.capture.iterators import parts
+from jitney.capture.locks import LockTaken
 from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.config import config
@@ -47,7 +48,7 @@ def drive(result: Any) -> Any:
 
 
 class Retry:
-    """The eager run of a frame whose graph failed: its own ``try``, ``with`` and writes take their course."""
+    """The eager run of a frame whose graph failed or whose lock was taken: its own ``try`` and ``with`` take over."""
 
     def __init__(self, dispatcher: Dispatcher, error: Exception, kwargs: dict[str, Any]) -> None:
         self.dispatcher = dispatcher
@@ -60,6 +61,8 @@ class Retry:
         if isinstance(error, JitneyError):
             raise error
         result = self.dispatcher.eager(args, self.kwargs)
+        if isinstance(error, LockTaken):
+            return result
         name = self.dispatcher.session.backend.name
         reason = f"the graph that backend {name} made failed where eager did not ({type(error).__name__}: {error})"
         events.emit(events.FrameSkipped(target.name, code.co_filename, code.co_firstlineno, reason))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
+from jitney.capture import class_writes
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.record import ABSENT, Record
@@ -140,6 +141,8 @@ def _nn_module_attr(vm: Interpreter, obj: Any, name: str) -> Any:
 
 def lookup(vm: Interpreter, kind: type, name: str) -> Any:
     """The raw attribute of a class through its method resolution order, guarded where users could change it."""
+    if vm.class_writes and (written := class_writes.pending(vm, kind.__mro__, name)) is not ABSENT:
+        return written
     for owner in kind.__mro__:
         found = owner.__dict__.get(name, ABSENT)
         if found is not ABSENT:
@@ -151,9 +154,6 @@ def lookup(vm: Interpreter, kind: type, name: str) -> Any:
     return ABSENT
 
 
-def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
-    """Guard that nobody adds this attribute to a user's class."""
-    if kind.__flags__ & HEAP_TYPE and not trusted(kind) and not vm.world.is_fresh(kind):
 def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -> None:
     """Guard that no user's class before ``owner`` in the order of ``kind`` (None: no class at all) gets this name."""
     for cls in kind.__mro__:
@@ -163,6 +163,9 @@ def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -
             vm.world.guard_disjoint(vm.world.const(cls).step("dict_of"), name)
 
 
+def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
+    """Guard that nobody adds this attribute to a user's class."""
+    if kind.__flags__ & HEAP_TYPE and not trusted(kind) and not vm.world.is_fresh(kind):
         vm.world.guard(vm.world.const(kind), "lacks_class_attr", name)
 
 
@@ -187,7 +190,9 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
 def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
     """``cls.name``: the metaclass's data descriptors, the class's own attributes, then the metaclass's."""
     meta = type(cls)
-    if name == "__dict__" and not vm.world.is_fresh(cls) and not trusted(cls):
+    if vm.class_writes and (written := class_writes.pending(vm, cls.__mro__, name)) is not ABSENT:
+        return written
+    if name == "__dict__" and not vm.world.is_fresh(cls) and (vm.class_writes or not trusted(cls)):
         raise Break(f"the __dict__ of the class {cls.__qualname__} is read", "read it outside the compiled function")
     if name == "__dict__" or name == "__mro__" or name == "__class__":
         return vm.native(getattr, cls, name)
@@ -377,7 +382,8 @@ def generic_store(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
         if vm.world.is_fresh(obj):
             vm.native(setattr, obj, name, value)
             return
-        raise Break(f"an attribute of the class {obj.__qualname__} is set", "set it outside compiled code")
+        class_writes.store(vm, obj, name, value)
+        return
     descriptor = lookup(vm, kind, name)
     if descriptor is not ABSENT and is_data_descriptor(descriptor):
         _descriptor_store(vm, descriptor, obj, name, value)
@@ -420,14 +426,14 @@ def delete_attr(vm: Interpreter, obj: Any, name: str) -> None:
 def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
     """``object.__delattr__``."""
     kind = type(obj)
+    if issubclass(kind, type) and not vm.world.is_fresh(obj):
+        raise Break(f"an attribute of the class {obj.__qualname__} is deleted", "delete it outside compiled code")
     descriptor = lookup(vm, kind, name)
     if type(descriptor) is property and descriptor.fdel is not None:
         vm.call(descriptor.fdel, obj)
         return
     if descriptor is not ABSENT and is_data_descriptor(descriptor):
         deleter = lookup(vm, type(descriptor), "__delete__")
-    if issubclass(kind, type) and not vm.world.is_fresh(obj):
-        raise Break(f"an attribute of the class {obj.__qualname__} is deleted", "delete it outside compiled code")
         if type(deleter) is PYTHON_FUNCTION:
             vm.call(deleter, descriptor, obj)
             return
@@ -481,7 +487,10 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     if name == "__class__" or owner is None:
         return vm.native(getattr, obj, name)
     mro = owner.__mro__
-    for kind in mro[mro.index(this) + 1 :]:
+    later = mro[mro.index(this) + 1 :]
+    if vm.class_writes and (written := class_writes.pending(vm, later, name)) is not ABSENT:
+        return written
+    for kind in later:
         found = kind.__dict__.get(name, ABSENT)
         if found is ABSENT and not trusted(kind) and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:
             vm.world.guard(vm.world.const(kind).step("dict_of"), "lacks", name)

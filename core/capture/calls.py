@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import logging
 import operator
 import types
 import weakref
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 
 from jitney import _torch
-from jitney.capture import natives, policy
+from jitney.capture import logs, natives, policy
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
 from jitney.capture.code import EFFECTFUL, decode, leaves_traces
@@ -270,6 +269,8 @@ def _call_getter(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    if logs.only_logs(fn):
+        return logs.call_later(vm, fn, args, kwargs)
     if trusted(fn) and not has_tensor(args) and not has_tensor(list(kwargs.values())):
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
     asks = fn.__name__.startswith(("is_", "_is_", "has_", "_has_", "get_", "_get_"))
@@ -362,24 +363,6 @@ def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
             return dispatch(vm, bound, args, kwargs)
     raise Break(f"call of an object of class {type(fn).__qualname__}", "call it outside the compiled function")
 
-
-def logger_call(vm: Interpreter, method: str, level: int) -> Callable[[Interpreter, Args, Kwargs], Any]:
-    """A ``logging.Logger`` method: nothing where the level is off (guarded), a break where it prints."""
-
-    def call(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        logger = args[0]
-        at = level if level >= 0 else int(args[1])
-        if type(logger).isEnabledFor is logging.Logger.isEnabledFor and not logger.isEnabledFor(at):
-            source = vm.world.anchor(logger).source
-            vm.world.guard(source, "true", f"not {{v}}.isEnabledFor({at})")
-            return None
-        raise Break(f"logging: Logger.{method} writes", "log outside the compiled function")
-
-    return call
-
-
-for _name, _level in (("debug", 10), ("info", 20), ("warning", 30), ("error", 40), ("critical", 50), ("log", -1)):
-    SPECIAL[id(getattr(logging.Logger, _name))] = logger_call(None, _name, _level)  # type: ignore[arg-type]
 
 CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     types.FunctionType: _call_function,

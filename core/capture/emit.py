@@ -19,6 +19,8 @@ from jitney.capture.code import decode
 from jitney.capture.containers import dict_base
 from jitney.capture.frame import NULL, After, Frame
 from jitney.capture.iterators import parts, run_ahead
+from jitney.capture.locks import holding, unchanged
+from jitney.capture.logs import waiting_calls
 from jitney.capture.marks import frame_only
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
@@ -195,6 +197,7 @@ class Emitter:
             if record.dirty:
                 self._unaliased(record.owner or record)
                 self._write_record(record)
+        self.late += waiting_calls(self.vm, self.rebuild)
 
     def _unaliased(self, record: Record) -> None:
         """A written object must not be another one that was read under a different name."""
@@ -222,7 +225,8 @@ class Emitter:
         for name, found in record.slots.items():
             setter = "__delattr__" if found is ABSENT else "__setattr__"
             rest = "" if found is ABSENT else f", {self.rebuild.expr(found)}"
-            self.effects.append(f"_b.object.{setter}({target}, {name!r}{rest})")
+            base = "type" if isinstance(value, type) else "object"
+            self.effects.append(f"_b.{base}.{setter}({target}, {name!r}{rest})")
         if record.pending:
             self.effects.append(f"_b.list.extend({target}, ({self.rebuild.each(record.pending)}))")
         if isinstance(value, dict):
@@ -298,11 +302,16 @@ class Emitter:
         elif outputs:
             raise Break("a tensor of unknown origin")
         prologue, extra = self._prologue()
-        body = [*graph_lines, *self.rebuild.lines, *self.effects, *self.late, *tail]
-        lines = [f"def _entry({self.signature}):", "    try:"]
-        lines += [f"        {line}" for line in prologue or ["pass"]]
-        lines += ["    except _guard_errors:", "        return MISS"]
-        lines += [f"    {line}" for line in body]
+        writes = [*self.rebuild.lines, *self.effects, *self.late]
+        locks = vm.locks.finished(tracer)
+        if locks is not None:
+            self.pool.namespace.update(_locks=locks, _unchanged=unchanged)
+            values = self.program.variables.values()
+            body = holding(prologue, graph_lines, writes, values, call_text(self.signature))
+        else:
+            body = ["try:", *(f"    {line}" for line in prologue or ["pass"])]
+            body += ["except _guard_errors:", "    return MISS", *graph_lines, *writes]
+        lines = [f"def _entry({self.signature}):", *(f"    {line}" for line in [*body, *tail])]
         self.pool.namespace["_guard_errors"] = Exception
         return Emitted(
             source="\n".join(lines) + "\n",

@@ -14,8 +14,11 @@ from jitney import _torch
 from jitney.capture import copying  # noqa: F401 (registers handlers)
 from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
+from jitney.capture.locks import LockRegions
+from jitney.capture.logs import LogCall
 from jitney.capture.opcodes import HANDLERS
 from jitney.capture.operators import truth
+from jitney.capture.record import Record
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.symbols import Symbols
 from jitney.capture.tensors import Tracer
@@ -46,6 +49,10 @@ class Interpreter:
         self.tracer = Tracer(self.symbols, self.user_stack)
         self.world = World(self.tracer, self.user_line)
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
+        self.locks = LockRegions()
+        self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
+        self.log_calls: list[LogCall] = []
+        self.in_helper = False  # inside a function that calls a logger and does nothing else
         self.nodes_before = 0
         self.over = False  # nothing may be interpreted any more
         self.pending: Restart | GiveUp | None = None  # raised at the next instruction

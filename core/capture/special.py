@@ -169,7 +169,7 @@ def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(dir)
 def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], (type, types.ModuleType)):
+    if args and isinstance(args[0], (type, types.ModuleType)) and not vm.class_writes:
         return vm.world.mark_fresh(vm.native(dir, args[0]))
     raise Break("dir() of an object")
 
