@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import threading
 import types
 import warnings
@@ -22,7 +23,7 @@ from jitney.capture.locks import LockTaken
 from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.config import config
-from jitney.errors import CaptureError, JitneyError, Unsupported
+from jitney.errors import CaptureError, GuardError, JitneyError, Unsupported
 from jitney.guards import Pool, Source, first_failure
 
 MAX_GROUPS = 32
@@ -43,12 +44,21 @@ class Continue:
 def drive(result: Any) -> Any:
     """Run continuations until there is a value: a loop, so that breaks in a loop do not nest calls."""
     while type(result) is Continue:
-        result = result.point.run(*result.args)
+        point = result.point
+        result = point.release(result) if point.skip else point.run(*result.args)
     return result
+
+
+@functools.lru_cache(maxsize=256)
+def calling(count: int) -> Any:
+    """A function that calls another one with values taken one by one, and keeps none of them."""
+    return eval(f"lambda function, take: function({', '.join(['take()'] * count)})")
 
 
 class Retry:
     """The eager run of a frame whose graph failed or whose lock was taken: its own ``try`` and ``with`` take over."""
+
+    skip = ""
 
     def __init__(self, dispatcher: Dispatcher, error: Exception, kwargs: dict[str, Any]) -> None:
         self.dispatcher = dispatcher
@@ -171,6 +181,10 @@ class Dispatcher:
                 if result is not MISS:
                     return result
             tried = current
+        return self.leave(args, kwargs)
+
+    def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call comes to for which there is no entry."""
         return self.eager(args, kwargs)
 
     def _grow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
@@ -315,6 +329,8 @@ class Dispatcher:
                 )
             )
         return False
+        if config.verify:
+            raise GuardError(f"a guard does not hold on the values it was made from: {text}")
 
     @staticmethod
     def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> str:
@@ -447,8 +463,23 @@ class Callee(Root):
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the callee."""
+    def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Given up for good: ``drive`` calls ``release``."""
+        return Continue(self, args) if self.skip else self.eager(args, kwargs)
+
+    def release(self, rest: Continue) -> Any:
+        """Run the rest of the frame eagerly; the frame alone holds its variables: it may tell when they are dropped."""
+        function, values = self._rest(rest.args)
+        rest.args = ()
+        values.reverse()
+        return calling(len(values))(function, values.pop)
+
         callee, *rest = args
         function = self.session.through.native(callee) if self.passes_on else callee
+        function, values = self._rest(args)
+        return function(*values)
+
+    def _rest(self, args: tuple[Any, ...]) -> tuple[types.FunctionType, list[Any]]:
         return function(*rest, **kwargs)
 
 
@@ -473,7 +504,7 @@ class Point(Dispatcher):
         count = len(target.code.co_freevars)
         code = self.session.through.code(target.code) if self.passes_on else target.code
         function = types.FunctionType(code, target.globals, target.name, None, args[:count] or None)
-        return function(*args[count:])
+        return function, list(args[count:])
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """By position: cells first, then what the layout says."""

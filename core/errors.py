@@ -71,7 +71,10 @@ class CaptureError(JitneyError):
 
 
 class GuardError(JitneyError):
-    """A guard program that does not hold on the very values it was made from: a bug of ours."""
+    """A guard program that is malformed, or does not hold on the very values it was made from: a bug of ours.
+
+    Raised under ``config.verify``; else the frame runs eagerly.
+    """
 
     phase = "guards"
 

@@ -59,9 +59,10 @@ def test_a_wrong_patch_is_refused_before_anything_changes():
 
 
 def test_a_patch_that_turns_wrong_inside_restores_what_was():
-    with config.patch(verify=True):
-        config.verify = False
-    assert config.verify is Config().verify
+    before = config.verify
+    with config.patch(verify=not before):
+        config.verify = before
+    assert config.verify is before
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,19 @@ class CodeInfo:
     cellvars: frozenset[str]
     freevars: frozenset[str]
     _live: list[frozenset[str]] | None = None
+    _depths: list[int | None] | None = None
 
     def live_at(self, index: int) -> frozenset[str]:
         """Names of fast locals that may be read at or after the instruction."""
         if self._live is None:
             self._live = _liveness(self)
         return self._live[index]
+
+    def depth_at(self, index: int) -> int | None:
+        """How many values are on the stack before the instruction; None where control never comes."""
+        if self._depths is None:
+            self._depths = _stack_depths(self)
+        return self._depths[index]
 
     def summary(self, index: int) -> FrameSummary:
         """The user's line of an instruction."""
@@ -162,3 +169,33 @@ def _liveness(info: CodeInfo) -> list[frozenset[str]]:
                 live[at] = before
                 changed = True
     return [frozenset(s) for s in live]
+
+
+# Instructions that the interpreter takes otherwise than dis does: (effect going on, effect jumping).
+_EFFECTS: dict[str, Callable[[int], int]] = {
+    "PRECALL": lambda arg: 0,
+    "RETURN_GENERATOR": lambda arg: 1,  # the value that the first send brings
+    **({} if PY312 else {"CALL": lambda arg: -(arg + 1)}),
+}
+
+
+def _stack_depths(info: CodeInfo) -> list[int | None]:
+    """Forward data flow over what each instruction does to the stack."""
+    depths: list[int | None] = [None] * len(info.instrs)
+    todo = [(0, 0)] if info.instrs else []
+    while todo:
+        at, depth = todo.pop()
+        if depths[at] is not None:
+            continue
+        depths[at] = depth
+        instr, handler = info.instrs[at], info.handlers[at]
+        if handler is not None:
+            todo.append((handler.target, handler.depth + handler.lasti + 1))
+        own = _EFFECTS.get(instr.op)
+        argument = instr.arg if dis.opmap[instr.op] >= dis.HAVE_ARGUMENT else None
+        for jump in (False, True):
+            if (instr.target == -1) if jump else (instr.op in ENDS):
+                continue
+            effect = own(instr.arg) if own else dis.stack_effect(dis.opmap[instr.op], argument, jump=jump)
+            todo.append((instr.target if jump else at + 1, depth + effect))
+    return depths

@@ -21,6 +21,8 @@ from jitney.capture.emit import Emitted, Emitter, MakePoint
 from jitney.capture.frame import Frame, make_frame
 from jitney.capture.graph_runner import StateKeeper
 from jitney.capture.interpreter import Interpreter
+from jitney.config import config
+from jitney.errors import CaptureError
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.guards import Source
 
@@ -98,6 +100,20 @@ class Captured:
     seconds: float
     user_stack: tuple[FrameSummary, ...]
 
+    def verify(self) -> None:
+        """Check the graph and that each node says what it computes; raises ``CaptureError``."""
+        graph = self.emitted.graph
+        if graph is None:
+            return
+        graph.graph.lint()
+        for node in graph.graph.nodes:
+            if node.op != "output" and "example_value" not in node.meta:
+                raise CaptureError(f"the node {node.format_node()} has no example value")
+        inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        outputs = next(iter(reversed(graph.graph.nodes))).args[0]
+        if (len(inputs), len(outputs)) != (len(self.emitted.inputs), self.emitted.outputs):
+            raise CaptureError("the graph has another number of inputs or outputs than the emitted code")
+
 
 def state_check() -> Callable[[], bool]:
     """A call that tells whether torch's global state is as it is now."""
@@ -157,7 +173,10 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             vm.raised_at.clear()
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()
-        return Captured(made, stopped, time.perf_counter() - begin, stack)
+        captured = Captured(made, stopped, time.perf_counter() - begin, stack)
+        if config.verify:
+            captured.verify()
+        return captured
     raise GiveUp(f"capture started over {MAX_RESTARTS} times")
 
 
@@ -188,8 +207,11 @@ def _attempt(
         vm.over = True
         vm.tracer.pause = True
         emitter = Emitter(vm, target.signature(), check, settings.drive, settings.make_point, settings.through)
-        with _torch.without_modes():
-            made = emitter.returned(value) if stopped is None else emitter.broken()
+        try:
+            with _torch.without_modes():
+                made = emitter.returned(value) if stopped is None else emitter.broken()
+        except Break as reason:
+            raise GiveUp(reason.reason, reason.hint) from None
     return made, stopped
 
 

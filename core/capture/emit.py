@@ -26,6 +26,7 @@ from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.resume import Exit, Layout, callee_slot, exits, layout_of, origin, stack_kinds, step_code
 from jitney.capture.signals import Break, GiveUp
+from jitney.config import config
 from jitney.guards import Guard, Pool, Program
 
 if TYPE_CHECKING:
@@ -344,6 +345,8 @@ class Emitter:
             for a, b, same in vm.world.relations
         ]
         program.write(vm.world.roots)
+        if config.verify:
+            program.verify(vm.world.roots, vm.world.guards)
         lines = ["if not _state(): return MISS", *program.lines]
         if adopted:
             self.late_check = tensor_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])

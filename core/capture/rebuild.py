@@ -389,7 +389,7 @@ class Rebuilder:
             raise GiveUp("a generator is running at a graph break")
         waiting = value.state == "suspended"
         index = frame.at if waiting else frame.ip + 1
-        layout = layout_of(frame, frame.info.code, index, stack_kinds(frame.stack))
+        layout = layout_of(frame, frame.info.code, index, stack_kinds(frame.stack), waiting)
         code = generator_code(frame.info.code, index, layout, waiting)
         function = self.frame_function(frame, code)
         values = self.frame_arguments(frame, layout, frame.stack)

@@ -17,6 +17,8 @@ from bytecode import Bytecode, CellVar, CompilerFlags, FreeVar, Instr, Label, Se
 from jitney.capture.code import PY312, PY313, decode
 from jitney.capture.frame import NULL, ExcInfo, Frame
 from jitney.capture.signals import GiveUp
+from jitney.config import config
+from jitney.errors import CaptureError
 
 # What sits in a stack slot: a value, CPython's NULL, or the mark that PUSH_EXC_INFO leaves (its argument is the
 # exception being handled).
@@ -41,20 +43,38 @@ class Layout:
         """Names of the parameters after the cells."""
         return (*self.locals, *(f"_stack{i}" for i in range(self.values)))
 
+    def verify(self, code: CodeType, index: int, waiting: bool = False) -> None:
+        """Check that a frame of ``code`` may look so before instruction ``index``; raises ``CaptureError``.
+
+        ``waiting``: it is a generator's, that waits there at a ``yield``; the value that it gave is gone.
+        """
+        info = decode(code)
+        place = f"{code.co_qualname} at instruction {index} ({info.instrs[index].op})"
+        depth = info.depth_at(index)
+        if depth is not None and depth != len(self.stack) + waiting:
+            raise CaptureError(f"the layout of {place} has {len(self.stack)} values on the stack, the code {depth}")
+        unknown = {*self.locals} - {*code.co_varnames, *code.co_cellvars}
+        unknown |= {*self.cells} - {*code.co_cellvars}
+        if unknown or len({*self.cells, *self.locals}) != len(self.cells) + len(self.locals):
+            raise CaptureError(f"the layout of {place} has names that the code has not, or twice: {self}")
+
 
 def stack_kinds(stack: list[Any]) -> tuple[str, ...]:
     """The kinds of the slots of an interpreter's stack."""
     return tuple(EMPTY if v is NULL else HANDLING if type(v) is ExcInfo else VALUE for v in stack)
 
 
-def layout_of(frame: Frame, code: CodeType, index: int, stack: tuple[str, ...]) -> Layout:
+def layout_of(frame: Frame, code: CodeType, index: int, stack: tuple[str, ...], waiting: bool = False) -> Layout:
     """The layout of a frame about to run instruction ``index`` of ``code``: cells, locals still needed, stack."""
     live = decode(code).live_at(index)
     keep = uses_super(code)
     names = [n for n in code.co_varnames if n in frame.locals and (n in live or n == keep)]
     extra = [n for n in frame.locals if n not in code.co_varnames and n in live]
     cells = tuple(n for n in code.co_cellvars if n in frame.cells)
-    return Layout(cells, (*names, *extra), stack)
+    made = Layout(cells, (*names, *extra), stack)
+    if config.verify:
+        made.verify(code, index, waiting)
+    return made
 
 
 def uses_super(code: CodeType) -> str | None:
@@ -345,8 +365,8 @@ def _prologue(code: CodeType, layout: Layout, generator: bool = False, placehold
     count = 0
     size = len(layout.stack)
     for i, kind in enumerate(layout.stack):
-        if kind == VALUE:
-            out.append(Instr("LOAD_FAST", f"_stack{count}"))
+        if kind == VALUE:  # the stack alone holds it from here on, as in the user's frame
+            out += [Instr("LOAD_FAST", f"_stack{count}"), Instr("DELETE_FAST", f"_stack{count}")]
             count += 1
         elif kind == HANDLING:
             out += [Instr("LOAD_FAST", f"_stack{count}"), Instr("PUSH_EXC_INFO"), Instr("POP_TOP")]

@@ -110,7 +110,11 @@ class Symbols:
 
     def guards(self, name: Callable[[Source], str]) -> list[str]:
         """Conditions on the symbols under which the capture holds, as Python text."""
+        count = len(graph.nodes)
         out = []
+        for node in list(graph.nodes)[count:]:
+            values = [a.meta["example_value"] if isinstance(a, fx.Node) else a for a in node.args]
+            node.meta["example_value"] = node.target(*values)
         for symbol, source in self.sources.items():
             interval = self.env.var_to_range.get(symbol)
             if interval is not None and source.kind == "size":

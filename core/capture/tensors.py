@@ -222,12 +222,13 @@ class Tracer(TorchFunctionMode):
         scope.real = enter_inference_mode(scope.mode)
         scope.node = self.graph.call_function(enter_inference_mode, (scope.mode,))
         self.open_scopes.append(scope)
+        scope.node.meta["example_value"] = None
         self.changes_state = True
 
     def exit_scope(self, scope: InferenceScope) -> None:
         """End inference mode, here and in the graph."""
         exit_inference_mode(scope.real)
-        self.graph.call_function(exit_inference_mode, (scope.node,))
+        self.graph.call_function(exit_inference_mode, (scope.node,)).meta["example_value"] = None
         self.open_scopes.remove(scope)
 
     def close_scopes(self) -> None:
@@ -242,6 +243,7 @@ class Tracer(TorchFunctionMode):
         node = self.graph.call_function(func, args)
         node.meta["user_stack"] = self.origin()
         self.changes_state = True
+        node.meta.update(example_value=result, changes_state=True)
         return result
 
     @staticmethod

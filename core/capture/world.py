@@ -267,6 +267,7 @@ class World:
         """The whole dictionary as a shadow of the same builtin kind, values wrapped, keys guarded in order."""
         if record.content is None:
             real = record.value
+            self._check_plain(type(real))
             ordered = isinstance(real, collections.OrderedDict)
             keys = list((collections.OrderedDict if ordered else dict).keys(real))
             kind = self.item_kind(real)
@@ -287,6 +288,13 @@ class World:
             record.overlay = {}
             record.content = content
         return record.content
+
+    @staticmethod
+    def _check_plain(kind: type) -> None:
+        """The guards on a container count and list its items by Python: it may not have its own idea of them."""
+        for name in ("__len__", "__iter__"):
+            if type(getattr(kind, name)) is types.FunctionType and not trusted(kind):
+                raise Break(f"a {kind.__qualname__} from outside, which has its own {name}, is looked into")
 
     @staticmethod
     def constant_key(key: Any) -> bool:
@@ -311,6 +319,7 @@ class World:
         if record.content is not None:
             return record.content
         real = record.value
+        self._check_plain(type(real))
         if isinstance(real, dict):
             return self.dict_content(record)
         kind = self.item_kind(real)

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from jitney.errors import GuardError
 from jitney.guards.guard import Guard
 from jitney.guards.pool import Pool
 from jitney.guards.source import Source
@@ -25,6 +26,24 @@ class Program:
         for root in roots:
             if self._needed(root):
                 self._node(root, "")
+
+    def verify(self, roots: Iterable[Source], guards: Iterable[Guard]) -> None:
+        """Check that the sources are trees, each path once, and hold these guards; raises ``GuardError``."""
+        seen: set[int] = set()
+        paths: set[Any] = set()
+        todo: list[tuple[Source, Source | None, Any]] = [(root, None, ()) for root in roots]
+        while todo:
+            node, base, above = todo.pop()
+            key = node.key if type(node.key) in (str, int, bool, type(None)) else id(node.key)
+            path = (above, node.kind, type(node.key), key)
+            if node.base is not base or id(node) in seen or path in paths:
+                raise GuardError(f"the source {node.name} is in the tree twice, or not where it belongs")
+            seen.add(id(node))
+            paths.add(path)
+            todo += [(child, node, id(node)) for child in node.children.values()]
+        for guard in guards:
+            if id(guard.source) not in seen or guard not in guard.source.guards:
+                raise GuardError(f"the guard {guard.text} is on a source that no argument leads to")
 
     def expression(self, source: Source) -> str:
         """The variable that holds the source's value once the program has run; asking for it makes it wanted."""

@@ -6,8 +6,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
-from helpers import check_scenario, t
+from helpers import check_scenario, disable, t
 
 Compile = Callable[[Any], Any]
 
@@ -131,5 +132,50 @@ def test_object_that_logs_its_reads() -> None:
         made_inside = compile(lambda x: x * Watched(log).k)
         obj = Watched(log)
         return [by_argument(obj, t()), by_argument(obj, t()), made_inside(t()), made_inside(t())], log
+
+    check_scenario(scenario)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_object_from_a_broken_call_is_dropped_where_the_frame_drops_it(times: int) -> None:
+    def scenario(compile: Compile) -> Any:
+        log: list[Any] = []
+
+        @disable
+        def make() -> Any:
+            return Resource(log)
+
+        def inner(x: torch.Tensor) -> torch.Tensor:
+            resource = make()
+            y = x + 1
+            print("between")
+            log.append("before")
+            del resource
+            log.append("after")
+            return y
+
+        called = compile(lambda x: [inner(x) for _ in range(times)])
+        return [called(t()), called(t())], log
+
+    check_scenario(scenario)
+
+
+def test_weak_reference_after_a_break_dies_with_its_object() -> None:
+    def scenario(compile: Compile) -> Any:
+        log: list[Any] = []
+
+        def fn(x: torch.Tensor) -> Any:
+            for i in range(3):
+                made = Plain()
+                x = x + i
+                print("between")
+                ref = weakref.ref(made, lambda _: log.append("dead"))
+                log.append(ref() is made)
+                del made
+                log.append(ref() is None)
+            return x
+
+        called = compile(fn)
+        return [called(t()), called(t())], log
 
     check_scenario(scenario)
