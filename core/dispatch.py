@@ -299,7 +299,7 @@ class Dispatcher:
         entry = self.entries[0]
         scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts}
         failure = first_failure(entry.emitted.guards, scope)
-        text, line = "the tensors' metadata or torch's global state", ""
+        text, line = "a tensor's metadata, which values are one object, a class's bases, or torch's global state", ""
         if failure is not None:
             guard, found = failure
             text = f"{guard.text} (found {found})"

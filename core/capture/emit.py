@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import collections
 import linecache
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
@@ -41,6 +41,11 @@ class Miss:
 
 
 MISS = Miss()
+MANY = 8  # more tensors than these are passed on as one tuple
+RESERVED = re.compile(  # names that emitted code gives its own variables and constants
+    r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|retry|error|k|x"
+    r"|inputs|often|guard_errors|facts|holding|before|locks|unchanged|value)"
+)
 # (code, instruction index, layout, globals) -> the callable that continues there
 MakePoint = Callable[[CodeType, int, Layout, dict[str, Any]], Any]
 
@@ -92,6 +97,9 @@ class Emitter:
     def __init__(
         self, vm: Interpreter, signature: str, state: Any, drive: Any, make_point: MakePoint, through: Any
     ) -> None:
+        taken = [name for name in re.findall(r"\w+", signature) if RESERVED.fullmatch(name)]
+        if taken:
+            raise GiveUp(f"emitted code needs the name {taken[0]} for itself", "give the parameter another name")
         self.vm = vm
         self.signature = signature
         self.pool = Pool(
@@ -102,7 +110,6 @@ class Emitter:
                 "_parts": parts,
                 "_torch": torch,
                 "_math": math,
-                "_b": builtins,
             }
         )
         self.program = Program(self.pool)
@@ -112,6 +119,7 @@ class Emitter:
         self.effects: list[str] = []
         self.late: list[str] = []
         self.late_check: Callable[[], Callable[..., bool]] | None = None
+        self.inputs: dict[str, int] = {}  # the graph's arguments and their order, where the prologue makes them a tuple
 
     # ------------------------------------------------------------------ the two endings
 
@@ -289,9 +297,7 @@ class Emitter:
         used = tracer.op_count > 0 or tracer.changes_state
         if used:
             tracer.finish(outputs)
-            for given in tracer.inputs:
-                given.source.wanted = True
-            arguments = ", ".join(self.program.expression(i.source) for i in tracer.inputs)
+            arguments = self._arguments()
             names = "".join(f"_o{i}, " for i in range(len(outputs)))
             call = f"{names}= _graph({arguments})" if names else f"_graph({arguments})"
             if tracer.mutates_inputs():
@@ -327,12 +333,25 @@ class Emitter:
             tensor_check=self.late_check,
         )
 
+    def _arguments(self) -> str:
+        """The graph's arguments: one tuple for many of them, where they are the tensors that the prologue checks."""
+        expression, tracer = self.program.expression, self.vm.tracer
+        names = [expression(given.source) for given in tracer.inputs]
+        checked = {expression(source) for _, source in tracer.adopted.values()}
+        if len(names) <= MANY or len(names) != len(tracer.adopted) or checked != set(names):
+            return ", ".join(names)
+        self.inputs = {name: i for i, name in enumerate(names)}
+        return "*_inputs"
+
     def _prologue(self) -> tuple[list[str], list[str]]:
         """Lines that check and fetch; the checks among them that are no single Guard."""
         vm, program = self.vm, self.program
-        adopted = [(real, source) for real, source in vm.tracer.adopted.values()]
+        found = list(vm.tracer.adopted.items())
+        if self.inputs:
+            found.sort(key=lambda item: self.inputs[program.expression(item[1][1])])
+        adopted = [pair for _, pair in found]
         tensor_names = [program.expression(source) for _, source in adopted]
-        fakes = list(vm.tracer.adopted)
+        fakes = [key for key, _ in found]
         strides = []
         by_id = {id(f): f for _, f in (k for k in vm.tracer.kept if isinstance(k, tuple))}
         for key, name in zip(fakes, tensor_names, strict=True):
@@ -347,14 +366,16 @@ class Emitter:
         program.write(vm.world.roots)
         if config.verify:
             program.verify(vm.world.roots, vm.world.guards)
-        lines = ["if not _state(): return MISS", *program.lines]
         if adopted:
             self.late_check = tensor_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])
             self.pool.namespace["_facts"] = [(source, tensor_facts(real)) for real, source in adopted]
-            lines.append(f"if not _tensors({', '.join(tensor_names)}): return MISS")
+            if self.inputs:
+                program.fetch("_inputs", f"({', '.join(tensor_names)})")
+            program.check("_tensors(*_inputs)" if self.inputs else f"_tensors({', '.join(tensor_names)})")
         extra = [*dict.fromkeys(related), *symbol_guards, *strides]
-        lines += [f"if not ({text}): return MISS" for text in extra]
-        return lines, extra
+        for text in extra:
+            program.check(f"({text})")
+        return ["if not _state(): return MISS", *program.finish()], extra
 
 
 def tensor_facts(value: Any) -> str:

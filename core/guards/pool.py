@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
 
@@ -12,7 +13,7 @@ class Pool:
     """Names for objects, and the namespace in which the emitted code finds them."""
 
     def __init__(self, namespace: dict[str, Any] | None = None) -> None:
-        self.namespace: dict[str, Any] = {} if namespace is None else namespace
+        self.namespace: dict[str, Any] = {"_b": builtins, "_type": type, **(namespace or {})}
         self._names: dict[int, str] = {}
 
     def literal(self, value: Any) -> str | None:

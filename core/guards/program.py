@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-import builtins
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import CodeType, FunctionType
 from typing import Any
 
 from jitney.errors import GuardError
+from jitney.guards.absence import absences, is_absence
 from jitney.guards.guard import Guard
 from jitney.guards.pool import Pool
 from jitney.guards.source import Source
 
+TERMS = 12  # conditions in one ``if``: more need longer jumps, which bytecode pays for one by one
+OFTEN = 3  # uses that make reading a constant into a local variable pay
+VALUE = "\0"  # stands for the value in a condition's text; no literal's text contains it
+CONSTANT = re.compile(r"\b(?:_c\d+|_type)\b")
+
 
 class Program:
-    """Lines of a prologue. A line that does not hold returns ``MISS``; a fetch that raises does so too."""
+    """The prologue. A condition that does not hold returns ``MISS``; a fetch that raises does so too.
+
+    Values that the rest of the emitted function uses get a variable of their own. Those on the way to others share one
+    for each depth of the tree (``_at3``), since few variables make short bytecode. Within one object, what is only
+    checked comes first, then what is fetched, then what leads further.
+    """
 
     def __init__(self, pool: Pool, prefix: str = "_v") -> None:
         self.pool = pool
         self.prefix = prefix
         self.lines: list[str] = []
         self.variables: dict[int, str] = {}
+        self._terms: list[str] = []
+        self._fixed: dict[int, Any] = {}
 
     def write(self, roots: Iterable[Source]) -> None:
         """Emit fetches and checks for every node that is guarded, wanted, or leads to one."""
+        roots = [root for root in roots if _needed(root)]
         for root in roots:
-            if self._needed(root):
-                self._node(root, "")
+            self._walk(root)
+        for term in absences(roots, self.pool):
+            self.check(term)
 
     def verify(self, roots: Iterable[Source], guards: Iterable[Guard]) -> None:
         """Check that the sources are trees, each path once, and hold these guards; raises ``GuardError``."""
@@ -45,6 +62,27 @@ class Program:
             if id(guard.source) not in seen or guard not in guard.source.guards:
                 raise GuardError(f"the guard {guard.text} is on a source that no argument leads to")
 
+    def check(self, term: str) -> None:
+        """Emit one condition more."""
+        if len(self._terms) == TERMS:
+            self._flush()
+        self._terms.append(term)
+
+    def fetch(self, name: str, text: str) -> None:
+        """Emit an assignment."""
+        self._flush()
+        self.lines.append(f"{name} = {text}")
+
+    def finish(self) -> list[str]:
+        """All lines. Constants that are named often become local variables, which are faster to read."""
+        self._flush()
+        counts = Counter(name for line in self.lines for name in CONSTANT.findall(line))
+        names = [name for name, count in counts.items() if count >= OFTEN and name in self.pool.namespace]
+        if not names:
+            return self.lines
+        self.pool.namespace["_often"] = tuple(self.pool.namespace[name] for name in names)
+        return [f"{', '.join(names)}, = _often", *self.lines]
+
     def expression(self, source: Source) -> str:
         """The variable that holds the source's value once the program has run; asking for it makes it wanted."""
         if source.kind in ("local", "const"):
@@ -58,47 +96,78 @@ class Program:
             found = self.variables[id(source)] = f"{self.prefix}{len(self.variables)}"
         return found
 
-    def _needed(self, node: Source) -> bool:
-        stack = [node]
-        while stack:
-            at = stack.pop()
-            if at.guards or at.wanted:
-                return True
-            stack.extend(at.children.values())
-        return False
-
-    def _node(self, root: Source, base: str) -> None:
-        todo = [(root, base)]
+    def _walk(self, root: Source) -> None:
+        todo = [(root, "", 0)]
         while todo:
-            node, base = todo.pop()
+            node, base, depth = todo.pop()
+            children = [c for c in node.children.values() if _needed(c)]
+            if children and len(self._terms) > TERMS // 2:
+                self._flush()  # an object's conditions in one piece, where they fit
+            value = self._node(node, base, depth, len(children))
+            children.sort(key=_later)
+            todo.extend((c, value, depth + 1) for c in reversed(children))
+
+    def _node(self, node: Source, base: str, depth: int, children: int) -> str:
+        """Emit one node; the expression for its value."""
+        if self._is_fixed(node):
+            text, codes = self.pool.object(self._fixed[id(node)]), []
+        else:
             text = node.expression(base, self.pool)
-            children = [c for c in node.children.values() if self._needed(c)]
-            simple = node.kind in ("local", "const")
-            uses = len(node.guards) + len(children) + node.wanted
-            if simple or (uses == 1 and not node.wanted and not children and not _repeats(node.guards[0])):
-                value = text
-            elif node.guards:
-                value = self._variable(node)
-                text = f"({value} := {text})"
+            codes = [g.code(VALUE, self.pool) for g in node.guards if not is_absence(g)]
+        uses = children + sum(code.count(VALUE) for code in codes)
+        if node.base is None or (not node.wanted and (uses <= 1 or id(node) in self._fixed)):
+            value = text
+        else:
+            value = self._variable(node) if node.wanted else f"_at{depth}"
+            if codes:
+                codes[0] = codes[0].replace(VALUE, f"({value} := {text})", 1)
             else:
-                value = self._variable(node)
-                self.lines.append(f"{value} = {text}")
-            if node.guards:
-                first, *rest = [g.code(value, self.pool) for g in node.guards]
-                if text != value:
-                    first = first.replace(value, text, 1)
-                self.lines.append(f"if not ({' and '.join([first, *rest])}): return MISS")
-            todo.extend((c, value) for c in reversed(children))
+                self.fetch(value, text)
+        for code in codes:
+            self.check(code.replace(VALUE, value))
+        return value
+
+    def _is_fixed(self, node: Source) -> bool:
+        """Can nothing change this value, given where it is read? Parts of code objects, and the cells of functions."""
+        base = node.base
+        if base is None or not (base.is_const or id(base) in self._fixed):
+            return False
+        owner = base.key if base.is_const else self._fixed[id(base)]
+        is_part = type(owner) is CodeType or (type(owner) is FunctionType and node.key == "__closure__")
+        if node.kind == "attr" and is_part:
+            self._fixed[id(node)] = getattr(owner, node.key)
+        elif node.kind == "item" and type(owner) is tuple and type(node.key) is int:
+            self._fixed[id(node)] = owner[node.key]
+        return id(node) in self._fixed
+
+    def _flush(self) -> None:
+        """Write the conditions that wait as one ``if``."""
+        if len(self._terms) == 1:
+            self.lines.append(f"if not ({self._terms[0]}): return MISS")
+        elif self._terms:
+            first, *rest = self._terms
+            self.lines += ["if not (", f"    {first}", *(f"    and {term}" for term in rest), "): return MISS"]
+        self._terms = []
 
 
-def _repeats(guard: Guard) -> bool:
-    """Does the check's text name the value more than once?"""
-    return guard.code("@", Pool()).count("@") > 1
+def _later(child: Source) -> int:
+    return 2 if child.children else 0 if child.guards else 1
+
+
+def _needed(node: Source) -> bool:
+    """Is the node or one below it guarded or wanted?"""
+    stack = [node]
+    while stack:
+        at = stack.pop()
+        if at.guards or at.wanted:
+            return True
+        stack.extend(at.children.values())
+    return False
 
 
 def first_failure(guards: Iterable[Guard], scope: Mapping[str, Any]) -> tuple[Guard, str] | None:
     """The first guard that does not hold in this scope (arguments, and what paths call), and what it found there."""
-    pool = Pool({**scope, "_b": builtins})
+    pool = Pool(dict(scope))
     for guard in guards:
         try:
             value = eval(guard.source.path(pool), pool.namespace)
