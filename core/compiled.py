@@ -65,11 +65,12 @@ class CompiledModule(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, session: Session) -> None:
         object.__setattr__(self, "_jitney_original", module)
         object.__setattr__(self, "_jitney_session", session)
-        object.__setattr__(self, "_jitney_call", CompiledFunction(_call_module, session))
+        compiled = CompiledFunction(_call_module, session)
+        object.__setattr__(self, "_jitney_call", functools.partial(compiled._jitney_root.__call__, module))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the original's compiled ``__call__``, hooks and all."""
-        return self._jitney_call(self._jitney_original, *args, **kwargs)
+        return _own(self, "_jitney_call")(*args, **kwargs)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -113,6 +114,7 @@ class CompiledModule(torch.nn.Module):
         return CompiledModule(copy.deepcopy(self._jitney_original, memo), fresh)
 
 
+_own = object.__getattribute__
 _OWN = frozenset({"__call__", "__class__", "__repr__", "__reduce_ex__", "__deepcopy__", "__setattr__", "__dir__"})
 
 
