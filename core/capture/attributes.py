@@ -14,6 +14,7 @@ from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.signals import Break, UserRaised
+from jitney.capture.stand_in_attributes import SYMBOLIC, python_type, stand_in_attr, tensor_attr
 from jitney.capture.world import ATOMS, trusted
 
 if TYPE_CHECKING:
@@ -36,15 +37,15 @@ def load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     if kind in DIRECT:
         return vm.native(getattr, obj, name)
     if kind is _torch.FakeTensor:
-        return _tensor_attr(vm, obj, name)
+        return tensor_attr(vm, obj, name)
     if issubclass(kind, type):
         return class_attr(vm, obj, name)
     if issubclass(kind, types.ModuleType):
         return _module_attr(vm, obj, name)
     if kind is super:
         return _super_attr(vm, obj, name)
-    if kind in (InterpretedGenerator, torch.SymInt, torch.SymFloat, torch.SymBool):
-        return vm.native(getattr, obj, name)
+    if kind in SYMBOLIC or kind is InterpretedGenerator:
+        return stand_in_attr(vm, obj, name)
     getter = lookup(vm, kind, "__getattribute__")
     if type(getter) is PYTHON_FUNCTION:
         try:
@@ -500,69 +501,6 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
             target = None if bound is owner else bound
             return bind(vm, found, target, owner, name)
     return vm.raise_user(AttributeError(f"'super' object has no attribute {name!r}", name=name, obj=obj))
-
-
-def python_type(vm: Interpreter, obj: Any) -> type:
-    """``type(obj)`` as the user would see it in eager."""
-    kind = type(obj)
-    if kind is _torch.FakeTensor:
-        real = vm.tracer.real_of(obj)
-        if real is not obj:
-            return type(real)
-        return torch.nn.Parameter if isinstance(obj, torch.nn.Parameter) else torch.Tensor
-    if kind is InterpretedGenerator:
-        return types.GeneratorType
-    replaced: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-    return replaced.get(kind, kind)
-
-
-TENSOR_SPECIAL = {
-    "_is_view",
-    "grad_fn",
-    "_version",
-    "_backward_hooks",
-    "_post_accumulate_grad_hooks",
-    "_base",
-    "_cdata",
-}
-
-
-def _tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
-    if name == "__class__":
-        return python_type(vm, tensor)
-    if name in TENSOR_SPECIAL:
-        raise Break(f"Tensor.{name} belongs to autograd's own bookkeeping", "read it outside compiled code")
-    source = vm.tracer.source_of(tensor)
-    if name == "is_leaf" and source is not None:
-        leaf = vm.tracer.real_of(tensor).is_leaf
-        vm.world.guard(source, "true", f"{{v}}.is_leaf is {leaf}")
-        return leaf
-    if source is not None:
-        real = vm.tracer.real_of(tensor)
-        if name == "grad":
-            with _torch.without_modes():
-                value = real.grad
-            return vm.world.wrap(value, source.attr("grad"))
-        with _torch.without_modes():
-            storage = getattr(real, "__dict__", {})
-            present = name in storage
-        if present:
-            return vm.world.wrap(storage[name], source.attr(name))
-        if name == "__dict__":
-            raise Break("Tensor.__dict__ is read")
-        if not hasattr(torch.Tensor, name):
-            vm.world.guard(source, "lacks_attr", name)
-            kind = type(real).__name__
-            return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
-    elif name == "grad":
-        return None
-    elif not hasattr(torch.Tensor, name):
-        kind = python_type(vm, tensor).__name__
-        return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
-    if name in vars(_torch.FakeTensor) and name != "device":
-        found = getattr(torch.Tensor, name)
-        return found.__get__(tensor, type(tensor))
-    return vm.native(getattr, tensor, name)
 
 
 def cell_get(vm: Interpreter, cell: types.CellType, name: str) -> Any:

@@ -263,7 +263,7 @@ class Rebuilder:
         for hidden in found[1:] if found and type(found[0]) is types.FunctionType else ():  # reached by super()
             if type(hidden) in (types.MethodDescriptorType, types.WrapperDescriptorType):
                 return self.assign(value, f"{self.constant(hidden)}.__get__({self.expr(owner)})")
-        return self.assign(value, f"{self.expr(owner)}.{value.__name__}")
+        return self.assign(value, f"({self.expr(owner)}).{value.__name__}")
 
     def _partial(self, value: Any) -> str:
         text = f"{self.constant(functools.partial)}({self.expr(value.func)}, {self.each(value.args)}"

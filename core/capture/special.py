@@ -14,7 +14,7 @@ import torch
 
 from jitney import _torch
 from jitney.capture import attributes, containers
-from jitney.capture.attributes import PYTHON_FUNCTION, lookup, python_type
+from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.containers import iterable
 from jitney.capture.exposure import PLAIN, callback, demanded, has_tensor, python_method, specialise
 from jitney.capture.frame import NULL
@@ -24,6 +24,7 @@ from jitney.capture.natives import allocate, to_text
 from jitney.capture.policy import refused_class
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
+from jitney.capture.stand_in_attributes import python_type
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter

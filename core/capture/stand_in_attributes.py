@@ -1,0 +1,94 @@
+"""Attributes of what stands for something else in capture: tensors, symbolic numbers, generators."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture.generators import InterpretedGenerator
+from jitney.capture.signals import Break
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+SYMBOLIC: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+
+def python_type(vm: Interpreter, obj: Any) -> type:
+    """``type(obj)`` as the user would see it in eager."""
+    kind = type(obj)
+    if kind is _torch.FakeTensor:
+        real = vm.tracer.real_of(obj)
+        if real is not obj:
+            return type(real)
+        return torch.nn.Parameter if isinstance(obj, torch.nn.Parameter) else torch.Tensor
+    if kind is InterpretedGenerator:
+        return types.GeneratorType
+    return SYMBOLIC.get(kind, kind)
+
+
+TENSOR_SPECIAL = {
+    "_is_view",
+    "grad_fn",
+    "_version",
+    "_backward_hooks",
+    "_post_accumulate_grad_hooks",
+    "_base",
+    "_cdata",
+}
+
+
+def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
+    """An attribute of a stand-in for a tensor: metadata, gradients, what the user has set on it."""
+    if name == "__class__":
+        return python_type(vm, tensor)
+    if name in TENSOR_SPECIAL:
+        raise Break(f"Tensor.{name} belongs to autograd's own bookkeeping", "read it outside compiled code")
+    source = vm.tracer.source_of(tensor)
+    if name == "is_leaf" and source is not None:
+        leaf = vm.tracer.real_of(tensor).is_leaf
+        vm.world.guard(source, "true", f"{{v}}.is_leaf is {leaf}")
+        return leaf
+    if source is not None:
+        real = vm.tracer.real_of(tensor)
+        if name == "grad":
+            with _torch.without_modes():
+                value = real.grad
+            return vm.world.wrap(value, source.attr("grad"))
+        with _torch.without_modes():
+            storage = getattr(real, "__dict__", {})
+            present = name in storage
+        if present:
+            return vm.world.wrap(storage[name], source.attr(name))
+        if name == "__dict__":
+            raise Break("Tensor.__dict__ is read")
+        if not hasattr(torch.Tensor, name):
+            vm.world.guard(source, "lacks_attr", name)
+            kind = type(real).__name__
+            return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
+    elif name == "grad":
+        return None
+    elif not hasattr(torch.Tensor, name):
+        kind = python_type(vm, tensor).__name__
+        return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
+    if name in vars(_torch.FakeTensor) and name != "device":
+        found = getattr(torch.Tensor, name)
+        return found.__get__(tensor, type(tensor))
+    return vm.native(getattr, tensor, name)
+
+
+def stand_in_attr(vm: Interpreter, obj: Any, name: str) -> Any:
+    """An attribute of a symbolic number (of the plain number, but for what is that itself) or of a generator."""
+    kind = type(obj)
+    if name == "__class__":
+        return python_type(vm, obj)
+    if kind is InterpretedGenerator:
+        if name not in ("send", "throw", "close", "__next__", "__iter__"):
+            raise Break(f"{name} of a generator")
+        return vm.native(getattr, obj, name)
+    if name == "real" and kind is not torch.SymBool:
+        return obj
+    return vm.native(getattr, SYMBOLIC[kind](obj), name)
