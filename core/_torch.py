@@ -81,6 +81,10 @@ module_call: Any = torch.nn.Module._call_impl
 # The module whose code handles the exceptions of that body, unless told that it is being compiled.
 MODULE_CALL_FILE: str = torch.nn.modules.module.__name__
 
+_scan = getattr(torch._higher_order_ops, "associative_scan", None)
+# torch.associative_scan's own code, which capture looks into: its calls of torch.vmap are recognised by it.
+SCAN_CODE: types.CodeType | None = getattr(getattr(_scan, "associative_scan", _scan), "__code__", None)
+
 _guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
 # One C call that checks grad mode, autocast, default dtype, deterministic mode and their like.
 GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
@@ -153,6 +157,7 @@ __all__ = [
     "NamedSource",
     "PythonPrinter",
     "PythonReferenceAnalysis",
+    "SCAN_CODE",
     "ShapeEnv",
     "StatelessSymbolicContext",
     "TensorBase",
