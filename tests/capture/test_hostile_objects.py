@@ -1,4 +1,4 @@
-"""Little stories about objects: ordinary Python that is easily captured wrongly, called again with the world changed."""
+"""Stories about objects: ordinary Python that is easily captured wrongly, called again with the world changed."""
 
 from __future__ import annotations
 
