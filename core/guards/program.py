@@ -15,7 +15,7 @@ from jitney.guards.pool import Pool
 from jitney.guards.source import Source
 
 TERMS = 12  # conditions in one ``if``: more need longer jumps, which bytecode pays for one by one
-OFTEN = 3  # uses that make reading a constant into a local variable pay
+OFTEN = 12  # uses that make reading a constant into a local variable pay; each makes the frame larger
 VALUE = "\0"  # stands for the value in a condition's text; no literal's text contains it
 CONSTANT = re.compile(r"\b(?:_c\d+|_type)\b")
 
