@@ -11,7 +11,7 @@ from traceback import FrameSummary
 from typing import Any
 
 from jitney import _torch
-from jitney.capture import copying, scans  # noqa: F401 (register handlers)
+from jitney.capture import copying, scans, signatures  # noqa: F401 (register handlers)
 from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
 from jitney.capture.locks import LockRegions

@@ -1,0 +1,110 @@
+"""``inspect.signature`` in compiled code: constant while the function is what it was."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import torch
+from helpers import Compiled, check, graph_break, t
+
+
+class Block:
+    """Looks at its own method, as libraries do."""
+
+    def chunk(self, x: torch.Tensor, scale: int = 2) -> torch.Tensor:
+        """Two parameters."""
+        return x * scale
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the method."""
+        count = len(inspect.signature(self.chunk).parameters)
+        return self.chunk(x) + count
+
+
+def test_number_of_parameters_of_a_method() -> None:
+    def fn(block: Block, x: torch.Tensor) -> torch.Tensor:
+        return block.run(x)
+
+    check(fn, Block(), t(), graphs=1, breaks=0)
+
+
+def test_names_kinds_and_defaults() -> None:
+    def target(a: int, /, b: str = "b", *rest: Any, c: Any = None, **more: Any) -> None:
+        """Every kind."""
+
+    def fn(x: torch.Tensor) -> Any:
+        signature = inspect.signature(target)
+        found = [(n, p.name, str(p.kind), p.default is p.empty or p.default) for n, p in signature.parameters.items()]
+        return x + len(found), found, "b" in signature.parameters, list(signature.parameters)
+
+    check(fn, t(), graphs=1)
+
+
+def test_function_made_by_the_frame() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return x + len(inspect.signature(lambda a, b=3, *c: a).parameters)
+
+    check(fn, t(), graphs=1, breaks=0)
+
+
+def test_changed_between_calls() -> None:
+    def target(a: int, b: Any = 1) -> None:
+        """Changes."""
+
+    def fn(x: torch.Tensor) -> Any:
+        parameters = inspect.signature(target).parameters
+        return x + len(parameters), parameters["b"].default, repr(parameters["b"].annotation)
+
+    def other(a: int, b: Any = 1, c: int = 3) -> None:
+        """Other code."""
+
+    compiled = Compiled(fn)
+    compiled(t())
+    for change in (
+        {"__defaults__": (True,)},
+        {"__defaults__": (1.0,)},
+        {"__defaults__": ([1],)},
+        {"__defaults__": (1,)},
+        {"__annotations__": {"a": int, "b": str}},
+        {"__signature__": inspect.Signature([inspect.Parameter("b", inspect.Parameter.KEYWORD_ONLY, default=7)])},
+        {"__code__": other.__code__, "__defaults__": (1, 2), "__signature__": None},
+    ):
+        for name, value in change.items():
+            setattr(target, name, value)
+        compiled(t())
+        compiled(t())
+
+
+def test_more_than_a_plain_function_is_a_break() -> None:
+    @functools.wraps(Block.run)
+    def wrapped(*args: Any) -> None:
+        """Another's signature."""
+
+    held = t()
+
+    def with_tensor(a: torch.Tensor = held) -> None:
+        """A default that is no plain value."""
+
+    def fn(x: torch.Tensor, which: int) -> Any:
+        target: Any = (wrapped, with_tensor, Block, functools.partial(wrapped, 1), len)[which]
+        return x + len(inspect.signature(target).parameters)
+
+    for which in range(5):
+        check(fn, t(), which)
+
+
+def test_alive_across_a_break() -> None:
+    def target(a: int, b: int = 2) -> None:
+        """Two."""
+
+    def fn(x: torch.Tensor) -> Any:
+        signature = inspect.signature(target)
+        parameters = signature.parameters
+        x = x + len(parameters)
+        graph_break()
+        bound = signature.bind(1)
+        return x + len(parameters), bound.args, str(signature)
+
+    check(fn, t(), skips=1)  # a mappingproxy cannot be made again: the frame runs eagerly
