@@ -37,6 +37,8 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+# What an operation raises on a stand-in if it needs data.
+NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
 _C: Any = torch._C  # its stubs lack some of what follows
 
 # The method table through which a tensor's C methods are recognised.
@@ -78,6 +80,8 @@ out_of_tree_device: Callable[[], str] = _C._get_privateuse1_backend_name
 DISABLED_CODE: types.CodeType = torch._compile._disable_dynamo(lambda: None).__code__
 # The body of nn.Module.__call__: a module that has its own is not called as its ``forward``.
 module_call: Any = torch.nn.Module._call_impl
+# What ties a module's backward hooks into autograd's graph.
+BackwardHookFunction: Any = torch.nn.modules._functions.BackwardHookFunction
 # The module whose code handles the exceptions of that body, unless told that it is being compiled.
 MODULE_CALL_FILE: str = torch.nn.modules.module.__name__
 
@@ -90,6 +94,47 @@ _guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
 GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
 # One C call that checks the metadata of all tensors (13 us for 150).
 TensorGuards: Any = getattr(_guards, "TensorGuards", None)
+
+# What a FakeTensor's .device arrives as in a dispatch mode: no operation.
+PRIM_DEVICE: Any = torch.ops.prim.device.default
+# The autograd node that the engine is running, in whose name a backward operator is called.
+current_autograd_node: Callable[[], Any] = _C._current_autograd_node
+# The number that the next autograd node will get: ties a backward operator to the forward one.
+next_sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
+# Autocast rewrites operators as they are called; compiled graphs have its casts in them already.
+DisableAutocast: Any = _C._DisableAutocast
+
+
+class functionalization:  # a namespace
+    """torch's C++ functionalization: the pass that turns in-place operators and views into functional ones."""
+
+    enable = staticmethod(torch._enable_functionalization)
+    disable = staticmethod(torch._disable_functionalization)
+    wrap = staticmethod(torch._to_functional_tensor)
+    unwrap = staticmethod(torch._from_functional_tensor)
+    is_wrapped = staticmethod(torch._is_functional_tensor)
+    sync = staticmethod(torch._sync)
+    has_data_mutation = staticmethod(getattr(torch, "_functionalize_has_data_mutation"))  # noqa: B009 (not in the stubs)
+    has_metadata_mutation = staticmethod(torch._functionalize_has_metadata_mutation)
+    all_under_no_grad = staticmethod(torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode)
+    all_hidden_from_autograd = staticmethod(torch._functionalize_are_all_mutations_hidden_from_autograd)
+    storage_changed = staticmethod(torch._functionalize_was_storage_changed)
+
+
+# torch's decompositions to core ATen operators, without those of composite operators (which autograd takes apart).
+core_decompositions: Callable[[], dict[Any, Callable[..., Any]]] = torch._decomp._core_aten_decompositions_post_autograd
+
+
+def is_composite(operator: Any) -> bool:
+    """Is the operator written in terms of others for every device? In inference mode such ones arrive whole."""
+    found = _composite.get(operator)
+    if found is None:
+        kind = "CompositeImplicitAutograd"
+        found = _composite[operator] = _C._dispatch_has_kernel_for_dispatch_key(operator.name(), kind)
+    return bool(found)
+
+
+_composite: dict[Any, bool] = {}
 
 
 class NamedSource(TorchSource):
@@ -143,11 +188,16 @@ def without_modes() -> Iterator[None]:
 __all__ = [
     "DISABLED_CODE",
     "MODULE_CALL_FILE",
+    "NEEDS_DATA",
     "OPERATOR_CLASSES",
     "OP_NAMESPACES",
+    "PRIM_DEVICE",
+    "SCAN_CODE",
+    "BackwardHookFunction",
     "CustomOpDef",
     "DataDependentOutputException",
     "DimDynamic",
+    "DisableAutocast",
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
@@ -157,7 +207,6 @@ __all__ = [
     "NamedSource",
     "PythonPrinter",
     "PythonReferenceAnalysis",
-    "SCAN_CODE",
     "ShapeEnv",
     "StatelessSymbolicContext",
     "TensorBase",
@@ -165,13 +214,18 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "autocast_available",
+    "core_decompositions",
+    "current_autograd_node",
     "deterministic_algorithms",
     "dispatch_mode_depth",
     "function_mode_depth",
     "function_mode_enabled",
+    "functionalization",
     "global_module_hooks",
+    "is_composite",
     "log_api_usage",
     "module_call",
+    "next_sequence_number",
     "out_of_tree_device",
     "set_grad_enabled",
     "sympy_interp",

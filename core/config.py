@@ -36,6 +36,9 @@ class Config:
     verbose: bool = _setting(False, "print internal tracebacks along with messages")
     automatic_dynamic_shapes: bool = _setting(True, "a size, int or float that takes a second value becomes symbolic")
     assume_static_by_default: bool = _setting(True, "sizes are constants until they change or are marked dynamic")
+    activation_memory_budget: float = _setting(
+        1.0, "what a forward keeps for its backward: 1 what makes it fast, 0 the least; the rest is computed again"
+    )
     max_trace_steps: int = _setting(2_000_000, "instructions interpreted in one frame before it is left eager")
     base_dir: str = _setting("jitney_compile_debug", "the folder where debug files go")
     plugins_disabled: str = _setting("", 'comma-separated backends and extensions never to import, or "all"')
@@ -113,9 +116,9 @@ def _parse(name: str, text: str, annotation: Any) -> object:
         return text
     if annotation is bool and lower in _TRUE + _FALSE:
         return lower in _TRUE
-    if annotation is int:
+    if annotation in (int, float):
         with contextlib.suppress(ValueError):
-            return int(text)
+            return int(text) if annotation is int else float(text)
     raise InvalidOption(f"environment variable {name} is {show(annotation)}, got {text!r}", phase="config")
 
 

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 
 from jitney import events
-from jitney.backends import BoundBackend, Kind
+from jitney.backends import BoundBackend
 from jitney.capture.call_through import CallThrough, stays_python
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
 from jitney.capture.emit import MISS, Emitted, build_function, tensor_facts
-from jitney.capture.graph_runner import checked_once, keeping_state
 from jitney.capture.iterators import parts
 from jitney.capture.locks import LockTaken
 from jitney.capture.resume import Layout, resume_code, uses_super
@@ -25,6 +24,7 @@ from jitney.capture.signals import GiveUp
 from jitney.config import config
 from jitney.errors import CaptureError, GuardError, JitneyError, Unsupported
 from jitney.guards import Pool, Source, first_failure
+from jitney.pipeline import graph_function
 
 MAX_GROUPS = 32
 # FakeTensor conversion touches process-wide state (warning filters): one capture at a time.
@@ -240,7 +240,7 @@ class Dispatcher:
         emitted.namespace["_retry"] = self.retry
         code = self.shown
         if emitted.graph is not None:
-            emitted.namespace["_graph"] = self._backend(emitted, name)
+            emitted.namespace["_graph"] = graph_function(self.session.backend, emitted, name, code)
         with events.phase("emit", name):
             function = build_function(emitted, name)
             if self.target.function is not None:
@@ -263,26 +263,6 @@ class Dispatcher:
         if captured.graph_break is not None:
             events.emit(captured.graph_break)
         return Entry(function, emitted, name)
-
-    def _backend(self, emitted: Emitted, name: str) -> Any:
-        assert emitted.graph is not None
-        backend = self.session.backend
-        stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
-        if not emitted.op_count:
-            return keeping_state(emitted.graph.forward)
-        kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
-        compiled = backend.compile(emitted.graph, emitted.inputs, kind=kind, frame=name, user_stack=stack)
-        if emitted.changes_state:
-            compiled = keeping_state(compiled)
-        namespace, count = emitted.namespace, emitted.outputs
-
-        def check(outputs: Any) -> None:
-            backend.reject_outputs(outputs, count, name, stack)
-
-        def settle(bare: Any) -> None:
-            namespace["_graph"] = bare
-
-        return checked_once(compiled, check, settle)
 
     # ------------------------------------------------------------------ when it does not work
 
@@ -329,8 +309,6 @@ class Dispatcher:
                 )
             )
         return False
-        if config.verify:
-            raise GuardError(f"a guard does not hold on the values it was made from: {text}")
 
     @staticmethod
     def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> str:
@@ -351,6 +329,8 @@ class Dispatcher:
         scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts}
         failure = first_failure(entry.emitted.guards, scope)
         text = f"{failure[0].text} (found {failure[1]})" if failure else "; ".join(entry.emitted.extra_guards)
+        if config.verify:
+            raise GuardError(f"a guard does not hold on the values it was made from: {text}")
         self._skip(f"a guard does not hold on the values it was made from: {text}")
 
     def _give_up(self, reason: GiveUp) -> None:
@@ -463,23 +443,8 @@ class Callee(Root):
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the callee."""
-    def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Given up for good: ``drive`` calls ``release``."""
-        return Continue(self, args) if self.skip else self.eager(args, kwargs)
-
-    def release(self, rest: Continue) -> Any:
-        """Run the rest of the frame eagerly; the frame alone holds its variables: it may tell when they are dropped."""
-        function, values = self._rest(rest.args)
-        rest.args = ()
-        values.reverse()
-        return calling(len(values))(function, values.pop)
-
         callee, *rest = args
         function = self.session.through.native(callee) if self.passes_on else callee
-        function, values = self._rest(args)
-        return function(*values)
-
-    def _rest(self, args: tuple[Any, ...]) -> tuple[types.FunctionType, list[Any]]:
         return function(*rest, **kwargs)
 
 
@@ -498,8 +463,23 @@ class Point(Dispatcher):
                 return result
         return self.miss(args, {})
 
+    def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Given up for good: ``drive`` calls ``release``."""
+        return Continue(self, args) if self.skip else self.eager(args, kwargs)
+
+    def release(self, rest: Continue) -> Any:
+        """Run the rest of the frame eagerly; the frame alone holds its variables: it may tell when they are dropped."""
+        function, values = self._rest(rest.args)
+        rest.args = ()
+        values.reverse()
+        return calling(len(values))(function, values.pop)
+
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the rest of the frame; the first arguments are its cells."""
+        function, values = self._rest(args)
+        return function(*values)
+
+    def _rest(self, args: tuple[Any, ...]) -> tuple[types.FunctionType, list[Any]]:
         target = self.target
         count = len(target.code.co_freevars)
         code = self.session.through.code(target.code) if self.passes_on else target.code

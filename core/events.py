@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import Any
 
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,17 @@ class FrameSkipped:
 
 
 @dataclass(frozen=True)
+class GraphKept:
+    """A graph that runs as it was captured, op by op, since no functional graph can say what it does; and why."""
+
+    name: str
+    filename: str
+    line: int
+    backend: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Recompiled:
     """No cached entry held: the first guard that failed in the entry tried first."""
 
@@ -78,7 +89,20 @@ class Artefact:
     text: str
 
 
-Event = GraphBreak | FrameCaptured | FrameSkipped | Recompiled | Phase | Artefact
+@dataclass(frozen=True)
+class AtenGraph:
+    """A functional ATen graph: ``joint`` before it is cut, ``forward``, ``backward`` or ``inference`` as a backend gets it.
+
+    Every node has its FakeTensor in ``meta["val"]`` and the user's frames in ``meta["user_stack"]``.
+    """
+
+    kind: str
+    frame: str
+    backend: str
+    graph: Graph
+
+
+Event = GraphBreak | FrameCaptured | FrameSkipped | Recompiled | Phase | Artefact | AtenGraph | GraphKept
 
 
 @dataclass

@@ -93,6 +93,7 @@ class Observed:
     breaks: list[str] = dataclasses.field(default_factory=list)
     skips: list[str] = dataclasses.field(default_factory=list)
     recompiles: list[str] = dataclasses.field(default_factory=list)
+    kept: list[str] = dataclasses.field(default_factory=list)  # graphs that no ATen backend got, and why
 
 
 @contextlib.contextmanager
@@ -120,6 +121,8 @@ def observe() -> Iterator[Observed]:
                 seen.breaks.append(f"{event.graph_break.reason} (at {' > '.join(where)})")
         elif isinstance(event, events.FrameSkipped):
             seen.skips.append(f"{event.name} ({event.filename}:{event.line}): {event.reason}")
+        elif isinstance(event, events.GraphKept):
+            seen.kept.append(event.reason)
         elif isinstance(event, events.Recompiled):
             seen.recompiles.append(f"{event.name}: {event.guard}")
 

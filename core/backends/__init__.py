@@ -1,6 +1,7 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
 from jitney.backends.backend import Backend, CompileRequest, Kind
+from jitney.backends.decompositions import core_decompositions
 from jitney.backends.hookspecs import HOOK_API_VERSION, hookimpl
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
 from jitney.backends.resolve import BoundBackend, resolve
@@ -13,6 +14,7 @@ __all__ = [
     "Kind",
     "Listing",
     "Registry",
+    "core_decompositions",
     "hookimpl",
     "list_backends",
     "register_backend",

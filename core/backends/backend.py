@@ -56,7 +56,8 @@ class Backend:
         level: the graphs it takes, ``torch`` (operations as the user called them) or ``aten``.
         device_types: where its nodes may live, as in ``torch.device.type``; empty for everywhere.
         options: a dataclass, every field with a default; users fill it through ``options={...}``.
-        decompositions: for ``aten``: operators to be taken apart before the graph arrives.
+        decompositions: for ``aten``: operators to be taken apart before the graph arrives, as in ``torch._decomp``'s
+            tables; or a function from the options to such a table.
         supports: for ``aten``: may this node be given to the backend?
         version: part of the identity of what it makes; the package's version if empty.
     """
@@ -66,7 +67,7 @@ class Backend:
     level: Level = "torch"
     device_types: tuple[str, ...] = ()
     options: type | None = None
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None
+    decompositions: Mapping[Any, Callable[..., Any]] | Callable[[Any], Mapping[Any, Callable[..., Any]]] | None = None
     supports: Callable[[fx.Node], bool] | None = None
     version: str = ""
 

@@ -57,8 +57,23 @@ class BoundBackend:
         Raises:
             BackendFailed: whatever the backend or an extension raised, as the cause; or its result is not callable.
         """
+        graph = self.transform(graph, inputs, kind=kind, frame=frame, user_stack=user_stack)
+        return self.compile_transformed(
+            graph, inputs, kind=kind, frame=frame, user_stack=user_stack, cache_key=cache_key
+        )
+
+    def compile_transformed(
+        self,
+        graph: fx.GraphModule,
+        inputs: Sequence[Any],
+        *,
+        kind: Kind,
+        frame: str,
+        user_stack: Sequence[FrameSummary] = (),
+        cache_key: str | None = None,
+    ) -> Compiled:
+        """``compile`` for a graph that extensions have seen already, such as one half of it."""
         request = CompileRequest(self.name, self.options, kind, frame, tuple(user_stack), cache_key)
-        graph = _transform(graph, inputs, request)
         phase = f"backend {self.name}"
         with events.phase(phase, frame):
             try:
@@ -68,6 +83,21 @@ class BoundBackend:
         if not callable(compiled):
             raise _failed(f"returned {compiled!r:.100}, which is not callable", phase, request)
         return compiled
+
+    def decompositions(self) -> Mapping[Any, Callable[..., Any]]:
+        """The operators to be taken apart before an ATen graph arrives."""
+        table = self.backend.decompositions
+        return (table(self.options) if callable(table) else table) or {}
+
+    def transform(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], *, kind: Kind, frame: str, user_stack: Sequence[FrameSummary]
+    ) -> fx.GraphModule:
+        """Let extensions rewrite a captured graph; raises ``BackendFailed`` with what one of them raised."""
+        return _transform(graph, inputs, CompileRequest(self.name, self.options, kind, frame, tuple(user_stack)))
+
+    def reject(self, reason: str, frame: str, user_stack: Sequence[FrameSummary]) -> None:
+        """Raise ``BackendFailed``: a compiled graph did not keep to what its graph says."""
+        raise BackendFailed(f"a graph of {frame}: {reason}", user_stack=user_stack, phase=f"backend {self.name}")
 
     def reject_outputs(self, outputs: object, expected: int, frame: str, user_stack: Sequence[FrameSummary]) -> None:
         """Raise ``BackendFailed`` if ``outputs`` is no list or tuple of ``expected`` items; for the slow path."""
@@ -102,11 +132,6 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None) -> BoundBacken
         raise BackendNotFound(
             f"backend={spec!r:.100} is a {type(spec).__name__}",
             hint="a name, a list of names, a Backend, or a callable (graph_module, example_inputs) -> callable",
-        )
-    if backend.level != "torch":
-        raise PluginError(
-            f"backend {backend.name!r} takes {backend.level} graphs, which this version of jitney does not make yet",
-            hint="a backend with level='torch', such as 'eager'",
         )
     return BoundBackend(backend, validate(backend, options))
 

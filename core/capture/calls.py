@@ -120,6 +120,8 @@ FUNCTION_APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-def
 def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A user's ``autograd.Function``: one node that runs it as it is, in forward and in backward."""
     cls, *rest = args
+    if cls is _torch.BackwardHookFunction:
+        raise Break("a module's backward hook", "it looks at autograd's own graph; the hooks run as in eager")
     if kwargs:
         raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
     _check_autograd_function(cls)

@@ -19,12 +19,12 @@ from jitney.capture.binding import closure_cells
 from jitney.capture.code import decode
 from jitney.capture.emit import Emitted, Emitter, MakePoint
 from jitney.capture.frame import Frame, make_frame
-from jitney.capture.graph_runner import StateKeeper
 from jitney.capture.interpreter import Interpreter
+from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.config import config
 from jitney.errors import CaptureError
-from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.guards import Source
+from jitney.state import StateKeeper
 
 FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 MAX_RESTARTS = 64

@@ -324,7 +324,7 @@ class Emitter:
             source="\n".join(lines) + "\n",
             namespace=self.pool.namespace,
             graph=graph,
-            inputs=[i.value for i in tracer.inputs],
+            inputs=[tracer.pristine(i.value) for i in tracer.inputs],
             outputs=len(outputs),
             guards=vm.world.guards,
             extra_guards=extra,

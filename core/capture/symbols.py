@@ -24,6 +24,7 @@ class Symbols:
         self.values: dict[Any, Any] = {}  # sympy symbol -> a SymInt or SymFloat that is it
         self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
         self._nodes: dict[Any, fx.Node] = {}
+        self._geometry: dict[int, tuple[Any, Any, Any]] = {}  # id(stand-in) -> size, stride, offset at first
 
     def fake(self, real: Any, source: Source) -> Any:
         """A stand-in with the real tensor's metadata."""
@@ -38,7 +39,22 @@ class Symbols:
             with self.fake_mode, torch.enable_grad():
                 fake = fake.view_as(fake)
         self.dynamic[id(fake)] = dims
+        if any(dims):
+            self._geometry[id(fake)] = (fake.shape, fake.stride(), fake.storage_offset())
         return fake
+
+    def again(self, fake: Any, real: Any) -> Any:
+        """A stand-in as ``fake`` was before the program wrote to it; ``real`` is the tensor that it stands for."""
+        where = self._geometry.get(id(fake), (real.size(), real.stride(), real.storage_offset()))
+        size, stride, offset = where
+        leaf = real.is_leaf
+        with _torch.without_modes(), self.fake_mode, torch.enable_grad():
+            made = torch.empty_strided(size, stride, dtype=real.dtype, device=real.device)
+            if not isinstance(offset, int) or offset:
+                made = torch.empty(_extent(size, stride) + offset, dtype=real.dtype, device=real.device)
+                made = _unrelated(made.as_strided(size, stride, offset))
+            made.requires_grad_(real.requires_grad)
+            return made if leaf or not real.requires_grad else made.view_as(made)
 
     def _converted(self, real: Any, dims: list[bool], source: Source) -> Any:
         if not any(dims):
@@ -94,7 +110,11 @@ class Symbols:
             if symbol not in self._nodes:
                 self._nodes[symbol] = placeholder(self.values[symbol], self.sources[symbol])
             env[symbol] = fx.Proxy(self._nodes[symbol], tracer)
+        count = len(graph.nodes)
         made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
+        for node in list(graph.nodes)[count:]:
+            values = [a.meta["example_value"] if isinstance(a, fx.Node) else a for a in node.args]
+            node.meta["example_value"] = node.target(*values)
         return made.node if isinstance(made, fx.Proxy) else made
 
     def text(self, value: Any, name: Callable[[Source], str]) -> str:
@@ -110,11 +130,7 @@ class Symbols:
 
     def guards(self, name: Callable[[Source], str]) -> list[str]:
         """Conditions on the symbols under which the capture holds, as Python text."""
-        count = len(graph.nodes)
         out = []
-        for node in list(graph.nodes)[count:]:
-            values = [a.meta["example_value"] if isinstance(a, fx.Node) else a for a in node.args]
-            node.meta["example_value"] = node.target(*values)
         for symbol, source in self.sources.items():
             interval = self.env.var_to_range.get(symbol)
             if interval is not None and source.kind == "size":
@@ -138,6 +154,10 @@ def _unrelated(view: torch.Tensor) -> torch.Tensor:
         made = torch.empty(0, dtype=view.dtype, device=view.device)
         made.set_(view.untyped_storage(), view.storage_offset(), view.size(), view.stride())
     return made.requires_grad_(view.requires_grad)
+
+
+def _extent(size: Any, stride: Any) -> Any:
+    return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
 
 
 def _replace_word(text: str, word: str, by: str) -> str:

@@ -18,10 +18,11 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from jitney import _torch
-from jitney.capture.graph_runner import InferenceScope, enter_inference_mode, exit_inference_mode
+from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.signals import Break
 from jitney.capture.symbols import Symbols
 from jitney.guards import Source
+from jitney.state import enter_inference_mode, exit_inference_mode
 
 # Tensor methods whose meaning lies outside a graph: why, and what to do instead.
 OUTSIDE: dict[str, str] = {
@@ -221,8 +222,8 @@ class Tracer(TorchFunctionMode):
         """Begin inference mode, here and in the graph."""
         scope.real = enter_inference_mode(scope.mode)
         scope.node = self.graph.call_function(enter_inference_mode, (scope.mode,))
-        self.open_scopes.append(scope)
         scope.node.meta["example_value"] = None
+        self.open_scopes.append(scope)
         self.changes_state = True
 
     def exit_scope(self, scope: InferenceScope) -> None:
@@ -242,8 +243,8 @@ class Tracer(TorchFunctionMode):
         result = func(*args)
         node = self.graph.call_function(func, args)
         node.meta["user_stack"] = self.origin()
-        self.changes_state = True
         node.meta.update(example_value=result, changes_state=True)
+        self.changes_state = True
         return result
 
     @staticmethod
@@ -330,6 +331,16 @@ class Tracer(TorchFunctionMode):
         if any(_version(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
             return True
         return any(map(_writes_statistics, self.graph.nodes))
+
+    def pristine(self, value: Any) -> Any:
+        """An input's stand-in with the metadata that the tensor has when the graph is called."""
+        found = self.adopted.get(id(value)) if isinstance(value, _torch.FakeTensor) else None
+        if found is None:
+            return value
+        with _torch.without_modes():
+            if _version(value) == self.versions[id(value)] and value.requires_grad == found[0].requires_grad:
+                return value
+            return self.symbols.again(value, found[0])
 
     def _adopted_fakes(self) -> list[tuple[int, Any]]:
         return [(id(fake), fake) for _, fake in (k for k in self.kept if isinstance(k, tuple))]

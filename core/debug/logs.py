@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from jitney import events
 from jitney.config import config
+from jitney.debug.graphs import readable
 from jitney.errors import InvalidOption, describe_frame, nearest
 
 ARTEFACTS = {
@@ -21,6 +22,7 @@ ARTEFACTS = {
     "graph": "the nodes of each graph",
     "graph_code": "each graph as Python source",
     "graph_breaks": "each graph break with its reason; +graph_breaks: with the whole user stack",
+    "aot_graphs": "the functional ATen graphs of forward and backward; +aot_graphs: the joint graph too",
     "guards": "the guards of each frame; +guards: with the emitted source that checks them",
     "recompiles": "each recompile, with the guard that failed",
     "output_code": "what backends generated",
@@ -121,6 +123,12 @@ def _skipped(event: events.FrameSkipped) -> None:
         _logs[name].info(message, event.name, event.filename, event.line, event.reason)
 
 
+def _kept(event: events.GraphKept) -> None:
+    message = "the graph of %s (%s:%d) runs as captured, without backend %s: %s"
+    for name in ("capture", "aot_graphs"):
+        _logs[name].info(message, event.name, event.filename, event.line, event.backend, event.reason)
+
+
 def _recompiled(event: events.Recompiled) -> None:
     _logs["recompiles"].info(
         "%s (%s:%d) recompiles, %d entries do not hold: %s\n  user line: %s",
@@ -132,6 +140,12 @@ def _artefact(event: events.Artefact) -> None:
     _logs["output_code"].info("%s of %s for %s:\n%s", event.name, event.backend, event.frame, event.text)
 
 
+def _aten(event: events.AtenGraph) -> None:
+    log = _logs["aot_graphs"].debug if event.kind == "joint" else _logs["aot_graphs"].info
+    if _logs["aot_graphs"].isEnabledFor(logging.DEBUG if event.kind == "joint" else logging.INFO):
+        log("%s graph of %s for %s:\n%s", event.kind, event.frame, event.backend, readable(event.graph))
+
+
 def _phase(event: events.Phase) -> None:
     _logs["timing"].info("%s of %s: %.4f s", event.name, event.frame, event.seconds)
 
@@ -140,8 +154,10 @@ def _phase(event: events.Phase) -> None:
 _WRITERS: dict[type, Callable[..., None]] = {
     events.FrameCaptured: _captured,
     events.FrameSkipped: _skipped,
+    events.GraphKept: _kept,
     events.Recompiled: _recompiled,
     events.Artefact: _artefact,
+    events.AtenGraph: _aten,
     events.Phase: _phase,
 }
 

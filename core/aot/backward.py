@@ -1,0 +1,113 @@
+"""The compiled backward of one graph: compiled when it is first called, once for each set of missing tangents."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from jitney import _torch
+from jitney.aot.split import Half
+from jitney.aot.undefined import without
+from jitney.errors import JitneyError
+
+CompileHalf = Callable[[Half], Callable[..., Sequence[Any]]]
+
+
+class Backward:
+    """What the engine calls, as if the whole graph were one operator.
+
+    Args:
+        half: the backward graph: saved tensors, saved numbers, tangents in; gradients out.
+        saved: how many tensors and numbers are saved.
+        places: by input of the captured graph: the position of its gradient among the outputs, None without one.
+        compile_half: hands a graph to the backend.
+        name: the user's function.
+    """
+
+    def __init__(
+        self, half: Half, saved: int, places: Sequence[int | None], compile_half: CompileHalf, name: str
+    ) -> None:
+        self.half = half
+        self.saved = saved
+        self.places = places
+        self.compile_half = compile_half
+        self.name = name
+        self.strides = [_fixed_stride(v) for v in half.inputs[saved:]]
+        self.examples = half.inputs[saved:]
+        self.compiled: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = {}
+        self.lock = threading.Lock()
+
+    def __call__(
+        self, saved: Sequence[torch.Tensor], numbers: Sequence[Any], tangents: Sequence[torch.Tensor | None]
+    ) -> tuple[Any, ...]:
+        """Gradients, one per input of the captured graph."""
+        if torch.is_grad_enabled():
+            return self._once(saved, numbers, tangents)
+        absent = tuple([i for i, t in enumerate(tangents) if t is None])
+        run = self.compiled.get(absent) or self._compile(absent)
+        given = [
+            t if t.stride() == stride else _laid_out(t, example, stride)
+            for t, stride, example in zip(tangents, self.strides, self.examples, strict=True)
+            if t is not None
+        ]
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            with _torch.DisableAutocast():
+                found = run(*saved, *numbers, *given)
+        else:
+            found = run(*saved, *numbers, *given)
+        return tuple([None if at is None else found[at] for at in self.places])
+
+    def _compile(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
+        with self.lock:
+            if absent not in self.compiled:
+                half = without(self.half, [self.saved + i for i in absent]) if absent else self.half
+                self.compiled[absent] = self.compile_half(half)
+            return self.compiled[absent]
+
+    def _once(self, saved: Any, numbers: Any, tangents: Any) -> tuple[Any, ...]:
+        """Under ``create_graph=True``: the gradients are right, and differentiating them raises."""
+        with torch.no_grad():
+            found = self(saved, numbers, tangents)
+        return tuple(None if g is None else _Refused.apply(g.detach().requires_grad_(), self.name) for g in found)
+
+
+class _Refused(torch.autograd.Function):
+    """A gradient that cannot be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Any, name: str) -> Any:
+        ctx.name = name
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise JitneyError(
+            f"the backward of {ctx.name}, compiled, was differentiated again (double backward), which needs eager",
+            phase="backward",
+            hint="call the function inside jitney.disable, or compile it with backend='eager'",
+        )
+
+
+def _fixed_stride(example: Any) -> tuple[int, ...] | None:
+    stride = tuple(example.stride())
+    return None if any(isinstance(s, torch.SymInt) for s in stride) else stride
+
+
+def _laid_out(tangent: torch.Tensor, example: Any, stride: tuple[int, ...] | None) -> torch.Tensor:
+    """The tangent with the strides that the backward was traced with."""
+    if stride is not None:
+        if all(a == b or n < 2 for a, b, n in zip(tangent.stride(), stride, tangent.shape, strict=True)):
+            return tangent
+        made = torch.empty_strided(tangent.shape, stride, dtype=tangent.dtype, device=tangent.device)
+        return made.copy_(tangent)
+    order = sorted(range(tangent.dim()), key=lambda d: _stride_hint(example.stride()[d]), reverse=True)
+    dense = tangent.permute(order).contiguous()
+    back = [order.index(d) for d in range(tangent.dim())]
+    return dense.permute(back)
+
+
+def _stride_hint(stride: Any) -> int:
+    return int(stride.node.hint) if isinstance(stride, torch.SymInt) else int(stride)

@@ -1,0 +1,59 @@
+"""Does a backend return what its graph says? Asked at the first call, and at every one under ``config.verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from jitney.config import config
+
+
+def checked(
+    compiled: Callable[..., Sequence[Any]], expected: Sequence[Any], reject: Callable[[str], None]
+) -> Callable[..., Sequence[Any]]:
+    """``compiled``, its first result compared with ``expected`` (FakeTensors, symbols, None, numbers).
+
+    Args:
+        compiled: what the backend made.
+        expected: the graph's outputs as traced: number, dtypes, devices and fixed sizes count.
+        reject: called with what is wrong; raises.
+    """
+    looked = False
+
+    def run(*inputs: Any) -> Sequence[Any]:
+        nonlocal looked
+        outputs = compiled(*inputs)
+        if not looked or config.verify:
+            reason = difference(outputs, expected)
+            if reason:
+                reject(reason)
+            looked = True
+        return outputs
+
+    return run
+
+
+def difference(outputs: Any, expected: Sequence[Any]) -> str:
+    """What is wrong with a graph's outputs; empty if nothing is."""
+    if not isinstance(outputs, (list, tuple)):
+        return f"returned a {type(outputs).__name__}; its {len(expected)} outputs were expected as a list or tuple"
+    if len(outputs) != len(expected):
+        return f"returned {len(outputs)} outputs, {len(expected)} were expected"
+    for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
+        if isinstance(want, torch.Tensor) != isinstance(got, torch.Tensor):
+            return f"output {i} is a {type(got).__name__}, {_facts(want)} was expected"
+        if not isinstance(want, torch.Tensor):
+            continue
+        if (got.dtype, got.device.type, got.dim()) != (want.dtype, want.device.type, want.dim()) or any(
+            type(w) is int and g != w for g, w in zip(got.shape, want.shape, strict=True)
+        ):
+            return f"output {i} is {_facts(got)}, {_facts(want)} was expected"
+    return ""
+
+
+def _facts(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    return f"{value.dtype}{list(value.shape)} on {value.device.type}"

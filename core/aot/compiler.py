@@ -1,0 +1,127 @@
+"""From a captured graph to the function that stands for it: trace, cut, compile both halves, write the glue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import fx
+
+from jitney import events
+from jitney.aot.backward import Backward
+from jitney.aot.checked import checked
+from jitney.aot.glue import Glue
+from jitney.aot.joint import Joint, trace_joint
+from jitney.aot.partition import partition
+from jitney.aot.signals import NotSplit
+from jitney.aot.split import Half, backward_half, forward_half
+from jitney.config import config
+
+HalfKind = Literal["inference", "forward", "backward"]
+
+
+class CompileHalf(Protocol):
+    """Hands one ATen graph to the backend."""
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], kind: HalfKind) -> Callable[..., Any]:
+        """Returns a callable from the graph's inputs to its outputs."""
+
+
+@dataclass(frozen=True)
+class AotRequest:
+    """What compiling a captured graph needs besides the graph.
+
+    Args:
+        backend: the backend's name, for messages.
+        compile_half: hands a graph to the backend.
+        decompositions: operators to be taken apart.
+        frame: the user's function.
+        location: its file and line.
+        reject: ``reject(reason)`` raises what blames the backend.
+    """
+
+    backend: str
+    compile_half: CompileHalf
+    decompositions: Mapping[Any, Callable[..., Any]]
+    frame: str
+    location: tuple[str, int]
+    reject: Callable[[str], None]
+
+
+def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotRequest) -> Callable[..., Sequence[Any]]:
+    """A function from the captured graph's inputs to its outputs, whose gradients are the compiled backward's.
+
+    Args:
+        module: operations as the user called them; one tuple as output.
+        inputs: FakeTensors and symbols, with the arguments' metadata from before the call.
+        request: see there.
+
+    A graph that functional graphs cannot express runs as it was captured, and a ``GraphKept`` event says why.
+    """
+    try:
+        with events.phase("aot joint", request.frame):
+            joint = trace_joint(module, inputs, request.decompositions)
+    except NotSplit as refusal:
+        filename, line = request.location
+        events.emit(events.GraphKept(request.frame, filename, line, request.backend, refusal.reason))
+        return module.forward
+    if config.verify:
+        joint.verify()
+    _show("joint", joint.graph, request)
+    return _trained(module, inputs, joint, request) if joint.trains else _inferred(module, inputs, joint, request)
+
+
+def _inferred(
+    module: fx.GraphModule, inputs: Sequence[Any], joint: Joint, request: AotRequest
+) -> Callable[..., Sequence[Any]]:
+    half, _ = forward_half(joint, ())
+    forward = _compiled(half, "inference", request)
+    return _glued(Glue(joint, inputs, (), request.frame, _autocast()), forward, None, module, request)
+
+
+def _trained(
+    module: fx.GraphModule, inputs: Sequence[Any], joint: Joint, request: AotRequest
+) -> Callable[..., Sequence[Any]]:
+    with events.phase("aot partition", request.frame):
+        cut = partition(joint, config.activation_memory_budget)
+        if config.verify:
+            cut.verify(joint)
+        first, saved = forward_half(joint, cut.saved)
+        second = backward_half(joint, cut)
+    forward = _compiled(first, "forward", request)
+    order = iter(range(len(joint.gradients)))
+    places = [None if g is None else next(order) for g in joint.gradients]
+    backward = Backward(
+        second, len(cut.saved), places, lambda half: _compiled(half, "backward", request), request.frame
+    )
+    return _glued(Glue(joint, inputs, saved, request.frame, _autocast()), forward, backward, module, request)
+
+
+def _compiled(half: Half, kind: HalfKind, request: AotRequest) -> Callable[..., Sequence[Any]]:
+    _show(kind, half.module.graph, request)
+    made = request.compile_half(half.module, half.inputs, kind)
+    return checked(made, half.outputs, request.reject)
+
+
+def _glued(
+    glue: Glue,
+    forward: Callable[..., Sequence[Any]],
+    backward: Callable[..., Any] | None,
+    module: fx.GraphModule,
+    request: AotRequest,
+) -> Callable[..., Sequence[Any]]:
+    with events.phase("aot glue", request.frame):
+        run = glue.build(forward, backward, module.forward)
+    events.emit(events.Artefact("aot_wrapper", request.frame, request.backend, glue.source))
+    return run
+
+
+def _autocast() -> bool:
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    return any(torch.is_autocast_enabled(d) for d in devices)
+
+
+def _show(name: str, graph: fx.Graph, request: AotRequest) -> None:
+    events.emit(events.AtenGraph(name, request.frame, request.backend, graph))

@@ -1,0 +1,209 @@
+"""The Python around compiled halves, written for each graph: autograd function, writes to inputs, views of inputs.
+
+The text can be printed (artefact ``aot_wrapper``) and stepped through. There are no loops over flags at call time.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from jitney import _torch
+from jitney.aot.joint import Joint
+from jitney.aot.memory import Overlap
+from jitney.aot.results import Argument, Constant, Output, Result, Step, Update, View
+from jitney.aot.split import Saved
+
+
+@dataclass
+class Glue:
+    """Writes the function that stands for a captured graph.
+
+    Args:
+        joint: what was traced.
+        inputs: the FakeTensors and symbols that the graph was traced with.
+        saved: where the forward finds what the backward needs.
+        name: the user's function.
+        autocast: was autocast on where the graph begins?
+    """
+
+    joint: Joint
+    inputs: Sequence[Any]
+    saved: Sequence[Saved]
+    name: str
+    autocast: bool
+    namespace: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
+        self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=torch._foreach_copy_)
+
+    # ------------------------------------------------------------------ the parts of the text
+
+    def build(
+        self,
+        forward: Callable[..., Sequence[Any]],
+        backward: Callable[..., Any] | None,
+        eagerly: Callable[..., Sequence[Any]],
+    ) -> Callable[..., tuple[Any, ...]]:
+        """The function: the captured graph's inputs in, its outputs out.
+
+        Args:
+            forward: the compiled forward, or the whole graph for inference.
+            backward: ``backward(saved tensors, numbers, tangents)``: gradients, one per input; None for inference.
+            eagerly: the captured graph as it is, for arguments that share memory.
+        """
+        names = [f"a{i}" for i in range(len(self.inputs))]
+        arguments = ", ".join(names)
+        space = self.namespace
+        space.update(_forward=forward, _eagerly=eagerly)
+        lines: list[str] = []
+        if backward is not None:
+            lines += self._function(arguments)
+        lines.append(f"def _run({arguments}):")
+        body = self._overlap(arguments)
+        body += self._call(arguments, backward is not None)
+        for update in self.joint.updates:
+            if update.geometry is not None:
+                size, stride, offset = map(self._text, update.geometry)
+                body.append(f"a{update.input}.as_strided_({size}, {stride}, {offset})")
+        body += self._updates()
+        body += self._views()
+        values = "".join(f"{self._value(i, result)}, " for i, result in enumerate(self.joint.results))
+        for i, (target, args) in enumerate(self.joint.final_state):
+            space[f"_state{i}"] = target
+            body.append(f"_state{i}(*{self._object(args)})")
+        body.append(f"return ({values})")
+        lines += [f"    {line}" for line in body]
+        self.source = "\n".join(lines) + "\n"
+        filename = f"<jitney aot {self.name} {id(space):x}>"
+        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
+        exec(compile(self.source, filename, "exec", dont_inherit=True), space)
+        if backward is not None:
+            methods = {
+                "forward": staticmethod(space["_forward_with"]),
+                "backward": staticmethod(space["_backward_with"]),
+            }
+            made: Any = type(f"{self.name}_graph", (torch.autograd.Function,), methods)
+            space["_apply"] = super(torch.autograd.Function, made).apply  # type: ignore[misc] # without functorch's look at each argument
+            space["_backward"] = backward
+        run: Callable[..., tuple[Any, ...]] = space["_run"]
+        return run
+
+    def _function(self, arguments: str) -> list[str]:
+        """The autograd function's two methods."""
+        count = len(self.joint.outputs)
+        tensors = [self._place(s) for s in self.saved if s.tensor]
+        numbers = [self._place(s) for s in self.saved if not s.tensor]
+        plain = [i for i in range(count) if i not in self.joint.tangents and self._is_tensor(i)]
+        lines = [f"def _forward_with(ctx, {arguments}):"]
+        body = self._scoped(f"r = _forward({arguments})", self.autocast)
+        body.append(f"ctx.save_for_backward({', '.join(tensors)})")
+        body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
+        body.append("ctx.set_materialize_grads(False)")
+        if plain:
+            body.append(f"ctx.mark_non_differentiable({', '.join(f'r[{i}]' for i in plain)})")
+        body.append(f"return ({''.join(f'r[{i}], ' for i in range(count))})")
+        lines += [f"    {line}" for line in body]
+        grads = ", ".join(f"g{i}" for i in range(count))
+        tangents = "".join(f"g{i}, " for i in self.joint.tangents)
+        lines.append(f"def _backward_with(ctx, {grads}):")
+        lines.append(f"    return _backward(ctx.saved_tensors, ctx.numbers, ({tangents}))")
+        return lines
+
+    @staticmethod
+    def _place(saved: Saved) -> str:
+        return f"a{saved.at}" if saved.source == "input" else f"r[{saved.at}]"
+
+    def _is_tensor(self, at: int) -> bool:
+        node = self.joint.outputs[at]
+        return hasattr(node, "meta") and isinstance(node.meta["val"], torch.Tensor)
+
+    @staticmethod
+    def _scoped(line: str, *conditions: Any) -> list[str]:
+        """The line, inside the context managers whose condition holds: no autocast, no_grad, enable_grad."""
+        names = ("_no_autocast()", "_torch_no_grad()", "_enable_grad()")
+        scopes = [name for name, wanted in zip(names, conditions, strict=False) if wanted]
+        return [f"with {', '.join(scopes)}:", f"    {line}"] if scopes else [line]
+
+    def _call(self, arguments: str, trains: bool) -> list[str]:
+        if trains:
+            return self._scoped(f"r = _apply({arguments})", False, False, not self.joint.ambient_grad)
+        quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
+        return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
+
+    def _overlap(self, arguments: str) -> list[str]:
+        """Arguments that share memory, one of them written to: a functional graph cannot say what happens then."""
+        written = [u.input for u in self.joint.updates]
+        tensors = [i for i, v in enumerate(self.inputs) if isinstance(v, torch.Tensor)]
+        if not written or len(tensors) < 2:
+            return []
+        self.namespace["_overlap"] = Overlap([self.inputs[i] for i in tensors], [i in written for i in tensors])
+        return [f"if _overlap(({''.join(f'a{i}, ' for i in tensors)})):", f"    return _eagerly({arguments})"]
+
+    def _updates(self) -> list[str]:
+        tracked = [u for u in self.joint.updates if u.at is not None and u.tracked]
+        hidden = [u for u in self.joint.updates if u.at is not None and not u.tracked]
+        lines = [f"a{u.input}.copy_(r[{u.at}])" for u in tracked]
+        guarded = self.joint.ambient_grad and any(self._sees_grad(u) for u in hidden)
+        if len(hidden) == 1:
+            lines += self._scoped(f"a{hidden[0].input}.copy_(r[{hidden[0].at}])", False, guarded)
+        elif hidden:
+            targets = ", ".join(f"a{u.input}" for u in hidden)
+            values = ", ".join(f"r[{u.at}]" for u in hidden)
+            lines += self._scoped(f"_foreach_copy_([{targets}], [{values}])", False, guarded)
+        return lines
+
+    def _sees_grad(self, update: Update) -> bool:
+        value = self.inputs[update.input]
+        return bool(value.requires_grad) or self.joint.trains
+
+    # ------------------------------------------------------------------ results
+
+    def _views(self) -> list[str]:
+        lines = []
+        for i, result in enumerate(self.joint.results):
+            if not isinstance(result, View):
+                continue
+            text = f"a{result.base.at}" if isinstance(result.base, Argument) else f"r[{result.base.at}]"
+            for step in result.steps:
+                text = self._step(text, step)
+            lines += self._scoped(f"v{i} = {text}", False, result.detached)
+        return lines
+
+    def _step(self, base: str, step: Step) -> str:
+        name = "_" + str(step.target).replace(".", "_")
+        self.namespace[name] = step.target
+        parts = [base, *map(self._text, step.args), *(f"{k}={self._text(v)}" for k, v in step.kwargs)]
+        call = f"{name}({', '.join(parts)})"
+        return call if step.item is None else f"{call}[{step.item}]"
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Output):
+            return f"r[{value.at}]"
+        if isinstance(value, tuple):
+            return f"[{', '.join(map(self._text, value))}]"
+        if value is None or type(value) in (int, float, bool):
+            return repr(value)
+        return self._object(value)
+
+    def _object(self, value: Any) -> str:
+        name = f"_c{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def _value(self, i: int, result: Result) -> str:
+        match result:
+            case Constant(value):
+                return self._text(value) if not isinstance(value, tuple) else self._object(value)
+            case Output(at):
+                return f"r[{at}]"
+            case Argument(at):
+                return f"a{at}"
+            case _:
+                return f"v{i}"

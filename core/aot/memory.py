@@ -1,0 +1,63 @@
+"""Do arguments share memory?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+class Overlap:
+    """Asks whether an argument that is written to shares memory with another one.
+
+    Args:
+        examples: FakeTensors with the arguments' sizes.
+        written: by argument: is it written to?
+    """
+
+    def __init__(self, examples: Sequence[Any], written: Sequence[bool]) -> None:
+        self.written = list(written)
+        self.extents = [_extent(e) for e in examples]
+        self.checked: tuple[int, ...] | None = None
+        self.fixed = all(e is not None for e in self.extents)
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Addresses that were found apart once are not looked at again, as long as sizes are fixed."""
+        addresses = tuple([t.data_ptr() for t in tensors])
+        if addresses == self.checked and self.fixed:
+            return False
+        if self._overlap(tensors, addresses):
+            return True
+        self.checked = addresses
+        return False
+
+    def _overlap(self, tensors: Sequence[torch.Tensor], addresses: tuple[int, ...]) -> bool:
+        extents = [_extent(t) if e is None else e for e, t in zip(self.extents, tensors, strict=True)]
+        devices = [t.device for t in tensors]
+        for device in set(devices):
+            spans = sorted(
+                (a, n, w)
+                for a, n, w, d in zip(addresses, extents, self.written, devices, strict=True)
+                if d == device and n
+            )
+            end = end_written = 0  # of all spans so far, and of those written to
+            for begin, count, written in spans:
+                if begin < end_written or (written and begin < end):
+                    return True
+                end = max(end, begin + count)
+                if written:
+                    end_written = max(end_written, begin + count)
+        return False
+
+
+def _extent(tensor: Any) -> Any:
+    """Bytes from a tensor's first element to its last; None if a size is symbolic."""
+    total = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        if isinstance(size, torch.SymInt) or isinstance(stride, torch.SymInt):
+            return None
+        if size == 0:
+            return 0
+        total += (size - 1) * stride
+    return total * tensor.element_size()

@@ -1,0 +1,206 @@
+"""Where to cut a joint graph: what the forward keeps for the backward, and what the backward computes again.
+
+A minimum cut (for the aim see Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016): every node that can
+run in the forward is an edge whose capacity is the bytes of its result. Cutting it means keeping the result. What must
+not run twice hangs on the source, what the backward reads on the sink.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+import networkx as nx
+import torch
+from torch import fx
+
+from jitney.aot.cost import bytes_of, is_cheap, is_factory, is_random, is_reduction, work_of
+from jitney.aot.joint import Joint
+from jitney.aot.results import is_view, root_of
+from jitney.aot.sizes import is_symbolic
+
+SOURCE, SINK = "source", "sink"
+
+
+@dataclass
+class Partition:
+    """A cut.
+
+    Args:
+        saved: what the forward hands to the backward, tensors first, then symbolic numbers; also inputs.
+        backward: the nodes that run in the backward, in order of the joint graph.
+    """
+
+    saved: list[fx.Node]
+    backward: set[fx.Node] = field(default_factory=set)
+
+    def bytes_saved(self, inputs: bool = True) -> int:
+        """Bytes kept alive for the backward; without ``inputs``, only what the forward made."""
+        return sum(bytes_of(n) for n in self.saved if inputs or n.op != "placeholder")
+
+    def verify(self, joint: Joint) -> None:
+        """Raise ``AssertionError`` unless the backward can be computed from what is saved and the tangents."""
+        have = set(self.saved) | set(joint.tangents.values())
+        for node in joint.graph.nodes:
+            if node in self.backward and node not in have:
+                missing = [a for a in node.all_input_nodes if a not in have and a not in self.backward]
+                assert not missing, f"{node} needs {missing}, which nobody keeps"
+                assert not is_random(node) or depends_on_tangents(joint)[node], f"{node} would draw twice"
+
+
+def depends_on_tangents(joint: Joint) -> dict[fx.Node, bool]:
+    """By node: does it need a gradient that comes from outside?"""
+    tangents = set(joint.tangents.values())
+    found: dict[fx.Node, bool] = {}
+    for node in joint.graph.nodes:
+        found[node] = node in tangents or any(found[a] for a in node.all_input_nodes)
+    return found
+
+
+def ancestors(roots: list[Any]) -> set[fx.Node]:
+    """The nodes that these need, themselves included."""
+    found: set[fx.Node] = set()
+    todo = [n for n in roots if isinstance(n, fx.Node)]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend(node.all_input_nodes)
+    return found
+
+
+def partition(joint: Joint, budget: float = 1.0) -> Partition:
+    """Cut a joint graph.
+
+    Args:
+        joint: with tangents.
+        budget: ``config.activation_memory_budget``: 1 keeps what makes the backward fast, 0 only the graph's inputs and
+            what must not run twice; between them, what costs most time to compute again is kept first.
+    """
+    cut = _Cut(joint)
+    saved = cut.minimum(cut.expensive)
+    if budget < 1:
+        saved = _within(cut, saved, budget)
+    return _finished(joint, cut, saved)
+
+
+def _finished(joint: Joint, cut: _Cut, saved: set[fx.Node]) -> Partition:
+    tangents = set(joint.tangents.values())
+    needed: set[fx.Node] = set()
+    used: set[fx.Node] = set()
+    todo = [n for n in joint.gradients if isinstance(n, fx.Node)]
+    while todo:
+        node = todo.pop()
+        if node in needed or node in tangents:
+            continue
+        if node in saved:
+            used.add(node)
+            continue
+        needed.add(node)
+        todo.extend(node.all_input_nodes)
+    order = [n for n in joint.graph.nodes if n in used]
+    numbers = [n for n in order if is_symbolic(n.meta["val"])]
+    return Partition([n for n in order if n not in numbers] + numbers, needed)
+
+
+class _Cut:
+    """The flow network of one joint graph."""
+
+    def __init__(self, joint: Joint) -> None:
+        self.joint = joint
+        self.late = depends_on_tangents(joint)
+        wanted = ancestors(joint.gradients)
+        self.nodes = [n for n in joint.graph.nodes if not self.late[n] and n in wanted]
+        members = set(self.nodes)
+        # What the backward reads, and what such nodes are made of.
+        self.read = {n for n in self.nodes if any(self.late[u] and u in wanted for u in n.users)}
+        self.read |= {n for n in joint.gradients if isinstance(n, fx.Node) and n in members}
+        self.members = members
+        self.required = ancestors(joint.outputs)
+        self.expensive = {n for n in self.nodes if self._expensive(n)}
+        self.fixed = {n for n in self.nodes if n.op == "placeholder" or self._once(n)}
+
+    @staticmethod
+    def _once(node: fx.Node) -> bool:
+        """Must it run only once? Random operators, and getitems of such."""
+        if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+            node = node.args[0]
+        return is_random(node)
+
+    def _expensive(self, node: fx.Node) -> bool:
+        """Is it better kept than computed again, as far as time goes?"""
+        if node.op != "call_function" or "checkpoint" in node.meta or is_view(node):
+            return False
+        if node.target is operator.getitem or is_symbolic(node.meta["val"]) or is_factory(node):
+            return False
+        if not is_cheap(node) or is_reduction(node):
+            return True
+        return self._feeds_extern(node)
+
+    def _feeds_extern(self, node: fx.Node) -> bool:
+        """Does an operator of the backward that cannot be fused read it, so that it would be written to memory?"""
+        todo, seen = [node], {node}
+        while todo:
+            for user in todo.pop().users:
+                if self.late[user] and not is_cheap(user) and not is_view(user):
+                    return True
+                if is_view(user) and user not in seen:
+                    seen.add(user)
+                    todo.append(user)
+        return False
+
+    def weight(self, node: fx.Node) -> float:
+        """The cost of keeping a node's result."""
+        value = node.meta["val"]
+        if is_symbolic(value):
+            return 1.0
+        if not isinstance(value, torch.Tensor) or ("checkpoint" in node.meta and not self._once(node)):
+            return math.inf
+        if node.op == "get_attr" or (is_view(node) and root_of(node).op in ("placeholder", "get_attr")):
+            return math.inf
+        return bytes_of(node) + 1.0
+
+    def minimum(self, kept: set[fx.Node]) -> set[fx.Node]:
+        """The cheapest set of nodes to keep if those in ``kept`` may not be computed again."""
+        network = nx.DiGraph()
+        network.add_nodes_from((SOURCE, SINK))
+        for node in self.nodes:
+            if node in self.fixed or node in kept:
+                network.add_edge(SOURCE, (node, 0))
+            network.add_edge((node, 0), (node, 1), **_capacity(self.weight(node)))
+            if node in self.read:
+                network.add_edge((node, 1), SINK)
+            for user in node.users:
+                if user in self.members:
+                    network.add_edge((node, 1), (user, 0))
+        if not self.read or not network.has_node(SINK):
+            return set()
+        _, (reachable, _) = nx.minimum_cut(network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov)
+        return {n for n in self.nodes if (n, 0) in reachable and (n, 1) not in reachable}
+
+
+def _capacity(weight: float) -> dict[str, float]:
+    return {} if math.isinf(weight) else {"capacity": weight}
+
+
+def _within(cut: _Cut, fast: set[fx.Node], budget: float) -> set[fx.Node]:
+    """Let expensive operators run again, those that free most bytes for their work first, until the budget holds."""
+
+    def made(saved: set[fx.Node]) -> int:
+        return sum(bytes_of(n) for n in saved if n.op != "placeholder")
+
+    least = cut.minimum(set())
+    limit = made(least) + budget * (made(fast) - made(least))
+    by_worth = sorted(cut.expensive, key=lambda n: work_of(n) / (bytes_of(n) + 1))
+    low, high = 0, len(by_worth)  # how many of them may run again
+    best = least
+    while low < high:
+        middle = (low + high) // 2
+        found = cut.minimum(set(by_worth[middle:]))
+        if made(found) <= limit:
+            best, high = found, middle
+        else:
+            low = middle + 1
+    return best

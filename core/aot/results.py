@@ -1,0 +1,264 @@
+"""What a functional graph's caller must do with its outputs, so that the program sees what it would have seen.
+
+A functional graph only makes new tensors. Results that were inputs, or views of inputs, or views of one another, are
+made again from the real tensors by the caller; inputs that were written to get their new values.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot import functional
+from jitney.aot.signals import NotSplit
+from jitney.aot.sizes import is_symbolic
+from jitney.aot.trace import AtenTracer
+
+GRADIENT_TYPES = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
+)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same plain value in each call."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Output:
+    """The graph's output at this position; ``tensor`` is False for a symbolic number."""
+
+    at: int
+    tensor: bool = True
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The caller's own argument at this position."""
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One view operator. ``args`` follow the tensor; ``item`` picks one of several results."""
+
+    target: Any
+    args: tuple[Any, ...]  # numbers, and Output for symbolic ones
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    item: int | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of an argument or of another output, made by ``steps``; ``detached`` if autograd shall not see it."""
+
+    base: Argument | Output
+    steps: tuple[Step, ...]
+    detached: bool = False
+
+
+Result = Constant | Output | Argument | View
+
+
+@dataclass(frozen=True)
+class Update:
+    """An input that the program writes to.
+
+    Args:
+        input: its position.
+        at: the output that is its new value; None if only its shape changes.
+        tracked: does autograd see the write?
+        geometry: its new (size, stride, offset), if its shape changes; numbers, and Output for symbolic ones.
+    """
+
+    input: int
+    at: int | None
+    tracked: bool
+    geometry: tuple[Any, Any, Any] | None = None
+
+
+@dataclass
+class Results:
+    """Sorts what a traced program returned (``returned``) and did to its inputs (``given``, placeholders ``nodes``)."""
+
+    tracer: AtenTracer
+    given: list[Any]
+    nodes: list[fx.Node]
+    returned: tuple[Any, ...]
+    outputs: list[Any] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._values: dict[int, Any] = {}  # position in outputs -> functional tensor
+        self._at: dict[Any, int] = {}  # id of functional tensor, or node -> position
+        self._inputs = {functional.storage_of(v): i for i, v in enumerate(self.given) if isinstance(v, torch.Tensor)}
+        self._groups: dict[int, list[Any]] = {}
+        for value in self.returned:
+            if functional.is_wrapped(value):
+                group = self._groups.setdefault(functional.storage_of(value), [])
+                if not any(value is v for v in group):
+                    group.append(value)
+        self.results = [self._result(value) for value in self.returned]
+        self._find_updates()
+
+    def differentiable(self) -> dict[int, Any]:
+        """Outputs that need a gradient, by position."""
+        hidden = {u.at for u in self.updates if u.at is not None and not u.tracked}
+        return {
+            at: value
+            for at, value in self._values.items()
+            if value.requires_grad and value.dtype in GRADIENT_TYPES and at not in hidden
+        }
+
+    # ------------------------------------------------------------------ results
+
+    def _result(self, value: Any) -> Result:
+        if is_symbolic(value):
+            node = self.tracer.sizes.node(value)
+            return Output(self._append(node, None), tensor=False) if isinstance(node, fx.Node) else Constant(node)
+        if not isinstance(value, torch.Tensor):
+            return Constant(value)
+        if not functional.is_wrapped(value):
+            raise NotSplit("a result that is no tensor of the graph")
+        storage = functional.storage_of(value)
+        if storage in self._inputs:
+            at = self._inputs[storage]
+            if value is self.given[at]:
+                return Argument(at)
+            return self._view(value, Argument(at), self.given[at])
+        base = self._base(self._groups[storage], value)
+        if base is value:
+            return Output(self._fresh(value))
+        return self._view(value, Output(self._fresh(base)), base)
+
+    def _fresh(self, value: Any) -> int:
+        at = self._at.get(id(value))
+        if at is None:
+            at = self._append(self._node(value), value)
+            self._at[id(value)] = at
+        return at
+
+    def _append(self, node: Any, value: Any) -> int:
+        if value is None and node in self._at:
+            return self._at[node]
+        self.outputs.append(node)
+        if value is None:
+            self._at[node] = len(self.outputs) - 1
+        else:
+            self._values[len(self.outputs) - 1] = value
+        return len(self.outputs) - 1
+
+    def _node(self, value: Any) -> fx.Node:
+        return self.tracer.nodes[id(functional.unwrapped(value))]
+
+    @staticmethod
+    def _base(group: list[Any], value: Any) -> Any:
+        """Of results that share memory, the one that the others are views of."""
+        if len(group) == 1:
+            return value
+        base = next((v for v in group if v._base is None), None)
+        if base is None:
+            base = group[0]._base
+        if any(v is not base and v._base is not None and v._base is not base for v in group):
+            raise NotSplit("results that are views of different tensors in the same memory")
+        if any(v.requires_grad for v in group) and not base.requires_grad:
+            raise NotSplit("a view that requires grad of a tensor that does not")
+        return base
+
+    # ------------------------------------------------------------------ views
+
+    def _view(self, value: Any, reference: Argument | Output, base: Any) -> View:
+        steps = self._steps(self._node(value), self._node(base))
+        if steps is None:
+            steps = (self._strided(functional.unwrapped(value)),)
+        if not steps:  # the same elements, another tensor
+            steps = (Step(torch.ops.aten.alias.default, ()),)
+        return View(reference, steps, detached=bool(base.requires_grad and not value.requires_grad))
+
+    def _steps(self, node: fx.Node, base: fx.Node) -> tuple[Step, ...] | None:
+        """The view operators between two nodes; None if there is another operator between them."""
+        steps: list[Step] = []
+        while node is not base:
+            item: Any = None
+            if node.target is operator.getitem:
+                item = node.args[1]
+                assert isinstance(node.args[0], fx.Node)
+                node = node.args[0]
+            if not is_view(node) or not isinstance(node.args[0], fx.Node):
+                return None
+            args = tuple(self._plain(a) for a in node.args[1:])
+            kwargs = tuple((k, self._plain(v)) for k, v in node.kwargs.items())
+            steps.append(Step(node.target, args, kwargs, item))
+            node = node.args[0]
+        return tuple(reversed(steps))
+
+    def _strided(self, inner: Any) -> Step:
+        return Step(torch.ops.aten.as_strided.default, self._geometry(inner))
+
+    def _geometry(self, inner: Any) -> tuple[Any, Any, Any]:
+        parts = (tuple(inner.shape), tuple(inner.stride()), inner.storage_offset())
+        size, stride, offset = (self._plain(self.tracer.map(p)) for p in parts)
+        return size, stride, offset
+
+    def _plain(self, value: Any) -> Any:
+        """Sizes that are nodes become outputs of the graph."""
+        if isinstance(value, fx.Node):
+            return Output(self._append(value, None), tensor=False)
+        if isinstance(value, (list, tuple)):
+            return tuple(map(self._plain, value))
+        return value
+
+    # ------------------------------------------------------------------ inputs that were written to
+
+    def _find_updates(self) -> None:
+        for i, value in enumerate(self.given):
+            if not functional.is_wrapped(value):
+                continue
+            if functional.memory_replaced(value):
+                raise NotSplit("an input's memory is replaced")
+            inner = functional.unwrapped(value)
+            shaped, written = functional.metadata_written(value), functional.data_written(value)
+            if not shaped and not (written and self._node(value) is not self.nodes[i]):
+                continue
+            tracked = value.requires_grad and not functional.hidden_from_autograd(value)
+            at = self._append_update(value) if written else None
+            geometry = self._geometry(inner) if shaped else None
+            self.updates.append(Update(i, at, tracked, geometry))
+
+    def _append_update(self, value: Any) -> int:
+        self.outputs.append(self._node(value))
+        self._values[len(self.outputs) - 1] = value
+        return len(self.outputs) - 1
+
+
+def is_view(node: fx.Node) -> bool:
+    """Does the operator return a view of its first argument?"""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.arguments:
+        return False
+    alias = schema.arguments[0].alias_info
+    return alias is not None and not alias.is_write and bool(schema.returns)
+
+
+def root_of(node: fx.Node) -> fx.Node:
+    """The node whose memory this one is a view of; itself if it is no view."""
+    while is_view(node) or node.target is operator.getitem:
+        source = node.args[0]
+        if not isinstance(source, fx.Node):
+            break
+        node = source
+    return node

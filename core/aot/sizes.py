@@ -1,0 +1,88 @@
+"""Symbolic sizes in an ATen graph: each expression becomes nodes over the graph's own inputs."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney import _torch
+from jitney.aot.signals import NotSplit
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Is it a symbolic size, float or truth value (one that stands for a constant included)?"""
+    return isinstance(value, SYMBOLIC)
+
+
+class SizeNodes:
+    """Which node computes which symbol. Inputs are told with ``add``; expressions are asked for with ``node``."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self._inputs: dict[Any, fx.Node] = {}  # symbol -> the placeholder that is it
+        self._tensors: dict[Any, tuple[fx.Node, str, int]] = {}  # symbol -> (placeholder, which, dimension)
+        self._made: dict[Any, Any] = {}  # expression -> node
+        self.at: Any = None  # nodes go after this one: the last placeholder
+
+    def add(self, node: fx.Node, value: Any) -> None:
+        """A placeholder: a symbol itself, or a tensor whose sizes or strides are symbols."""
+        if is_symbolic(value):
+            if value.node.expr.is_Symbol:
+                self._inputs.setdefault(value.node.expr, node)
+            return
+        for which, sizes in (("size", value.shape), ("stride", value.stride())):
+            for dim, size in enumerate(sizes):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    self._tensors.setdefault(size.node.expr, (node, which, dim))
+        offset = value.storage_offset()
+        if isinstance(offset, torch.SymInt) and offset.node.expr.is_Symbol:
+            self._tensors.setdefault(offset.node.expr, (node, "offset", 0))
+
+    def node(self, value: Any) -> Any:
+        """The node, or plain number, that ``value`` is."""
+        expr = value.node.expr
+        if not expr.free_symbols:
+            return value.node.pytype(expr)
+        found = self._made.get(expr)
+        if found is None:
+            found = self._made[expr] = self._make(expr, value)
+        return found
+
+    def _make(self, expr: Any, value: Any) -> Any:
+        tracer = fx.proxy.GraphAppendingTracer(self.graph)
+        with self.graph.inserting_after(self.at):
+            marker = self.graph.call_function(operator.pos, (0,))  # nodes go before it, in order
+        with self.graph.inserting_before(marker):
+            env = {symbol: fx.Proxy(self._symbol(symbol), tracer) for symbol in expr.free_symbols}
+            made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
+        for node in self.graph.nodes:
+            if node.op == "call_function" and "val" not in node.meta and node is not marker:
+                node.meta["val"] = node.target(*fx.node.map_arg(node.args, lambda n: n.meta["val"]))
+        if isinstance(made, fx.Proxy):
+            self.at = made.node if made.node.op != "placeholder" else self.at
+            made = made.node
+        self.graph.erase_node(marker)
+        return made
+
+    def _symbol(self, symbol: Any) -> fx.Node:
+        found = self._inputs.get(symbol)
+        if found is not None:
+            return found
+        known = self._tensors.get(symbol)
+        if known is None:
+            raise NotSplit(f"the symbolic size {symbol} is not one of an input's")
+        tensor, which, dim = known
+        name = {"size": "sym_size", "stride": "sym_stride", "offset": "sym_storage_offset"}[which]
+        packet = getattr(torch.ops.aten, name)
+        node = self.graph.call_function(
+            packet.default if which == "offset" else packet.int, (tensor,) if which == "offset" else (tensor, dim)
+        )
+        fake = tensor.meta["val"]
+        node.meta["val"] = {"size": fake.shape, "stride": fake.stride(), "offset": [fake.storage_offset()]}[which][dim]
+        self._inputs[symbol] = node
+        return node

@@ -1,0 +1,159 @@
+"""The ATen graph of what runs: a dispatch mode that records each operator once, on stand-ins.
+
+It works below autograd and below functionalization: what arrives here is functional, and the operators of a backward
+arrive as the engine calls them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from traceback import FrameSummary
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from jitney import _torch
+from jitney.aot.signals import NotSplit
+from jitney.aot.sizes import SizeNodes, is_symbolic
+
+FORWARD, BACKWARD = "forward", "backward"
+ATOMS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+class AtenTracer(TorchDispatchMode):
+    """Records operators on FakeTensors as nodes of ``graph``, each with its result in ``meta["val"]``.
+
+    Args:
+        fake_mode: the mode of the stand-ins.
+        decompositions: operators to be taken apart, as in ``torch._decomp``'s tables.
+    """
+
+    def __init__(self, fake_mode: Any, decompositions: Mapping[Any, Callable[..., Any]]) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.decompositions = decompositions
+        self.graph = fx.Graph()
+        self.sizes = SizeNodes(self.graph)
+        self.nodes: dict[int, fx.Node] = {}  # id(stand-in) -> node
+        self.kept: list[Any] = []
+        self.constants: dict[str, torch.Tensor] = {}
+        self.phase = FORWARD
+        self.stack: tuple[FrameSummary, ...] = ()
+        self.region: int | None = None  # the checkpointed region that the running operation is part of
+        self.stacks: dict[int, tuple[Any, ...]] = {}  # autograd sequence number -> (stack, region)
+
+    # ------------------------------------------------------------------ inputs
+
+    def placeholder(self, name: str, value: Any) -> fx.Node:
+        """A new input of the graph: a FakeTensor or a symbol."""
+        with self.graph.inserting_after(self.sizes.at):
+            node = self.graph.placeholder(name)
+        self.sizes.at = node
+        node.meta.update(val=value, phase=self.phase)
+        if isinstance(value, torch.Tensor):
+            self.bind(value, node)
+        if isinstance(value, torch.Tensor) or is_symbolic(value):
+            self.sizes.add(node, value)
+        return node
+
+    def bind(self, value: Any, node: fx.Node) -> None:
+        """This stand-in is that node's value."""
+        self.nodes[id(value)] = node
+        self.kept.append(value)
+
+    # ------------------------------------------------------------------ recording
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is _torch.PRIM_DEVICE:
+            return args[0].fake_device
+        kwargs = kwargs or {}
+        rule = self.decompositions.get(func)
+        if rule is not None:
+            with self:
+                result = rule(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        elif _torch.is_composite(func):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if func is torch.ops.aten.lift_fresh.default and not isinstance(args[0], _torch.FakeTensor):
+            return self._constant(args[0])
+        result = func(*args, **kwargs)
+        if func._schema.is_mutable:
+            raise NotSplit(f"{func} writes in place")
+        self.record(func, args, kwargs, result)
+        return result
+
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> fx.Node:
+        """Append the node of one operator that has run on stand-ins."""
+        node = self.graph.call_function(func, self.map(args), self.map(kwargs))
+        self._describe(node, result)
+        if isinstance(result, _torch.FakeTensor):
+            self.bind(result, node)
+        elif isinstance(result, tuple | list):
+            for i, item in enumerate(result):
+                self._item(node, i, item)
+        return node
+
+    def _item(self, node: fx.Node, i: int, item: Any) -> None:
+        if isinstance(item, _torch.FakeTensor):
+            child = self.graph.call_function(operator.getitem, (node, i))
+            self._describe(child, item)
+            self.bind(item, child)
+        elif item is not None and not isinstance(item, int | float):
+            raise NotSplit(f"{node.target} returns a {type(item).__name__} among its results")
+
+    def _describe(self, node: fx.Node, value: Any) -> None:
+        stack, region = self.stack, self.region
+        if self.phase is BACKWARD:
+            running = _torch.current_autograd_node()
+            if running is not None:
+                stack, region = self.stacks.get(running._sequence_nr(), ((), None))
+        node.meta.update(val=value, phase=self.phase, user_stack=stack)
+        if region is not None:
+            node.meta["checkpoint"] = region
+
+    def _constant(self, value: torch.Tensor) -> Any:
+        """A tensor made of Python data: kept with the graph, copied at each run: the program may write to it."""
+        name = f"_constant{len(self.constants)}"
+        self.constants[name] = value
+        read = self.graph.create_node("get_attr", name)
+        fake = self.fake_mode.from_tensor(value, static_shapes=True)
+        self._describe(read, fake)
+        self.kept.append(fake)
+        copy = torch.ops.aten.clone.default(fake)
+        node = self.graph.call_function(torch.ops.aten.clone.default, (read,))
+        self._describe(node, copy)
+        self.bind(copy, node)
+        return copy
+
+    def map(self, value: Any) -> Any:
+        """Stand-ins to nodes, symbols to nodes, inside any plain container."""
+        kind = type(value)
+        if kind in ATOMS:
+            return value
+        if isinstance(value, torch.Tensor):
+            node = self.nodes.get(id(value))
+            if node is None:
+                raise NotSplit("a tensor that is no input of the graph reached an operator")
+            return node
+        if kind is tuple or kind is torch.Size:
+            return tuple([self.map(v) for v in value])
+        if kind is list:
+            return [self.map(v) for v in value]
+        if kind is dict:
+            return {k: self.map(v) for k, v in value.items()}
+        if is_symbolic(value):
+            return self.sizes.node(value)
+        if isinstance(value, torch.Generator):
+            raise NotSplit("a torch.Generator argument")
+        if isinstance(value, fx.node.base_types):
+            return value
+        raise NotSplit(f"an argument of class {kind.__qualname__} to an operator")

@@ -1,0 +1,109 @@
+"""The backward for calls in which some results got no gradient.
+
+The engine gives no tensor for a result that the loss does not depend on. A gradient is linear in those from outside,
+so an operator all of whose tangent-dependent inputs are missing has a missing result: nothing is computed with zeros,
+which could turn an infinite derivative into NaN, and a parameter that got no gradient in eager gets none here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot.sizes import is_symbolic
+from jitney.aot.split import Half
+
+aten = torch.ops.aten
+ADDITIONS = (aten.add.Tensor, aten.sub.Tensor)
+
+
+def without(half: Half, absent: Collection[int]) -> Half:
+    """The backward graph without the tangents at these positions of its inputs; missing gradients are None."""
+    graph = fx.Graph()
+    made: dict[fx.Node, Any] = {}
+    missing: set[fx.Node] = set()
+    zeros: dict[fx.Node, fx.Node] = {}
+    dependent: set[fx.Node] = set()
+    placeholders = [n for n in half.module.graph.nodes if n.op == "placeholder"]
+    tangents = {n for n in placeholders if n.meta.get("phase") == "backward"}
+    missing.update(placeholders[i] for i in absent)
+
+    def value(node: fx.Node) -> fx.Node:
+        """A missing value that an operator needs beside others is zero."""
+        if node not in missing:
+            return made[node]
+        if node not in zeros:
+            fake = node.meta["val"]
+            size = tuple(_size(graph, made, placeholders, s) for s in fake.shape)
+            facts = {"dtype": fake.dtype, "device": fake.device}
+            zeros[node] = graph.call_function(aten.zeros.default, (list(size),), facts)
+            zeros[node].meta.update(node.meta)
+        return zeros[node]
+
+    for node in half.module.graph.nodes:
+        if node.op == "placeholder":
+            if node not in missing:
+                made[node] = graph.placeholder(node.name)
+                made[node].meta.update(node.meta)
+            if node in tangents:
+                dependent.add(node)
+            continue
+        if node.op == "output":
+            outputs = tuple(None if n in missing else made[n] if isinstance(n, fx.Node) else n for n in node.args[0])
+            graph.output(outputs)
+            break
+        from_outside = [a for a in node.all_input_nodes if a in dependent]
+        if from_outside:
+            dependent.add(node)
+            if all(a in missing for a in from_outside):
+                missing.add(node)
+                continue
+        alone = _the_other(node, missing) if any(a in missing for a in from_outside) else None
+        if alone is not None:
+            made[node] = made[alone]
+            continue
+        made[node] = graph.node_copy(node, value)
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and not node.users and node.target is not operator.setitem:
+            graph.erase_node(node)
+    returned: Any = graph.output_node().args[0]
+    values = [None if n is None else v for n, v in zip(returned, half.outputs, strict=True)]
+    kept = [v for i, v in enumerate(half.inputs) if i not in absent]
+    return Half(fx.GraphModule(half.module, graph), kept, values)
+
+
+def _the_other(node: fx.Node, missing: set[fx.Node]) -> fx.Node | None:
+    """Of a sum with a missing summand, the other one, if it is the sum as it is."""
+    if node.target is not aten.add.Tensor or len(node.args) != 2 or node.kwargs:
+        return None
+    first, second = node.args
+    if not isinstance(first, fx.Node) or not isinstance(second, fx.Node):
+        return None
+    found = second if first in missing else first
+    same = found.meta["val"], node.meta["val"]
+    if found in missing or same[0].dtype != same[1].dtype or same[0].shape != same[1].shape:
+        return None
+    return found
+
+
+def _size(graph: fx.Graph, made: dict[fx.Node, Any], placeholders: list[fx.Node], size: Any) -> Any:
+    """A size as a number or a node: symbolic ones are found among the inputs' sizes."""
+    if not is_symbolic(size):
+        return size
+    for node in placeholders:
+        fake: Any = node.meta["val"]
+        if node not in made:
+            continue
+        if is_symbolic(fake) and fake.node.expr == size.node.expr:
+            return made[node]
+        if isinstance(fake, torch.Tensor):
+            for dim, other in enumerate(fake.shape):
+                if is_symbolic(other) and other.node.expr == size.node.expr:
+                    found = graph.call_function(aten.sym_size.int, (made[node], dim))
+                    found.meta.update(node.meta, val=other)
+                    return found
+    raise LookupError(f"no input has the size {size}")

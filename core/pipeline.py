@@ -1,0 +1,67 @@
+"""From a captured graph to the callable that emitted code calls: extensions, AOT for ATen backends, the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from traceback import FrameSummary
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot import AotRequest, compile_graph
+from jitney.backends import BoundBackend, Kind
+from jitney.capture.emit import Emitted
+from jitney.capture.graph_runner import checked_once, keeping_state
+
+
+def graph_function(backend: BoundBackend, emitted: Emitted, name: str, code: CodeType) -> Callable[..., Sequence[Any]]:
+    """Compile the graph of one captured frame.
+
+    Args:
+        backend: what the user chose.
+        emitted: the capture; its namespace gets the bare callable once the first result has been checked.
+        name: the user's function, for messages.
+        code: where that function is.
+
+    Raises:
+        BackendFailed: the backend or an extension raised.
+    """
+    assert emitted.graph is not None
+    if not emitted.op_count:
+        return keeping_state(emitted.graph.forward)
+    stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
+    kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
+    graph = backend.transform(emitted.graph, emitted.inputs, kind=kind, frame=name, user_stack=stack)
+    if backend.backend.level == "aten":
+        compiled = compile_graph(graph, emitted.inputs, aot_request(backend, name, code, stack))
+    else:
+        compiled = backend.compile_transformed(graph, emitted.inputs, kind=kind, frame=name, user_stack=stack)
+    if emitted.changes_state:
+        compiled = keeping_state(compiled)
+    namespace, count = emitted.namespace, emitted.outputs
+
+    def check(outputs: Any) -> None:
+        backend.reject_outputs(outputs, count, name, stack)
+
+    def settle(bare: Any) -> None:
+        namespace["_graph"] = bare
+
+    return checked_once(compiled, check, settle)
+
+
+def aot_request(backend: BoundBackend, name: str, code: CodeType, stack: Sequence[FrameSummary]) -> AotRequest:
+    """What AOT is told of the backend and of the frame."""
+
+    def compile_half(module: fx.GraphModule, inputs: Sequence[Any], kind: Kind) -> Callable[..., Any]:
+        return backend.compile_transformed(module, inputs, kind=kind, frame=name, user_stack=stack)
+
+    return AotRequest(
+        backend=backend.name,
+        compile_half=compile_half,
+        decompositions=backend.decompositions(),
+        frame=name,
+        location=(code.co_filename, code.co_firstlineno),
+        reject=lambda reason: backend.reject(reason, name, stack),
+    )

@@ -1,0 +1,54 @@
+"""torch's global state that programs switch on and off: grad mode and autocast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jitney import _torch
+
+
+class StateKeeper:
+    """Grad mode and autocast as they are now; ``restore`` brings them back."""
+
+    def __init__(self) -> None:
+        self.grad = torch.is_grad_enabled()
+        self.devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in self.devices]
+        self.cache = torch.is_autocast_cache_enabled()
+        torch.autocast_increment_nesting()
+        self.nesting = torch.autocast_decrement_nesting()
+
+    def changed(self) -> bool:
+        """Is anything different now?"""
+        now = StateKeeper()
+        return (now.grad, now.autocast, now.nesting) != (self.grad, self.autocast, self.nesting)
+
+    def restore(self) -> None:
+        """Put back what has changed since."""
+        _torch.set_grad_enabled(self.grad)
+        for device, enabled, dtype in self.autocast:
+            if torch.is_autocast_enabled(device) != enabled:
+                torch.set_autocast_enabled(device, enabled)
+            if torch.get_autocast_dtype(device) != dtype:
+                torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.cache)
+        torch.autocast_increment_nesting()
+        nesting = torch.autocast_decrement_nesting()
+        while nesting > self.nesting:
+            nesting = torch.autocast_decrement_nesting()
+        while nesting < self.nesting:
+            nesting = torch.autocast_increment_nesting()
+
+
+def enter_inference_mode(mode: bool) -> Any:
+    """In a graph: begin an inference-mode block; the result ends it."""
+    scope = _torch.InferenceModeGuard(mode)
+    scope.__enter__()
+    return scope
+
+
+def exit_inference_mode(scope: Any) -> None:
+    """In a graph: end an inference-mode block."""
+    scope.__exit__(None, None, None)
