@@ -274,6 +274,16 @@ def test_a_lock_for_each_object() -> None:
     check(fn, t(), [Counter(), Counter(), Counter()], calls=3, graphs=1, breaks=0)
 
 
+def test_many_tensors() -> None:
+    def fn(xs: list[torch.Tensor], box: Box) -> Any:
+        y = sum(xs[1:], xs[0])
+        with LOCK:
+            box.n += 1
+        return y * box.n
+
+    check(fn, [t() * i for i in range(20)], Box(n=0), calls=4, graphs=1, breaks=0)
+
+
 def _meanwhile(act: Callable[[], None], backend_runs: list[int]) -> Any:
     """A backend whose graphs do something in another thread, once the guards have held."""
 
