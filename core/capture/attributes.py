@@ -471,6 +471,9 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
     if value is ABSENT:
         if not trusted(module):
             world.guard(record.source.step("dict_of"), "lacks", name)
+            getter = _module_attr(vm, module, "__getattr__") if "__getattr__" in module.__dict__ else ABSENT
+            if getter is not ABSENT and not hasattr(types.ModuleType, name):
+                return vm.call(getter, name)
         return vm.native(getattr, module, name)
     reader = vm.frames[-1].globals if vm.frames else {}
     if trusted(module) and trusted(reader) and isinstance(value, UNCHANGING):

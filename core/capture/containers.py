@@ -115,6 +115,7 @@ def check_key(vm: Interpreter, key: Any) -> None:
     """Break where looking a key up would run Python code on an object from outside."""
     if type(key) in PLAIN:
         return
+    vm.world.distinct(key)
     if isinstance(key, weakref.ref):
         raise Break("a dictionary is looked up by a weak reference", "look it up outside the compiled function")
     if type(key) is tuple:

@@ -28,6 +28,7 @@ from jitney.capture.resume import Exit, Layout, callee_slot, exits, layout_of, o
 from jitney.capture.signals import Break, GiveUp
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program
+from jitney.guards.guard import all_different
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -363,6 +364,10 @@ class Emitter:
             f"{program.expression(a)} {'is' if same else 'is not'} {program.expression(b)}"
             for a, b, same in vm.world.relations
         ]
+        for group in vm.world.apart.values():
+            if len(group) > 1 and not all(source.is_const for source in group.values()):
+                names = ", ".join(map(program.expression, group.values()))
+                related.append(f"{self.pool.object(all_different)}({names})")
         program.write(vm.world.roots)
         if config.verify:
             program.verify(vm.world.roots, vm.world.guards)

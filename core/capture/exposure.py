@@ -29,8 +29,13 @@ TRANSPARENT = (*CONTENT_TYPES, tuple, str, type, types.FunctionType, types.Built
                types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
 DUNDERS = (
     "__eq__ __lt__ __hash__ __bool__ __len__ __iter__ __next__ __getitem__ __contains__ __index__ __int__ "
-    "__float__ __add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__"
+    "__float__ __add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__ __floor__ "
+    "__ceil__ __trunc__ __complex__ __bytes__ __length_hint__ __pow__ __rpow__ __divmod__ __rdivmod__ __gt__ __ne__"
 ).split()
+
+
+COMPARISONS = ("__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__")
+VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def expose(vm: Interpreter, value: Any) -> Any:
@@ -82,6 +87,14 @@ def has_tensor(value: Any) -> bool:
     return False
 
 
+def plain_text(value: Any) -> bool:
+    """Is the text of this value the same in every call for which the capture holds, all the way down?"""
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        return type(value) in FRESH_CONTAINERS and all(map(plain_text, items))
+    return type(value) in PLAIN or isinstance(value, (type, slice))
+
+
 def specialise(value: Any) -> Any:
     """A symbolic number as the constant that it is in this capture (which guards it)."""
     if type(value) is torch.SymInt:
@@ -129,22 +142,25 @@ def default_equality(vm: Interpreter, value: Any) -> bool:
 
 def refuse_own_hash(vm: Interpreter, *values: Any) -> None:
     """Break where C code would hash an object by a method written in Python."""
+    for value in values:
+        vm.world.distinct(value)
     by_identity = vars(object)["__hash__"]
     refuse_protocol(vm, "hashing", *[v for v in values if lookup(vm, type(v), "__hash__") is not by_identity])
 
 
 def check_elements(vm: Interpreter, value: Any) -> None:
     """Break where C code would run Python methods of the items (``__eq__``, ``__lt__``, ``__hash__``)."""
-    if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque, *VIEWS)):
         for item in value:
             if isinstance(item, weakref.ref):
                 raise Break("weak references are compared by C code")
-            if python_method(vm, item, "__eq__") or python_method(vm, item, "__lt__"):
-                if not safe_to_compare(type(item)):
-                    raise Break(f"items of class {type(item).__qualname__} are compared by C code")
+            if any(python_method(vm, item, name) for name in COMPARISONS) and not safe_to_compare(type(item)):
+                raise Break(f"items of class {type(item).__qualname__} are compared by C code")
+            vm.world.distinct(item)
             check_elements(vm, item)
     elif isinstance(value, dict):
-        check_elements(vm, list(value.values()))
+        record = vm.world.record_of(value)
+        check_elements(vm, list((value if record is None else vm.world.content(record)).items()))
 
 
 def safe_to_compare(kind: type) -> bool:

@@ -107,7 +107,7 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         if name in ("format", "format_map", "__mod__"):
             call_args = [specialise(expose(vm, a)) for a in args]
             for value in [*call_args, *kwargs.values()]:
-                if has_tensor(value) or vm.world.record_of(value) or (vm.world.is_fresh(value) and not _plain(value)):
+                if not exposure.plain_text(value):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
             return vm.native(fn, *call_args, **{k: specialise(v) for k, v in kwargs.items()})
     if isinstance(owner, tuple) and name in ("index", "count", "__contains__", "__eq__"):
@@ -117,10 +117,6 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
     if name == "__init__":
         return None
     return vm.native(fn, *[specialise(expose(vm, a)) for a in args], **{k: specialise(v) for k, v in kwargs.items()})
-
-
-def _plain(value: Any) -> bool:
-    return type(value) in PLAIN or isinstance(value, (list, tuple, dict, set))
 
 
 def _by_comparison(vm: Interpreter, fn: Any, items: Any, name: str, args: Args) -> Any:
@@ -133,13 +129,23 @@ def _by_comparison(vm: Interpreter, fn: Any, items: Any, name: str, args: Args) 
     if name == "count":
         return len(hits)
     if name == "index" and len(args) == 1:
-        return hits[0] if hits else vm.raise_user(ValueError("item is not in the sequence"))
+        return hits[0] if hits else vm.raise_user(ValueError(_not_in(items, args[0])))
     if name == "remove":
         if not hits:
             return vm.raise_user(ValueError("list.remove(x): x not in list"))
         del items[hits[0]]
         return None
     raise Break(f"{name} with positions over objects")
+
+
+def _not_in(items: Any, value: Any) -> str:
+    """What ``index`` says where it finds nothing."""
+    if isinstance(items, tuple):
+        return "tuple.index(x): x not in tuple"
+    if type(value) not in PLAIN:
+        raise Break("index() of an object that is not there")
+    kind = "deque" if isinstance(items, collections.deque) else "list"
+    return f"{specialise(value)!r} is not in {kind}"
 
 
 def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
@@ -167,8 +173,14 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
         return _by_comparison(vm, bound, target, name, args)
     if name == "sort":
         return _sort(vm, target, record, kwargs)
-    if isinstance(target, dict | set) and any(isinstance(a, weakref.ref) for a in args):
-        raise Break(f"{name}() looks a weak reference up", "look it up outside the compiled function")
+    if isinstance(target, dict | set):
+        for value in args:
+            vm.world.distinct(value)
+            if isinstance(value, weakref.ref):
+                raise Break(f"{name}() looks a weak reference up", "look it up outside the compiled function")
+        if isinstance(target, set) and name not in STORING:
+            for value in (target, *args):
+                exposure.check_elements(vm, expose(vm, value))
     call_args = [specialise(a) for a in args] if name in STORING else [_argument(vm, a, name) for a in args]
     method = getattr(_builtin_base(target), name).__get__(target)
     if record is not None and name in MUTATING:
@@ -296,7 +308,11 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
     if name == "__call__":
         return vm.construct(owner, args, kwargs)
     if name == "fromkeys":
-        return vm.world.mark_fresh(vm.native(fn, iterable(vm, args[0]), *args[1:]))
+        if owner not in (dict, collections.OrderedDict):
+            raise Break(f"{owner.__qualname__}.fromkeys()", "make it outside the compiled function")
+        keys = list(iterable(vm, args[0]))
+        exposure.check_elements(vm, keys)
+        return vm.world.mark_fresh(vm.native(fn, keys, *args[1:]))
     if name == "from_iterable":
         return vm.native(fn, iterable(vm, args[0]))
     if name == "__new__":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
-from jitney.capture.containers import dict_base, getitem, iterable, setitem
+from jitney.capture.containers import check_key, dict_base, getitem, iterable, setitem
 from jitney.capture.exposure import (
     FRESH_CONTAINERS,
     PLAIN,
@@ -27,6 +27,7 @@ from jitney.capture.exposure import (
     demanded,
     expose,
     has_tensor,
+    plain_text,
     python_method,
     refuse_opaque,
     refuse_protocol,
@@ -48,6 +49,8 @@ PURE_MODULES = (math, cmath, operator)
 PURE: dict[int, Any] = {id(getattr(builtins, n)): getattr(builtins, n) for n in _builtin_names}
 for _module in PURE_MODULES:
     PURE.update({id(v): v for v in vars(_module).values() if isinstance(v, types.BuiltinFunctionType)})
+for _fn in (operator.call, operator.countOf, operator.indexOf, operator.length_hint):  # these run Python methods
+    del PURE[id(_fn)]
 PURE[id(functools.reduce)] = functools.reduce
 PURE[id(functools.cmp_to_key)] = functools.cmp_to_key
 for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fromkeys, itertools.chain.from_iterable):
@@ -98,9 +101,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
             call_args[at] = _iterated(vm, fn, args[at] if own else call_args[at])
     elif fn is functools.cmp_to_key:
         call_args[0] = callback(vm, args[0])
-    if key in COMPARING and "key" not in kwargs:
-        for a in call_args:
-            check_elements(vm, a)
+    if key in COMPARING and kwargs.get("key") is None:
+        check_elements(vm, call_args if len(call_args) > 1 else call_args[0])
     if fn is sum and call_args and not (isinstance(call_args[0], FRESH_CONTAINERS) and _all_plain(call_args[0])):
         return _python_sum(vm, *call_args, **kwargs)
     return vm.native(fn, *call_args, **{k: callback(vm, v) for k, v in kwargs.items()})
@@ -193,7 +195,10 @@ def fill_dict(vm: Interpreter, target: Any, args: list[Any], kwargs: dict[str, A
     for source in args:
         if source is None:
             vm.native(target.update, source)
-        dict_base(target).update(target, mapping_items(vm, source))
+        items = mapping_items(vm, source)
+        for key in items:
+            check_key(vm, key)
+        dict_base(target).update(target, items)
     dict_base(target).update(target, kwargs)
 
 
@@ -255,6 +260,8 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
     value = specialise(value)
     if has_tensor(value) or _deep_python(vm, value):
         raise Break("a tensor (or an object that may hold one) is turned into text", "print outside compiled code")
+    if isinstance(value, types.FunctionType) and not vm.world.anchor(value).source.is_const:
+        raise Break("a function is turned into text")
     for name in (method, "__repr__"):
         found = python_method(vm, value, name)
         if found is not None:
@@ -276,7 +283,7 @@ def _deep_python(vm: Interpreter, value: Any) -> bool:
     if not isinstance(value, FRESH_CONTAINERS):
         return False
     items = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
-    return any(python_method(vm, v, "__repr__") or _deep_python(vm, v) for v in items)
+    return any(not plain_text(v) and (not isinstance(v, FRESH_CONTAINERS) or _deep_python(vm, v)) for v in items)
 
 
 def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

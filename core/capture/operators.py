@@ -26,6 +26,7 @@ from jitney.capture.exposure import (
     default_equality,
     demanded,
     expose,
+    plain_text,
     python_method,
     refuse_opaque,
     refuse_own_hash,
@@ -153,6 +154,11 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if python_method(vm, a, "__getattr__") and not hasattr(type(a), f"__{name}__"):
             return _unsupported(vm, symbol, a, b)
         refuse_opaque(vm, f"the operator {base}", a, b)
+        if symbol == "%" and isinstance(a, (str, bytes)) and not plain_text(expose(vm, b)):
+            raise Break("an object is turned into text")
+        if isinstance(a, SETS):
+            check_elements(vm, expose(vm, a))
+            check_elements(vm, expose(vm, b))
         return vm.native(BINARY[base], expose(vm, a), expose(vm, b))
     if reflected and (type(a) is not type(b)):
         c_forward = getattr(type(a), f"__{name}__", None)
@@ -178,6 +184,9 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
     if method is not None:
         value = vm.call(method, a, b)
         return value is not NotImplemented, value
+    if isinstance(a, set):
+        check_elements(vm, expose(vm, a))
+        check_elements(vm, expose(vm, b))
     record = vm.world.record_of(a)
     if record is not None and isinstance(a, CONTENT_TYPES) and hasattr(type(a), name):
         other = iterable(vm, b) if isinstance(a, list | collections.deque) and symbol == "+=" else expose(vm, b)
@@ -204,8 +213,9 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             return not truth(vm, value)
         if symbol in ("==", "!=") and default_equality(vm, a) and default_equality(vm, b):
             return identical(vm, a, b) == (symbol == "==")
-        check_elements(vm, a)
-        check_elements(vm, b)
+        for value in (a, b):
+            vm.world.distinct(value)
+            check_elements(vm, expose(vm, value))
         refuse_opaque(vm, f"the comparison {symbol}", a, b)
         return vm.native(COMPARE[symbol], expose(vm, a), expose(vm, b))
     first = [(forward, a, b), (reflected, b, a)]
@@ -240,6 +250,7 @@ def identical(vm: Interpreter, a: Any, b: Any) -> bool:
     return same
 
 
+SETS = (set, frozenset, type({}.keys()), type({}.items()))
 VALUES = (int, float, complex, str, bytes, tuple)
 
 
@@ -304,7 +315,10 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     if isinstance(obj, (list, tuple, collections.deque)):
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
         return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in list(items))
-    check_elements(vm, obj)
+    check_elements(vm, expose(vm, obj))
+    vm.world.distinct(key)
+    if isinstance(obj, frozenset) and record is not None and not vm.world.fixed_key(key):
+        raise Break("an object from outside is looked for in a frozenset from outside")
     if isinstance(obj, set) and record is not None:
         content = vm.world.content(record)
         vm.world.tell_apart(key, content)

@@ -16,7 +16,7 @@ from jitney import _torch
 from jitney.capture import attributes, containers
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.containers import iterable
-from jitney.capture.exposure import PLAIN, callback, demanded, has_tensor, python_method, specialise
+from jitney.capture.exposure import PLAIN, callback, demanded, plain_text, python_method, specialise
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.graph_runner import InferenceScope
@@ -134,9 +134,10 @@ def _callable(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 @special(id)
 def _id(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    if isinstance(value, (type, types.ModuleType, types.FunctionType)) and not vm.world.is_fresh(value):
-        return id(value)
     record = vm.world.record_of(value)
+    if isinstance(value, (type, types.ModuleType, types.FunctionType)) and not vm.world.is_fresh(value):
+        if record is None or record.source.is_const:
+            return id(value)
     if isinstance(value, torch.Tensor):
         real = vm.tracer.real_of(value)
         source = vm.tracer.source_of(value)
@@ -154,7 +155,7 @@ def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     method = python_method(vm, args[0], "__hash__")
     if method is not None:
         return vm.call(method, args[0])
-    if type(args[0]) in PLAIN or (isinstance(args[0], (type, tuple, frozenset)) and not has_tensor(args[0])):
+    if type(args[0]) in PLAIN or isinstance(args[0], type) or plain_text(args[0]):
         return vm.native(hash, specialise(args[0]))
     if isinstance(args[0], CONTENT_TYPES):
         return vm.native(hash, args[0])

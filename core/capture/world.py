@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.code import leaves_traces
-from jitney.capture.record import ABSENT, Record
+from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.signals import Break
 from jitney.guards import Guard, Source
 
@@ -73,6 +73,7 @@ class World:
         self.records: dict[int, Record] = {}
         self.guards: list[Guard] = []
         self.relations: list[tuple[Source, Source, bool]] = []
+        self.apart: dict[type, dict[int, Source]] = {}
         self.fresh: dict[int, Any] = {}
         self.class_steps: dict[int, int] = {}
         self.absent_names: dict[int, tuple[Source, set[str]]] = {}
@@ -128,7 +129,7 @@ class World:
                 source.seen = None
         for record in self.records.values():
             record.dict_record = record.owner = record.content = record.original = record.value = None
-        for table in (self.records, self.fresh, self.consts, self.tracer.adopted, self.tracer.stand_ins):
+        for table in (self.apart, self.records, self.fresh, self.consts, self.tracer.adopted, self.tracer.stand_ins):
             table.clear()
         self.tracer.kept.clear()
         self.tracer.nodes.clear()
@@ -249,6 +250,18 @@ class World:
             second = self.records.get(id(other))
             if second is not None and other is not value and type(other) is type(value):
                 self.relate(first.source, second.source, False)
+
+    def distinct(self, value: Any) -> None:
+        """C code tells this object from others by identity: those of one class must be as different at each call."""
+        if isinstance(value, types.MethodType):
+            self.distinct(value.__self__)
+        elif isinstance(value, tuple):
+            for item in tuple.__iter__(value):
+                self.distinct(item)
+        elif not isinstance(value, (*CONTENT_TYPES, torch.Tensor)):
+            record = self.records.get(id(value))
+            if record is not None and (not record.source.is_const or isinstance(value, types.FunctionType)):
+                self.apart.setdefault(type(value), {})[id(value)] = record.source
 
     def dict_set(self, record: Record, key: Any, value: Any) -> None:
         """Set an entry, pending until the graph has run."""

@@ -36,6 +36,11 @@ def same_items(value: Any, expected: tuple[Any, ...]) -> bool:
     return same((*value,), expected)
 
 
+def all_different(*values: Any) -> bool:
+    """Is none of these objects another one of them?"""
+    return len({*map(id, values)}) == len(values)
+
+
 def lacks_slot(value: Any, name: str) -> bool:
     """Has the object no such attribute of its own? Asked without running the user's ``__getattr__``."""
     try:
