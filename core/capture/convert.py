@@ -20,6 +20,7 @@ from jitney.capture.code import decode
 from jitney.capture.emit import Emitted, Emitter, MakePoint
 from jitney.capture.frame import Frame, make_frame
 from jitney.capture.interpreter import Interpreter
+from jitney.capture.resume import pops
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.config import config
 from jitney.errors import CaptureError
@@ -242,9 +243,20 @@ def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:
     known = vm.forced.get(frame.step)
     if known is not None and known.user_stack:
         stack = known.user_stack
-    if vm.nesting or vm.steps != frame.step or vm.tracer.op_count != vm.nodes_before:
+    undone = vm.nesting or vm.steps != frame.step or vm.tracer.op_count != vm.nodes_before
+    if undone or (frame.step not in vm.forced and _takes_iterator(frame)):
         raise Restart(vm.break_step(), reason.reason, reason.hint, stack)
     return events.GraphBreak(reason.reason, reason.hint, stack)
+
+
+def _takes_iterator(frame: Frame) -> bool:
+    """May the instruction have taken something from an iterator among its operands?"""
+    with contextlib.suppress(KeyError):
+        taken = pops(frame.instrs[frame.at])[0]
+        operands = frame.saved[len(frame.saved) - taken :]
+        operands += [v for o in operands if type(o) is tuple for v in o]
+        return any(hasattr(type(v), "__next__") for v in operands)
+    return False
 
 
 def _root(vm: Interpreter, target: Target, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Frame:

@@ -161,10 +161,10 @@ def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
         first, rest = args[:1], [specialise(a) for a in args[1:]]
     else:
         first, rest = args, []
-    if cls in (set, frozenset):
-        for a in first:
-            check_elements(vm, a)
     call_args = [iterable(vm, a) for a in first]
+    if cls in (set, frozenset) and call_args and not isinstance(call_args[0], torch.Tensor):
+        call_args = [vm.native(list, a) for a in call_args]
+        check_elements(vm, call_args[0])
     if any(isinstance(a, torch.Tensor) for a in call_args):
         call_args = [vm.native(iter, a) if isinstance(a, torch.Tensor) else a for a in call_args]
     made = vm.native(cls, *call_args, *rest, **{k: specialise(v) for k, v in kwargs.items()})
@@ -213,7 +213,9 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
     if type(keys) is PYTHON_FUNCTION:
         names = list(iterable(vm, vm.call(keys, source)))
         return {k: getitem(vm, source, k) for k in names}
-    pairs = list(iterable(vm, source))
+    pairs = vm.native(list, iterable(vm, source))
+    if any(type(p) in PLAIN and not isinstance(p, (str, range, torch.Size)) for p in pairs):
+        raise Break("a dictionary is made of what are no pairs")
     made = [tuple(iterable(vm, p)) for p in pairs]
     return vm.native(dict, made)
 

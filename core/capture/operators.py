@@ -310,7 +310,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
             vm.native(hash, key)
             return vm.world.dict_has(record, key)
         return vm.native(operator.contains, obj, key)
-    if python_method(vm, obj, "__iter__") or python_method(vm, obj, "__getitem__"):
+    if python_method(vm, obj, "__iter__") or python_method(vm, obj, "__getitem__") or hasattr(type(obj), "__next__"):
         return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in iterable(vm, obj))
     if isinstance(obj, (list, tuple, collections.deque)):
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
