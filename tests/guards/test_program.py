@@ -96,6 +96,7 @@ def test_names_that_classes_lack_are_asked_once_of_each_class() -> None:
 
     first = guarded(guarded(Source(None, "const", First), "lacks_class_attr", "a"), "lacks_class_attr", "b")
     second = guarded(Source(None, "const", Second), "lacks_class_attr", "a")
+    guarded(second.step("dict_of"), "disjoint", {"c", "a"})
     pool = Pool()
     program = Program(pool)
     program.write([first, second])
@@ -105,7 +106,7 @@ def test_names_that_classes_lack_are_asked_once_of_each_class() -> None:
         "_c3.__mro__ is _c5",
         "'a' not in _c6 and 'b' not in _c6",
         "'a' not in _c7 and 'b' not in _c7",
-        "'a' not in _c8",
+        "'a' not in _c8 and 'c' not in _c8",
     ]
     assert pool.namespace["_c4"] == (First, Base, object) and pool.namespace["_c7"] == Base.__dict__.keys()
 
