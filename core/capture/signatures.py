@@ -1,15 +1,15 @@
-"""``inspect.signature`` of plain Python functions: all that it looks at is guarded by one check."""
+"""``inspect.signature`` of plain Python functions: all that it looks at is guarded."""
 
 from __future__ import annotations
 
 import inspect
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.signals import Break
 from jitney.capture.special import SPECIAL, special
-from jitney.capture.world import ATOMS
-from jitney.guards.guard import same
+from jitney.capture.world import ATOMS, World
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -17,45 +17,44 @@ if TYPE_CHECKING:
 HINT = "call it outside the compiled function"
 
 
-class SameSignature:
-    """Has a function the code, defaults and annotations that it had? A guard asks."""
+def _guard(vm: Interpreter, function: types.FunctionType) -> None:
+    """Guard the code, the defaults, the annotations, and that no attribute says something else; once."""
+    world, source = vm.world, vm.world.const(function)
+    known = _guarded.setdefault(world, set())
+    if id(function) in known:
+        return
+    known.add(id(function))
+    world.guard(source.attr("__code__"), "is", function.__code__)
+    world.guard(source.attr("__defaults__"), "is", function.__defaults__)
+    for name in ("__kwdefaults__", "__annotations__"):
+        table, at = getattr(function, name), source.attr(name)
+        if table is None:
+            world.guard(at, "is", None)
+            continue
+        world.guard(at, "type", dict)
+        world.guard(at, "keys", list(table))
+        for key, value in table.items():
+            world.guard(at.item(key), "equals" if type(value) in ATOMS else "is", value)
+    for name in ("__wrapped__", "__signature__"):
+        world.guard_disjoint(source.step("dict_of"), name)
 
-    def __init__(self, function: types.FunctionType) -> None:
-        self.function = function
-        self.facts = _facts(function)
-        self.__qualname__ = f"the signature of {function.__qualname__} is the same"
 
-    def __call__(self) -> bool:
-        """Compare what the function has now."""
-        code, defaults, named, annotations = _facts(self.function)
-        known_code, known_defaults, known_named, known_annotations = self.facts
-        return (
-            code is known_code
-            and same(defaults, known_defaults)
-            and same(named, known_named)
-            and len(annotations) == len(known_annotations)
-            and all(a is b for a, b in zip(annotations, known_annotations, strict=True))
-            and _plain(self.function)
-        )
-
-
-def _facts(function: types.FunctionType) -> tuple[Any, ...]:
-    """The code, the defaults, those by keyword, and the annotations with their names."""
-    named, annotations = function.__kwdefaults__ or {}, function.__annotations__
-    return (
-        function.__code__,
-        function.__defaults__ or (),
-        tuple(part for pair in named.items() for part in pair),
-        tuple(part for pair in annotations.items() for part in pair),
-    )
+_guarded: weakref.WeakKeyDictionary[World, set[int]] = weakref.WeakKeyDictionary()
 
 
 def _plain(function: types.FunctionType) -> bool:
     """Are the defaults plain values, the annotations types or text, and is the function not wrapped?"""
     if "__wrapped__" in vars(function) or "__signature__" in vars(function):
         return False
-    _, defaults, named, annotations = _facts(function)
-    return all(type(v) in ATOMS for v in (*defaults, *named)) and all(map(_is_type, annotations))
+    named, annotations = function.__kwdefaults__ or {}, function.__annotations__
+    if (
+        type(named) is not dict
+        or type(annotations) is not dict
+        or any(type(k) is not str for k in (*named, *annotations))
+    ):
+        return False
+    defaults = (*(function.__defaults__ or ()), *named.values())
+    return all(type(v) in ATOMS for v in defaults) and all(map(_is_type, annotations.values()))
 
 
 def _is_type(value: Any) -> bool:
@@ -73,7 +72,7 @@ def _signature(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         source = vm.world.anchor(function).source
         if not source.is_const:
             vm.world.guard(source, "is", function)
-        vm.world.guard(vm.world.const(SameSignature(function)), "true", "{v}()")
+        _guard(vm, function)
     return vm.native(inspect.signature, target)
 
 
