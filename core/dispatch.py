@@ -45,7 +45,7 @@ def drive(result: Any) -> Any:
     """Run continuations until there is a value: a loop, so that breaks in a loop do not nest calls."""
     while type(result) is Continue:
         point = result.point
-        result = point.release(result) if point.skip else point.run(*result.args)
+        result = point.release(result) if type(point) is Point and point.skip else point.run(*result.args)
     return result
 
 
@@ -57,8 +57,6 @@ def calling(count: int) -> Any:
 
 class Retry:
     """The eager run of a frame whose graph failed or whose lock was taken: its own ``try`` and ``with`` take over."""
-
-    skip = ""
 
     def __init__(self, dispatcher: Dispatcher, error: Exception, kwargs: dict[str, Any]) -> None:
         self.dispatcher = dispatcher
@@ -243,6 +241,7 @@ class Dispatcher:
             emitted.namespace["_graph"] = graph_function(self.session.backend, emitted, name, code)
         with events.phase("emit", name):
             function = build_function(emitted, name)
+            emitted.add_size_guards()
             if self.target.function is not None:
                 function.__defaults__ = self.target.function.__defaults__
                 function.__kwdefaults__ = self.target.function.__kwdefaults__

@@ -35,7 +35,7 @@ DUNDERS = (
 
 
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__")
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def expose(vm: Interpreter, value: Any) -> Any:
@@ -97,6 +97,13 @@ def plain_text(value: Any) -> bool:
 
 def specialise(value: Any) -> Any:
     """A symbolic number as the constant that it is in this capture (which guards it)."""
+    try:
+        return _specialise(value)
+    except _torch.GuardOnDataDependentSymNode:
+        raise Break("a number read from a tensor is needed before the graph has run") from None
+
+
+def _specialise(value: Any) -> Any:
     if type(value) is torch.SymInt:
         return int(value)
     if type(value) is torch.SymFloat:

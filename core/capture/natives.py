@@ -49,8 +49,8 @@ PURE_MODULES = (math, cmath, operator)
 PURE: dict[int, Any] = {id(getattr(builtins, n)): getattr(builtins, n) for n in _builtin_names}
 for _module in PURE_MODULES:
     PURE.update({id(v): v for v in vars(_module).values() if isinstance(v, types.BuiltinFunctionType)})
-for _fn in (operator.call, operator.countOf, operator.indexOf, operator.length_hint):  # these run Python methods
-    del PURE[id(_fn)]
+for _name in ("call", "countOf", "indexOf", "length_hint"):  # these run Python methods
+    del PURE[id(getattr(operator, _name))]
 PURE[id(functools.reduce)] = functools.reduce
 PURE[id(functools.cmp_to_key)] = functools.cmp_to_key
 for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fromkeys, itertools.chain.from_iterable):

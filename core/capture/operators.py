@@ -106,7 +106,7 @@ def raise_if_data_dependent(vm: Interpreter, value: Any) -> None:
 
 
 def exact(*values: Any) -> tuple[Any, ...]:
-    """Numbers for Python arithmetic: a symbolic float is a constant there, since symbols do not round step by step."""
+    """Numbers for an operation that cannot be put off: a symbolic float is a constant there."""
     if any(type(v) is torch.SymFloat for v in values):
         return tuple(map(specialise, values))
     return values
@@ -202,7 +202,7 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
 def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b`` for the six comparisons."""
     if type(a) in PLAIN and type(b) in PLAIN:
-        return vm.native(COMPARE[symbol], *exact(a, b))
+        return vm.native(COMPARE[symbol], a, b)
     if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
         raise Break("weak references are compared", "compare what they refer to")
     forward = python_method(vm, a, COMPARE_METHODS[symbol])
@@ -250,7 +250,7 @@ def identical(vm: Interpreter, a: Any, b: Any) -> bool:
     return same
 
 
-SETS = (set, frozenset, type({}.keys()), type({}.items()))
+SETS: tuple[type, ...] = (set, frozenset, type({}.keys()), type({}.items()))
 VALUES = (int, float, complex, str, bytes, tuple)
 
 

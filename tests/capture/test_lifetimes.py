@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import check_scenario, disable, t
+from helpers import check_scenario, disable, outcome, t
 
 Compile = Callable[[Any], Any]
 
@@ -177,5 +177,35 @@ def test_weak_reference_after_a_break_dies_with_its_object() -> None:
 
         called = compile(fn)
         return [called(t()), called(t())], log
+
+    check_scenario(scenario)
+
+
+@pytest.mark.parametrize("how", ["returns", "in an object", "in a list"])
+def test_generator_that_nobody_reads_after_a_break_is_closed(how: str) -> None:
+    def scenario(compile: Compile) -> Any:
+        log: list[Any] = []
+
+        def numbers() -> Iterator[int]:
+            try:
+                yield from range(5)
+            finally:
+                log.append("closed")
+
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            made: Any = numbers()
+            next(made)
+            if how == "in an object":
+                kept: Any = Plain()
+                kept.generator = made
+                made = kept
+            elif how == "in a list":
+                made = [made]
+            print("between")
+            log.append("before the end")
+            return x + 1
+
+        called = compile(fn)
+        return [outcome(called, t()), log.append("after"), outcome(called, t())], log
 
     check_scenario(scenario)
