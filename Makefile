@@ -12,7 +12,7 @@ PLUGINS := $(wildcard plugins/*/pyproject.toml)
 READY := $(VENV)/.installed
 LINKS := build/typing
 
-.PHONY: demo test lint format bench test-pythons clean
+.PHONY: demo test lint format bench opinfo test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -32,6 +32,10 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/capture_time.py
+
+# torch's OpInfo database through aot_eager, some 20 minutes with two processes: make opinfo OPINFO="--ops 'linalg_.*'"
+opinfo: $(READY)
+	$(BIN)/python benchmarks/opinfo.py --jobs $(JOBS) $(OPINFO)
 
 # The capture tests on the other supported Pythons, each in a virtual environment of its own.
 test-pythons:

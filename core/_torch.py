@@ -6,6 +6,7 @@ A name that a future torch drops fails here, at import, by name; nothing else in
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -78,6 +79,10 @@ log_api_usage: Callable[..., None] = _C._log_api_usage_once
 out_of_tree_device: Callable[[], str] = _C._get_privateuse1_backend_name
 # torch wraps functions that it keeps from being compiled (Optimizer.zero_grad) in one function, of this code.
 DISABLED_CODE: types.CodeType = torch._compile._disable_dynamo(lambda: None).__code__
+# Which kind of accelerator the process has: fixed.
+current_accelerator: Callable[[], Any] = _C._accelerator_getAccelerator
+# How the optimizers sort their parameters for the foreach operations.
+group_tensors: Callable[..., Any] = _C._group_tensors_by_device_and_dtype
 # The body of nn.Module.__call__: a module that has its own is not called as its ``forward``.
 module_call: Any = torch.nn.Module._call_impl
 # What ties a module's backward hooks into autograd's graph.
@@ -135,6 +140,22 @@ def is_composite(operator: Any) -> bool:
 
 
 _composite: dict[Any, bool] = {}
+
+
+@functools.cache
+def op_database() -> tuple[Any, ...]:
+    """torch's table of operators with sample inputs for each; takes seconds to import, and needs ``expecttest``.
+
+    Its import forbids setting ``torch.backends`` flags in the whole process: that is undone. Random operators come
+    wrapped in code that seeds; here they are called as they are.
+    """
+    flag = "__allow_nonbracketed_mutation_flag"
+    before = getattr(torch.backends, flag)
+    from torch.testing._internal import common_methods_invocations as database
+
+    setattr(torch.backends, flag, before)
+    database.wrapper_set_seed = lambda operation, *args, **kwargs: operation(*args, **kwargs)
+    return tuple(database.op_db)
 
 
 class NamedSource(TorchSource):
@@ -215,6 +236,7 @@ __all__ = [
     "UnsupportedFakeTensorException",
     "autocast_available",
     "core_decompositions",
+    "current_accelerator",
     "current_autograd_node",
     "deterministic_algorithms",
     "dispatch_mode_depth",
@@ -222,10 +244,12 @@ __all__ = [
     "function_mode_enabled",
     "functionalization",
     "global_module_hooks",
+    "group_tensors",
     "is_composite",
     "log_api_usage",
     "module_call",
     "next_sequence_number",
+    "op_database",
     "out_of_tree_device",
     "set_grad_enabled",
     "sympy_interp",

@@ -35,6 +35,9 @@ class Config:
     suppress_errors: bool = _setting(False, "when capture fails by a bug of ours, run the frame eagerly")
     verbose: bool = _setting(False, "print internal tracebacks along with messages")
     automatic_dynamic_shapes: bool = _setting(True, "a size, int or float that takes a second value becomes symbolic")
+    capture_scalar_outputs: bool = _setting(
+        False, "Tensor.item() of a float stays in the graph, for arithmetic; torch's own optimizers always do so"
+    )
     assume_static_by_default: bool = _setting(True, "sizes are constants until they change or are marked dynamic")
     activation_memory_budget: float = _setting(
         1.0, "what a forward keeps for its backward: 1 what makes it fast, 0 the least; the rest is computed again"

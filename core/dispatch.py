@@ -153,6 +153,7 @@ class Dispatcher:
 
     def retry(self, error: Exception, *args: Any, **kwargs: Any) -> Continue:
         """A graph failed before anything was written: the frame runs eagerly, to fail (or not) as eager does."""
+        events.emit(events.GraphFailed(self.shown.co_name, self.shown.co_filename, self.shown.co_firstlineno, error))
         return Continue(Retry(self, error, kwargs), args)
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -240,8 +241,8 @@ class Dispatcher:
         if emitted.graph is not None:
             emitted.namespace["_graph"] = graph_function(self.session.backend, emitted, name, code)
         with events.phase("emit", name):
-            function = build_function(emitted, name)
             emitted.add_size_guards()
+            function = build_function(emitted, name)
             if self.target.function is not None:
                 function.__defaults__ = self.target.function.__defaults__
                 function.__kwdefaults__ = self.target.function.__kwdefaults__

@@ -59,6 +59,16 @@ class GraphKept:
 
 
 @dataclass(frozen=True)
+class GraphFailed:
+    """A compiled graph raised before anything was written: the frame runs eagerly, to raise (or not) as eager does."""
+
+    name: str
+    filename: str
+    line: int
+    error: Exception
+
+
+@dataclass(frozen=True)
 class Recompiled:
     """No cached entry held: the first guard that failed in the entry tried first."""
 
@@ -102,7 +112,7 @@ class AtenGraph:
     graph: Graph
 
 
-Event = GraphBreak | FrameCaptured | FrameSkipped | Recompiled | Phase | Artefact | AtenGraph | GraphKept
+Event = GraphBreak | FrameCaptured | FrameSkipped | Recompiled | Phase | Artefact | AtenGraph | GraphKept | GraphFailed
 
 
 @dataclass

@@ -63,7 +63,7 @@ class Backward:
     def _compile(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         with self.lock:
             if absent not in self.compiled:
-                half = without(self.half, [self.saved + i for i in absent]) if absent else self.half
+                half = without(self.half, self.saved, absent) if absent else self.half
                 self.compiled[absent] = self.compile_half(half)
             return self.compiled[absent]
 

@@ -166,13 +166,21 @@ class Glue:
     # ------------------------------------------------------------------ results
 
     def _views(self) -> list[str]:
-        lines = []
+        lines: list[str] = []
+        several: dict[Any, str] = {}  # calls that make several views at once: their names
         for i, result in enumerate(self.joint.results):
             if not isinstance(result, View):
                 continue
             text = f"a{result.base.at}" if isinstance(result.base, Argument) else f"r[{result.base.at}]"
             for step in result.steps:
                 text = self._step(text, step)
+                if step.item is None:
+                    continue
+                key = (text, result.detached)
+                if key not in several:
+                    several[key] = f"s{len(several)}"
+                    lines += self._scoped(f"{several[key]} = {text}", False, result.detached)
+                text = f"{several[key]}[{step.item}]"
             lines += self._scoped(f"v{i} = {text}", False, result.detached)
         return lines
 
@@ -180,8 +188,7 @@ class Glue:
         name = "_" + str(step.target).replace(".", "_")
         self.namespace[name] = step.target
         parts = [base, *map(self._text, step.args), *(f"{k}={self._text(v)}" for k, v in step.kwargs)]
-        call = f"{name}({', '.join(parts)})"
-        return call if step.item is None else f"{call}[{step.item}]"
+        return f"{name}({', '.join(parts)})"
 
     def _text(self, value: Any) -> str:
         if isinstance(value, Output):

@@ -125,9 +125,10 @@ def _inputs(module: fx.GraphModule, inputs: Sequence[Any], tracer: AtenTracer) -
 
 def _trace(module: fx.GraphModule, given: list[_Given], tracer: AtenTracer, keeper: StateKeeper) -> Joint:
     ambient_grad = torch.is_grad_enabled()
-    returned, final_state = _run(module, [g.value for g in given], tracer)
-    nodes = [g.node for g in given]
-    results = Results(tracer, [g.value for g in given], nodes, returned)
+    values, nodes = [g.value for g in given], [g.node for g in given]
+    histories = [v.grad_fn if isinstance(v, torch.Tensor) else None for v in values]
+    returned, final_state = _run(module, values, tracer)
+    results = Results(tracer, values, nodes, histories, returned, ambient_grad)
     joint = Joint(
         tracer.graph,
         nodes,
@@ -143,19 +144,23 @@ def _trace(module: fx.GraphModule, given: list[_Given], tracer: AtenTracer, keep
         raise NotSplit("a tensor that it makes requires grad by itself")
     if wanted:
         _backward(joint, tracer, wanted, [g.leaf for g in given])
-    _separate(joint, tracer)
+    _separate(joint, results.fresh if joint.trains else set())
     _drop_unused(joint)
     return joint
 
 
-def _separate(joint: Joint, tracer: AtenTracer) -> None:
-    """Outputs that are the very value of an input, or of another output, become copies."""
+def _separate(joint: Joint, fresh: set[int]) -> None:
+    """Outputs that are the very value of an input, or of another output, become copies.
+
+    So do those at positions ``fresh`` if they are views: autograd forbids in-place operators on views that an autograd
+    function returns.
+    """
     roots = set(joint.inputs)
     for at, node in enumerate(joint.outputs):
         if not isinstance(node, fx.Node) or not isinstance(node.meta["val"], torch.Tensor):
             continue
         root = root_of(node)
-        if root not in roots:
+        if root not in roots and (root is node or at not in fresh):
             roots.add(root)
             continue
         with joint.graph.inserting_after(node):
@@ -180,7 +185,9 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
         if node.target is enter_inference_mode:
             raise NotSplit("a part of it runs in inference mode")
         with _described(tracer, node):
-            if node.op == "call_method":
+            if "scalar" in node.meta:
+                values[node] = tracer.scalar(node.target, args)
+            elif node.op == "call_method":
                 values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
             else:
                 assert node.op == "call_function"
@@ -198,8 +205,9 @@ def _described(tracer: AtenTracer, node: fx.Node) -> Iterator[None]:
     before = _torch.next_sequence_number()
     try:
         yield
-    except (NotImplementedError, *_torch.NEEDS_DATA) as error:
-        raise NotSplit(f"{node.target} cannot be traced: {str(error).strip().splitlines()[:1]}") from error
+    except (RuntimeError, *_torch.NEEDS_DATA) as error:  # of functionalization: the stand-ins have been through it
+        reason = str(error).strip().partition("\n")[0]
+        raise NotSplit(f"{node.target} cannot be traced: {reason}") from error
     finally:
         for number in range(before, _torch.next_sequence_number()):
             tracer.stacks[number] = (tracer.stack, tracer.region)

@@ -92,15 +92,27 @@ class Update:
 
 @dataclass
 class Results:
-    """Sorts what a traced program returned (``returned``) and did to its inputs (``given``, placeholders ``nodes``)."""
+    """Sorts what a traced program returned and did to its inputs.
+
+    Args:
+        tracer: what recorded it.
+        given: its inputs: functional tensors, symbols, numbers.
+        nodes: their placeholders.
+        histories: their ``grad_fn`` before the program ran.
+        returned: its results.
+        ambient_grad: was grad mode on where the program began?
+    """
 
     tracer: AtenTracer
     given: list[Any]
     nodes: list[fx.Node]
+    histories: list[Any]
     returned: tuple[Any, ...]
+    ambient_grad: bool
     outputs: list[Any] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
+    fresh: set[int] = field(default_factory=set)  # positions of outputs that are results, or what results are views of
 
     def __post_init__(self) -> None:
         self._values: dict[int, Any] = {}  # position in outputs -> functional tensor
@@ -141,6 +153,8 @@ class Results:
                 return Argument(at)
             return self._view(value, Argument(at), self.given[at])
         base = self._base(self._groups[storage], value)
+        if value.requires_grad and value.is_leaf and not is_hidden(value):
+            raise NotSplit("a tensor that it makes requires grad by itself")
         if base is value:
             return Output(self._fresh(value))
         return self._view(value, Output(self._fresh(base)), base)
@@ -150,6 +164,8 @@ class Results:
         if at is None:
             at = self._append(self._node(value), value)
             self._at[id(value)] = at
+            if value._base is None:
+                self.fresh.add(at)
         return at
 
     def _append(self, node: Any, value: Any) -> int:
@@ -165,29 +181,41 @@ class Results:
     def _node(self, value: Any) -> fx.Node:
         return self.tracer.nodes[id(functional.unwrapped(value))]
 
-    @staticmethod
-    def _base(group: list[Any], value: Any) -> Any:
-        """Of results that share memory, the one that the others are views of."""
-        if len(group) == 1:
+    def _base(self, group: list[Any], value: Any) -> Any:
+        """Of results that share memory, the one that the others are views of; it may be no result itself.
+
+        The caller makes the views, so that autograd knows them as views, as it does in eager.
+        """
+        roots: list[Any] = []
+        for member in group:
+            root = member if member._base is None else member._base
+            if not any(root is r for r in roots):
+                roots.append(root)
+        if len(group) == 1 and not self._sees_grad():
             return value
-        base = next((v for v in group if v._base is None), None)
-        if base is None:
-            base = group[0]._base
-        if any(v is not base and v._base is not None and v._base is not base for v in group):
-            raise NotSplit("results that are views of different tensors in the same memory")
-        if any(v.requires_grad for v in group) and not base.requires_grad:
-            raise NotSplit("a view that requires grad of a tensor that does not")
-        return base
+        for base in roots:
+            if all(self._steps(self._node(v), self._node(base)) is not None for v in [*roots, *group]):
+                if any(v.requires_grad and not is_hidden(v) for v in group) and not base.requires_grad:
+                    raise NotSplit("a view that requires grad of a tensor that does not")
+                return base
+        raise NotSplit("results that are views of different tensors in the same memory")
+
+    def _sees_grad(self) -> bool:
+        return self.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.given)
 
     # ------------------------------------------------------------------ views
 
     def _view(self, value: Any, reference: Argument | Output, base: Any) -> View:
         steps = self._steps(self._node(value), self._node(base))
         if steps is None:
-            steps = (self._strided(functional.unwrapped(value)),)
+            raise NotSplit("a result that shares memory with another tensor and is no view of it")
         if not steps:  # the same elements, another tensor
             steps = (Step(torch.ops.aten.alias.default, ()),)
-        return View(reference, steps, detached=bool(base.requires_grad and not value.requires_grad))
+        cut_off = any(step.target is torch.ops.aten.detach.default for step in steps)
+        seen = value.requires_grad and not is_hidden(value)
+        if seen and (cut_off or not base.requires_grad):
+            raise NotSplit("a tensor that it makes requires grad by itself")
+        return View(reference, steps, detached=bool(base.requires_grad and not seen and not cut_off))
 
     def _steps(self, node: fx.Node, base: fx.Node) -> tuple[Step, ...] | None:
         """The view operators between two nodes; None if there is another operator between them."""
@@ -205,9 +233,6 @@ class Results:
             steps.append(Step(node.target, args, kwargs, item))
             node = node.args[0]
         return tuple(reversed(steps))
-
-    def _strided(self, inner: Any) -> Step:
-        return Step(torch.ops.aten.as_strided.default, self._geometry(inner))
 
     def _geometry(self, inner: Any) -> tuple[Any, Any, Any]:
         parts = (tuple(inner.shape), tuple(inner.stride()), inner.storage_offset())
@@ -228,13 +253,15 @@ class Results:
         for i, value in enumerate(self.given):
             if not functional.is_wrapped(value):
                 continue
+            if self.histories[i] is not None and value.grad_fn is None:
+                raise NotSplit("an input is detached in place")
             if functional.memory_replaced(value):
                 raise NotSplit("an input's memory is replaced")
             inner = functional.unwrapped(value)
             shaped, written = functional.metadata_written(value), functional.data_written(value)
             if not shaped and not (written and self._node(value) is not self.nodes[i]):
                 continue
-            tracked = value.requires_grad and not functional.hidden_from_autograd(value)
+            tracked = value.grad_fn is not self.histories[i]
             at = self._append_update(value) if written else None
             geometry = self._geometry(inner) if shaped else None
             self.updates.append(Update(i, at, tracked, geometry))
@@ -243,6 +270,11 @@ class Results:
         self.outputs.append(self._node(value))
         self._values[len(self.outputs) - 1] = value
         return len(self.outputs) - 1
+
+
+def is_hidden(value: Any) -> bool:
+    """Is it a view made where autograd does not look?"""
+    return value._base is not None and value.grad_fn is None
 
 
 def is_view(node: fx.Node) -> bool:
@@ -256,9 +288,8 @@ def is_view(node: fx.Node) -> bool:
 
 def root_of(node: fx.Node) -> fx.Node:
     """The node whose memory this one is a view of; itself if it is no view."""
-    while is_view(node) or node.target is operator.getitem:
-        source = node.args[0]
-        if not isinstance(source, fx.Node):
-            break
+    while True:
+        source = node.args[0] if node.args else None
+        if not isinstance(source, fx.Node) or not is_view(source if node.target is operator.getitem else node):
+            return node
         node = source
-    return node

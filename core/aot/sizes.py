@@ -43,12 +43,16 @@ class SizeNodes:
         if isinstance(offset, torch.SymInt) and offset.node.expr.is_Symbol:
             self._tensors.setdefault(offset.node.expr, (node, "offset", 0))
 
+    def known(self, value: Any, node: fx.Node) -> None:
+        """A symbol that a node has computed."""
+        self._inputs[value.node.expr] = node
+
     def node(self, value: Any) -> Any:
         """The node, or plain number, that ``value`` is."""
         expr = value.node.expr
         if not expr.free_symbols:
             return value.node.pytype(expr)
-        found = self._made.get(expr)
+        found = self._inputs.get(expr) or self._made.get(expr)
         if found is None:
             found = self._made[expr] = self._make(expr, value)
         return found

@@ -16,8 +16,10 @@ from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jitney import _torch
+from jitney.aot import functional
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import SizeNodes, is_symbolic
+from jitney.scalars import Scalars
 
 FORWARD, BACKWARD = "forward", "backward"
 ATOMS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -37,6 +39,7 @@ class AtenTracer(TorchDispatchMode):
         self.decompositions = decompositions
         self.graph = fx.Graph()
         self.sizes = SizeNodes(self.graph)
+        self.scalars = Scalars(fake_mode.shape_env)
         self.nodes: dict[int, fx.Node] = {}  # id(stand-in) -> node
         self.kept: list[Any] = []
         self.constants: dict[str, torch.Tensor] = {}
@@ -97,10 +100,24 @@ class AtenTracer(TorchDispatchMode):
         self._describe(node, result)
         if isinstance(result, _torch.FakeTensor):
             self.bind(result, node)
+        elif isinstance(result, torch.SymFloat):
+            self.sizes.known(result, node)
         elif isinstance(result, tuple | list):
             for i, item in enumerate(result):
                 self._item(node, i, item)
         return node
+
+    def scalar(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """One operation of Python on numbers, or ``item`` of a tensor: a node of its own."""
+        if target == "item":
+            made = self.scalars.unknown()
+            self.record(torch.ops.aten._local_scalar_dense.default, (functional.unwrapped(args[0]),), {}, made)
+            return made
+        made = self.scalars.compute(target, args)
+        if made is None:
+            return target(*args)
+        self.record(target, args, {}, made)
+        return made
 
     def _item(self, node: fx.Node, i: int, item: Any) -> None:
         if isinstance(item, _torch.FakeTensor):

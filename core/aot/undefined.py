@@ -21,16 +21,22 @@ aten = torch.ops.aten
 ADDITIONS = (aten.add.Tensor, aten.sub.Tensor)
 
 
-def without(half: Half, absent: Collection[int]) -> Half:
-    """The backward graph without the tangents at these positions of its inputs; missing gradients are None."""
+def without(half: Half, saved: int, absent: Collection[int]) -> Half:
+    """The backward graph without some tangents; missing gradients are None.
+
+    Args:
+        half: a backward graph.
+        saved: how many of its inputs are saved values; the others are tangents.
+        absent: positions among the tangents.
+    """
     graph = fx.Graph()
     made: dict[fx.Node, Any] = {}
     missing: set[fx.Node] = set()
     zeros: dict[fx.Node, fx.Node] = {}
     dependent: set[fx.Node] = set()
     placeholders = [n for n in half.module.graph.nodes if n.op == "placeholder"]
-    tangents = {n for n in placeholders if n.meta.get("phase") == "backward"}
-    missing.update(placeholders[i] for i in absent)
+    tangents = set(placeholders[saved:])
+    missing.update(placeholders[saved + i] for i in absent)
 
     def value(node: fx.Node) -> fx.Node:
         """A missing value that an operator needs beside others is zero."""
@@ -72,7 +78,7 @@ def without(half: Half, absent: Collection[int]) -> Half:
             graph.erase_node(node)
     returned: Any = graph.output_node().args[0]
     values = [None if n is None else v for n, v in zip(returned, half.outputs, strict=True)]
-    kept = [v for i, v in enumerate(half.inputs) if i not in absent]
+    kept = [v for i, v in enumerate(half.inputs) if i - saved not in absent]
     return Half(fx.GraphModule(half.module, graph), kept, values)
 
 

@@ -14,7 +14,7 @@ from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.signals import Break, UserRaised
-from jitney.capture.stand_in_attributes import SYMBOLIC, python_type, stand_in_attr, tensor_attr
+from jitney.capture.stand_in_attributes import SYMBOLIC, python_type, stand_in_attr, store_tensor_attr, tensor_attr
 from jitney.capture.world import ATOMS, trusted
 
 if TYPE_CHECKING:
@@ -368,7 +368,8 @@ def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     """``obj.name = value``."""
     kind = type(obj)
     if kind is _torch.FakeTensor:
-        raise Break(f"assignment to Tensor.{name}", "change the tensor outside compiled code")
+        store_tensor_attr(vm, obj, name, value)
+        return
     setter = lookup(vm, kind, "__setattr__")
     if type(setter) is PYTHON_FUNCTION:
         vm.call(setter, obj, name, value)

@@ -25,6 +25,7 @@ from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope, run_function
 from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_disabled
 from jitney.capture.methods import call_bound
+from jitney.capture.optimizers import is_courtesy_break
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break, GiveUp
 from jitney.capture.special import SPECIAL
@@ -39,6 +40,8 @@ Kwargs = dict[str, Any]
 GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ignore[index]
 WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.MethodType)
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+# torch keeps it from its own compiler; there is nothing in it that ours does not know.
+ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad
 MODULE_CALL = torch.nn.Module.__call__
 MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
@@ -59,6 +62,8 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     if is_disabled(fn):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
+    if fn is ZERO_GRAD:
+        return bind_arguments(vm, fn.__wrapped__, args, kwargs)
     if fn.__code__ is _torch.DISABLED_CODE:
         raise Break(f"{fn.__qualname__} is disabled for compiling by torch", "call it outside the compiled function")
     if fn is MODULE_CALL:
@@ -71,6 +76,8 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     if fn is FUNCTION_APPLY:
         return _call_autograd_function(vm, args, kwargs)
     why = policy.refused(module, fn.__qualname__)
+    if why and is_courtesy_break(vm, fn):
+        return None
     if why:
         raise Break(f"{module}.{fn.__qualname__} {why}", "call it outside the compiled function")
     if fn.__code__.co_flags & ASYNC:

@@ -42,6 +42,8 @@ class Miss:
 
 
 MISS = Miss()
+# The line of an emitted function that makes room for conditions found while the graph is compiled.
+LATE_GUARDS = "# conditions on sizes that the compiled graph adds"
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|retry|error|k|x"
@@ -66,6 +68,20 @@ class Emitted:
     op_count: int = 0
     function: Any = None
     tensor_check: Callable[[], Callable[..., bool]] | None = None
+    size_guards: Callable[[], list[str]] | None = None
+
+    def add_size_guards(self) -> None:
+        """Conditions on symbolic sizes that compiling the graph has found; before the function is built."""
+        if self.size_guards is None:
+            return
+        found = [text for text in self.size_guards() if text not in self.extra_guards]
+        self.size_guards = None
+        self.extra_guards += found
+        lines = self.source.splitlines()
+        at = next(i for i, line in enumerate(lines) if line.strip() == LATE_GUARDS)
+        space = lines[at][: lines[at].index("#")]
+        lines[at : at + 1] = [f"{space}if not ({text}): return MISS" for text in found]
+        self.source = "\n".join(lines) + "\n"
 
     def complete(self) -> None:
         """Make the tensor check; torch's global state must be the user's, since the check remembers it."""
@@ -332,6 +348,7 @@ class Emitter:
             changes_state=tracer.changes_state,
             op_count=tracer.op_count,
             tensor_check=self.late_check,
+            size_guards=self._size_guards if vm.symbols.sources else None,
         )
 
     def _arguments(self) -> str:
@@ -343,6 +360,9 @@ class Emitter:
             return ", ".join(names)
         self.inputs = {name: i for i, name in enumerate(names)}
         return "*_inputs"
+
+    def _size_guards(self) -> list[str]:
+        return self.vm.symbols.guards(self.program.expression)
 
     def _prologue(self) -> tuple[list[str], list[str]]:
         """Lines that check and fetch; the checks among them that are no single Guard."""
@@ -380,7 +400,8 @@ class Emitter:
         extra = [*dict.fromkeys(related), *symbol_guards, *strides]
         for text in extra:
             program.check(f"({text})")
-        return ["if not _state(): return MISS", *program.finish()], extra
+        late = [LATE_GUARDS] if vm.symbols.sources else []
+        return ["if not _state(): return MISS", *program.finish(), *late], extra
 
 
 def tensor_facts(value: Any) -> str:

@@ -11,7 +11,7 @@ from traceback import FrameSummary
 from typing import Any
 
 from jitney import _torch
-from jitney.capture import copying, scans, signatures  # noqa: F401 (register handlers)
+from jitney.capture import copying, optimizers, scans, signatures  # noqa: F401 (register handlers)
 from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
 from jitney.capture.locks import LockRegions
@@ -23,6 +23,7 @@ from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.symbols import Symbols
 from jitney.capture.tensors import Tracer
 from jitney.capture.world import World
+from jitney.config import config
 from jitney.guards import Source
 
 MAX_DEPTH = 400
@@ -47,6 +48,7 @@ class Interpreter:
         self.raised_at: dict[int, tuple[BaseException, int]] = {}
         self.symbols = Symbols(dynamic_dims)
         self.tracer = Tracer(self.symbols, self.user_stack)
+        self.tracer.reads_numbers = self.reads_numbers
         self.world = World(self.tracer, self.user_line)
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
         self.locks = LockRegions()
@@ -65,6 +67,10 @@ class Interpreter:
             return None
         frame = self.frames[-1]
         return frame.info.summary(frame.at)
+
+    def reads_numbers(self) -> bool:
+        """May the running frame's ``Tensor.item()`` stay in the graph?"""
+        return config.capture_scalar_outputs or optimizers.in_optimizer(self)
 
     def user_stack(self) -> tuple[FrameSummary, ...]:
         """All lines being interpreted, outermost first."""

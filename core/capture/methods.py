@@ -181,7 +181,10 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
         if isinstance(target, set) and name not in STORING:
             for value in (target, *args):
                 exposure.check_elements(vm, expose(vm, value))
-    call_args = [specialise(a) for a in args] if name in STORING else [_argument(vm, a, name) for a in args]
+    if isinstance(target, list) and name == "append":  # a list holds symbolic numbers as they are, as a display does
+        call_args = list(args)
+    else:
+        call_args = [specialise(a) if name in STORING else _argument(vm, a, name) for a in args]
     method = getattr(_builtin_base(target), name).__get__(target)
     if record is not None and name in MUTATING:
         record.dirty = True
@@ -341,7 +344,15 @@ def _exception_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     raise Break(f"call of the exception method {name}")
 
 
+def _function_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """``function.__get__``: binding by hand."""
+    if name != "__get__" or not args or kwargs:
+        raise Break(f"call of the C method function.{name}", "call it outside the compiled function")
+    return owner if args[0] is None else types.MethodType(owner, args[0])
+
+
 BOUND: dict[type, Callable[..., Any]] = {
+    types.FunctionType: _function_method,
     InterpretedGenerator: _generator_method,
     **dict.fromkeys(
         (zip, enumerate, map, filter, reversed, type(iter([])), type(iter(())), type(iter({})), type(iter(range(1)))),

@@ -34,7 +34,7 @@ from jitney.capture.exposure import (
     specialise,
 )
 from jitney.capture.generators import Reentrant
-from jitney.capture.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, truth
+from jitney.capture.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.signals import Break, GiveUp
 
 if TYPE_CHECKING:
@@ -87,6 +87,9 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     refuse_opaque(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
+    made = None if kwargs else put_off(vm, fn, *args)
+    if made is not None:
+        return made
     if key in KEEP_SYMBOLS:
         call_args = list(exact(*[expose(vm, a) for a in args]))
     else:

@@ -112,22 +112,17 @@ def exact(*values: Any) -> tuple[Any, ...]:
     return values
 
 
-def _single_step(symbol: str, a: Any, b: Any) -> bool:
-    """One operation of a symbolic float (nothing computed yet) with a plain number: that much prints exactly."""
-    if symbol.rstrip("=") not in ("+", "-", "*", "/") or symbol == "//=":
-        return False
-    symbolic, plain = (a, b) if type(a) is torch.SymFloat else (b, a)
-    if type(symbolic) is not torch.SymFloat or not symbolic.node.expr.is_Symbol:
-        return False
-    if type(plain) not in (int, float) or not plain or not math.isfinite(plain):
-        return False
-    return float(f"{plain:.15g}") == plain
+def put_off(vm: Interpreter, target: Callable[..., Any], *values: Any) -> Any:
+    """Float arithmetic with a symbol in it: one Python operation that runs with the graph; None if it is not that."""
+    scalars = vm.symbols.scalars
+    return scalars.compute(target, values) if scalars.applies(target, values) else None
 
 
 def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b``; ``symbol`` may end in ``=`` for the in-place form."""
     if type(a) in PLAIN and type(b) in PLAIN:
-        return vm.native(BINARY[symbol], *((a, b) if _single_step(symbol, a, b) else exact(a, b)))
+        made = put_off(vm, BINARY[symbol.rstrip("=")], a, b)
+        return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
     if type(a) is _torch.FakeTensor or type(b) is _torch.FakeTensor:
         if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
             raise Break("an operand with its own __torch_function__")
@@ -292,7 +287,8 @@ def unary(vm: Interpreter, symbol: str, value: Any) -> Any:
     if method is not None:
         return vm.call(method, value)
     refuse_opaque(vm, f"the operator {symbol}", value)
-    return vm.native(UNARY[symbol], *exact(value))
+    made = put_off(vm, UNARY[symbol], value)
+    return vm.native(UNARY[symbol], *exact(value)) if made is None else made
 
 
 def contains(vm: Interpreter, obj: Any, key: Any) -> bool:

@@ -138,6 +138,9 @@ class Rebuilder:
         return self.remember(value, f"_o{len(self.outputs) - 1}")
 
     def _symbol(self, value: Any) -> str:
+        if not self.vm.symbols.is_known(value):
+            self.outputs.append(value)
+            return self.remember(value, f"_o{len(self.outputs) - 1}")
         return f"({self.vm.symbols.text(value, self.program.expression)})"
 
     # ------------------------------------------------------------------ containers

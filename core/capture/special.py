@@ -7,6 +7,7 @@ import collections
 import contextlib
 import sys
 import types
+import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -338,6 +339,12 @@ def _mutable_new(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _builtin_new(cls: type) -> Any:
     return next(b for b in (collections.OrderedDict, dict, list, set, BaseException) if issubclass(cls, b)).__new__
+
+
+@special(typing.cast)
+def _cast(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """For type checkers only: the value itself."""
+    return kwargs["val"] if "val" in kwargs else args[-1]
 
 
 @special(InferenceScope.__enter__)

@@ -55,6 +55,9 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     if source is not None:
         real = vm.tracer.real_of(tensor)
         if name == "grad":
+            written = vm.world.record_of(real)
+            if written is not None and "grad" in written.slots:
+                return written.slots["grad"]
             with _torch.without_modes():
                 value = real.grad
             return vm.world.wrap(value, source.attr("grad"))
@@ -78,6 +81,16 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
         found = getattr(torch.Tensor, name)
         return found.__get__(tensor, type(tensor))
     return vm.native(getattr, tensor, name)
+
+
+def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> None:
+    """``tensor.name = value``: a gradient may be dropped; it waits, like other writes, until the graph has run."""
+    source = vm.tracer.source_of(tensor)
+    if name != "grad" or value is not None or source is None:
+        raise Break(f"assignment to Tensor.{name}", "change the tensor outside compiled code")
+    record = vm.world.add(vm.tracer.real_of(tensor), source)
+    record.slots["grad"] = None
+    record.dirty = True
 
 
 def stand_in_attr(vm: Interpreter, obj: Any, name: str) -> Any:

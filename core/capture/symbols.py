@@ -11,6 +11,9 @@ from torch import fx
 
 from jitney import _torch
 from jitney.guards import Source
+from jitney.scalars import OPERATIONS, Definition, Scalars
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Symbols:
@@ -22,7 +25,9 @@ class Symbols:
         self.fake_mode = _torch.FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=False)
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
         self.values: dict[Any, Any] = {}  # sympy symbol -> a SymInt or SymFloat that is it
+        self.unknown: set[Any] = set()  # symbols that only the running graph knows
         self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
+        self.scalars = Scalars(self.env)
         self._nodes: dict[Any, fx.Node] = {}
         self._geometry: dict[int, tuple[Any, Any, Any]] = {}  # id(stand-in) -> size, stride, offset at first
 
@@ -37,7 +42,7 @@ class Symbols:
         fake = self._converted(plain, dims, source)
         if inner:
             with self.fake_mode, torch.enable_grad():
-                fake = fake.view_as(fake)
+                fake = _Inner.apply(fake)
         self.dynamic[id(fake)] = dims
         if any(dims):
             self._geometry[id(fake)] = (fake.shape, fake.stride(), fake.storage_offset())
@@ -54,7 +59,7 @@ class Symbols:
                 made = torch.empty(_extent(size, stride) + offset, dtype=real.dtype, device=real.device)
                 made = _unrelated(made.as_strided(size, stride, offset))
             made.requires_grad_(real.requires_grad)
-            return made if leaf or not real.requires_grad else made.view_as(made)
+            return made if leaf or not real.requires_grad else _Inner.apply(made)
 
     def _converted(self, real: Any, dims: list[bool], source: Source) -> Any:
         if not any(dims):
@@ -104,6 +109,10 @@ class Symbols:
         expr = value.node.expr
         if not expr.free_symbols:
             return value.node.pytype(expr)
+        if expr in self.scalars.definitions:
+            return self._computed(value, graph, placeholder)
+        if expr in self._nodes:
+            return self._nodes[expr]
         tracer = fx.proxy.GraphAppendingTracer(graph)
         env = {}
         for symbol in expr.free_symbols:
@@ -117,6 +126,38 @@ class Symbols:
             node.meta["example_value"] = node.target(*values)
         return made.node if isinstance(made, fx.Proxy) else made
 
+    def _computed(self, value: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> fx.Node:
+        """The node of a float that Python arithmetic made."""
+        symbol = value.node.expr
+        if symbol not in self._nodes:
+            found = self.scalars.definitions[symbol]
+            args = tuple(self.node(a, graph, placeholder) if type(a) in SYMBOLIC else a for a in found.args)
+            made = graph.call_function(found.target, args)
+            made.meta.update(example_value=value, scalar=True)
+            self._nodes[symbol] = made
+        return self._nodes[symbol]
+
+    def read(self, tensor: fx.Node, graph: fx.Graph) -> Any:
+        """The float that a tensor holds, known when the graph runs."""
+        made = self.scalars.unknown()
+        node = graph.call_method("item", (tensor,))
+        node.meta.update(example_value=made, scalar=True)
+        self._nodes[made.node.expr] = node
+        self.unknown.add(made.node.expr)
+        return made
+
+    def is_known(self, value: Any) -> bool:
+        """Can emitted code compute it from what it has fetched? Else the graph returns it."""
+        todo = set(value.node.expr.free_symbols)
+        while todo:
+            symbol = todo.pop()
+            if symbol in self.unknown:
+                return False
+            found = self.scalars.definitions.get(symbol)
+            if found is not None:
+                todo |= {s for a in found.args if type(a) in SYMBOLIC for s in a.node.expr.free_symbols}
+        return True
+
     def text(self, value: Any, name: Callable[[Source], str]) -> str:
         """Python text that computes a symbolic value from the emitted code's variables."""
         return self._print(value.node.expr, name)
@@ -125,8 +166,14 @@ class Symbols:
         text = _torch.PythonPrinter().doprint(expr)
         text = re.sub(r"\b(torch|math)\.", r"_\1.", text)
         for symbol in sorted(expr.free_symbols, key=lambda s: -len(str(s))):
-            text = _replace_word(text, str(symbol), name(self.sources[symbol]))
+            found = self.scalars.definitions.get(symbol)
+            by = name(self.sources[symbol]) if found is None else self._definition(found, name)
+            text = _replace_word(text, str(symbol), by)
         return text
+
+    def _definition(self, found: Definition, name: Callable[[Source], str]) -> str:
+        args = [self.text(a, name) if type(a) in SYMBOLIC else repr(a) for a in found.args]
+        return OPERATIONS[found.target].format(*args)
 
     def guards(self, name: Callable[[Source], str]) -> list[str]:
         """Conditions on the symbols under which the capture holds, as Python text."""
@@ -148,6 +195,18 @@ class Symbols:
         return f"({', '.join(parts)},)"
 
 
+class _Inner(torch.autograd.Function):
+    """An inner node of an autograd graph: no leaf, no view, so that the program may write to it as to the real one."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Any) -> Any:
+        return leaf.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0]
+
+
 def _unrelated(view: torch.Tensor) -> torch.Tensor:
     """The same memory and metadata, without being a view."""
     with torch.no_grad():
@@ -161,4 +220,4 @@ def _extent(size: Any, stride: Any) -> Any:
 
 
 def _replace_word(text: str, word: str, by: str) -> str:
-    return re.sub(rf"\b{re.escape(word)}\b", by, text)
+    return re.sub(rf"\b{re.escape(word)}\b", lambda _: by, text)

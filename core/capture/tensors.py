@@ -98,6 +98,7 @@ class Tracer(TorchFunctionMode):
         self.changes_state = False
         self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
         self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
+        self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
         self.pause = False
         self.open_scopes: list[InferenceScope] = []
 
@@ -177,11 +178,21 @@ class Tracer(TorchFunctionMode):
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
+        if name == "item" and self.reads_numbers() and _is_float(args[0]):
+            return self.symbols.read(self.node_of(args[0]), self.graph)
+        if kwargs and self.reads_numbers():
+            kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
         if name == "requires_grad_" and id(args[0]) in self.adopted:
             raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
         result = self.run(func, args, kwargs)
         self.record(func, args, kwargs, result)
         return result
+
+    def _number(self, value: Any) -> Any:
+        """A one-element tensor given where a number is due, as torch reads it."""
+        if isinstance(value, _torch.FakeTensor) and _is_float(value):
+            return self.symbols.read(self.node_of(value), self.graph)
+        return value
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation on stand-ins. What it cannot do without data breaks the graph."""
@@ -206,7 +217,7 @@ class Tracer(TorchFunctionMode):
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Append the node for a call that has run on stand-ins, if the graph needs it."""
-        if not _has_tensor(result) and not self._has_effect(func, result):
+        if not _has_tensor(result) and not self._has_effect(func, args, kwargs, result):
             self._check_constant(func, result)
             return
         target, call_args, kind = self._target(func, args)
@@ -248,9 +259,10 @@ class Tracer(TorchFunctionMode):
         return result
 
     @staticmethod
-    def _has_effect(func: Any, result: Any) -> bool:
+    def _has_effect(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
+        """Without a result it was called for what it does to its arguments; reading an attribute does nothing."""
         name = getattr(func, "__name__", "")
-        return result is None and (name.endswith("_") or name in ("_assert_async", "_foreach_zero_"))
+        return result is None and name != "__get__" and (name.endswith("_") or _has_tensor((args, kwargs)))
 
     @staticmethod
     def _check_constant(func: Any, result: Any) -> None:
@@ -368,6 +380,10 @@ def _version(fake: Any) -> int:
     """How often the tensor was written to; tensors made in inference mode do not know."""
     with _torch.DisableTorchFunction():
         return -1 if fake.is_inference() else int(fake._version)
+
+
+def _is_float(fake: Any) -> bool:
+    return fake.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16) and fake.numel() == 1
 
 
 def _has_tensor(value: Any) -> bool:

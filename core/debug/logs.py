@@ -129,6 +129,11 @@ def _kept(event: events.GraphKept) -> None:
         _logs[name].info(message, event.name, event.filename, event.line, event.backend, event.reason)
 
 
+def _failed(event: events.GraphFailed) -> None:
+    message = "the graph of %s (%s:%d) raised, its frame runs eagerly: %r"
+    _logs["capture"].info(message, event.name, event.filename, event.line, event.error)
+
+
 def _recompiled(event: events.Recompiled) -> None:
     _logs["recompiles"].info(
         "%s (%s:%d) recompiles, %d entries do not hold: %s\n  user line: %s",
@@ -155,6 +160,7 @@ _WRITERS: dict[type, Callable[..., None]] = {
     events.FrameCaptured: _captured,
     events.FrameSkipped: _skipped,
     events.GraphKept: _kept,
+    events.GraphFailed: _failed,
     events.Recompiled: _recompiled,
     events.Artefact: _artefact,
     events.AtenGraph: _aten,

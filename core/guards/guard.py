@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from traceback import FrameSummary
@@ -29,6 +30,17 @@ def same(value: Any, expected: Any) -> bool:
     if type(value) is range:
         return (value.start, value.stop, value.step) == (expected.start, expected.stop, expected.step)
     return bool(value == expected)
+
+
+def brief(value: Any) -> str:
+    """A value for one line of a report: long ones are cut in the middle, a module's namespace goes by its name."""
+    if type(value) is dict and isinstance(value.get("__name__"), str):
+        return f"the namespace of {value['__name__']}"
+    return _BRIEF.repr(value)
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring, _BRIEF.maxother, _BRIEF.maxlist, _BRIEF.maxtuple, _BRIEF.maxdict = 120, 200, 20, 20, 12
 
 
 def same_items(value: Any, expected: tuple[Any, ...]) -> bool:
@@ -128,10 +140,10 @@ class Guard:
         if self.kind == "code":
             return f"{name} is a function with the code of {self.expected.co_qualname}"
         if self.kind in ("is", "equals"):
-            described = getattr(self.expected, "__qualname__", None) or repr(self.expected)
+            described = getattr(self.expected, "__qualname__", None) or brief(self.expected)
             return f"{name} {'is' if self.kind == 'is' else '=='} {described}"
         if self.kind == "keys":
-            return f"[*{name}] == {self.expected!r}"
+            return f"[*{name}] == {brief(self.expected)}"
         if self.kind == "set":
             return f"{name} == {self.expected!r}"
         if self.kind in ("lacks_attr", "lacks_class_attr"):

@@ -90,7 +90,6 @@ def exit_stack_with_breaks_and_errors(compile: Compile) -> Any:
         (["a", "s", "b"], True),
         (["a"], True),
         (["p", "b"], False),
-        (["s", "p"], True),
         ([], False),
     ]
     return [outcome(called, t(), *c) for c in calls], log

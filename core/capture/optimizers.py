@@ -1,0 +1,49 @@
+"""What torch's optimizers call that is not Python: registered like other special functions."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture.exposure import expose
+from jitney.capture.signals import Break
+from jitney.capture.special import Args, Kwargs, special
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+MODULE = "torch.optim"
+
+
+def in_optimizer(vm: Interpreter) -> bool:
+    """Is the running frame torch's own optimizer code?"""
+    return str(vm.frames[-1].globals.get("__name__")).startswith(MODULE)
+
+
+def is_courtesy_break(vm: Interpreter, fn: types.FunctionType) -> bool:
+    """The graph breaks that the optimizers ask of TorchDynamo, for its own sake."""
+    return fn.__name__ == "graph_break" and fn.__module__ == "torch._dynamo.decorators" and in_optimizer(vm)
+
+
+@special(_torch.group_tensors)
+def _group_tensors(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """Lists of tensors by device and dtype of the first list's: a dict to (lists, positions)."""
+    lists, with_indices = [expose(vm, a) for a in (*args, *kwargs.values())]
+    groups: dict[Any, Any] = {}
+    first = lists[0]
+    if not all(isinstance(t, torch.Tensor) for t in first) or any(m and len(m) != len(first) for m in lists):
+        raise Break("tensors are grouped whose first list has gaps", "step the optimizer outside the compiled function")
+    for at, tensor in enumerate(first):
+        key = (tensor.device, tensor.dtype)
+        if key not in groups:
+            groups[key] = (vm.world.mark_fresh([vm.world.mark_fresh([]) for _ in lists]), vm.world.mark_fresh([]))
+        members, positions = groups[key]
+        for column, given in zip(members, lists, strict=True):
+            if given:
+                column.append(given[at])
+        if with_indices:
+            positions.append(at)
+    return vm.world.mark_fresh(groups)

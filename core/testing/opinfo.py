@@ -1,0 +1,249 @@
+"""One case of torch's OpInfo database: eager beside compiled, forward and backward."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from jitney import events
+from jitney.api import compile as compile_function
+from jitney.api import reset
+from jitney.testing.compare import Difference, difference, fresh_tangents, same_bits, sharing
+from jitney.testing.copies import copied, tensors
+from jitney.testing.samples import Call, Case, seed_everything
+
+Stage = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case in which compiled differs from eager."""
+
+    stage: Stage
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a case really tested.
+
+    Args:
+        graphs: how many captured graphs had operations.
+        halves: the ATen graphs that the backend was given: ``inference``, ``forward``, ``backward``.
+        kept: why graphs ran as they were captured.
+        breaks: why graphs broke, or frames ran eagerly.
+        failed: what graphs raised before their frames ran eagerly.
+    """
+
+    graphs: int = 0
+    halves: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case.
+
+    Args:
+        case: which.
+        forward: None if eager raises, else whether the compiled forward does the same.
+        backward: None without a gradient, or if eager's backward raises; else whether the gradients are equal.
+        exact: are all numbers equal to the last bit?
+        failure: the first difference.
+        coverage: what ran.
+    """
+
+    case: Case
+    forward: bool | None
+    backward: bool | None = None
+    exact: bool = True
+    failure: Failure | None = None
+    coverage: Coverage = field(default_factory=Coverage)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class _Side:
+    """What one run did."""
+
+    arguments: Any = None
+    result: Any = None
+    random: Any = None
+    sharing: Any = None
+    error: Exception | None = None
+    gradients: Any = None
+    backward_error: Exception | None = None
+
+
+def try_case(call: Call, backend: Any, **options: Any) -> Outcome:
+    """Run a case eagerly, then compiled for ``backend``; ``options`` go to ``jitney.compile``."""
+    extra = {}
+    if call.case.variant == "out":
+        out = _room_for_results(call)
+        if out is None:
+            return Outcome(call.case, None)
+        extra["out"] = out
+    eager = _run(call.function, call, extra)
+    if eager.error is not None:
+        return Outcome(call.case, None)
+    with _watched() as seen:
+        compiled = _run(compile_function(_wrapped(call.function), backend=backend, **options), call, extra)
+    coverage = Coverage(*(tuple(found) if isinstance(found, list) else found for found in vars(seen).values()))
+    reset()
+    return _judged(call, eager, compiled, coverage)
+
+
+def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Builtins have no bytecode to capture."""
+
+    def operator_call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return operator_call
+
+
+def _room_for_results(call: Call) -> Any:
+    """Tensors for ``out=``; None if eager raises, or its results are not tensors alone."""
+    seed_everything()
+    try:
+        with _quiet(), torch.no_grad():
+            made = call.function(*copied(call.args, grad=False), **copied(call.kwargs, grad=False))
+    except Exception:
+        return None
+    if isinstance(made, torch.Tensor):
+        return torch.zeros_like(made)
+    if isinstance(made, (tuple, list)) and all(isinstance(item, torch.Tensor) for item in made):
+        return tuple(torch.zeros_like(item) for item in made)
+    return None
+
+
+# --- running -------------------------------------------------------------------------------------------------------
+
+
+def _run(function: Callable[..., Any], call: Call, extra: dict[str, Any]) -> _Side:
+    args, kwargs = copied((call.args, {**call.kwargs, **extra}), grad=call.trains)
+    side = _Side()
+    leaves = [t for t in tensors((args, kwargs)) if t.requires_grad]
+    seed_everything()
+    with _quiet():
+        try:
+            if call.case.variant == "inplace" and call.trains:
+                args = (args[0].clone(), *args[1:])  # leaves may not be written to
+            side.result = function(*args, **kwargs)
+            side.arguments, side.random = (args, kwargs), torch.get_rng_state()
+            side.sharing = sharing(side.result, side.arguments)
+        except Exception as error:
+            side.error = error
+            return side
+        if call.trains and leaves:
+            try:
+                side.gradients = _gradients(call, side.result, leaves)
+            except Exception as error:
+                side.backward_error = error
+    return side
+
+
+def _gradients(call: Call, result: Any, leaves: list[torch.Tensor]) -> Any:
+    """Gradients of all results together; then, where there are several, of the last one alone."""
+    finished = [t for t in tensors(call.finish(result)) if t.requires_grad]
+    if not finished:
+        return None
+    several = len(finished) > 1
+    tangents = fresh_tangents(finished)
+    found = torch.autograd.grad(finished, leaves, tangents, allow_unused=True, retain_graph=several)
+    alone = torch.autograd.grad(finished[-1:], leaves, tangents[-1:], allow_unused=True) if several else None
+    return found, alone
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass
+class _Seen:
+    graphs: int = 0
+    halves: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def __call__(self, event: Any) -> None:
+        match event:
+            case events.FrameCaptured():
+                self.graphs += event.op_count > 0
+                if event.graph_break is not None:
+                    self.breaks.append(event.graph_break.reason)
+            case events.FrameSkipped():
+                self.breaks.append(f"frame left eager: {event.reason}")
+            case events.GraphKept():
+                self.kept.append(event.reason)
+            case events.GraphFailed():
+                self.failed.append(_message(event.error))
+            case events.AtenGraph() if event.kind != "joint":
+                self.halves.append(event.kind)
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[_Seen]:
+    seen = _Seen()
+    with events.listen(seen):
+        yield seen
+
+
+# --- judging -------------------------------------------------------------------------------------------------------
+
+
+def _judged(call: Call, eager: _Side, compiled: _Side, coverage: Coverage) -> Outcome:
+    counted = True if eager.gradients is not None else None
+    failure = _forward_failure(call, eager, compiled)
+    if failure is None and coverage.failed:
+        failure = Failure("forward", "graph raises", coverage.failed[0])
+    if failure is not None:
+        return Outcome(call.case, False, False if counted else None, False, failure, coverage)
+    backward = _backward_failure(eager, compiled)
+    exact = same_bits((eager.result, eager.gradients), (compiled.result, compiled.gradients))
+    ran = counted and backward is None
+    return Outcome(call.case, True, ran, exact or call.undefined, backward, coverage)
+
+
+def _forward_failure(call: Call, eager: _Side, compiled: _Side) -> Failure | None:
+    if compiled.error is not None:
+        return Failure("forward", "raises", _message(compiled.error))
+    values = not call.undefined
+    found = difference(eager.result, compiled.result, "result", values=values)
+    found = found or difference(eager.arguments, compiled.arguments, "argument", values=values)
+    if found is None and eager.sharing != compiled.sharing:
+        found = Difference("aliasing", f"results share memory as {compiled.sharing}, {eager.sharing} was expected")
+    if found is None and not torch.equal(eager.random, compiled.random):
+        found = Difference("random state", "the generator is left in another state")
+    return None if found is None else Failure("forward", found.kind, found.detail)
+
+
+def _backward_failure(eager: _Side, compiled: _Side) -> Failure | None:
+    if eager.backward_error is not None:
+        if compiled.backward_error is not None:
+            return None
+        return Failure("backward", "does not raise", f"eager raises {_message(eager.backward_error)}")
+    if compiled.backward_error is not None:
+        return Failure("backward", "raises", _message(compiled.backward_error))
+    found = difference(eager.gradients, compiled.gradients, "gradients", strides=False)
+    return None if found is None else Failure("backward", found.kind, found.detail)
+
+
+def _message(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines)[:400]}"

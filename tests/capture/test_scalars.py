@@ -1,0 +1,80 @@
+"""Symbolic floats: each operation of Python's is put off as it is, so it rounds as Python rounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from helpers import compile_fn, observe, t
+
+import jitney
+
+PROGRAMS: dict[str, Any] = {
+    "many steps": lambda x, s: x * ((1 - 0.9**s) / (s * 0.1 + 0.7) - s),
+    "constants that do not print in 15 digits": lambda x, s: x * (s * 0.30000000000000004),
+    "sizes and floats": lambda x, s: x * (x.shape[0] * s) / (x.shape[0] * 0.30000000000000004),
+    "sqrt and log": lambda x, s: x + math.sqrt(s) * math.log(s + 1.5),
+    "floor and modulo": lambda x, s: (x * (s // 0.3), x + s % 0.7),
+    "negation and abs": lambda x, s: (x * -s, x * abs(-s), +s * x),
+    "returned beside tensors": lambda x, s: (x + s, s * 3.1, [s - 0.1, {"k": s**0.5}]),
+    "compared": lambda x, s: x * s if s > 0.35 else x / s,
+    "as alpha": lambda x, s: torch.add(x, x, alpha=s * 0.1 - 2.0),
+    "in place": lambda x, s: (lambda y: y.mul_(s).addcdiv_(y, y + 7, value=-s * 0.2))(x.clone()),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_changing_floats(name: str, backend: str) -> None:
+    program = PROGRAMS[name]
+    compiled = compile_fn(program, backend=backend)
+    x = t(3, 4)
+    with observe() as seen:
+        for value in (0.1, 0.30000000000000004, 0.7, 1.9, 0.123456789012345678, 3.3, 0.2):
+            got, wanted = compiled(x, value), program(x, value)
+            torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+            if not isinstance(wanted, torch.Tensor):
+                assert repr(got[1]) == repr(wanted[1])
+    assert not seen.skips and not seen.kept
+    assert len(seen.graphs) <= 3, seen.recompiles
+
+
+def test_division_by_zero_is_the_users() -> None:
+    compiled = compile_fn(lambda x, s: x * (1.0 / s))
+    x = t(2)
+    for value in (0.5, 0.25, 0.125):
+        torch.testing.assert_close(compiled(x, value), x * (1.0 / value), rtol=0, atol=0)
+    with pytest.raises(ZeroDivisionError, match="float division by zero"):
+        compiled(x, 0.0)
+    torch.testing.assert_close(compiled(x, 0.75), x * (1.0 / 0.75), rtol=0, atol=0)
+
+
+def test_item_stays_in_the_graph_if_asked() -> None:
+    def program(x: torch.Tensor, scale: torch.Tensor) -> Any:
+        factor = 1 - 0.5 ** scale.item()
+        scale += 1
+        return x * factor, factor, scale.item()
+
+    with jitney.config.patch(capture_scalar_outputs=True):
+        for backend in ("eager", "aot_eager"):
+            compiled = compile_fn(program, backend=backend)
+            ours, theirs = torch.tensor(2.0), torch.tensor(2.0)
+            with observe() as seen:
+                for _ in range(3):
+                    x = t(3)
+                    got, wanted = compiled(x, ours), program(x, theirs)
+                    torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+                    assert got[1:] == wanted[1:] and type(got[1]) is float
+            assert len(seen.graphs) == 1 and not seen.breaks and not seen.kept
+
+
+def test_a_decision_on_a_number_from_a_tensor_breaks() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum().item() > 0 else x - 1
+
+    with jitney.config.patch(capture_scalar_outputs=True):
+        compiled = compile_fn(program)
+        for x in (t(3).abs(), -t(3).abs()):
+            torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
