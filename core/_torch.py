@@ -200,6 +200,16 @@ DisableTorchFunction: Any = torch._C.DisableTorchFunction
 
 
 @contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """The user's hooks on saved tensors do not see what is saved while tracing."""
+    before = _C._autograd._saved_tensors_hooks_set_tracing(True)
+    try:
+        yield
+    finally:
+        _C._autograd._saved_tensors_hooks_set_tracing(before)
+
+
+@contextlib.contextmanager
 def without_modes() -> Iterator[None]:
     """Look at real tensors as they are, whatever modes are active."""
     with _C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
@@ -255,4 +265,5 @@ __all__ = [
     "sympy_interp",
     "tracing_state",
     "without_modes",
+    "without_saved_tensor_hooks",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from jitney import events
+from jitney import _torch, events
 from jitney.backends import BoundBackend
 from jitney.capture.call_through import CallThrough, stays_python
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
@@ -212,9 +212,10 @@ class Dispatcher:
             drive=drive,
             through=self.session.through,
             max_steps=config.max_trace_steps,
+            has_regions=self.session.backend.backend.level == "aten",
         )
         try:
-            with _capturing, events.phase("capture", target.name):
+            with _capturing, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name):
                 captured = capture(target, arguments, cells, settings)
         except GiveUp as reason:
             self._give_up(reason)

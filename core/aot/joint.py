@@ -83,7 +83,7 @@ def trace_joint(
     tracer = AtenTracer(_fake_mode(inputs), decompositions)
     try:
         given = _inputs(module, inputs, tracer)
-        with tracer.fake_mode, tracer, functional.functionalizing():
+        with _torch.without_saved_tensor_hooks(), tracer.fake_mode, tracer, functional.functionalizing():
             return _trace(module, given, tracer, keeper)
     finally:
         keeper.restore()

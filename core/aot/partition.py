@@ -151,12 +151,19 @@ class _Cut:
                     todo.append(user)
         return False
 
+    def _inside_region(self, node: fx.Node) -> bool:
+        """Is it of a checkpointed region, and no result of it? Such are computed again, as the user asked."""
+        region = node.meta.get("checkpoint")
+        if region is None or self._once(node):
+            return False
+        return all(u.meta.get("checkpoint") == region for u in node.users if not self.late[u])
+
     def weight(self, node: fx.Node) -> float:
         """The cost of keeping a node's result."""
         value = node.meta["val"]
         if is_symbolic(value):
             return 1.0
-        if not isinstance(value, torch.Tensor) or ("checkpoint" in node.meta and not self._once(node)):
+        if not isinstance(value, torch.Tensor) or self._inside_region(node):
             return math.inf
         if node.op == "get_attr" or (is_view(node) and root_of(node).op in ("placeholder", "get_attr")):
             return math.inf

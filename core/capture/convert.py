@@ -90,6 +90,7 @@ class Settings:
     drive: Callable[[Any], Any]
     through: Callable[[Any], Any]
     max_steps: int
+    has_regions: bool = False
 
 
 @dataclass(slots=True)
@@ -152,6 +153,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         vm.world.is_dynamic = settings.dynamic_number
         vm.world.steady = settings.steady
         vm.world.make_symbol = vm.symbols.scalar
+        vm.has_regions = settings.has_regions
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too

@@ -11,7 +11,7 @@ from traceback import FrameSummary
 from typing import Any
 
 from jitney import _torch
-from jitney.capture import copying, optimizers, scans, signatures  # noqa: F401 (register handlers)
+from jitney.capture import checkpoints, copying, optimizers, scans, signatures  # noqa: F401 (register handlers)
 from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
 from jitney.capture.locks import LockRegions
@@ -49,6 +49,7 @@ class Interpreter:
         self.symbols = Symbols(dynamic_dims)
         self.tracer = Tracer(self.symbols, self.user_stack)
         self.tracer.reads_numbers = self.reads_numbers
+        self.has_regions = False  # does the backend compute checkpointed regions again?
         self.world = World(self.tracer, self.user_line)
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
         self.locks = LockRegions()

@@ -100,6 +100,8 @@ class Tracer(TorchFunctionMode):
         self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
         self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
         self.pause = False
+        self.region: int | None = None  # the checkpointed region that is being captured
+        self._regions = 0
         self.open_scopes: list[InferenceScope] = []
 
     # ------------------------------------------------------------------ tensors from outside
@@ -226,6 +228,8 @@ class Tracer(TorchFunctionMode):
         node = self.graph.create_node(kind, target, node_args, node_kwargs)
         node.meta["example_value"] = result
         node.meta["user_stack"] = self.origin()
+        if self.region is not None:
+            node.meta["checkpoint"] = self.region
         self.op_count += 1
         self._bind(result, node)
 
@@ -343,6 +347,15 @@ class Tracer(TorchFunctionMode):
         if any(_version(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
             return True
         return any(map(_writes_statistics, self.graph.nodes))
+
+    def new_region(self) -> int:
+        """The number of another checkpointed region."""
+        self._regions += 1
+        return self._regions
+
+    def written(self) -> list[int]:
+        """Which tensors from outside have been written to."""
+        return [key for key, fake in self._adopted_fakes() if _version(fake) != self.versions[key]]
 
     def pristine(self, value: Any) -> Any:
         """An input's stand-in with the metadata that the tensor has when the graph is called."""

@@ -1,0 +1,57 @@
+"""``torch.utils.checkpoint``: where the backend splits forward and backward, its function becomes a region of the graph.
+
+The operations of a region carry its number in ``meta["checkpoint"]``; AOT computes them again in the backward. A
+backend that runs the captured graph as it is would keep everything, so there the call is a break and runs as in eager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.utils.checkpoint
+
+from jitney.capture.signals import Break
+from jitney.capture.special import Args, Kwargs, special
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+REASON = "torch.utils.checkpoint runs its function again in the backward"
+OPTIONS = {
+    "context_fn": torch.utils.checkpoint.noop_context_fn,
+    "determinism_check": "default",
+    "debug": False,
+    "early_stop": True,
+    "preserve_rng_state": True,
+}
+
+
+@special(torch.utils.checkpoint.checkpoint)
+def _checkpoint(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if not vm.has_regions:
+        raise Break(REASON, "call it outside the compiled function, or compile for a backend that takes ATen graphs")
+    if kwargs.get("use_reentrant") is not False or not args:
+        raise Break(REASON, "pass use_reentrant=False")
+    kwargs = {k: v for k, v in kwargs.items() if k != "use_reentrant"}
+    for name, plain in OPTIONS.items():
+        if kwargs.pop(name, plain) not in (plain, "none"):
+            raise Break(f"{REASON}, here with {name}=", "call it outside the compiled function")
+    before = _writes(vm)
+    outer, vm.tracer.region = vm.tracer.region, vm.tracer.new_region()
+    try:
+        result = vm.call(args[0], *args[1:], **kwargs)
+    finally:
+        vm.tracer.region = outer
+    if _writes(vm) != before:
+        raise Break(f"{REASON}, and it changes something, which would then happen twice", "return what it computes")
+    return result
+
+
+def _writes(vm: Interpreter) -> tuple[Any, ...]:
+    """How much has been written to objects and tensors older than the frame."""
+    records = [
+        (key, len(r.overlay), len(r.pending), len(r.slots), r.cell, r.content and len(r.content))
+        for key, r in list(vm.world.records.items())
+        if r.dirty
+    ]
+    return records, vm.tracer.written()
