@@ -59,7 +59,7 @@ def test_gradients_and_memory(backend: str) -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
     _, everything = trained(plain, compile_fn(plain, backend=backend), x)
     assert less < everything / 2
-    assert len(seen.breaks) == (0 if backend == "aot_eager" else 3)
+    assert bool(seen.breaks) == (backend == "eager")
 
 
 def test_the_region_runs_again_in_the_backward_and_dropout_does_not() -> None:
@@ -69,7 +69,7 @@ def test_the_region_runs_again_in_the_backward_and_dropout_does_not() -> None:
 
     def look(event: Any) -> None:
         if isinstance(event, events.AtenGraph):
-            graphs[event.kind] = [str(n.target) for n in event.graph.nodes]
+            graphs[event.kind] = [str(n.target) for n in event.graph.nodes if n.op == "call_function"]
 
     with events.listen(look):
         compile_fn(model, backend="aot_eager")(x).sum().backward()
