@@ -72,7 +72,7 @@ def layout_of(frame: Frame, code: CodeType, index: int, stack: tuple[str, ...], 
     """The layout of a frame about to run instruction ``index`` of ``code``: cells, locals still needed, stack."""
     live = decode(code).live_at(index)
     keep = uses_super(code)
-    held = {n for n, value in frame.locals.items() if n not in live and holds_generator(value)}
+    held = {n for n, value in frame.locals.items() if n.isidentifier() and n not in live and holds_generator(value)}
     names = [n for n in code.co_varnames if n in frame.locals and (n in live or n == keep or n in held)]
     extra = [n for n in frame.locals if n not in code.co_varnames and n in live]
     cells = tuple(n for n in code.co_cellvars if n in frame.cells)
