@@ -131,11 +131,15 @@ core_decompositions: Callable[[], dict[Any, Callable[..., Any]]] = torch._decomp
 
 
 def is_composite(operator: Any) -> bool:
-    """Is the operator written in terms of others for every device? In inference mode such ones arrive whole."""
+    """Is the operator written in terms of others, with no kernel of its own? In inference mode such ones arrive whole.
+
+    ``silu_backward`` is written in terms of others, in place, but for devices that lack a kernel.
+    """
     found = _composite.get(operator)
     if found is None:
-        kind = "CompositeImplicitAutograd"
-        found = _composite[operator] = _C._dispatch_has_kernel_for_dispatch_key(operator.name(), kind)
+        has, name = _C._dispatch_has_kernel_for_dispatch_key, operator.name()
+        found = has(name, "CompositeImplicitAutograd") and not has(name, "CPU") and not has(name, "CUDA")
+        _composite[operator] = found
     return bool(found)
 
 
