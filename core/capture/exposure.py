@@ -158,7 +158,8 @@ def refuse_own_hash(vm: Interpreter, *values: Any) -> None:
 def check_elements(vm: Interpreter, value: Any) -> None:
     """Break where C code would run Python methods of the items (``__eq__``, ``__lt__``, ``__hash__``)."""
     if isinstance(value, (list, tuple, set, frozenset, collections.deque, *VIEWS)):
-        for item in value:
+        items: Any = value
+        for item in items:
             if isinstance(item, weakref.ref):
                 raise Break("weak references are compared by C code")
             if any(python_method(vm, item, name) for name in COMPARISONS) and not safe_to_compare(type(item)):
