@@ -161,7 +161,9 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         try:
             made, stopped = _attempt(vm, target, arguments, cells, settings, check)
         except Restart as restart:
-            if restart.step in forced:
+            restart.place = next(((f.info.code, f.at) for f in vm.frames if f.step == restart.step), None)
+            known = forced.get(restart.step)
+            if known is not None and known.place == restart.place:
                 raise GiveUp(restart.reason, restart.hint) from None
             _let_go(restart)
             forced[restart.step] = restart

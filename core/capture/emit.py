@@ -376,7 +376,7 @@ class Emitter:
         strides = []
         by_id = {id(f): f for _, f in (k for k in vm.tracer.kept if isinstance(k, tuple))}
         for key, name in zip(fakes, tensor_names, strict=True):
-            text = vm.symbols.strides(by_id[key], program.expression)
+            text = vm.symbols.strides(vm.tracer.pristine(by_id[key]), program.expression)
             if text is not None:
                 strides.append(f"{name}.stride() == {text}")
         symbol_guards = vm.symbols.guards(program.expression)
@@ -422,8 +422,9 @@ def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callabl
             sizes.append(list(real.size()))
             strides.append(list(real.stride()))
         else:
-            sizes.append([None if isinstance(s, torch.SymInt) else int(s) for s in fake.shape])
-            strides.append([None if isinstance(s, torch.SymInt) else int(s) for s in fake.stride()])
+            before = vm.tracer.pristine(fake)  # the program may transpose it in place
+            sizes.append([None if isinstance(s, torch.SymInt) else int(s) for s in before.shape])
+            strides.append([None if isinstance(s, torch.SymInt) else int(s) for s in before.stride()])
 
     def make() -> Callable[..., bool]:
         if _torch.TensorGuards is None:

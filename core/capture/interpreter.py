@@ -101,7 +101,7 @@ class Interpreter:
             frame.step = self.steps
             frame.saved = frame.stack[:]
             self.nodes_before = self.tracer.op_count
-            if self.steps in forced:
+            if self.steps in forced and forced[self.steps].is_at(frame.info.code, at):
                 raise Break(forced[self.steps].reason, forced[self.steps].hint)
             try:
                 HANDLERS[instr.op](self, frame, instr)

@@ -23,6 +23,11 @@ class Restart(BaseException):
         self.reason = reason
         self.hint = hint
         self.user_stack = user_stack
+        self.place: tuple[Any, int] | None = None  # code and instruction of the step, where they are known
+
+    def is_at(self, code: Any, at: int) -> bool:
+        """Is this the step's instruction? A program that found a cache filled by an earlier attempt takes others."""
+        return self.place is None or self.place == (code, at)
 
 
 class GiveUp(BaseException):

@@ -186,7 +186,13 @@ class Tracer(TorchFunctionMode):
             kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
         if name == "requires_grad_" and id(args[0]) in self.adopted:
             raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
+        given = kwargs.get("out")
+        out = [given] if isinstance(given, torch.Tensor) else list(given or ())
+        versions = [_version(tensor) for tensor in out]
         result = self.run(func, args, kwargs)
+        untouched = any(_version(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True))
+        if untouched and result is not None:  # lists given as out= are written to without counting
+            raise Break(f"{_function_name(func)} leaves out= alone when it is traced", "use its result instead")
         self.record(func, args, kwargs, result)
         return result
 
