@@ -121,8 +121,8 @@ class functionalization:  # a namespace
     sync = staticmethod(torch._sync)
     has_data_mutation = staticmethod(getattr(torch, "_functionalize_has_data_mutation"))  # noqa: B009 (not in the stubs)
     has_metadata_mutation = staticmethod(torch._functionalize_has_metadata_mutation)
-    all_under_no_grad = staticmethod(torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode)
-    all_hidden_from_autograd = staticmethod(torch._functionalize_are_all_mutations_hidden_from_autograd)
+    replace = staticmethod(torch._functionalize_replace)
+    commit = staticmethod(torch._functionalize_commit_update)
     storage_changed = staticmethod(torch._functionalize_was_storage_changed)
 
 

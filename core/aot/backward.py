@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from jitney import _torch
+from jitney.aot.sizes import hint
 from jitney.aot.split import Half
 from jitney.aot.undefined import without
 from jitney.errors import JitneyError
@@ -103,11 +104,7 @@ def _laid_out(tangent: torch.Tensor, example: Any, stride: tuple[int, ...] | Non
             return tangent
         made = torch.empty_strided(tangent.shape, stride, dtype=tangent.dtype, device=tangent.device)
         return made.copy_(tangent)
-    order = sorted(range(tangent.dim()), key=lambda d: _stride_hint(example.stride()[d]), reverse=True)
+    order = sorted(range(tangent.dim()), key=lambda d: hint(example.stride()[d]), reverse=True)
     dense = tangent.permute(order).contiguous()
     back = [order.index(d) for d in range(tangent.dim())]
     return dense.permute(back)
-
-
-def _stride_hint(stride: Any) -> int:
-    return int(stride.node.hint) if isinstance(stride, torch.SymInt) else int(stride)

@@ -11,6 +11,7 @@ from torch import fx
 
 from jitney import _torch
 from jitney.aot.results import is_view
+from jitney.aot.sizes import hint
 
 aten = torch.ops.aten
 
@@ -66,14 +67,6 @@ def has_effect(node: fx.Node) -> bool:
     if not isinstance(node.target, _torch.OPERATOR_CLASSES):
         return False
     return is_random(node) or not getattr(node.target, "_schema").returns  # noqa: B009 (a packet has none)
-
-
-def hint(size: Any) -> int:
-    """A size as a number: a symbolic one counts as what it was when captured."""
-    if isinstance(size, torch.SymInt):
-        found = size.node.hint
-        return int(found) if found is not None else 4096
-    return int(size)
 
 
 def bytes_of(node: fx.Node) -> int:

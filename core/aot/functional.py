@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from jitney import _torch
+from jitney.aot.sizes import hint
 
 
 @contextlib.contextmanager
@@ -32,11 +34,70 @@ def empty_like(fake_mode: Any, inner: Any) -> Any:
         _torch.functionalization.enable(reapply_views=True)
 
 
+# In-place operators after which a tensor has other strides, in eager too.
+RESHAPING = frozenset({"t_", "transpose_", "swapdims_", "swapaxes_", "squeeze_", "unsqueeze_", "as_strided_", "set_"})
+
+
+@contextlib.contextmanager
+def layouts_kept(node: fx.Node, values: Sequence[Any]) -> Iterator[None]:
+    """What an operation writes to keeps its strides: the functional operator's result may have others.
+
+    Whether ``reshape`` makes a view, for one, depends on strides.
+    """
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    roots = {}
+    if name.split(".")[0] not in RESHAPING:
+        for value in values:
+            if is_wrapped(value):
+                root = value if value._base is None else value._base
+                roots[id(root)] = (root, unwrapped(root))
+    yield
+    for root, before in roots.values():
+        inner = unwrapped(root)
+        if inner is not before and same(inner.shape, before.shape) and not same(inner.stride(), before.stride()):
+            _lay_out(root, before.stride())
+
+
+def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Are these the same sizes? Symbolic ones if they are written alike: nothing is guarded."""
+    return len(some) == len(others) and all(_expression(a) == _expression(b) for a, b in zip(some, others, strict=True))
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def _lay_out(root: Any, stride: tuple[Any, ...]) -> None:
+    """Replace a functional tensor's current value by one of equal elements and these strides."""
+    inner = unwrapped(root)
+    _torch.functionalization.disable()
+    try:
+        with torch.no_grad():
+            made = _with_strides(inner, stride)
+    finally:
+        _torch.functionalization.enable(reapply_views=True)
+    _torch.functionalization.replace(root, made)
+    _torch.functionalization.commit(root)
+    _torch.functionalization.sync(root)
+
+
+def _with_strides(inner: Any, stride: tuple[Any, ...]) -> Any:
+    order = sorted(range(inner.dim()), key=lambda d: hint(stride[d]), reverse=True)
+    made = inner.permute(order).clone(memory_format=torch.contiguous_format)
+    made = made.permute([order.index(d) for d in range(inner.dim())])
+    if same(made.stride(), stride):
+        return made
+    count = 1 + sum((n - 1) * s for n, s in zip(inner.shape, stride, strict=True))
+    memory = inner.new_empty((count,)).as_strided_scatter(inner, inner.shape, stride)
+    return memory.as_strided(inner.shape, stride)
+
+
 class _Enter(torch.autograd.Function):
     """An inner node of the user's autograd graph: gradients arrive at ``leaf``, in-place operators are allowed."""
 
     @staticmethod
     def forward(ctx: Any, leaf: Any, box: list[Any]) -> Any:
+        ctx.set_materialize_grads(False)  # no gradient stays none
         return _torch.functionalization.wrap(box[0])
 
     @staticmethod
@@ -82,12 +143,6 @@ def data_written(value: Any) -> bool:
 def metadata_written(value: Any) -> bool:
     """Has its shape been changed in place?"""
     return bool(_torch.functionalization.has_metadata_mutation(value))
-
-
-def hidden_from_autograd(value: Any) -> bool:
-    """Was everything written where autograd does not look?"""
-    f = _torch.functionalization
-    return bool(f.all_under_no_grad(value) or f.all_hidden_from_autograd(value))
 
 
 def memory_replaced(value: Any) -> bool:

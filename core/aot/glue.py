@@ -70,8 +70,9 @@ class Glue:
         body += self._call(arguments, backward is not None)
         for update in self.joint.updates:
             if update.geometry is not None:
-                size, stride, offset = map(self._text, update.geometry)
-                body.append(f"a{update.input}.as_strided_({size}, {stride}, {offset})")
+                size, stride = map(self._text, update.geometry)
+                hidden = self.joint.ambient_grad and not update.tracked
+                body += self._scoped(f"a{update.input}.as_strided_({size}, {stride})", False, hidden)
         body += self._updates()
         body += self._views()
         values = "".join(f"{self._value(i, result)}, " for i, result in enumerate(self.joint.results))
@@ -152,12 +153,16 @@ class Glue:
         lines = [f"a{u.input}.copy_(r[{u.at}])" for u in tracked]
         guarded = self.joint.ambient_grad and any(self._sees_grad(u) for u in hidden)
         if len(hidden) == 1:
-            lines += self._scoped(f"a{hidden[0].input}.copy_(r[{hidden[0].at}])", False, guarded)
+            lines += self._scoped(f"{self._written(hidden[0])}.copy_(r[{hidden[0].at}])", False, guarded)
         elif hidden:
-            targets = ", ".join(f"a{u.input}" for u in hidden)
+            targets = ", ".join(map(self._written, hidden))
             values = ", ".join(f"r[{u.at}]" for u in hidden)
             lines += self._scoped(f"_foreach_copy_([{targets}], [{values}])", False, guarded)
         return lines
+
+    @staticmethod
+    def _written(update: Update) -> str:
+        return f"a{update.input}.data" if update.silent else f"a{update.input}"
 
     def _sees_grad(self, update: Update) -> bool:
         value = self.inputs[update.input]

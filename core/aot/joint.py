@@ -13,7 +13,7 @@ from torch import fx
 from jitney import _torch
 from jitney.aot import functional
 from jitney.aot.cost import has_effect
-from jitney.aot.results import Result, Results, Update, root_of
+from jitney.aot.results import Before, Result, Results, Update, root_of
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import BACKWARD, FORWARD, AtenTracer
@@ -84,7 +84,9 @@ def trace_joint(
     try:
         given = _inputs(module, inputs, tracer)
         with _torch.without_saved_tensor_hooks(), tracer.fake_mode, tracer, functional.functionalizing():
-            return _trace(module, given, tracer, keeper)
+            return _trace(module, given, inputs, tracer, keeper)
+    except RuntimeError as error:  # it ran when it was captured: something that functionalization does not know
+        raise NotSplit(f"it cannot be traced: {str(error).strip().splitlines()[0]}") from error
     finally:
         keeper.restore()
 
@@ -123,12 +125,18 @@ def _inputs(module: fx.GraphModule, inputs: Sequence[Any], tracer: AtenTracer) -
     return given
 
 
-def _trace(module: fx.GraphModule, given: list[_Given], tracer: AtenTracer, keeper: StateKeeper) -> Joint:
+def _trace(
+    module: fx.GraphModule, given: list[_Given], inputs: Sequence[Any], tracer: AtenTracer, keeper: StateKeeper
+) -> Joint:
     ambient_grad = torch.is_grad_enabled()
     values, nodes = [g.value for g in given], [g.node for g in given]
-    histories = [v.grad_fn if isinstance(v, torch.Tensor) else None for v in values]
+    afters = [n.meta.get("example_value") for n in module.graph.nodes if n.op == "placeholder"]
+    before = [
+        Before(getattr(v, "grad_fn", None), captured, after)
+        for v, captured, after in zip(values, inputs, afters, strict=True)
+    ]
     returned, final_state = _run(module, values, tracer)
-    results = Results(tracer, values, nodes, histories, returned, ambient_grad)
+    results = Results(tracer, values, nodes, before, returned, ambient_grad)
     joint = Joint(
         tracer.graph,
         nodes,
@@ -184,7 +192,9 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
         kwargs = fx.node.map_arg(node.kwargs, values.__getitem__)
         if node.target is enter_inference_mode:
             raise NotSplit("a part of it runs in inference mode")
-        with _described(tracer, node):
+        if "out" in kwargs and getattr(node.target, "__name__", "") in MIXES_UP_OUT:
+            raise NotSplit(f"functionalization mixes up what {node.target.__name__} writes to")
+        with _described(tracer, node), functional.layouts_kept(node, (*args, *kwargs.values())):
             if "scalar" in node.meta:
                 values[node] = tracer.scalar(node.target, args)
             elif node.op == "call_method":
@@ -237,6 +247,8 @@ def _backward(joint: Joint, tracer: AtenTracer, wanted: dict[int, Any], leaves: 
             joint.gradients[i] = tracer.nodes[id(functional.unwrapped(gradient))]
 
 
+# Operators with ``out=`` and other arguments that they write to: torch assigns the new values in the wrong order.
+MIXES_UP_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")
 # Kernels that look at grad mode when they run: below an autograd function it is off.
 LOOKS_AT_GRAD_MODE = (torch.ops.aten.mkldnn_rnn_layer.default,)
 

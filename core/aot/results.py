@@ -81,13 +81,30 @@ class Update:
         input: its position.
         at: the output that is its new value; None if only its shape changes.
         tracked: does autograd see the write?
-        geometry: its new (size, stride, offset), if its shape changes; numbers, and Output for symbolic ones.
+        silent: does not even the version counter see it (``.data``)?
+        geometry: its new (size, stride), if its shape changes; numbers, and Output for symbolic ones.
     """
 
     input: int
     at: int | None
     tracked: bool
-    geometry: tuple[Any, Any, Any] | None = None
+    silent: bool = False
+    geometry: tuple[Any, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Before:
+    """An input before the program ran.
+
+    Args:
+        history: its ``grad_fn``.
+        captured: its stand-in as it was before the program was captured.
+        after: its stand-in on which the program was captured; None in a graph that an extension made.
+    """
+
+    history: Any
+    captured: Any
+    after: Any
 
 
 @dataclass
@@ -98,7 +115,7 @@ class Results:
         tracer: what recorded it.
         given: its inputs: functional tensors, symbols, numbers.
         nodes: their placeholders.
-        histories: their ``grad_fn`` before the program ran.
+        before: what is needed of each input from before the program ran.
         returned: its results.
         ambient_grad: was grad mode on where the program began?
     """
@@ -106,7 +123,7 @@ class Results:
     tracer: AtenTracer
     given: list[Any]
     nodes: list[fx.Node]
-    histories: list[Any]
+    before: list[Before]
     returned: tuple[Any, ...]
     ambient_grad: bool
     outputs: list[Any] = field(default_factory=list)
@@ -193,7 +210,7 @@ class Results:
                 roots.append(root)
         if len(group) == 1 and not self._sees_grad():
             return value
-        for base in roots:
+        for base in sorted(roots, key=lambda root: not root.requires_grad):
             if all(self._steps(self._node(v), self._node(base)) is not None for v in [*roots, *group]):
                 if any(v.requires_grad and not is_hidden(v) for v in group) and not base.requires_grad:
                     raise NotSplit("a view that requires grad of a tensor that does not")
@@ -209,12 +226,15 @@ class Results:
         steps = self._steps(self._node(value), self._node(base))
         if steps is None:
             raise NotSplit("a result that shares memory with another tensor and is no view of it")
-        if not steps:  # the same elements, another tensor
-            steps = (Step(torch.ops.aten.alias.default, ()),)
         cut_off = any(step.target is torch.ops.aten.detach.default for step in steps)
-        seen = value.requires_grad and not is_hidden(value)
+        hidden = is_hidden(value)
+        seen = value.requires_grad and not hidden
         if seen and (cut_off or not base.requires_grad):
             raise NotSplit("a tensor that it makes requires grad by itself")
+        if base.requires_grad and not value.requires_grad and not hidden and not cut_off:  # .data
+            steps, cut_off = (Step(torch.ops.aten.detach.default, ()), *steps), True
+        if not steps:  # the same elements, another tensor
+            steps = (Step(torch.ops.aten.alias.default, ()),)
         return View(reference, steps, detached=bool(base.requires_grad and not seen and not cut_off))
 
     def _steps(self, node: fx.Node, base: fx.Node) -> tuple[Step, ...] | None:
@@ -234,10 +254,13 @@ class Results:
             node = node.args[0]
         return tuple(reversed(steps))
 
-    def _geometry(self, inner: Any) -> tuple[Any, Any, Any]:
-        parts = (tuple(inner.shape), tuple(inner.stride()), inner.storage_offset())
-        size, stride, offset = (self._plain(self.tracer.map(p)) for p in parts)
-        return size, stride, offset
+    def _geometry(self, before: Before) -> tuple[Any, Any]:
+        """Size and stride that eager gave to an input; those of the functional graph are of fresh memory."""
+        after = before.after
+        if after.storage_offset() != before.captured.storage_offset():
+            raise NotSplit("an input begins elsewhere in its memory")
+        size, stride = (self._plain(self.tracer.map(tuple(p))) for p in (after.shape, after.stride()))
+        return size, stride
 
     def _plain(self, value: Any) -> Any:
         """Sizes that are nodes become outputs of the graph."""
@@ -253,18 +276,28 @@ class Results:
         for i, value in enumerate(self.given):
             if not functional.is_wrapped(value):
                 continue
-            if self.histories[i] is not None and value.grad_fn is None:
+            if self.before[i].history is not None and value.grad_fn is None:
                 raise NotSplit("an input is detached in place")
             if functional.memory_replaced(value):
                 raise NotSplit("an input's memory is replaced")
-            inner = functional.unwrapped(value)
             shaped, written = functional.metadata_written(value), functional.data_written(value)
             if not shaped and not (written and self._node(value) is not self.nodes[i]):
                 continue
-            tracked = value.grad_fn is not self.histories[i]
-            at = self._append_update(value) if written else None
-            geometry = self._geometry(inner) if shaped else None
-            self.updates.append(Update(i, at, tracked, geometry))
+            before = self.before[i]
+            tracked = value.grad_fn is not before.history
+            if shaped and not tracked and value.requires_grad:
+                raise NotSplit("the shape of an input that requires grad changes where autograd does not look")
+            if before.after is None:
+                raise NotSplit("an extension's graph writes to its inputs")
+            self.updates.append(
+                Update(
+                    i,
+                    self._append_update(value) if written else None,
+                    tracked=tracked,
+                    silent=before.after._version == before.captured._version,
+                    geometry=self._geometry(before) if shaped else None,
+                )
+            )
 
     def _append_update(self, value: Any) -> int:
         self.outputs.append(self._node(value))
@@ -273,8 +306,13 @@ class Results:
 
 
 def is_hidden(value: Any) -> bool:
-    """Is it a view made where autograd does not look?"""
-    return value._base is not None and value.grad_fn is None
+    """Is it a view, made where autograd does not look, of a tensor that requires grad?"""
+    if value._base is None or not value._base.requires_grad:
+        return False
+    try:
+        return value.grad_fn is None
+    except RuntimeError:  # its base was written to since then, where autograd looked
+        return True
 
 
 def is_view(node: fx.Node) -> bool:

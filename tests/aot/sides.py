@@ -135,8 +135,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return list(found.values())
 
 
-def _sources(args: Any, state: Any) -> list[tuple[torch.Tensor, int]]:
-    """What gradients are asked for, with its version: arguments, and leaves behind them."""
+def _sources(args: Any, state: Any) -> list[tuple[torch.Tensor, Any]]:
+    """What gradients are asked for, with its ``grad_fn``: arguments, and leaves behind them."""
     found: dict[int, torch.Tensor] = {}
     todo: list[Any] = []
     for tensor in _tensors(args):
@@ -152,7 +152,7 @@ def _sources(args: Any, state: Any) -> list[tuple[torch.Tensor, int]]:
             todo += [n for n, _ in node.next_functions]
     if isinstance(state, torch.nn.Module):
         found |= {id(p): p for p in state.parameters() if p.requires_grad}
-    return [(tensor, tensor._version) for tensor in found.values()]
+    return [(tensor, tensor.grad_fn) for tensor in found.values()]
 
 
 def _weights(value: torch.Tensor) -> torch.Tensor:
@@ -161,20 +161,27 @@ def _weights(value: torch.Tensor) -> torch.Tensor:
     return numbers.to(value.dtype) / 4
 
 
-def _gradients(outputs: list[torch.Tensor], given: list[tuple[torch.Tensor, int]]) -> Any:
-    sources = [s for s, version in given if s.is_leaf or s._version == version]
+def _gradients(outputs: list[torch.Tensor], given: list[tuple[torch.Tensor, Any]]) -> Any:
+    sources = [s for s, history in given if s.grad_fn is history]
     if not outputs or not sources:
         return "none asked for"
     try:
-        found = torch.autograd.grad(
-            outputs, sources, [_weights(o) for o in outputs], retain_graph=True, allow_unused=True
+        found = iter(
+            torch.autograd.grad(outputs, sources, [_weights(o) for o in outputs], retain_graph=True, allow_unused=True)
         )
     except RuntimeError as error:
         return _kind(error)
-    return {
-        f"[{i}]": None if g is None else {"dtype": str(g.dtype), "values": Values(g.detach().clone())}
-        for i, g in enumerate(found)
-    }
+    gradients: dict[str, Any] = {}
+    for i, (source, history) in enumerate(given):
+        gradient = next(found) if source.grad_fn is history else WRITTEN
+        if isinstance(gradient, torch.Tensor):
+            gradient = {"dtype": str(gradient.dtype), "values": Values(gradient.detach().clone())}
+        gradients[f"[{i}]"] = gradient
+    return gradients
+
+
+# A tensor that the program wrote to: the gradient of its new value is not asked for.
+WRITTEN = "written to"
 
 
 def _differentiable(value: torch.Tensor) -> bool:
@@ -213,8 +220,17 @@ def _written(tensor: torch.Tensor, quiet: bool) -> str:
 
 def _excuse(eager: Any, compiled: Any) -> None:
     """What is saved for the backward differs, so may whether an overwritten tensor was: an error is no wrong number."""
-    if "gradients" in eager and "raises version" in (eager["gradients"], compiled["gradients"]):
-        eager["gradients"] = compiled["gradients"]
+    if eager.get("picture") == "raises RuntimeError":  # a view of no use any more
+        eager.clear()
+        compiled.clear()
+    if "gradients" in eager:
+        mine, other = eager["gradients"], compiled["gradients"]
+        if "raises version" in (mine, other) or "none asked for" in (mine, other):
+            eager["gradients"] = other
+        elif isinstance(mine, dict) and isinstance(other, dict):
+            for name in mine:
+                if WRITTEN in (mine[name], other[name]):
+                    mine[name] = other[name]
     if "error" in eager and "raises version" in (eager["error"], compiled["error"]):
         eager.clear()
         compiled.clear()

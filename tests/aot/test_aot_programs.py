@@ -14,7 +14,7 @@ import torch
 from aot.sides import same
 from aot.view_programs import view_programs
 from helpers import reset, t
-from hypothesis import given, note, seed, settings
+from hypothesis import given, note, seed
 from hypothesis import strategies as st
 
 SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
@@ -65,7 +65,9 @@ def runs(lines: list[str], kind: str) -> list[str]:
             at = trace.tb_next.tb_lineno - 2
             if lines[at].startswith("return"):
                 raise
-            name = lines[at].split(" = ")[0].strip() if " = " in lines[at] and "[" not in lines[at].split(" = ")[0] else ""
+            name = (
+                lines[at].split(" = ")[0].strip() if " = " in lines[at] and "[" not in lines[at].split(" = ")[0] else ""
+            )
             lines[at] = lines[at].replace(lines[at].strip(), f"{name} = x" if name else "pass")
 
 
