@@ -16,7 +16,7 @@ from jitney.aot.glue import Glue
 from jitney.aot.joint import Joint, trace_joint
 from jitney.aot.partition import partition
 from jitney.aot.signals import NotSplit
-from jitney.aot.split import Half, backward_half, forward_half
+from jitney.aot.split import Half, backward_half, forward_half, keep_old_values
 from jitney.config import config
 
 HalfKind = Literal["inference", "forward", "backward"]
@@ -77,7 +77,7 @@ def _inferred(
     module: fx.GraphModule, inputs: Sequence[Any], joint: Joint, request: AotRequest
 ) -> Callable[..., Sequence[Any]]:
     half, _ = forward_half(joint, ())
-    forward = _compiled(half, "inference", request)
+    forward = _compiled(half, "inference", len(half.outputs), request)
     return _glued(Glue(joint, inputs, (), request.frame, _autocast()), forward, None, module, request)
 
 
@@ -86,23 +86,24 @@ def _trained(
 ) -> Callable[..., Sequence[Any]]:
     with events.phase("aot partition", request.frame):
         cut = partition(joint, config.activation_memory_budget)
+        keep_old_values(joint, cut)
         if config.verify:
             cut.verify(joint)
         first, saved = forward_half(joint, cut.saved)
         second = backward_half(joint, cut)
-    forward = _compiled(first, "forward", request)
+    forward = _compiled(first, "forward", len(joint.outputs), request)
     order = iter(range(len(joint.gradients)))
     places = [None if g is None else next(order) for g in joint.gradients]
     backward = Backward(
-        second, len(cut.saved), places, lambda half: _compiled(half, "backward", request), request.frame
+        second, len(cut.saved), places, lambda half: _compiled(half, "backward", len(half.outputs), request), request.frame
     )
     return _glued(Glue(joint, inputs, saved, request.frame, _autocast()), forward, backward, module, request)
 
 
-def _compiled(half: Half, kind: HalfKind, request: AotRequest) -> Callable[..., Sequence[Any]]:
+def _compiled(half: Half, kind: HalfKind, seen: int, request: AotRequest) -> Callable[..., Sequence[Any]]:
     _show(kind, half.module.graph, request)
     made = request.compile_half(half.module, half.inputs, kind)
-    return checked(made, half.outputs, request.reject)
+    return checked(made, half.outputs, seen, lambda reason: request.reject(f"{reason} (in its {kind} graph)"))
 
 
 def _glued(

@@ -37,6 +37,21 @@ class Saved:
     tensor: bool
 
 
+def keep_old_values(joint: Joint, cut: Partition) -> None:
+    """What the backward reads of inputs that the program overwrites is saved as a copy."""
+    overwritten = {joint.inputs[u.input] for u in joint.updates if u.at is not None}
+    for at, node in enumerate(cut.saved):
+        if node not in overwritten:
+            continue
+        with joint.graph.inserting_before(next(n for n in joint.graph.nodes if n.op != "placeholder")):
+            old = joint.graph.call_function(torch.ops.aten.clone.default, (node,))
+        old.meta.update(node.meta)
+        for user in cut.backward:
+            user.replace_input_with(node, old)
+        joint.gradients = [old if g is node else g for g in joint.gradients]
+        cut.saved[at] = old
+
+
 def forward_half(joint: Joint, saved: Sequence[fx.Node]) -> tuple[Half, list[Saved]]:
     """The graph that computes the results and what is to be saved, and where the latter is."""
     inputs = {node: i for i, node in enumerate(joint.inputs)}

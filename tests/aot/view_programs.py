@@ -19,8 +19,9 @@ VIEWS = (
 READS = (
     "{a} * 2", "{a} + {b}", "{a} * {b}", "{a}.sin()", "{a}.clone()", "{a}.exp().clamp(max=3)", "{a}.sum(0)",
     "{a} * {a}", "torch.where({a} > 0, {a}, {b})", "torch.cat([{a}, {b}])", "{a}.sigmoid()", "{a}.relu()",
-    "torch.stack([{a}, {b}])", "{a}.mean()", "({a} > 0)", "{a}.tanh()", "{a}.max()", "torch.zeros_like({a})",
-    "{a}.sum() * {b}", "torch.ones(3)", "{a}.to(torch.float64)", "{a} @ {b}", "{a}.masked_fill({b} > 0, 2.0)", "{a}.cumsum(0)",
+    "torch.stack([{a}, {b}])", "{a}.mean()", "({a} > 0)", "{a}.tanh()", "{a}.max()", "{a}.cumsum(0)",
+    "{a}.sum() * {b}", "torch.zeros_like({a})", "torch.ones(3)", "{a}.to(torch.float64)", "{a} @ {b}",
+    "{a}.masked_fill({b} > 0, 2.0)",
 )  # fmt: skip
 WRITES = (
     "{a}.add_(1)", "{a}.mul_(2)", "{a}.mul_({b})", "{a}.copy_({b})", "{a}.zero_()", "{a}.sin_()", "{a}[0] = {b}",

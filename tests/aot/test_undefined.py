@@ -1,0 +1,59 @@
+"""Backwards of which only some results have a gradient."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from helpers import compile_fn, t
+
+
+def results(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    h = x @ w
+    a, b = h.chunk(2, 1)
+    return a.sigmoid(), (b * 0).sqrt(), h.softmax(-1), (x * 2).log_softmax(0), torch.cat([a, x], 1), w.sum(0), x - w[:3]
+
+
+def test_every_subset_of_results() -> None:
+    run = compile_fn(results, backend="aot_eager")
+    for count in (1, 2, 3, 7):
+        for chosen in itertools.combinations(range(7), count):
+            sides: list[Any] = []
+            for fn in (results, run):
+                x, w = t(3, 4, requires_grad=True), t(4, 4, requires_grad=True)
+                out = fn(x, w)
+                roots = [out[i] for i in chosen]
+                tangents = [torch.arange(r.numel()).reshape(r.shape).to(r.dtype) + 1 for r in roots]
+                sides.append(torch.autograd.grad(roots, [x, w], tangents, allow_unused=True))
+            for eager, found in zip(*sides, strict=True):
+                assert (eager is None) == (found is None), chosen
+                if eager is not None:
+                    torch.testing.assert_close(eager, found, equal_nan=True, rtol=1e-5, atol=1e-6, msg=str(chosen))
+
+
+def test_a_gradient_that_is_a_sum_with_a_missing_part() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x * 3, x.sum(), x.t() * 2, x.expand(2, 3, 4)
+
+    run = compile_fn(f, backend="aot_eager")
+    for i in range(4):
+        x, y = t(3, 4, requires_grad=True), t(3, 4, requires_grad=True)
+        f(x)[i].sum().backward()
+        run(y)[i].sum().backward()
+        assert torch.equal(x.grad, y.grad) and x.grad.dtype == y.grad.dtype
+
+
+def test_half_precision_gradients_of_one_result() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x * 2, y.float() * x, y.exp()
+
+    run = compile_fn(f, backend="aot_eager")
+    for i in range(3):
+        sides = []
+        for fn in (f, run):
+            x, y = t(3, 4, requires_grad=True), t(3, 4).bfloat16().requires_grad_()
+            sides.append(torch.autograd.grad(fn(x, y)[i].float().sum(), [x, y], allow_unused=True))
+        for eager, found in zip(*sides, strict=True):
+            assert (eager is None) == (found is None)
+            assert eager is None or (torch.equal(eager, found) and eager.dtype == found.dtype)
