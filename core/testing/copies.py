@@ -20,7 +20,8 @@ def copied(value: Any, grad: bool = True) -> Any:
 def _copy(value: Any, done: dict[int, Any], memo: dict[Any, Any]) -> Any:
     if isinstance(value, torch.Tensor):
         if id(value) not in done:
-            made = copy.deepcopy(value.detach(), memo)
+            plain = value.layout is torch.strided and not value.is_nested
+            made = copy.deepcopy(value.detach(), memo) if plain else value.detach().clone()
             done[id(value)] = made.requires_grad_() if value.requires_grad and "detached" not in memo else made
         return done[id(value)]
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -29,7 +29,7 @@ class Failure:
     detail: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Coverage:
     """What a case really tested.
 
@@ -42,10 +42,26 @@ class Coverage:
     """
 
     graphs: int = 0
-    halves: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    breaks: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    halves: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def note(self, event: Any) -> None:
+        """Listen to jitney's events."""
+        match event:
+            case events.FrameCaptured():
+                self.graphs += event.op_count > 0
+                if event.graph_break is not None:
+                    self.breaks.append(event.graph_break.reason)
+            case events.FrameSkipped():
+                self.breaks.append(f"frame left eager: {event.reason}")
+            case events.GraphKept():
+                self.kept.append(event.reason)
+            case events.GraphFailed():
+                self.failed.append(_message(event.error))
+            case events.AtenGraph() if event.kind != "joint":
+                self.halves.append(event.kind)
 
 
 @dataclass(frozen=True)
@@ -97,9 +113,9 @@ def try_case(call: Call, backend: Any, **options: Any) -> Outcome:
     eager = _run(call.function, call, extra)
     if eager.error is not None:
         return Outcome(call.case, None)
-    with _watched() as seen:
+    coverage = Coverage()
+    with events.listen(coverage.note):
         compiled = _run(compile_function(_wrapped(call.function), backend=backend, **options), call, extra)
-    coverage = Coverage(*(tuple(found) if isinstance(found, list) else found for found in vars(seen).values()))
     reset()
     return _judged(call, eager, compiled, coverage)
 
@@ -173,37 +189,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@dataclass
-class _Seen:
-    graphs: int = 0
-    halves: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    breaks: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-
-    def __call__(self, event: Any) -> None:
-        match event:
-            case events.FrameCaptured():
-                self.graphs += event.op_count > 0
-                if event.graph_break is not None:
-                    self.breaks.append(event.graph_break.reason)
-            case events.FrameSkipped():
-                self.breaks.append(f"frame left eager: {event.reason}")
-            case events.GraphKept():
-                self.kept.append(event.reason)
-            case events.GraphFailed():
-                self.failed.append(_message(event.error))
-            case events.AtenGraph() if event.kind != "joint":
-                self.halves.append(event.kind)
-
-
-@contextlib.contextmanager
-def _watched() -> Iterator[_Seen]:
-    seen = _Seen()
-    with events.listen(seen):
-        yield seen
-
-
 # --- judging -------------------------------------------------------------------------------------------------------
 
 
@@ -241,7 +226,20 @@ def _backward_failure(eager: _Side, compiled: _Side) -> Failure | None:
     if compiled.backward_error is not None:
         return Failure("backward", "raises", _message(compiled.backward_error))
     found = difference(eager.gradients, compiled.gradients, "gradients", strides=False)
-    return None if found is None else Failure("backward", found.kind, found.detail)
+    if found is None:
+        return None
+    kind = "None for zeros" if found.kind == "structure" and _same_but_for_zeros(eager, compiled) else found.kind
+    return Failure("backward", kind, found.detail)
+
+
+def _same_but_for_zeros(eager: _Side, compiled: _Side) -> bool:
+    """Are the gradients equal if those that are None are taken as zeros?"""
+    for expected, found in zip(eager.gradients, compiled.gradients, strict=True):
+        for a, b in zip(expected or (), found or (), strict=True):
+            one = a if b is None else b if a is None else None
+            if (one is None and difference(a, b, "", strides=False)) or (one is not None and one.count_nonzero()):
+                return False
+    return True
 
 
 def _message(error: BaseException) -> str:

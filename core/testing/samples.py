@@ -13,8 +13,8 @@ import torch
 
 from jitney import _torch
 
-Variant = Literal["call", "inplace", "out"]
-VARIANTS: tuple[Variant, ...] = ("call", "inplace", "out")
+Variant = Literal["call", "inplace", "out", "inference"]
+VARIANTS: tuple[Variant, ...] = ("call", "inplace", "out")  # what is tried unless asked otherwise
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 # The values of these are whatever the memory held; the rest of their results is compared.
@@ -30,7 +30,8 @@ class Case:
     Args:
         op: the OpInfo's name, with its variant's.
         dtype: name of the samples' dtype.
-        variant: ``call`` is the operator as it is, ``inplace`` its in-place method, ``out`` its ``out=`` form.
+        variant: ``call`` is the operator as it is and ``inplace`` its in-place method, with gradients if they have any;
+            ``out`` its ``out=`` form; ``inference`` the operator on tensors that do not require grad.
         index: the sample's position among the operator's.
     """
 
@@ -119,7 +120,9 @@ def calls(op: str, dtype: str, choice: Choice = Choice()) -> Iterator[Call]:
     if wanted not in info.supported_dtypes("cpu"):
         return
     trains = info.supports_autograd and wanted in info.supported_backward_dtypes("cpu")
-    forms: dict[Variant, Any] = {"call": info.op, "inplace": info.inplace_variant, "out": None}
+    forms: dict[Variant, Any] = {"call": info.op, "inplace": info.inplace_variant, "out": None, "inference": None}
+    if trains:  # else it is the same as ``call``
+        forms["inference"] = info.op
     if info.supports_out:
         forms["out"] = info.op
     for index, sample in choice.samples(info, wanted, trains):

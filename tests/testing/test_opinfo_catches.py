@@ -75,7 +75,7 @@ def test_drawing_more_than_eager_is_found():
 def test_a_right_backend_passes():
     found = outcome("sin", list)
     assert (found.forward, found.backward, found.exact, found.failure) == (True, True, True, None)
-    assert found.coverage.halves == ("forward", "backward")
+    assert found.coverage.halves == ["forward", "backward"]
 
 
 @pytest.mark.parametrize(
