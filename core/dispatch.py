@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import math
 import threading
 import types
 import warnings
@@ -378,7 +379,9 @@ class Dispatcher:
         ]
 
     def _dynamic_number(self, source: Source, value: int | float) -> bool:
-        """Is this number symbolic? An int or float that took another value before is."""
+        """Is this number symbolic? An int or float that took another value before is, unless it is infinite or NaN."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return False
         if self.session.dynamic is False or not config.automatic_dynamic_shapes:
             return False
         old = self.seen.setdefault(source.name, value)

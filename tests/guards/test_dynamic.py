@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -229,3 +230,10 @@ def test_convolution_with_varying_image_size() -> None:
 
 def test_compile_fn_takes_dynamic() -> None:
     assert torch.equal(compile_fn(lambda x: x + 1, dynamic=None)(t()), t() + 1)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_floats_that_are_no_numbers_are_constants(value: float) -> None:
+    f = Compiled(lambda x, y: x * y)
+    for y in (value, value, 2.5, value, 3.5, -value):
+        f(t(3), y)
