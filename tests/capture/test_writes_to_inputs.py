@@ -67,3 +67,19 @@ def test_writes_to_an_inner_node_make_one_graph():
         return fn, lambda: [*inners, *torch.autograd.grad(sum(i.sum() for i in inners), leaf, retain_graph=True)]
 
     check_made(make, graphs=1, breaks=0, calls=1)
+
+
+def test_an_operation_that_forgets_out_when_traced_breaks_the_graph():
+    def fn(x, out):
+        y = x + 1
+        torch.linalg.matrix_rank(y, out=out)
+        return out + 1
+
+    check(fn, t(3, 3), torch.zeros((), dtype=torch.int64), breaks=1)
+
+
+def test_out_of_an_operation_without_elements_is_written_to():
+    def fn(x, out):
+        return torch.sin(x, out=out)
+
+    check(fn, torch.ones(0), torch.ones(0), graphs=1, breaks=0)
