@@ -94,9 +94,11 @@ def _trained(
     forward = _compiled(first, "forward", len(joint.outputs), request)
     order = iter(range(len(joint.gradients)))
     places = [None if g is None else next(order) for g in joint.gradients]
-    backward = Backward(
-        second, len(cut.saved), places, lambda half: _compiled(half, "backward", len(half.outputs), request), request.frame
-    )
+
+    def compile_backward(half: Half) -> Callable[..., Sequence[Any]]:
+        return _compiled(half, "backward", len(half.outputs), request)
+
+    backward = Backward(second, len(cut.saved), places, compile_backward, request.frame)
     return _glued(Glue(joint, inputs, saved, request.frame, _autocast()), forward, backward, module, request)
 
 

@@ -1,0 +1,181 @@
+"""What the forward keeps for the backward: never more than eager, less with a smaller budget, always right."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from helpers import compile_fn, seed_everything, t
+from torch import nn
+
+import jitney
+from jitney import events
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward part, with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.project, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 16)
+        self.wide, self.narrow, self.dropout = nn.Linear(16, 64), nn.Linear(64, 16), nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(self.norm(x)).chunk(3, -1)
+        scores = (q @ k.transpose(-1, -2) / 4).softmax(-1)
+        x = x + self.dropout(self.out(self.dropout(scores) @ v))
+        return x + self.narrow(nn.functional.gelu(self.wide(x)))
+
+
+def convolutions() -> nn.Module:
+    parts: list[nn.Module] = []
+    for i, o in ((3, 8), (8, 8)):
+        parts += [nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU()]
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)),
+        (16, 8),
+    ),
+    "gelu": (
+        lambda: nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.LayerNorm(32), nn.SiLU(), nn.Linear(32, 4)),
+        (16, 8),
+    ),
+    "block": (Block, (2, 12, 16)),
+    "convolutions": (convolutions, (2, 3, 8, 8)),
+}
+each_model = pytest.mark.parametrize("name", MODELS)
+
+
+def step(name: str, wrap: Callable[[Any], Any]) -> tuple[int, list[torch.Tensor]]:
+    """Bytes saved in one training step, parameters and inputs not counted; and its results and gradients."""
+    make, shape = MODELS[name]
+    seed_everything()
+    model = make()
+    x = torch.randn(shape, requires_grad=True)
+    known = {p.untyped_storage().data_ptr() for p in [*model.parameters(), *model.buffers(), x]}
+    saved: dict[int, int] = {}
+
+    def pack(value: torch.Tensor) -> torch.Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    run = wrap(model)
+    seed_everything()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        out = run(x)
+    out.square().sum().backward()
+    return sum(saved.values()), [out.detach(), x.grad, *(p.grad for p in model.parameters()), torch.rand(2)]
+
+
+def compiled(fn: Any) -> Any:
+    return compile_fn(fn, backend="aot_eager")
+
+
+@each_model
+def test_no_more_is_saved_than_in_eager(name: str) -> None:
+    (eager, expected), (ours, found) = step(name, lambda model: model), step(name, compiled)
+    assert 0 < ours <= eager
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@each_model
+def test_a_smaller_budget_saves_less_and_changes_nothing(name: str) -> None:
+    sizes, results = [], []
+    for budget in (1.0, 0.75, 0.5, 0.25, 0.0):
+        jitney.reset()
+        with jitney.config.patch(activation_memory_budget=budget):
+            size, found = step(name, compiled)
+        sizes.append(size)
+        results.append(found)
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < sizes[0], sizes
+    for found in results[1:]:
+        for a, b in zip(results[0], found, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
+def test_random_operators_run_once(budget: float) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand_like(x).exp()
+        a = nn.functional.dropout(x.sin(), 0.5)
+        b = torch.bernoulli(x.sigmoid().detach()) * x
+        return (a * noise).exp() * b + torch.randn(4).sin() * x
+
+    with jitney.config.patch(activation_memory_budget=budget):
+        sides = []
+        for run in (f, compiled(f)):
+            seed_everything()
+            x = t(3, 4, requires_grad=True)
+            out = run(x)
+            out.sum().backward()
+            sides.append((out, x.grad, torch.rand(3)))
+    for a, b in zip(*sides, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_nothing_is_saved_for_linear_functions() -> None:
+    joint: list[Any] = []
+    with events.listen(lambda e: joint.append(e) if isinstance(e, events.AtenGraph) and e.kind == "backward" else None):
+        x = t(3, 4, requires_grad=True)
+        compiled(lambda x: (x * 2 + 1).t().sum(0) - 3)(x).sum().backward()
+    assert [n.name for n in joint[0].graph.nodes if n.op == "placeholder"] == ["tangent0"]
+
+
+def test_a_chain_of_pointwise_operators_keeps_one_tensor() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(6):
+            x = x.sin() * x.cos() + x.tanh()
+        return x
+
+    x = (t(3, 4) / 8).requires_grad_()
+    saved: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda v: saved.append(v) or v, lambda v: v):
+        out = compiled(f)(x)
+    assert len(saved) == 1
+    y = copy.deepcopy(x)
+    torch.testing.assert_close(torch.autograd.grad(out.sum(), x), torch.autograd.grad(f(y).sum(), y))
+
+
+def test_inputs_written_after_their_use_are_computed_again_from_old_values() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x * w.detach().clone().sin()
+        w.add_(1)
+        return y.exp() * w.detach().cos()
+
+    for budget in (0.0, 1.0):
+        with jitney.config.patch(activation_memory_budget=budget):
+            sides = []
+            for run in (f, compiled(f)):
+                x, w = t(3, 4, requires_grad=True), t(3, 4)
+                run(x, w).sum().backward()
+                sides.append((x.grad, w))
+        for a, b in zip(*sides, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_the_bytes_of_a_cut_are_those_that_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jitney.aot.compiler
+
+    cuts: list[Any] = []
+    original = jitney.aot.compiler.partition
+
+    def partition(joint: Any, budget: float = 1.0) -> Any:
+        cuts.append(original(joint, budget))
+        return cuts[-1]
+
+    monkeypatch.setattr(jitney.aot.compiler, "partition", partition)
+    x = t(8, 8, requires_grad=True)
+    saved: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda v: saved.append(v) or v, lambda v: v):
+        compiled(lambda x: (x @ x).softmax(-1) @ x.sin())(x)
+    assert cuts[0].bytes_saved() == sum(math.prod(v.shape) * v.element_size() for v in saved)
