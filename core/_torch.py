@@ -100,6 +100,10 @@ GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
 # One C call that checks the metadata of all tensors (13 us for 150).
 TensorGuards: Any = getattr(_guards, "TensorGuards", None)
 
+# The base of what records operators as they are dispatched.
+TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
+# Copies many tensors in one call.
+foreach_copy: Callable[..., Any] = torch._foreach_copy_
 # What a FakeTensor's .device arrives as in a dispatch mode: no operation.
 PRIM_DEVICE: Any = torch.ops.prim.device.default
 # The autograd node that the engine is running, in whose name a backward operator is called.
@@ -246,6 +250,7 @@ __all__ = [
     "StatelessSymbolicContext",
     "TensorBase",
     "TensorGuards",
+    "TorchDispatchMode",
     "TorchSource",
     "UnsupportedFakeTensorException",
     "autocast_available",
@@ -254,6 +259,7 @@ __all__ = [
     "current_autograd_node",
     "deterministic_algorithms",
     "dispatch_mode_depth",
+    "foreach_copy",
     "function_mode_depth",
     "function_mode_enabled",
     "functionalization",

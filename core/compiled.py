@@ -57,6 +57,12 @@ def _call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
+def _caller_of(cls: type) -> types.FunctionType:
+    """``_call_module`` under the name of the module's class, for messages."""
+    code = _call_module.__code__.replace(co_name=cls.__name__, co_qualname=cls.__qualname__)
+    return types.FunctionType(code, globals(), cls.__name__)
+
+
 class CompiledModule(torch.nn.Module):
     """A compiled module: the original's parameters, attributes, state and mode; calls go through compiled code."""
 
@@ -65,7 +71,7 @@ class CompiledModule(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, session: Session) -> None:
         object.__setattr__(self, "_jitney_original", module)
         object.__setattr__(self, "_jitney_session", session)
-        compiled = CompiledFunction(_call_module, session)
+        compiled = CompiledFunction(_caller_of(type(module)), session)
         object.__setattr__(self, "_jitney_call", functools.partial(compiled._jitney_root.__call__, module))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

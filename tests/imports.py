@@ -51,6 +51,8 @@ def dotted(tree: ast.AST) -> Iterator[str]:
 def private(name: str, root: str) -> bool:
     """Does the dotted name go through an underscore, below ``root``?"""
     parts = name.split(".")
+    if name.startswith("torch.ops."):  # operators are public by schema, whatever their names
+        return False
     return parts[0] == root and any(p.startswith("_") and not p.startswith("__") for p in parts[1:])
 
 

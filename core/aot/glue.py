@@ -41,7 +41,7 @@ class Glue:
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
-        self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=torch._foreach_copy_)
+        self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=_torch.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
 
@@ -114,6 +114,8 @@ class Glue:
         grads = ", ".join(f"g{i}" for i in range(count))
         tangents = "".join(f"g{i}, " for i in self.joint.tangents)
         lines.append(f"def _backward_with(ctx, {grads}):")
+        missing = " and ".join(f"g{i} is None" for i in self.joint.tangents)
+        lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
         lines.append(f"    return _backward(ctx.saved_tensors, ctx.numbers, ({tangents}))")
         return lines
 
@@ -134,9 +136,15 @@ class Glue:
 
     def _call(self, arguments: str, trains: bool) -> list[str]:
         if trains:
-            return self._scoped(f"r = _apply({arguments})", False, False, not self.joint.ambient_grad)
+            given = ", ".join(f"a{i}.detach()" if self._unreached(i) else f"a{i}" for i in range(len(self.inputs)))
+            return self._scoped(f"r = _apply({given})", False, False, not self.joint.ambient_grad)
         quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
         return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
+
+    def _unreached(self, i: int) -> bool:
+        """Does an input require grad and get none? Then the engine must not go on through it, as it does not in eager."""
+        value = self.inputs[i]
+        return isinstance(value, torch.Tensor) and value.requires_grad and self.joint.gradients[i] is None
 
     def _overlap(self, arguments: str) -> list[str]:
         """Arguments that share memory, one of them written to: a functional graph cannot say what happens then."""

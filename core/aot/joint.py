@@ -120,6 +120,7 @@ def _inputs(module: fx.GraphModule, inputs: Sequence[Any], tracer: AtenTracer) -
         with tracer.fake_mode, torch.no_grad():
             inner = value.detach()
         made = tracer.placeholder(node.name, inner)
+        made.meta["parameter"] = value.requires_grad and value.is_leaf
         wrapper, leaf = functional.wrapped(inner, value.requires_grad, value.is_leaf)
         given.append(_Given(made, wrapper, leaf))
     return given
@@ -132,7 +133,7 @@ def _trace(
     values, nodes = [g.value for g in given], [g.node for g in given]
     afters = [n.meta.get("example_value") for n in module.graph.nodes if n.op == "placeholder"]
     before = [
-        Before(getattr(v, "grad_fn", None), captured, after)
+        Before(getattr(v, "grad_fn", None), captured, after, getattr(v, "_version", 0))
         for v, captured, after in zip(values, inputs, afters, strict=True)
     ]
     returned, final_state = _run(module, values, tracer)

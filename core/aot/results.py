@@ -100,11 +100,13 @@ class Before:
         history: its ``grad_fn``.
         captured: its stand-in as it was before the program was captured.
         after: its stand-in on which the program was captured; None in a graph that an extension made.
+        version: how often the functional tensor had been written to.
     """
 
     history: Any
     captured: Any
     after: Any
+    version: int
 
 
 @dataclass
@@ -294,7 +296,7 @@ class Results:
                     i,
                     self._append_update(value) if written else None,
                     tracked=tracked,
-                    silent=before.after._version == before.captured._version,
+                    silent=value._version == before.version,
                     geometry=self._geometry(before) if shaped else None,
                 )
             )

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from jitney import _torch
 from jitney.aot import functional
@@ -25,12 +24,12 @@ FORWARD, BACKWARD = "forward", "backward"
 ATOMS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-class AtenTracer(TorchDispatchMode):
+class AtenTracer(_torch.TorchDispatchMode):
     """Records operators on FakeTensors as nodes of ``graph``, each with its result in ``meta["val"]``.
 
     Args:
         fake_mode: the mode of the stand-ins.
-        decompositions: operators to be taken apart, as in ``torch._decomp``'s tables.
+        decompositions: operators to be taken apart, as in torch's own tables.
     """
 
     def __init__(self, fake_mode: Any, decompositions: Mapping[Any, Callable[..., Any]]) -> None:

@@ -19,7 +19,7 @@ from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginE
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 
 # What "auto" takes if several are installed: the first of these that imports.
-PREFERENCE = ("llvm_cpu", "aot_eager", "eager")
+PREFERENCE = ("llvm_cpu", "eager", "aot_eager")
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class BoundBackend:
         """``compile`` for a graph that extensions have seen already, such as one half of it."""
         request = CompileRequest(self.name, self.options, kind, frame, tuple(user_stack), cache_key)
         phase = f"backend {self.name}"
+        if self.backend.level == "aten":
+            phase += f", {kind}"
         with events.phase(phase, frame):
             try:
                 compiled = self.backend.compile(graph, inputs, request)

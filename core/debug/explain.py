@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,11 +26,15 @@ class ExplainOutput:
         frames: every frame captured, in order; the rest of a frame after a break is a frame of its own.
         skipped: frames that run eagerly.
         recompiles: captures that happened because a guard failed within the one call.
+        aten_graphs: the functional graphs that an ATen backend got, if ``explain`` was given one.
+        kept: graphs that no functional graph can say, which run as captured.
     """
 
     frames: list[events.FrameCaptured] = field(default_factory=list)
     skipped: list[events.FrameSkipped] = field(default_factory=list)
     recompiles: list[events.Recompiled] = field(default_factory=list)
+    aten_graphs: list[events.AtenGraph] = field(default_factory=list)
+    kept: list[events.GraphKept] = field(default_factory=list)
 
     @property
     def graphs(self) -> list[GraphModule]:
@@ -78,6 +82,8 @@ class ExplainOutput:
         lines += _section("Recompiled", [f"  {_place(item)}: {item.guard}" for item in self.recompiles])
         rows = enumerate(self.ops_per_graph, 1)
         lines += _section("Ops per graph", [f"  {number}. {', '.join(ops) or '(none)'}" for number, ops in rows])
+        lines += _section("ATen graphs", [f"  {_show_aten(graph)}" for graph in self.aten_graphs])
+        lines += _section("Run as captured", [f"  {_place(graph)}: {graph.reason}" for graph in self.kept])
         lines += _section("Guards", [f"  {guard}" for guard in self.out_guards])
         return "\n".join(lines)
 
@@ -91,6 +97,8 @@ class ExplainOutput:
             for number, ops in enumerate(self.ops_per_graph, 1):
                 table.add_row(str(number), escape(", ".join(ops)))
             parts.append(table)
+        parts += [Text("\n".join(_section("ATen graphs", [f"  {_show_aten(graph)}" for graph in self.aten_graphs])))]
+        parts += [Text("\n".join(_section("Run as captured", [f"  {_place(g)}: {g.reason}" for g in self.kept])))]
         parts += [Text("\n".join(_section("Recompiled", [f"  {_place(r)}: {r.guard}" for r in self.recompiles])))]
         parts += [Text("\n".join(_section("Guards", [f"  {guard}" for guard in self.out_guards])))]
         return Group(*parts)
@@ -113,6 +121,8 @@ def observe() -> Iterator[ExplainOutput]:
         events.FrameCaptured: output.frames,
         events.FrameSkipped: output.skipped,
         events.Recompiled: output.recompiles,
+        events.AtenGraph: output.aten_graphs,
+        events.GraphKept: output.kept,
     }
     thread = threading.get_ident()
 
@@ -124,17 +134,21 @@ def observe() -> Iterator[ExplainOutput]:
         yield output
 
 
-def explain(fn: Callable[..., Any]) -> Callable[..., ExplainOutput]:
+def explain(
+    fn: Callable[..., Any], *, backend: Any = None, options: Mapping[str, Any] | None = None
+) -> Callable[..., ExplainOutput]:
     """``explain(fn)(*args, **kwargs)`` compiles ``fn`` afresh, runs it once and tells what was captured.
 
     The call is a real one: what ``fn`` changes is changed, what it raises is raised. ``fn`` may be compiled already.
+    The graphs run as captured; with ``backend`` and ``options``, as in ``compile``, through that backend: then the
+    report has the functional graphs that it got, too. A backward is compiled at the first backward, after the call.
     """
     from jitney.api import compile as compile_function  # the face imports debug; only here does debug need the face
 
     original = getattr(fn, "_jitney_original", fn)
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
-        compiled = compile_function(original, backend=_run_as_it_is)
+        compiled = compile_function(original, backend=backend or _run_as_it_is, options=options)
         with observe() as output:
             compiled(*args, **kwargs)
         return output
@@ -154,6 +168,11 @@ def _op_name(node: Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
+def _show_aten(event: events.AtenGraph) -> str:
+    count = sum(node.op == "call_function" for node in event.graph.nodes)
+    return f"{event.kind} of {event.frame}: {count} ops"
+
+
 def _section(title: str, rows: Sequence[str]) -> list[str]:
     return [f"{title}:", *rows] if rows else []
 
@@ -167,5 +186,5 @@ def _show_break(number: int, item: events.GraphBreak) -> str:
     return "\n".join(lines)
 
 
-def _place(event: events.FrameSkipped | events.Recompiled) -> str:
+def _place(event: events.FrameSkipped | events.Recompiled | events.GraphKept) -> str:
     return f"{event.filename}:{event.line}, in {event.name}"

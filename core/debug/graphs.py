@@ -14,7 +14,7 @@ def readable(graph: fx.Graph) -> str:
     last = None
     for node in graph.nodes:
         stack = node.meta.get("user_stack", ())
-        if stack and stack[-1] != last:
+        if stack and stack[-1] != last and node.op != "placeholder":
             last = stack[-1]
             lines.append(f"# {last.filename}:{last.lineno}, in {last.name}: {last.line}")
         lines.append(_line(node))

@@ -118,9 +118,20 @@ def test_compiling_is_a_phase_even_if_it_fails(graph):
     assert [(event.name, event.frame) for event in seen] == [("backend bad", "forward")]
 
 
-def test_an_aten_backend_is_refused_while_there_are_no_aten_graphs():
-    with pytest.raises(PluginError, match="takes aten graphs"):
-        resolve(Backend("a", print, level="aten"))
+def test_the_halves_of_an_aten_graph_are_phases_of_their_own(graph):
+    seen = []
+    backend = Backend("a", lambda graph, inputs, request: graph.forward, level="aten")
+    with events.listen(seen.append):
+        for kind in ("forward", "backward"):
+            resolve(backend).compile_transformed(graph, [torch.ones(2)], kind=kind, frame="f")
+    assert [event.name for event in seen] == ["backend a, forward", "backend a, backward"]
+
+
+def test_decompositions_are_a_table_or_follow_from_the_options():
+    assert resolve(Backend("a", print, level="aten")).decompositions() == {}
+    table = {torch.ops.aten.silu.default: print}
+    assert resolve(Backend("a", print, level="aten", decompositions=table)).decompositions() == table
+    assert resolve(Backend("a", print, level="aten", decompositions=lambda options: table)).decompositions() == table
 
 
 def test_auto_takes_the_only_one(installed):
@@ -131,7 +142,7 @@ def test_auto_takes_the_only_one(installed):
 def test_auto_prefers_ours_in_order(installed):
     for name in ("zeta", "eager", "aot_eager"):
         installed.register_backend(plain(name))
-    assert resolve("auto").name == "aot_eager"
+    assert resolve("auto").name == "eager"
     installed.register_backend(plain("llvm_cpu"))
     assert resolve("auto").name == "llvm_cpu"
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from jitney import events
 from jitney.debug import set_logs
@@ -20,6 +21,7 @@ EVERYTHING = [
     SKIPPED,
     RECOMPILED,
     events.Phase("capture", "step", 0.5),
+    events.AtenGraph("forward", "step", "aot_eager", torch.fx.symbolic_trace(lambda x: x).graph),
     events.Artefact("output_code", "step", "eager", "generated text"),
 ]
 
@@ -45,6 +47,7 @@ SHOWN = {
     "graph": "call_function[target=torch.sin]",
     "graph_code": "def forward(self, x):",
     "graph_breaks": 'graph break at model.py:5, in step: print("woo")',
+    "aot_graphs": "forward graph of step for aot_eager:",
     "guards": "L['x'] is a float32 tensor of shape (2,)",
     "recompiles": "L['n'] == 3, found 4",
     "output_code": "generated text",
