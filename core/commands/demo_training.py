@@ -1,0 +1,115 @@
+"""The part of the demo that trains: a small GPT-2 and its optimizer, compiled, beside eager."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from jitney import events
+from jitney.api import compile as compile_function
+
+STEPS = 20
+VOCABULARY = 64
+BACKEND = "aot_eager"
+# Twenty steps of training amplify the last bit of the first.
+CLOSE = 1e-4
+
+
+@dataclass
+class Run:
+    """What one training run shows."""
+
+    losses: list[float]
+    kept: int  # bytes between the last forward and its backward, parameters not counted
+
+
+@dataclass
+class Found:
+    """What was compiled for it."""
+
+    graphs: dict[str, int]
+    breaks: int
+    seconds: float
+
+
+def train_and_show(console: Console) -> bool:
+    """Train with and without, print the table; did they agree?"""
+    eager, ours = model(), model()
+    ours.load_state_dict(eager.state_dict())
+    wanted = run(eager, None, "eager")
+    found = Found({}, 0, 0.0)
+
+    def look(event: events.Event) -> None:
+        if isinstance(event, events.AtenGraph) and event.kind != "joint":
+            found.graphs[event.kind] = found.graphs.get(event.kind, 0) + 1
+        elif isinstance(event, events.GraphBreak):
+            found.breaks += 1
+        elif isinstance(event, events.Phase):
+            found.seconds += event.seconds
+
+    with events.listen(look):
+        got = run(ours, BACKEND, f"backend {BACKEND!r}")
+    apart = max(abs(a - b) for a, b in zip(wanted.losses, got.losses, strict=True))
+    console.print(f"GPT-2 (2 layers, random weights) and AdamW, {STEPS} steps of training, backend {BACKEND!r}\n")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("run")
+    for title in ("first\nloss", "last\nloss", "kept for\nbackward", "graphs", "breaks", "compile\ns"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_row("eager", *_figures(wanted), "", "", "")
+    graphs = "+".join(str(found.graphs.get(kind, 0)) for kind in ("forward", "backward", "inference"))
+    table.add_row("compiled", *_figures(got), graphs, str(found.breaks), f"{found.seconds:.1f}")
+    console.print(table)
+    agree = math.isfinite(apart) and apart <= CLOSE
+    color = "green" if agree else "red"
+    console.print(f"\nlosses: [{color}]{apart:.0e}[/] apart at most. graphs: forward+backward+the optimizer's.")
+    return agree
+
+
+def _figures(run: Run) -> tuple[str, str, str]:
+    return f"{run.losses[0]:.4f}", f"{run.losses[-1]:.4f}", f"{run.kept / 1e6:.1f} MB"
+
+
+def model() -> torch.nn.Module:
+    """A GPT-2 with random weights that learns by heart."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # it has something to say of the loss that it takes by default
+    tokens = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
+    return GPT2LMHeadModel(GPT2Config(n_embd=128, n_layer=2, n_head=4, n_positions=64, **tokens))
+
+
+def run(gpt: torch.nn.Module, backend: str | None, what: str) -> Run:
+    """Train on one batch, with dropout, from the same seed each time."""
+    torch.manual_seed(0)
+    ids = torch.randint(1, VOCABULARY, (8, 64))
+    optimizer = torch.optim.AdamW(gpt.parameters(), 3e-3)
+    call: Any = gpt.train()
+    step: Any = optimizer.step
+    if backend is not None:
+        call, step = compile_function(gpt, backend=backend), compile_function(optimizer.step, backend=backend)
+    own = {p.untyped_storage().data_ptr() for p in gpt.parameters()}
+    sizes: dict[int, int] = {}
+
+    def pack(saved: torch.Tensor) -> torch.Tensor:
+        storage = saved.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return saved
+
+    losses = []
+    for _ in track(range(STEPS), description=f"training, {what}", transient=True):
+        sizes.clear()
+        optimizer.zero_grad()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+            loss = call(input_ids=ids, labels=ids).loss
+        loss.backward()
+        step()
+        losses.append(float(loss.detach()))
+    return Run(losses, sum(sizes.values()))
