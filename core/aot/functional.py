@@ -145,6 +145,11 @@ def metadata_written(value: Any) -> bool:
     return bool(_torch.functionalization.has_metadata_mutation(value))
 
 
+def version(value: Any) -> int:
+    """How often it was written to, as autograd counts; -1 for numbers and tensors of inference mode."""
+    return int(value._version) if isinstance(value, torch.Tensor) and not value.is_inference() else -1
+
+
 def memory_replaced(value: Any) -> bool:
     """Has ``set_`` or a resize replaced its memory?"""
     return bool(_torch.functionalization.storage_changed(value))

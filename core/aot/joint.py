@@ -133,7 +133,7 @@ def _trace(
     values, nodes = [g.value for g in given], [g.node for g in given]
     afters = [n.meta.get("example_value") for n in module.graph.nodes if n.op == "placeholder"]
     before = [
-        Before(getattr(v, "grad_fn", None), captured, after, getattr(v, "_version", 0))
+        Before(getattr(v, "grad_fn", None), captured, after, functional.version(v))
         for v, captured, after in zip(values, inputs, afters, strict=True)
     ]
     returned, final_state = _run(module, values, tracer)

@@ -296,7 +296,7 @@ class Results:
                     i,
                     self._append_update(value) if written else None,
                     tracked=tracked,
-                    silent=value._version == before.version,
+                    silent=functional.version(value) == before.version >= 0,
                     geometry=self._geometry(before) if shaped else None,
                 )
             )
