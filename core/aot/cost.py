@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from jitney import _torch
-from jitney.aot.results import is_view
+from jitney.aot.results import is_view, root_of
 from jitney.aot.sizes import hint
 
 aten = torch.ops.aten
@@ -57,9 +57,8 @@ def is_cheap(node: fx.Node) -> bool:
 
 
 def is_reduction(node: fx.Node) -> bool:
-    """Is its result much smaller than what it reads? Then keeping the result costs little."""
-    read = sum(bytes_of(a) for a in node.all_input_nodes)
-    return bytes_of(node) * 4 < read
+    """Has its result much fewer elements than what it reads? Then keeping the result costs little."""
+    return _count(node.meta["val"]) * 4 < sum(_count(a.meta["val"]) for a in node.all_input_nodes)
 
 
 def has_effect(node: fx.Node) -> bool:
@@ -79,6 +78,19 @@ def _bytes(value: Any) -> int:
         return math.prod(hint(s) for s in value.shape) * value.element_size()
     if isinstance(value, tuple | list):
         return sum(map(_bytes, value))
+    return 0
+
+
+def memory_of(node: fx.Node) -> int:
+    """Bytes that keeping a node's result keeps alive: a view's base, however little of it the view shows."""
+    return bytes_of(root_of(node))
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return math.prod([hint(s) for s in value.shape])
+    if isinstance(value, tuple | list):
+        return sum(map(_count, value))
     return 0
 
 

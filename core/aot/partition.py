@@ -1,14 +1,19 @@
 """Where to cut a joint graph: what the forward keeps for the backward, and what the backward computes again.
 
 A minimum cut (for the aim see Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016): every node that can
-run in the forward is an edge whose capacity is the bytes of its result. Cutting it means keeping the result. What must
-not run twice hangs on the source, what the backward reads on the sink.
+run in the forward is an edge whose capacity is the bytes that keeping its result keeps alive. Cutting it means keeping
+it. What must not run twice hangs on the source, what the backward reads on the sink. Of cuts that cost the same the
+one nearest to the backward is taken: it computes least again.
+
+Bytes count per memory: a view costs what its base does. Parameters are alive anyway and cost next to nothing; other
+inputs may be another graph's activations, so they cost what they are.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,12 +21,14 @@ import networkx as nx
 import torch
 from torch import fx
 
-from jitney.aot.cost import bytes_of, is_cheap, is_factory, is_random, is_reduction, work_of
+from jitney.aot.cost import bytes_of, is_cheap, is_factory, is_random, is_reduction, memory_of, work_of
 from jitney.aot.joint import Joint
+from jitney.aot.merge import merge_equal
 from jitney.aot.results import is_view, root_of
 from jitney.aot.sizes import is_symbolic
 
 SOURCE, SINK = "source", "sink"
+MEMORY = 64  # how much a byte kept alive weighs beside a byte of the tensor itself, which a backend may copy
 
 
 @dataclass
@@ -38,7 +45,7 @@ class Partition:
 
     def bytes_saved(self, inputs: bool = True) -> int:
         """Bytes kept alive for the backward; without ``inputs``, only what the forward made."""
-        return sum(bytes_of(n) for n in self.saved if inputs or n.op != "placeholder")
+        return kept_alive(self.saved, inputs)
 
     def verify(self, joint: Joint) -> None:
         """Raise ``AssertionError`` unless the backward can be computed from what is saved and the tangents."""
@@ -48,6 +55,12 @@ class Partition:
                 missing = [a for a in node.all_input_nodes if a not in have and a not in self.backward]
                 assert not missing, f"{node} needs {missing}, which nobody keeps"
                 assert not is_random(node) or depends_on_tangents(joint)[node], f"{node} would draw twice"
+
+
+def kept_alive(saved: Iterable[fx.Node], inputs: bool = True) -> int:
+    """Bytes of the memory behind these nodes, each counted once; without ``inputs``, only what the forward made."""
+    roots = {root_of(n) for n in saved}
+    return sum(bytes_of(n) for n in roots if inputs or n.op != "placeholder")
 
 
 def depends_on_tangents(joint: Joint) -> dict[fx.Node, bool]:
@@ -79,6 +92,7 @@ def partition(joint: Joint, budget: float = 1.0) -> Partition:
         budget: ``config.activation_memory_budget``: 1 keeps what makes the backward fast, 0 only the graph's inputs and
             what must not run twice; between them, what costs most time to compute again is kept first.
     """
+    merge_equal(joint)
     cut = _Cut(joint)
     saved = cut.minimum(cut.expensive)
     if budget < 1:
@@ -100,9 +114,31 @@ def _finished(joint: Joint, cut: _Cut, saved: set[fx.Node]) -> Partition:
             continue
         needed.add(node)
         todo.extend(node.all_input_nodes)
+    _narrow(used - set(joint.gradients), used, needed)
     order = [n for n in joint.graph.nodes if n in used]
     numbers = [n for n in order if is_symbolic(n.meta["val"])]
     return Partition([n for n in order if n not in numbers] + numbers, needed)
+
+
+def _narrow(candidates: set[fx.Node], saved: set[fx.Node], computed: set[fx.Node]) -> None:
+    """Where the backward only looks at small views of a tensor, keep those: they hold no more memory, maybe less.
+
+    Args:
+        candidates: of what is kept, what may be replaced.
+        saved: what is kept; changed.
+        computed: what the backward computes; changed.
+    """
+    todo = [n for n in candidates if n.op != "placeholder" and isinstance(n.meta["val"], torch.Tensor)]
+    while todo:
+        node = todo.pop()
+        readers = [u for u in node.users if u in computed]
+        if not all(is_view(u) and isinstance(u.meta["val"], torch.Tensor) for u in readers):
+            continue
+        if readers and sum(map(bytes_of, readers)) < bytes_of(node):
+            saved.remove(node)
+            saved.update(readers)
+            computed.difference_update(readers)
+            todo += readers
 
 
 class _Cut:
@@ -118,9 +154,12 @@ class _Cut:
         self.read = {n for n in self.nodes if any(self.late[u] and u in wanted for u in n.users)}
         self.read |= {n for n in joint.gradients if isinstance(n, fx.Node) and n in members}
         self.members = members
-        self.required = ancestors(joint.outputs)
-        self.expensive = {n for n in self.nodes if self._expensive(n)}
+        # Only what the forward needs as well would run twice.
+        required = ancestors(joint.outputs)
+        self.expensive = {n for n in self.nodes if n in required and self._expensive(n)}
         self.fixed = {n for n in self.nodes if n.op == "placeholder" or self._once(n)}
+        overwritten = {joint.inputs[u.input] for u in joint.updates}
+        self.weights = {n: 1.0 if _is_free(n) and n not in overwritten else self._weight(n) for n in self.nodes}
 
     @staticmethod
     def _once(node: fx.Node) -> bool:
@@ -158,34 +197,48 @@ class _Cut:
             return False
         return all(u.meta.get("checkpoint") == region for u in node.users if not self.late[u])
 
-    def weight(self, node: fx.Node) -> float:
+    def _weight(self, node: fx.Node) -> float:
         """The cost of keeping a node's result."""
         value = node.meta["val"]
         if is_symbolic(value):
-            return 1.0
+            return 1
         if not isinstance(value, torch.Tensor) or self._inside_region(node):
             return math.inf
         if node.op == "get_attr" or (is_view(node) and root_of(node).op in ("placeholder", "get_attr")):
             return math.inf
-        return bytes_of(node) + 1.0
+        return MEMORY * memory_of(node) + bytes_of(node) + 1
 
     def minimum(self, kept: set[fx.Node]) -> set[fx.Node]:
         """The cheapest set of nodes to keep if those in ``kept`` may not be computed again."""
+        saved: set[fx.Node] = set()
         network = nx.DiGraph()
         network.add_nodes_from((SOURCE, SINK))
-        for node in self.nodes:
-            if node in self.fixed or node in kept:
-                network.add_edge(SOURCE, (node, 0))
-            network.add_edge((node, 0), (node, 1), **_capacity(self.weight(node)))
-            if node in self.read:
+        # From what the backward reads, back to what may not run again: nothing before that matters.
+        todo, seen = list(self.read), set(self.read)
+        while todo:
+            node = todo.pop()
+            once, read, weight = node in self.fixed or node in kept, node in self.read, self.weights[node]
+            if once and read and not math.isinf(weight):
+                saved.add(node)  # in every cut
+                continue
+            network.add_edge((node, 0), (node, 1), **_capacity(weight))
+            if read:
                 network.add_edge((node, 1), SINK)
-            for user in node.users:
-                if user in self.members:
-                    network.add_edge((node, 1), (user, 0))
-        if not self.read or not network.has_node(SINK):
-            return set()
-        _, (reachable, _) = nx.minimum_cut(network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov)
-        return {n for n in self.nodes if (n, 0) in reachable and (n, 1) not in reachable}
+            if once:
+                network.add_edge(SOURCE, (node, 0))
+                continue
+            for source in node.all_input_nodes:
+                network.add_edge((source, 1), (node, 0))
+                if source not in seen:
+                    seen.add(source)
+                    todo.append(source)
+        _, (early, _) = nx.minimum_cut(network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov)
+        return saved | {n for n in seen - saved if (n, 0) in early and (n, 1) not in early}
+
+
+def _is_free(node: fx.Node) -> bool:
+    """Is it a parameter: does the user keep it alive?"""
+    return bool(node.meta.get("parameter"))
 
 
 def _capacity(weight: float) -> dict[str, float]:
@@ -194,19 +247,16 @@ def _capacity(weight: float) -> dict[str, float]:
 
 def _within(cut: _Cut, fast: set[fx.Node], budget: float) -> set[fx.Node]:
     """Let expensive operators run again, those that free most bytes for their work first, until the budget holds."""
-
-    def made(saved: set[fx.Node]) -> int:
-        return sum(bytes_of(n) for n in saved if n.op != "placeholder")
-
     least = cut.minimum(set())
-    limit = made(least) + budget * (made(fast) - made(least))
+    lowest = kept_alive(least, inputs=False)
+    limit = lowest + budget * (kept_alive(fast, inputs=False) - lowest)
     by_worth = sorted(cut.expensive, key=lambda n: work_of(n) / (bytes_of(n) + 1))
     low, high = 0, len(by_worth)  # how many of them may run again
     best = least
     while low < high:
         middle = (low + high) // 2
         found = cut.minimum(set(by_worth[middle:]))
-        if made(found) <= limit:
+        if kept_alive(found, inputs=False) <= limit:
             best, high = found, middle
         else:
             low = middle + 1

@@ -179,3 +179,102 @@ def test_the_bytes_of_a_cut_are_those_that_are_saved(monkeypatch: pytest.MonkeyP
     with torch.autograd.graph.saved_tensors_hooks(lambda v: saved.append(v) or v, lambda v: v):
         compiled(lambda x: (x @ x).softmax(-1) @ x.sin())(x)
     assert cuts[0].bytes_saved() == sum(math.prod(v.shape) * v.element_size() for v in saved)
+
+
+def cut_of(monkeypatch: pytest.MonkeyPatch, fn: Any, *args: Any, **options: Any) -> tuple[Any, Any]:
+    """The joint graph of a function, and its cut."""
+    import jitney.aot.compiler
+
+    found: list[tuple[Any, Any]] = []
+    original = jitney.aot.compiler.partition
+
+    def partition(joint: Any, budget: float = 1.0) -> Any:
+        found.append((joint, original(joint, budget)))
+        return found[-1][1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jitney.aot.compiler, "partition", partition)
+        compile_fn(fn, backend="aot_eager", **options)(*args)
+    ((joint, cut),) = found
+    return joint, cut
+
+
+def calls(joint: Any, target: Any) -> int:
+    return sum(node.target is target for node in joint.graph.nodes)
+
+
+def test_parameters_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = nn.Linear(8, 8)
+    bias = nn.Parameter(torch.ones(4, 8))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = layer(x)
+        return (y + bias).sin() * y
+
+    _, cut = cut_of(monkeypatch, f, t(4, 8))
+    assert cut.bytes_saved(inputs=False) == 4 * 8 * 4
+
+
+def test_what_is_computed_twice_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    joint, _ = cut_of(monkeypatch, lambda x: x.cos().sin() * x.sin(), t(4, requires_grad=True))
+    assert calls(joint, torch.ops.aten.cos.default) == 2
+    assert calls(joint, torch.ops.aten.sin.default) == 2
+
+
+def test_results_are_not_merged_with_what_the_backward_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.cos(), x.sin(), x.cos()
+
+    joint, _ = cut_of(monkeypatch, f, t(4, requires_grad=True))
+    assert calls(joint, torch.ops.aten.cos.default) >= 3
+    x, y = t(4, requires_grad=True), t(4, requires_grad=True)
+    first, second, third = compiled(f)(x)
+    with torch.no_grad():
+        first.add_(1)
+    assert not torch.equal(first, third)
+    second.sum().backward()
+    f(y)[1].sum().backward()
+    assert torch.equal(x.grad, y.grad)
+
+
+def test_numbers_that_only_compare_equal_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return 1 / (x * 0.0) * x.sin() + 1 / (x * -0.0) * x.cos()
+
+    joint, _ = cut_of(monkeypatch, f, t(4, requires_grad=True))
+    zeros = {repr(n.args[1]) for n in joint.graph.nodes if n.op == "call_function" and 0.0 in n.args[1:]}
+    assert zeros == {"0.0", "-0.0"}
+
+
+def test_random_operators_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    joint, _ = cut_of(monkeypatch, lambda x: torch.rand_like(x) * x + torch.rand_like(x), t(4, requires_grad=True))
+    assert sum(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in joint.graph.nodes) == 2
+
+
+def test_small_views_are_kept_rather_than_their_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        return y[:, :2].sin() + y[:, 2:4].exp() * y[:, 2:4]
+
+    _, cut = cut_of(monkeypatch, f, t(4, 8), t(8, 8, requires_grad=True))
+    made = [n for n in cut.saved if n.op != "placeholder"]
+    assert all(n.meta["val"].shape == (4, 2) for n in made)
+    assert cut.bytes_saved(inputs=False) == 4 * 8 * 4  # they hold the whole of it, counted once
+
+
+def test_comparisons_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        return torch.where(y > x, y * y, y.sin()) * torch.maximum(y, x)
+
+    _, cut = cut_of(monkeypatch, f, t(4, 4), t(4, 4, requires_grad=True))
+    assert all(n.meta["val"].dtype is not torch.bool for n in cut.saved)
+
+
+def test_what_only_the_backward_needs_runs_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(x @ w, target)
+
+    args = (t(16, 8), t(8, 50, requires_grad=True), torch.arange(16))
+    _, cut = cut_of(monkeypatch, f, *args, options={"decompose": "core"})
+    assert cut.bytes_saved(inputs=False) < 1.5 * 16 * 50 * 4

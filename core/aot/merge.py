@@ -1,0 +1,54 @@
+"""Operators that compute the same thing twice, typically once in the forward and once in the backward, become one."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot.cost import is_random
+from jitney.aot.joint import Joint
+from jitney.aot.results import root_of
+
+NAMESPACES = ("aten", "prims")  # others may have effects that nobody declared
+
+
+def merge_equal(joint: Joint) -> None:
+    """Let later equal operators of a joint graph use the first one's result.
+
+    Results and gradients are left as they are: each has memory of its own, which the caller may write to.
+    """
+    handed_out = {root_of(n) for n in [*joint.outputs, *joint.gradients] if isinstance(n, fx.Node)}
+    handed_out |= {n.args[0] for n in handed_out if n.target is operator.getitem}  # type: ignore[misc]
+    first: dict[Hashable, fx.Node] = {}
+    for node in list(joint.graph.nodes):
+        if not _mergeable(node) or root_of(node) in handed_out:
+            continue
+        same = first.setdefault((node.target, node.meta.get("checkpoint"), _key(node.args), _key(node.kwargs)), node)
+        if same is not node:
+            node.replace_all_uses_with(same)
+            joint.graph.erase_node(node)
+
+
+def _mergeable(node: fx.Node) -> bool:
+    if node.op != "call_function" or is_random(node):
+        return False
+    if node.target is operator.getitem:
+        return isinstance(node.meta["val"], torch.Tensor)
+    if getattr(node.target, "namespace", None) not in NAMESPACES:
+        return False
+    return isinstance(node.meta["val"], torch.Tensor | tuple | list)
+
+
+def _key(value: Any) -> Hashable:
+    """Equal for equal arguments; 1, 1.0 and True are different ones, 0.0 and -0.0 too."""
+    if isinstance(value, fx.Node):
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple([_key(v) for v in value])
+    if isinstance(value, dict):
+        return tuple([(k, _key(v)) for k, v in value.items()])
+    return type(value), repr(value)
