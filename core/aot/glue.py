@@ -181,6 +181,7 @@ class Glue:
     def _views(self) -> list[str]:
         lines: list[str] = []
         several: dict[Any, str] = {}  # calls that make several views at once: their names
+        taken: set[str] = set()
         for i, result in enumerate(self.joint.results):
             if not isinstance(result, View):
                 continue
@@ -190,10 +191,11 @@ class Glue:
                 if step.item is None:
                     continue
                 key = (text, result.detached)
-                if key not in several:
-                    several[key] = f"s{len(several)}"
+                if key not in several or f"{several[key]}[{step.item}]" in taken:
+                    several[key] = f"s{len(lines)}"
                     lines += self._scoped(f"{several[key]} = {text}", False, result.detached)
                 text = f"{several[key]}[{step.item}]"
+            taken.add(text)  # a second result is another tensor
             lines += self._scoped(f"v{i} = {text}", False, result.detached)
         return lines
 

@@ -278,7 +278,7 @@ class Results:
         for i, value in enumerate(self.given):
             if not functional.is_wrapped(value):
                 continue
-            if self.before[i].history is not None and value.grad_fn is None:
+            if self.before[i].captured.requires_grad and not value.requires_grad:
                 raise NotSplit("an input is detached in place")
             if functional.memory_replaced(value):
                 raise NotSplit("an input's memory is replaced")

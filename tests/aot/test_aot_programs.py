@@ -32,12 +32,13 @@ def load(lines: list[str]) -> Any:
 
 def arguments(kind: str) -> tuple[torch.Tensor, ...]:
     """Three tensors: leaves, results of operators, views of one another."""
-    a, b = t(3, 4, requires_grad=True), t(4, 3)
+    # Leaves that are no views: of those, views are views of what they are views of, which does not require grad.
+    a, b, c = t(3, 4).clone().requires_grad_(), t(4, 3).clone(), t(3, 4).clone().requires_grad_()
     match kind:
         case "plain":
             return t(3, 4), t(4, 3), t(3, 4) + 1
         case "leaves":
-            return a, t(4), t(3, 4, requires_grad=True)
+            return a, t(4), c
         case "results":
             return a * 1, t(4), b.t() * a
         case "views":

@@ -242,6 +242,7 @@ def test_detaching_in_place_is_kept() -> None:
         return x * 2
 
     same(f, result, kept="an input is detached in place")
+    same(f, lambda: (t(3, 4).clone().requires_grad_(),), kept="an input is detached in place")
 
 
 def test_the_same_tensor_twice() -> None:

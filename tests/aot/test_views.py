@@ -47,6 +47,7 @@ VIEWS = {
     "one row": lambda x: x.unbind()[1],
     "overlapping": lambda x: x.unfold(1, 2, 1),
     "diagonal": lambda x: x.diagonal(),
+    "parts twice": lambda x: (x.unbind()[1], *x.unbind(), x.unbind()[1][1:], x.split(1)[2][0]),
     "same shape": lambda x: (x.contiguous(), x.view_as(x), x.reshape(3, 4), x.to(torch.float32), x[...]),
     "itself": lambda x: (x, x * 2, x),
     "flattened": lambda x: (x.flatten(), x.view(-1)[3:]),
