@@ -142,7 +142,10 @@ def is_composite(operator: Any) -> bool:
     found = _composite.get(operator)
     if found is None:
         has, name = _C._dispatch_has_kernel_for_dispatch_key, operator.name()
-        found = has(name, "CompositeImplicitAutograd") and not has(name, "CPU") and not has(name, "CUDA")
+        try:
+            found = has(name, "CompositeImplicitAutograd") and not has(name, "CPU") and not has(name, "CUDA")
+        except RuntimeError:  # one of TorchScript's own, such as aten::size: the dispatcher does not know it
+            found = False
         _composite[operator] = found
     return bool(found)
 

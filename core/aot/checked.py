@@ -39,8 +39,8 @@ def checked(
 def difference(outputs: Any, expected: Sequence[Any], seen: int) -> str:
     """What is wrong with a graph's outputs; empty if nothing is.
 
-    The dtypes of saved values do not count: torch's stand-ins are wrong about some, such as layer norm's statistics of
-    half-precision tensors.
+    The dtypes and devices of saved values do not count: torch's stand-ins are wrong about some, such as layer norm's
+    statistics of half-precision tensors, or the seed that attention's dropout keeps on the CPU.
     """
     if not isinstance(outputs, (list, tuple)):
         return f"returned a {type(outputs).__name__}; its {len(expected)} outputs were expected as a list or tuple"
@@ -52,8 +52,8 @@ def difference(outputs: Any, expected: Sequence[Any], seen: int) -> str:
         if not isinstance(want, torch.Tensor):
             continue
         if (
-            (i < seen and got.dtype != want.dtype)
-            or (got.device.type, got.dim()) != (want.device.type, want.dim())
+            (i < seen and (got.dtype, got.device.type) != (want.dtype, want.device.type))
+            or got.dim() != want.dim()
             or any(type(w) is int and g != w for g, w in zip(got.shape, want.shape, strict=True))
         ):
             return f"output {i} is {_facts(got)}, {_facts(want)} was expected"
