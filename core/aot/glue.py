@@ -142,7 +142,7 @@ class Glue:
         return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
 
     def _unreached(self, i: int) -> bool:
-        """Does an input require grad and get none? Then the engine must not go on through it, as it does not in eager."""
+        """Does an input require grad and get none? Then the engine must not go on through it, as in eager."""
         value = self.inputs[i]
         return isinstance(value, torch.Tensor) and value.requires_grad and self.joint.gradients[i] is None
 

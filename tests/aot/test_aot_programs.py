@@ -14,8 +14,10 @@ import torch
 from aot.sides import same
 from aot.view_programs import view_programs
 from helpers import reset, t
-from hypothesis import given, note, seed
+from hypothesis import given, note, seed, settings
 from hypothesis import strategies as st
+from programs.strategy import programs
+from programs.test_programs import run
 
 SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
 
@@ -81,9 +83,23 @@ def test_programs_of_views_and_writes(lines: list[str], kind: str) -> None:
     check(runs(lines, kind), kind)
 
 
-def check(lines: list[str], kind: str) -> None:
+@seed(SEED + 1)
+@settings(max_examples=max(1, settings.default.max_examples // 4))
+@given(lines=view_programs(), kind=st.sampled_from(KINDS))
+def test_programs_of_views_and_writes_with_symbolic_sizes(lines: list[str], kind: str) -> None:
+    check(runs(lines, kind), kind, dynamic=True)
+
+
+@seed(SEED + 2)
+@settings(max_examples=max(1, settings.default.max_examples // 2))
+@given(source=programs(), grad=st.booleans())
+def test_python_programs(source: str, grad: bool) -> None:
+    run(source, n=2, grad=grad, backend="aot_eager")
+
+
+def check(lines: list[str], kind: str, **options: Any) -> None:
     note("\n".join([kind, *lines]))
     reset()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        same(load(lines), lambda: arguments(kind), calls=1, kept=..., breaks=None, close=True)
+        same(load(lines), lambda: arguments(kind), calls=1, kept=..., breaks=None, close=True, **options)

@@ -78,7 +78,7 @@ def load(source: str) -> dict[str, Any]:
     return namespace
 
 
-def run(source: str, n: int, grad: bool, calls: int = 2) -> None:
+def run(source: str, n: int, grad: bool, calls: int = 2, **options: Any) -> None:
     """Check one program."""
     note(source)
 
@@ -93,7 +93,8 @@ def run(source: str, n: int, grad: bool, calls: int = 2) -> None:
     weight = t(requires_grad=True)
     if grad:
         items.append(weight)
-    check_made(make, x, t() * 3, n, items, {"a": shared}, box, calls=calls, raises=BaseException, skips=None)
+    arguments = x, t() * 3, n, items, {"a": shared}, box
+    check_made(make, *arguments, calls=calls, raises=BaseException, skips=None, compile_options=options)
 
 
 @seed(SEED)
