@@ -87,6 +87,7 @@ def _trained(
     with events.phase("aot partition", request.frame):
         cut = partition(joint, config.activation_memory_budget)
         keep_old_values(joint, cut)
+        cut.saved += [n for n in joint.symbols if n not in cut.saved]  # the sizes of tangents that do not come
         if config.verify:
             cut.verify(joint)
         first, saved = forward_half(joint, cut.saved)

@@ -32,6 +32,7 @@ class Joint:
         updates: which inputs are written to.
         tangents: the placeholder of the gradient of an output, by position in ``outputs``; empty for inference.
         gradients: by input: the node of its gradient, None without one.
+        symbols: nodes of the symbols that the tangents' sizes are made of.
         constants: the graph's attributes.
         final_state: the calls that leave torch's global state as the program left it.
     """
@@ -43,6 +44,7 @@ class Joint:
     updates: list[Update]
     tangents: dict[int, fx.Node] = field(default_factory=dict)
     gradients: list[Any] = field(default_factory=list)
+    symbols: list[fx.Node] = field(default_factory=list)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     final_state: list[tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=list)
     ambient_grad: bool = True  # was grad mode on where the graph begins?
@@ -235,6 +237,8 @@ def _backward(joint: Joint, tracer: AtenTracer, wanted: dict[int, Any], leaves: 
         tangent = functional.empty_like(tracer.fake_mode, functional.unwrapped(value))
         joint.tangents[at] = tracer.placeholder(f"tangent{at}", tangent)
         tangents.append(_torch.functionalization.wrap(tangent))
+    sizes = [s for node in joint.tangents.values() for s in node.meta["val"].shape if is_symbolic(s)]
+    joint.symbols = list(dict.fromkeys(n for size in sizes for n in tracer.sizes.symbols(size)))
     leaf_at = [i for i, leaf in enumerate(leaves) if leaf is not None]
     joint.gradients = [None] * len(leaves)
     with torch.no_grad(), _torch.DisableAutocast():
@@ -256,7 +260,7 @@ LOOKS_AT_GRAD_MODE = (torch.ops.aten.mkldnn_rnn_layer.default,)
 
 def _drop_unused(joint: Joint) -> None:
     """Erase what no output needs; random operators stay, since they move the generator as eager does."""
-    needed = {n for n in [*joint.outputs, *joint.gradients] if isinstance(n, fx.Node)}
+    needed = {n for n in [*joint.outputs, *joint.gradients, *joint.symbols] if isinstance(n, fx.Node)}
     for node in reversed(joint.graph.nodes):
         if node.op == "placeholder":
             continue

@@ -65,6 +65,16 @@ class SizeNodes:
             found = self._made[expr] = self._make(expr, value)
         return found
 
+    def symbols(self, value: Any) -> list[fx.Node]:
+        """The nodes of the symbols that a size is made of."""
+        found = []
+        for symbol in sorted(value.node.expr.free_symbols, key=str):
+            if symbol not in self._inputs:
+                with self.graph.inserting_after(self.at):
+                    self.at = self._symbol(symbol)
+            found.append(self._inputs[symbol])
+        return found
+
     def _make(self, expr: Any, value: Any) -> Any:
         tracer = fx.proxy.GraphAppendingTracer(self.graph)
         with self.graph.inserting_after(self.at):

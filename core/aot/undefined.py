@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.sizes import is_symbolic
+from jitney.aot.sizes import SizeNodes, is_symbolic
 from jitney.aot.split import Half
 
 aten = torch.ops.aten
@@ -33,6 +33,7 @@ def without(half: Half, saved: int, absent: Collection[int]) -> Half:
     made: dict[fx.Node, Any] = {}
     missing: set[fx.Node] = set()
     zeros: dict[fx.Node, fx.Node] = {}
+    sizes = SizeNodes(graph)
     dependent: set[fx.Node] = set()
     placeholders = [n for n in half.module.graph.nodes if n.op == "placeholder"]
     tangents = set(placeholders[saved:])
@@ -44,9 +45,14 @@ def without(half: Half, saved: int, absent: Collection[int]) -> Half:
             return made[node]
         if node not in zeros:
             fake = node.meta["val"]
-            size = tuple(_size(graph, made, placeholders, s) for s in fake.shape)
+            if sizes.at is None:
+                for given in placeholders:
+                    if given in made:
+                        sizes.at = made[given]
+                        sizes.add(made[given], given.meta["val"])
+            size = [sizes.node(s) if is_symbolic(s) else s for s in fake.shape]
             facts = {"dtype": fake.dtype, "device": fake.device}
-            zeros[node] = graph.call_function(aten.zeros.default, (list(size),), facts)
+            zeros[node] = graph.call_function(aten.zeros.default, (size,), facts)
             zeros[node].meta.update(node.meta)
         return zeros[node]
 
@@ -94,22 +100,3 @@ def _the_other(node: fx.Node, missing: set[fx.Node]) -> fx.Node | None:
     if found in missing or same[0].dtype != same[1].dtype or same[0].shape != same[1].shape:
         return None
     return found
-
-
-def _size(graph: fx.Graph, made: dict[fx.Node, Any], placeholders: list[fx.Node], size: Any) -> Any:
-    """A size as a number or a node: symbolic ones are found among the inputs' sizes."""
-    if not is_symbolic(size):
-        return size
-    for node in placeholders:
-        fake: Any = node.meta["val"]
-        if node not in made:
-            continue
-        if is_symbolic(fake) and fake.node.expr == size.node.expr:
-            return made[node]
-        if isinstance(fake, torch.Tensor):
-            for dim, other in enumerate(fake.shape):
-                if is_symbolic(other) and other.node.expr == size.node.expr:
-                    found = graph.call_function(aten.sym_size.int, (made[node], dim))
-                    found.meta.update(node.meta, val=other)
-                    return found
-    raise LookupError(f"no input has the size {size}")

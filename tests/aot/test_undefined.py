@@ -57,3 +57,18 @@ def test_half_precision_gradients_of_one_result() -> None:
         for eager, found in zip(*sides, strict=True):
             assert (eager is None) == (found is None)
             assert eager is None or (torch.equal(eager, found) and eager.dtype == found.dtype)
+
+
+def test_missing_parts_of_symbolic_sizes() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        k = x.shape[0] // 3
+        a, b = (x * 2).split_with_sizes([k, x.shape[0] - k])
+        return a.sin(), b.exp(), *torch.aminmax(torch.cat([x, x], 1), dim=0)
+
+    run = compile_fn(f, backend="aot_eager", dynamic=True)
+    for n in (6, 9, 11):
+        for i in range(4):
+            x, y = t(n, 4, requires_grad=True), t(n, 4, requires_grad=True)
+            f(x)[i].sum().backward()
+            run(y)[i].sum().backward()
+            assert torch.equal(x.grad, y.grad)
