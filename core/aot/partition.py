@@ -6,7 +6,7 @@ it. What must not run twice hangs on the source, what the backward reads on the 
 one nearest to the backward is taken: it computes least again.
 
 Bytes count per memory: a view costs what its base does. Parameters are alive anyway and cost next to nothing; other
-inputs may be another graph's activations, so they cost what they are.
+inputs may be another graph's activations, so they cost little less than what the forward makes.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from jitney.aot.sizes import is_symbolic
 
 SOURCE, SINK = "source", "sink"
 MEMORY = 64  # how much a byte kept alive weighs beside a byte of the tensor itself, which a backend may copy
+INPUT = 56  # of an input: often the caller keeps it anyway
 
 
 @dataclass
@@ -159,7 +160,7 @@ class _Cut:
         self.expensive = {n for n in self.nodes if n in required and self._expensive(n)}
         self.fixed = {n for n in self.nodes if n.op == "placeholder" or self._once(n)}
         overwritten = {joint.inputs[u.input] for u in joint.updates}
-        self.weights = {n: 1.0 if _is_free(n) and n not in overwritten else self._weight(n) for n in self.nodes}
+        self.weights = {n: self._weight(n, n in overwritten) for n in self.nodes}
 
     @staticmethod
     def _once(node: fx.Node) -> bool:
@@ -197,8 +198,8 @@ class _Cut:
             return False
         return all(u.meta.get("checkpoint") == region for u in node.users if not self.late[u])
 
-    def _weight(self, node: fx.Node) -> float:
-        """The cost of keeping a node's result."""
+    def _weight(self, node: fx.Node, overwritten: bool) -> float:
+        """The cost of keeping a node's result; of an input that is overwritten a copy is kept."""
         value = node.meta["val"]
         if is_symbolic(value):
             return 1
@@ -206,6 +207,8 @@ class _Cut:
             return math.inf
         if node.op == "get_attr" or (is_view(node) and root_of(node).op in ("placeholder", "get_attr")):
             return math.inf
+        if node.op == "placeholder" and not overwritten:
+            return 1 if node.meta.get("parameter") else INPUT * bytes_of(node) + 1
         return MEMORY * memory_of(node) + bytes_of(node) + 1
 
     def minimum(self, kept: set[fx.Node]) -> set[fx.Node]:
@@ -234,11 +237,6 @@ class _Cut:
                     todo.append(source)
         _, (early, _) = nx.minimum_cut(network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov)
         return saved | {n for n in seen - saved if (n, 0) in early and (n, 1) not in early}
-
-
-def _is_free(node: fx.Node) -> bool:
-    """Is it a parameter: does the user keep it alive?"""
-    return bool(node.meta.get("parameter"))
 
 
 def _capacity(weight: float) -> dict[str, float]:
