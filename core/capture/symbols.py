@@ -36,9 +36,12 @@ class Symbols:
         dims = self.dynamic_dims(real, source)
         inner = real.requires_grad and not real.is_leaf
         plain = real
-        if inner or (any(dims) and real._is_view()):
-            # Conversion of an inner node asks for its .grad (a warning); a view's base brings symbols of its own.
+        if inner or (any(dims) and (real._is_view() or real.grad is not None)):
+            # Conversion of an inner node asks for its .grad (a warning); a view's base and a leaf's gradient bring
+            # symbols of their own.
             plain = _unrelated(real)
+            if isinstance(real, torch.nn.Parameter):
+                plain = torch.nn.Parameter(plain.detach(), real.requires_grad)
         fake = self._converted(plain, dims, source)
         if inner:
             with self.fake_mode, torch.enable_grad():

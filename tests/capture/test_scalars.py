@@ -78,3 +78,16 @@ def test_a_decision_on_a_number_from_a_tensor_breaks() -> None:
         compiled = compile_fn(program)
         for x in (t(3).abs(), -t(3).abs()):
             torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+
+
+def test_a_changing_size_of_a_tensor_that_has_a_gradient() -> None:
+    """The gradient's sizes are no symbols of the capture."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x * w).sum()
+
+    compiled = compile_fn(program)
+    for rows in (2, 3, 4, 5):
+        x, w = t(rows, 3, requires_grad=True), torch.nn.Parameter(t(rows, 3))
+        x.grad, w.grad = t(rows, 3), t(rows, 3)
+        assert torch.equal(compiled(x, w), program(x, w))
