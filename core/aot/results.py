@@ -278,7 +278,8 @@ class Results:
         for i, value in enumerate(self.given):
             if not functional.is_wrapped(value):
                 continue
-            if self.before[i].captured.requires_grad and not value.requires_grad:
+            captured = self.before[i].captured
+            if captured.requires_grad and (not value.requires_grad or (captured.is_leaf and value.grad_fn is not None)):
                 raise NotSplit("an input is detached in place")
             if functional.memory_replaced(value):
                 raise NotSplit("an input's memory is replaced")

@@ -245,6 +245,18 @@ def test_detaching_in_place_is_kept() -> None:
     same(f, lambda: (t(3, 4).clone().requires_grad_(),), kept="an input is detached in place")
 
 
+def test_what_requires_grad_into_a_leaf_detached_in_place() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.detach_()
+        y.add_(x)
+        return y * 2
+
+    def make() -> tuple[Any, ...]:
+        return t(3, 4, requires_grad=True), t(3, 4).clone().requires_grad_()
+
+    same(f, make, kept="an input is detached in place")
+
+
 def test_the_same_tensor_twice() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.add_(1)
