@@ -26,10 +26,9 @@ from jitney.config import config
 from jitney.errors import CaptureError, GuardError, JitneyError, Unsupported
 from jitney.guards import Pool, Source, first_failure
 from jitney.pipeline import graph_function
+from jitney.state import TRACING
 
 MAX_GROUPS = 32
-# FakeTensor conversion touches process-wide state (warning filters): one capture at a time.
-_capturing = threading.RLock()
 
 
 class Continue:
@@ -216,7 +215,7 @@ class Dispatcher:
             has_regions=self.session.backend.backend.level == "aten",
         )
         try:
-            with _capturing, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name):
+            with TRACING, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name):
                 captured = capture(target, arguments, cells, settings)
         except GiveUp as reason:
             self._give_up(reason)

@@ -1,12 +1,16 @@
-"""torch's global state that programs switch on and off: grad mode and autocast."""
+"""torch's global state that programs switch on and off, grad mode and autocast; and the lock around tracing."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
 
 from jitney import _torch
+
+# FakeTensor conversion touches process-wide state (warning filters): one capture or trace at a time.
+TRACING = threading.RLock()
 
 
 class StateKeeper:

@@ -18,6 +18,7 @@ from jitney.aot.partition import partition
 from jitney.aot.signals import NotSplit
 from jitney.aot.split import Half, backward_half, forward_half, keep_old_values
 from jitney.config import config
+from jitney.state import TRACING
 
 HalfKind = Literal["inference", "forward", "backward"]
 
@@ -61,7 +62,7 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
     A graph that functional graphs cannot express runs as it was captured, and a ``GraphKept`` event says why.
     """
     try:
-        with events.phase("aot joint", request.frame):
+        with TRACING, events.phase("aot joint", request.frame):
             joint = trace_joint(module, inputs, request.decompositions)
     except NotSplit as refusal:
         filename, line = request.location
