@@ -122,6 +122,8 @@ class Tracer(TorchFunctionMode):
         with _torch.without_modes():
             if real.layout is not torch.strided or real.is_quantized or real.is_nested:
                 raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
+            if real.is_conj() or real.is_neg():
+                raise Break("a tensor that is conjugated or negated lazily", "call resolve_conj() or resolve_neg()")
             fake = self.symbols.fake(real, source)
             if type(real) is torch.nn.Buffer:
                 fake._is_buffer = True

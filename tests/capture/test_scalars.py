@@ -91,3 +91,10 @@ def test_a_changing_size_of_a_tensor_that_has_a_gradient() -> None:
         x, w = t(rows, 3, requires_grad=True), torch.nn.Parameter(t(rows, 3))
         x.grad, w.grad = t(rows, 3), t(rows, 3)
         assert torch.equal(compiled(x, w), program(x, w))
+
+
+def test_lazily_conjugated_and_negated_inputs() -> None:
+    z = torch.randn(3, 2, dtype=torch.complex64)
+    for value in (z.conj(), z.conj().imag, z.mH):
+        assert torch.equal(compile_fn(lambda v: v * 2 + 1)(value), value * 2 + 1)
+        assert torch.equal(compile_fn(lambda v: (v * 2 + 1, v), backend="aot_eager")(value)[0], value * 2 + 1)
