@@ -1,7 +1,7 @@
 """Arithmetic on symbolic floats, step by step as Python does it.
 
-torch's own symbolic floats simplify (``1 - b ** n`` is reordered), so they round otherwise than Python. Here each result
-is a symbol of its own, and its definition, one Python operation, is kept beside it.
+torch's own symbolic floats simplify (``1 - b ** n`` is reordered), so they round otherwise than Python. Here each
+result is a symbol of its own, and its definition, one Python operation, is kept beside it.
 """
 
 from __future__ import annotations

@@ -142,7 +142,12 @@ class Glue:
         return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
 
     def _unreached(self, i: int) -> bool:
-        """Does an input require grad and get none? Then the engine must not go on through it, as in eager."""
+        """Does an input require grad and get none? Then the engine must not go on through it, as in eager.
+
+        Unless none of them gets one: results that depend on them require grad all the same.
+        """
+        if all(gradient is None for gradient in self.joint.gradients):
+            return False
         value = self.inputs[i]
         return isinstance(value, torch.Tensor) and value.requires_grad and self.joint.gradients[i] is None
 

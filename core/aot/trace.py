@@ -106,7 +106,7 @@ class AtenTracer(_torch.TorchDispatchMode):
                 self._item(node, i, item)
         return node
 
-    def scalar(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def scalar(self, target: Any, args: tuple[Any, ...]) -> Any:
         """One operation of Python on numbers, or ``item`` of a tensor: a node of its own."""
         if target == "item":
             made = self.scalars.unknown()

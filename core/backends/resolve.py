@@ -92,7 +92,13 @@ class BoundBackend:
         return (table(self.options) if callable(table) else table) or {}
 
     def transform(
-        self, graph: fx.GraphModule, inputs: Sequence[Any], *, kind: Kind, frame: str, user_stack: Sequence[FrameSummary]
+        self,
+        graph: fx.GraphModule,
+        inputs: Sequence[Any],
+        *,
+        kind: Kind,
+        frame: str,
+        user_stack: Sequence[FrameSummary],
     ) -> fx.GraphModule:
         """Let extensions rewrite a captured graph; raises ``BackendFailed`` with what one of them raised."""
         return _transform(graph, inputs, CompileRequest(self.name, self.options, kind, frame, tuple(user_stack)))

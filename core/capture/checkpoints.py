@@ -1,4 +1,4 @@
-"""``torch.utils.checkpoint``: where the backend splits forward and backward, its function becomes a region of the graph.
+"""``torch.utils.checkpoint``: where the backend splits forward and backward, its function is a region of the graph.
 
 The operations of a region carry its number in ``meta["checkpoint"]``; AOT computes them again in the backward. A
 backend that runs the captured graph as it is would keep everything, so there the call is a break and runs as in eager.

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from jitney import _torch
 from jitney.state import StateKeeper
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import math
 import operator
 import weakref
 from collections.abc import Callable
@@ -55,7 +54,7 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 COMPARE_METHODS = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
 MIRROR = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
-UNARY = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
+UNARY: dict[str, Callable[..., Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
 
 def truth(vm: Interpreter, value: Any) -> bool:

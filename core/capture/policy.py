@@ -21,7 +21,8 @@ _OP_OWNERS = {id(getattr(torch.relu, "__self__", None)), *(id(ns) for ns in _tor
 STATE_QUERIES = [
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled, torch.get_autocast_dtype,
     torch.is_autocast_cache_enabled, torch.is_autocast_cpu_enabled, torch.get_default_dtype,
-    _torch.tracing_state, _torch.autocast_available, _torch.current_accelerator, _torch.log_api_usage, _torch.deterministic_algorithms,
+    _torch.tracing_state, _torch.autocast_available, _torch.current_accelerator,
+    _torch.log_api_usage, _torch.deterministic_algorithms,
 ]  # fmt: skip
 STATE_CHANGES = [
     _torch.set_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,

@@ -7,7 +7,7 @@ import torch
 from jitney import events
 from jitney.backends import Backend, Registry, resolve
 from jitney.config import config
-from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
+from jitney.errors import BackendFailed, BackendNotFound, InvalidOption
 
 STACK = (FrameSummary("model.py", 1, "main"), FrameSummary("model.py", 7, "forward", line="return x + 1"))
 
