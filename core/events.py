@@ -101,7 +101,7 @@ class Artefact:
 
 @dataclass(frozen=True)
 class AtenGraph:
-    """A functional ATen graph: ``joint`` before it is cut; ``forward``, ``backward``, ``inference`` as a backend gets it.
+    """A functional ATen graph: ``joint`` before the cut; ``forward``, ``backward``, ``inference`` for a backend.
 
     Every node has its FakeTensor in ``meta["val"]`` and the user's frames in ``meta["user_stack"]``.
     """
