@@ -32,6 +32,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/capture_time.py
+	$(BIN)/python benchmarks/activation_memory.py
 
 # torch's OpInfo database through aot_eager, some 20 minutes with two processes: make opinfo OPINFO="--ops 'linalg_.*'"
 opinfo: $(READY)

@@ -2,7 +2,8 @@
 
 Each measure is a fresh process. Not counted: imports, building the model, one eager call of it, and a warm-up
 compile of torch.sin, which loads what the front end loads once. Front ends take turns; the medians are compared.
-Ctrl-C stops and keeps what has been measured.
+Cases named `aot NAME` are the first call and its backward less a second call and backward, with backend="aot_eager";
+they have files of their own, capture_time_aot. Ctrl-C stops and keeps what has been measured.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from rich.progress import Progress
 
 NOTE = "seconds, first call less second call, fresh processes, medians"
 MARK = "RESULT "
+AOT = "aot "
 
 
 def child(frontend: str, name: str, count: bool) -> dict[str, Any]:
     """One measure, in this process."""
     torch.set_num_threads(1)
+    if name.startswith(AOT):
+        return child_aot(frontend, name.removeprefix(AOT), count)
     compile_, reset = report.front_end(frontend)
     program = models.build(name)
     with torch.no_grad():
@@ -44,6 +48,41 @@ def child(frontend: str, name: str, count: bool) -> dict[str, Any]:
             graphs: list[int] = []
             compile_(program.fn, backend=counting(graphs))(*program.args, **program.kwargs)
             result |= {"graphs": len(graphs), "ops": sum(graphs)}
+    return result
+
+
+def child_aot(frontend: str, name: str, count: bool) -> dict[str, Any]:
+    """One measure of a forward and its backward, in this process."""
+    compile_, reset = report.front_end(frontend)
+    program = models.build(name)
+    module = program.fn
+    assert isinstance(module, torch.nn.Module)
+    parameters = list(module.parameters())
+
+    def step(fn: Callable[..., Any]) -> list[torch.Tensor]:
+        """The gradients of the sum of the results, and those results."""
+        results = report.tensors(fn(*program.args, **program.kwargs))
+        total = sum(t.sum() for t in results if t.requires_grad)
+        assert isinstance(total, torch.Tensor)
+        found = torch.autograd.grad(total, parameters, allow_unused=True)
+        return [*(t.detach() for t in results), *(g for g in found if g is not None)]
+
+    x = torch.randn(2, requires_grad=True)
+    compile_(lambda x: torch.sin(x), backend="aot_eager")(x).sum().backward()
+    expected = step(module)
+    compiled = compile_(module, backend="aot_eager")
+    seconds = []
+    for _ in range(2):
+        start = perf_counter()
+        got = step(compiled)
+        seconds.append(perf_counter() - start)
+    equal = report.same(expected, got)
+    result = {"capture_s": seconds[0] - seconds[1], "second_call_s": seconds[1], "equal_to_eager": equal}
+    if count:
+        reset()
+        graphs: list[int] = []
+        compile_(module, backend=counting(graphs))(*program.args, **program.kwargs)
+        result |= {"graphs": len(graphs), "ops": sum(graphs)}
     return result
 
 
@@ -122,7 +161,7 @@ def slopes(seconds: dict[str, dict[str, Any]], frontend: str) -> list[float] | N
 def summarise(cases: dict[str, dict[str, dict[str, Any]]], frontends: Sequence[str], complete: bool) -> dict[str, Any]:
     seconds = figures(cases, frontends)
     ratios = {name: report.ratio(values) for name, values in seconds.items()}
-    known = [r for name, r in ratios.items() if r is not None and name in models.MODELS]
+    known = [r for name, r in ratios.items() if r is not None and name.removeprefix(AOT) in models.MODELS]
     per_layer = {f: s for f in frontends if (s := slopes(seconds, f))}
     return {
         "about": report.about(),
@@ -134,12 +173,12 @@ def summarise(cases: dict[str, dict[str, dict[str, Any]]], frontends: Sequence[s
     }
 
 
-def present(summary: dict[str, Any], frontends: Sequence[str], out: Path) -> None:
+def present(summary: dict[str, Any], frontends: Sequence[str], out: Path, name: str) -> None:
     rows: list[list[object]] = []
-    for name, case in summary["cases"].items():
+    for label, case in summary["cases"].items():
         notes = [case["frontends"].get(f, {}) for f in frontends]
         both = ["/".join(str(n.get(key, "-")) for n in notes) for key in ("graphs", "ops")]
-        rows.append([name, *(case["median_s"][f] for f in frontends), case["ratio"], *both])
+        rows.append([label, *(case["median_s"][f] for f in frontends), case["ratio"], *both])
     if summary["median_ratio_of_models"] is not None:
         rows.append(["median of the models", *[None] * len(frontends), summary["median_ratio_of_models"], None, None])
     report.print_table(
@@ -147,18 +186,18 @@ def present(summary: dict[str, Any], frontends: Sequence[str], out: Path) -> Non
     )
     for frontend, (first, second) in summary["bert_seconds_per_layer"].items():
         report.console.print(f"{frontend}: BERT, s per layer: {first:.3f} (6 to 12), {second:.3f} (12 to 24)")
-    for name, case in summary["cases"].items():
+    for label, case in summary["cases"].items():
         for frontend, record in case["frontends"].items():
             if "error" in record:
-                report.console.print(f"{name}: {frontend} failed: {record['error']}", markup=False)
+                report.console.print(f"{label}: {frontend} failed: {record['error']}", markup=False)
             elif not record["equal_to_eager"]:
-                report.console.print(f"{name}: {frontend}: not to be trusted: results differ from eager's")
-    chart = {name: case["median_s"] for name, case in summary["cases"].items()}
-    report.save(out, "capture_time", summary, report.bar_chart("Capture time", NOTE, chart))
+                report.console.print(f"{label}: {frontend}: not to be trusted: results differ from eager's")
+    chart = {label: case["median_s"] for label, case in summary["cases"].items()}
+    report.save(out, name, summary, report.bar_chart("Capture time", NOTE, chart))
 
 
 def main() -> None:
-    every = [*models.MODELS, *models.DEPTHS]
+    every = [*models.MODELS, *models.DEPTHS, *(AOT + name for name in models.MODELS)]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frontends", default=",".join(report.FRONTENDS), help="default: %(default)s")
     parser.add_argument("--cases", default=",".join(every), help="default: %(default)s")
@@ -183,8 +222,10 @@ def main() -> None:
         parser.error("give at least one front end, one case and one repeat")
     cases: dict[str, dict[str, dict[str, Any]]] = {}
     complete = measure(names, frontends, args.repeats, args.timeout, cases)
-    if cases:
-        present(summarise(cases, frontends, complete), frontends, args.out)
+    for name, aot in (("capture_time", False), ("capture_time_aot", True)):
+        chosen = {label: case for label, case in cases.items() if label.startswith(AOT) == aot}
+        if chosen:
+            present(summarise(chosen, frontends, complete), frontends, args.out, name)
 
 
 if __name__ == "__main__":

@@ -208,12 +208,84 @@ MODELS: dict[str, Callable[[], Program]] = {
     "mixtral": mixtral,
     "python_heavy": python_heavy,
 }
+
+
+def train_bert_base() -> Program:
+    """BERT-base that trains, with its dropout, on 2 x 64 tokens."""
+    inputs = {"input_ids": tokens(64), "attention_mask": padded_mask(64)}
+    program = transformer("BertModel", inputs, vocab_size=TOKENS["vocab_size"])
+    return trained(program)
+
+
+def padded_mask(length: int, batch: int = 2) -> Tensor:
+    mask = torch.ones(batch, length, dtype=torch.long)
+    mask[-1, -length // 4 :] = 0
+    return mask
+
+
+def trained(program: Program) -> Program:
+    """The program in training mode."""
+    assert isinstance(program.fn, nn.Module)
+    program.fn.train()
+    return program
+
+
+class Perceptron(nn.Module):
+    """Layer norm, GELU, dropout."""
+
+    def __init__(self, width: int = 64, layers: int = 4) -> None:
+        super().__init__()
+        blocks = [
+            nn.Sequential(
+                nn.LayerNorm(width),
+                nn.Linear(width, 4 * width),
+                nn.GELU(),
+                nn.Dropout(0.1),
+                nn.Linear(4 * width, width),
+            )
+            for _ in range(layers)
+        ]
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+def perceptron() -> Program:
+    return Program(Perceptron(), (torch.randn(64, 64),))
+
+
+def wide_gpt2() -> Program:
+    size = {"n_embd": 128, "n_layer": 4, "n_head": 4, "n_positions": 128}
+    return trained(transformer("GPT2LMHeadModel", {"input_ids": tokens(64)}, **TOKENS, **size))
+
+
+def wide_llama() -> Program:
+    size = {"hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 256}
+    return trained(transformer("LlamaForCausalLM", {"input_ids": tokens(64)}, **GROUPED | size))
+
+
 DEPTHS = {f"bert_{n}": n for n in (6, 12, 24)}
 
+# Models that train: dropout and batch norm are on.
+TRAINED: dict[str, Callable[[], Program]] = {
+    "bert_tiny": lambda: trained(bert()),
+    "bert_base": train_bert_base,
+    "gpt2": wide_gpt2,
+    "llama": wide_llama,
+    "vit": lambda: trained(vit()),
+    "resnet": lambda: trained(resnet()),
+    "mlp": perceptron,
+}
 
-def build(name: str) -> Program:
-    """The program of that name: the same weights and inputs every time."""
+
+def build(name: str, trains: bool = False) -> Program:
+    """The program of that name, from ``TRAINED`` if it ``trains``: the same weights and inputs every time."""
     torch.manual_seed(0)
+    if trains:
+        return TRAINED[name]()
     if name in DEPTHS:
         return bert(DEPTHS[name])
     return (OVERHEAD | MODELS)[name]()

@@ -3,12 +3,16 @@
 Both front ends get the same null backend: its callable returns outputs that were computed once. What remains is
 the front end's own work per call: guards, graph inputs, Python state. They take turns in one process, in many
 short blocks, and the medians over the blocks are compared.
+
+Training rows are a call and its backward (torch.autograd.grad of all parameters): both halves, as ATen graphs, return
+outputs that were computed once, so that the front end, the glue around the halves and the autograd engine remain.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +25,7 @@ import report
 import torch
 
 BLOCK_SECONDS = 0.003
+TRAINING = "train"
 NOTE = "microseconds per call, median; the graph itself costs nothing"
 
 
@@ -41,6 +46,33 @@ class NullBackend:
             return outputs
 
         return compiled
+
+    def half(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """For TorchDynamo's AOT: takes its inputs as a list, which spares it a wrapper."""
+        compiled = self(gm, example_inputs)
+
+        outputs: tuple[Any, ...] | None = None
+
+        def boxed(inputs: list[Any]) -> tuple[Any, ...]:
+            nonlocal outputs
+            if outputs is None:
+                outputs = tuple(compiled(*inputs))
+            return outputs
+
+        setattr(boxed, "_boxed_call", True)  # noqa: B010 (functions have no such attribute, says mypy)
+        return boxed
+
+    def training(self, frontend: str) -> Any:
+        """The same for ATen graphs, as a backend of that front end."""
+        if frontend == "jitney":
+            backends: Any = importlib.import_module("jitney.backends")
+            return backends.Backend("null", lambda graph, inputs, request: self(graph, inputs), level="aten")
+        from torch._dynamo.backends.common import aot_autograd
+        from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+        return aot_autograd(
+            fw_compiler=self.half, bw_compiler=self.half, partition_fn=min_cut_rematerialization_partition
+        )
 
 
 def block(call: Callable[[], Any], calls: int) -> float:
@@ -75,11 +107,39 @@ def dynamo_guards_only(program: models.Program) -> float | None:
     return sum(found) if found else None
 
 
-def measure(name: str, frontends: Sequence[str], blocks: int) -> dict[str, Any]:
+def step(fn: Callable[..., Any], program: models.Program) -> Callable[[], Any]:
+    """A call and its backward, as a function of no arguments: the gradients of what requires grad."""
+    module = program.fn
+    with torch.enable_grad():
+        first = program.fn(*program.args, **program.kwargs)
+    outputs = differentiable(first)
+    weights = [torch.ones_like(t) for t in outputs]
+    sources = list(module.parameters()) if isinstance(module, torch.nn.Module) else list(program.args)
+    args, kwargs = program.args, program.kwargs
+
+    def run() -> Any:
+        with torch.enable_grad():
+            found = differentiable(fn(*args, **kwargs))
+        return torch.autograd.grad(found, sources, weights, allow_unused=True)
+
+    return run
+
+
+def differentiable(result: Any) -> list[torch.Tensor]:
+    """The tensors of a result that a backward can begin at."""
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [t for t in result.values() if t.requires_grad]
+
+
+def measure(name: str, frontends: Sequence[str], blocks: int, trains: bool = False) -> dict[str, Any]:
     program = models.build(name)
-    eager = partial(program.fn, *program.args, **program.kwargs)
+    if trains:
+        for tensor in program.args:
+            tensor.requires_grad_(not isinstance(program.fn, torch.nn.Module))
+    eager = step(program.fn, program) if trains else partial(program.fn, *program.args, **program.kwargs)
     expected = eager()
-    guards = dynamo_guards_only(program) if "dynamo" in frontends else None
+    guards = dynamo_guards_only(program) if "dynamo" in frontends and not trains else None
     calls: dict[str, Callable[[], Any]] = {}
     backends: dict[str, NullBackend] = {}
     result: dict[str, Any] = {}
@@ -87,7 +147,10 @@ def measure(name: str, frontends: Sequence[str], blocks: int) -> dict[str, Any]:
         backends[frontend] = backend = NullBackend()
         compile_, _ = report.front_end(frontend)
         try:
-            call = partial(compile_(program.fn, backend=backend), *program.args, **program.kwargs)
+            if trains:
+                call = step(compile_(program.fn, backend=backend.training(frontend)), program)
+            else:
+                call = partial(compile_(program.fn, backend=backend), *program.args, **program.kwargs)
             equal = [report.same(expected, call()) for _ in range(3)]
         except Exception as error:
             result[frontend] = {"error": f"{type(error).__name__}: {error}"}
@@ -134,13 +197,14 @@ def row(name: str, case: dict[str, Any], frontends: Sequence[str]) -> list[objec
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frontends", default=",".join(report.FRONTENDS), help="default: %(default)s")
-    parser.add_argument("--cases", default=",".join(models.OVERHEAD), help="default: %(default)s")
+    every = [*models.OVERHEAD, *(f"{name} {TRAINING}" for name in models.OVERHEAD)]
+    parser.add_argument("--cases", default=",".join(every), help="default: %(default)s")
     parser.add_argument("--blocks", type=int, default=300, help="timed blocks per front end and case (%(default)s)")
     parser.add_argument("--out", type=Path, default=report.RESULTS, help="folder for overhead.json and overhead.svg")
     args = parser.parse_args()
     try:
         frontends = report.choice(args.frontends, report.FRONTENDS)
-        names = report.choice(args.cases, list(models.OVERHEAD))
+        names = report.choice(args.cases, every)
         for frontend in frontends:
             report.front_end(frontend)
     except (ValueError, ImportError, AttributeError) as error:
@@ -153,11 +217,12 @@ def main() -> None:
     with torch.no_grad():
         for name in names:
             with report.console.status(f"measuring {name}"):
-                cases[name] = measure(name, frontends, args.blocks)
+                model, _, training = name.partition(" ")
+                cases[name] = measure(model, frontends, args.blocks, bool(training))
             for frontend in frontends:
                 report.front_end(frontend)[1]()
     guards = ["dynamo guards"] if "dynamo" in frontends else []
-    caption = f"medians of {args.blocks} blocks, in turn, one process, no_grad; ratio: jitney/dynamo; eager computes"
+    caption = f"medians of {args.blocks} blocks, in turn, one process; ratio: jitney/dynamo; eager computes"
     report.print_table(
         "Call overhead with a null backend, us per call",
         ["case", *frontends, "ratio", "graphs", *guards, "eager"],

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 RESULTS = Path(__file__).parent / "results"
 FRONTENDS = ("dynamo", "jitney")
-COLORS = {"dynamo": "#9aa5b1", "jitney": "#2f6fde"}
+COLORS = {"eager": "#d5dbe1", "dynamo": "#9aa5b1", "torch": "#9aa5b1", "jitney": "#2f6fde"}
 console = Console()
 
 Compile = Callable[..., Callable[..., Any]]
@@ -57,6 +57,12 @@ def same(expected: object, got: object) -> bool:
 
     left, right = leaves(expected), leaves(got)
     return len(left) == len(right) and all(map(equal, left, right))
+
+
+def tensors(result: Any) -> list[torch.Tensor]:
+    """The tensors in a result, each once."""
+    found = tree_leaves(dict(result) if isinstance(result, dict) else result)
+    return list({id(t): t for t in found if isinstance(t, torch.Tensor)}.values())
 
 
 def ratio(values: Mapping[str, float | None]) -> float | None:
