@@ -96,7 +96,7 @@ class Choice:
     def samples(self, info: Any, dtype: torch.dtype, trains: bool) -> Iterator[tuple[int, Any]]:
         """Samples with their positions."""
         seed_everything()
-        found = info.sample_inputs("cpu", dtype, requires_grad=trains)
+        found = info.sample_inputs_func(info, "cpu", dtype, trains)  # its wrapper looks at the whole stack each time
         if not self.most:
             yield from enumerate(found)
             return
