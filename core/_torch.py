@@ -104,6 +104,8 @@ TensorGuards: Any = getattr(_guards, "TensorGuards", None)
 TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
 # Copies many tensors in one call.
 foreach_copy: Callable[..., Any] = torch._foreach_copy_
+# Is a transform of torch.func (vmap, grad, ...) at work? Its tensors are wrappers that capture must not see.
+transforms_active: Callable[[], bool] = _C._are_functorch_transforms_active
 # What a FakeTensor's .device arrives as in a dispatch mode: no operation.
 PRIM_DEVICE: Any = torch.ops.prim.device.default
 # The autograd node that the engine is running, in whose name a backward operator is called.
@@ -277,6 +279,7 @@ __all__ = [
     "set_grad_enabled",
     "sympy_interp",
     "tracing_state",
+    "transforms_active",
     "without_modes",
     "without_saved_tensor_hooks",
 ]

@@ -162,6 +162,8 @@ class Dispatcher:
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
+        if _torch.transforms_active():  # vmap, grad... of torch.func around compiled code: they see the program itself
+            return self.eager(args, kwargs)
         tried: tuple[Any, ...] | None = None
         while not (self.skip or self.native or getattr(self.session.frozen, "on", False)):
             with self.session.lock:
@@ -361,12 +363,12 @@ class Dispatcher:
         sizes = tuple(real.shape)
         marked = getattr(real, "_jitney_dynamic", frozenset()) | getattr(real, "_dynamo_dynamic_indices", frozenset())
         static = getattr(real, "_jitney_static", frozenset()) | getattr(real, "_dynamo_static_indices", frozenset())
-        old = self.seen.get(source.name)
+        old = self.seen.get(f"size {source.name}")
         if old is None or len(old) != len(sizes):
             new: Any = sizes
         else:
             new = tuple(a if a == b else None for a, b in zip(old, sizes, strict=True))
-        self.seen[source.name] = new
+        self.seen[f"size {source.name}"] = new
         if self.session.dynamic is False:
             return [i in marked for i in range(len(sizes))]
         if isinstance(real, torch.nn.Parameter) and not marked:
@@ -383,9 +385,9 @@ class Dispatcher:
             return False
         if self.session.dynamic is False or not config.automatic_dynamic_shapes:
             return False
-        old = self.seen.setdefault(source.name, value)
+        old = self.seen.setdefault(f"number {source.name}", value)
         if old is None or old != value:
-            self.seen[source.name] = None
+            self.seen[f"number {source.name}"] = None
             return value not in (0, 1)
         return False
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 
 from jitney import _torch
 
@@ -28,11 +29,27 @@ OPERATIONS: dict[Callable[..., Any], str] = {
     operator.neg: "(-{})",
     operator.pos: "(+{})",
     abs: "_b.abs({})",
-    **{
-        getattr(math, name): f"_math.{name}({{}})"
-        for name in ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh", "fabs")
-    },
-    math.pow: "_math.pow({}, {})",
+    math.sqrt: "_math.sqrt({})",
+    math.log: "_math.log({})",
+    math.tanh: "_math.tanh({})",
+}
+
+
+def _power(base: Any, exponent: Any) -> bool:
+    """Does it neither overflow nor leave the real numbers?"""
+    if type(exponent) in (int, float) and 0 < exponent <= 1:
+        return bool(base >= 0)
+    return bool(base > 0) and bool(base <= 1) and bool(exponent >= 0)
+
+
+# Where an operation raises nothing and gives a float: asked of the symbols, so that it becomes a guard.
+DOMAINS: dict[Callable[..., Any], Callable[..., bool]] = {
+    operator.truediv: lambda a, b: bool(b != 0),
+    operator.floordiv: lambda a, b: bool(b != 0),
+    operator.mod: lambda a, b: bool(b != 0),
+    operator.pow: _power,
+    math.sqrt: lambda a: bool(a >= 0),
+    math.log: lambda a: bool(a > 0),
 }
 NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 
@@ -56,6 +73,7 @@ class Scalars:
         self.env = env
         self.definitions: dict[Any, Definition] = {}  # sympy symbol -> how it is computed
         self.hints: dict[Any, float] = {}
+        self.made: dict[Any, Any] = {}  # symbol -> the SymFloat that is it
 
     @staticmethod
     def applies(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
@@ -66,21 +84,28 @@ class Scalars:
         return torch.SymFloat in kinds or (torch.SymInt in kinds and float in kinds)
 
     def compute(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The symbolic result; None where Python would raise or give something else than a float."""
+        """The symbolic result; None where Python may raise or give something else than a float.
+
+        Of a number that only the running graph knows nothing can be asked: those are torch's optimizers' own.
+        """
         known = [self.hint(a) for a in args]
         if None in known:
             return self._define(self.env.create_unbacked_symfloat(), target, args, None)
-        try:
-            value = target(*known)
-        except (ArithmeticError, ValueError):
+        if not all(map(math.isfinite, known)) or (target in DOMAINS and not DOMAINS[target](*args)):
             return None
-        if type(value) is not float:
+        value = target(*known)
+        assert type(value) is float
+        if not math.isfinite(value):
             return None
         return self._define(self._backed(value), target, args, value)
 
     def unknown(self) -> Any:
         """A float that only the running graph knows."""
         return self.env.create_unbacked_symfloat()
+
+    def is_unknown(self, value: Any) -> bool:
+        """Does only the running graph know it?"""
+        return type(value) is torch.SymFloat and self.hint(value) is None
 
     def hint(self, value: Any) -> Any:
         """The number that a symbolic one was when captured; None if nobody knows."""
@@ -98,6 +123,16 @@ class Scalars:
 
     def _define(self, made: Any, target: Callable[..., Any], args: tuple[Any, ...], value: float | None) -> Any:
         self.definitions[made.node.expr] = Definition(target, args)
+        self.made[made.node.expr] = made
         if value is not None:
             self.hints[made.node.expr] = value
         return made
+
+
+def describe(node: fx.Node, key: str) -> None:
+    """Give a node of size arithmetic its value under ``meta[key]``, from those of its arguments."""
+    args = fx.node.map_arg(node.args, lambda a: a.meta[key])
+    if node.op == "call_method":
+        node.meta[key] = getattr(args[0], str(node.target))(*args[1:])
+    else:
+        node.meta[key] = node.target(*args)

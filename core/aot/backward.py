@@ -45,8 +45,6 @@ class Backward:
         self, saved: Sequence[torch.Tensor], numbers: Sequence[Any], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[Any, ...]:
         """Gradients, one per input of the captured graph."""
-        if torch.is_grad_enabled():
-            return self._once(saved, numbers, tangents)
         absent = tuple([i for i, t in enumerate(tangents) if t is None])
         run = self.compiled.get(absent) or self._compile(absent)
         given = [
@@ -68,28 +66,42 @@ class Backward:
                 self.compiled[absent] = self.compile_half(half)
             return self.compiled[absent]
 
-    def _once(self, saved: Any, numbers: Any, tangents: Any) -> tuple[Any, ...]:
-        """Under ``create_graph=True``: the gradients are right, and differentiating them raises."""
+    def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+        """Under ``create_graph=True``: the gradients are right, and differentiating them by anything raises.
+
+        They hang on everything that they depend on, or the engine would find no way from them to an input, and say
+        that their derivative is zero.
+        """
+        alive = [reference() for reference in getattr(ctx, "inner", ())]
+        inner = [tensor for tensor in alive if tensor is not None and tensor.grad_fn is not None]
+        leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
+        if len(inner) + len(leaves) < sum(node is not None for node, _ in ctx.next_functions):
+            raise _refusal(self.name)
+        given = [t for t in tangents if t is not None and t.requires_grad]
         with torch.no_grad():
-            found = self(saved, numbers, tangents)
-        return tuple(None if g is None else _Refused.apply(g.detach().requires_grad_(), self.name) for g in found)
+            found = self(ctx.saved_tensors, ctx.numbers, tangents)
+        return tuple(None if g is None else _Refused.apply(self.name, g, *leaves, *inner, *given) for g in found)
+
+
+def _refusal(name: str) -> JitneyError:
+    return JitneyError(
+        f"the backward of {name}, compiled, was differentiated again (double backward), which needs eager",
+        phase="backward",
+        hint="call the function inside jitney.disable, or compile it with backend='eager'",
+    )
 
 
 class _Refused(torch.autograd.Function):
     """A gradient that cannot be differentiated again."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Any, name: str) -> Any:
+    def forward(ctx: Any, name: str, gradient: Any, *depends_on: Any) -> Any:
         ctx.name = name
         return gradient.view_as(gradient)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise JitneyError(
-            f"the backward of {ctx.name}, compiled, was differentiated again (double backward), which needs eager",
-            phase="backward",
-            hint="call the function inside jitney.disable, or compile it with backend='eager'",
-        )
+        raise _refusal(ctx.name)
 
 
 def _fixed_stride(example: Any) -> tuple[int, ...] | None:

@@ -5,14 +5,14 @@ The text can be printed (artefact ``aot_wrapper``) and stepped through. There ar
 
 from __future__ import annotations
 
-import linecache
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from jitney import _torch
+from jitney import _torch, generated
 from jitney.aot.joint import Joint
 from jitney.aot.memory import Overlap
 from jitney.aot.results import Argument, Constant, Output, Result, Step, Update, View
@@ -41,6 +41,7 @@ class Glue:
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
+        self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled)
         self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=_torch.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
@@ -83,8 +84,7 @@ class Glue:
         lines += [f"    {line}" for line in body]
         self.source = "\n".join(lines) + "\n"
         filename = f"<jitney aot {self.name} {id(space):x}>"
-        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
-        exec(compile(self.source, filename, "exec", dont_inherit=True), space)
+        run = generated.build(self.source, filename, space, "_run")
         if backward is not None:
             methods = {
                 "forward": staticmethod(space["_forward_with"]),
@@ -93,7 +93,6 @@ class Glue:
             made: Any = type(f"{self.name}_graph", (torch.autograd.Function,), methods)
             space["_apply"] = super(torch.autograd.Function, made).apply  # type: ignore[misc] # without functorch's look at each argument
             space["_backward"] = backward
-        run: Callable[..., tuple[Any, ...]] = space["_run"]
         return run
 
     def _function(self, arguments: str) -> list[str]:
@@ -107,6 +106,9 @@ class Glue:
         body.append(f"ctx.save_for_backward({', '.join(tensors)})")
         body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
         body.append("ctx.set_materialize_grads(False)")
+        inner = [i for i, v in enumerate(self.inputs) if self._is_inner(v) and not self._unreached(i)]
+        if inner:  # what a double backward would go on to
+            body.append(f"ctx.inner = ({''.join(f'_ref(a{i}), ' for i in inner)})")
         if plain:
             body.append(f"ctx.mark_non_differentiable({', '.join(f'r[{i}]' for i in plain)})")
         body.append(f"return ({''.join(f'r[{i}], ' for i in range(count))})")
@@ -116,6 +118,7 @@ class Glue:
         lines.append(f"def _backward_with(ctx, {grads}):")
         missing = " and ".join(f"g{i} is None" for i in self.joint.tangents)
         lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
+        lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}))")
         lines.append(f"    return _backward(ctx.saved_tensors, ctx.numbers, ({tangents}))")
         return lines
 
@@ -140,6 +143,12 @@ class Glue:
             return self._scoped(f"r = _apply({given})", False, False, not self.joint.ambient_grad)
         quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
         return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
+
+    @staticmethod
+    def _is_inner(value: Any) -> bool:
+        """May it be an inner node of the user's autograd graph? Parameters are leaves."""
+        tensor = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+        return tensor and bool(value.requires_grad)
 
     def _unreached(self, i: int) -> bool:
         """Does an input require grad and get none? Then the engine must not go on through it, as in eager.

@@ -139,7 +139,7 @@ def _trace(
         for v, captured, after in zip(values, inputs, afters, strict=True)
     ]
     returned, final_state = _run(module, values, tracer)
-    results = Results(tracer, values, nodes, before, returned, ambient_grad)
+    results = Results(tracer, values, nodes, before, returned, ambient_grad, _writes_many(module))
     joint = Joint(
         tracer.graph,
         nodes,
@@ -199,7 +199,7 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
             raise NotSplit(f"functionalization mixes up what {node.target.__name__} writes to")
         with _described(tracer, node), functional.layouts_kept(node, (*args, *kwargs.values())):
             if "scalar" in node.meta:
-                values[node] = tracer.scalar(node.target, args)
+                values[node] = tracer.scalar(node.target, args, node.meta["example_value"])
             elif node.op == "call_method":
                 values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
             else:
@@ -256,6 +256,11 @@ def _backward(joint: Joint, tracer: AtenTracer, wanted: dict[int, Any], leaves: 
 MIXES_UP_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")
 # Kernels that look at grad mode when they run: below an autograd function it is off.
 LOOKS_AT_GRAD_MODE = (torch.ops.aten.mkldnn_rnn_layer.default,)
+
+
+def _writes_many(module: fx.GraphModule) -> bool:
+    names = (str(getattr(n.target, "__name__", n.target)) for n in module.graph.nodes)
+    return any(name.startswith("_foreach_") and name.endswith("_") for name in names)
 
 
 def _drop_unused(joint: Joint) -> None:

@@ -120,6 +120,7 @@ class Results:
         before: what is needed of each input from before the program ran.
         returned: its results.
         ambient_grad: was grad mode on where the program began?
+        foreach: does a foreach operation write to tensors? Functionalization then loses count of the versions.
     """
 
     tracer: AtenTracer
@@ -128,6 +129,7 @@ class Results:
     before: list[Before]
     returned: tuple[Any, ...]
     ambient_grad: bool
+    foreach: bool
     outputs: list[Any] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
@@ -297,7 +299,7 @@ class Results:
                     i,
                     self._append_update(value) if written else None,
                     tracked=tracked,
-                    silent=functional.version(value) == before.version >= 0,
+                    silent=functional.version(value) == before.version >= 0 and not self.foreach,
                     geometry=self._geometry(before) if shaped else None,
                 )
             )

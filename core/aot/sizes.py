@@ -10,6 +10,7 @@ from torch import fx
 
 from jitney import _torch
 from jitney.aot.signals import NotSplit
+from jitney.scalars import describe
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -34,6 +35,7 @@ class SizeNodes:
         self.graph = graph
         self._inputs: dict[Any, fx.Node] = {}  # symbol -> the placeholder that is it
         self._tensors: dict[Any, tuple[fx.Node, str, int]] = {}  # symbol -> (placeholder, which, dimension)
+        self._late: set[Any] = set()  # symbols that nodes in the middle of the graph compute
         self._made: dict[Any, Any] = {}  # expression -> node
         self.at: Any = None  # nodes go after this one: the last placeholder
 
@@ -54,6 +56,7 @@ class SizeNodes:
     def known(self, value: Any, node: fx.Node) -> None:
         """A symbol that a node has computed."""
         self._inputs[value.node.expr] = node
+        self._late.add(value.node.expr)
 
     def node(self, value: Any) -> Any:
         """The node, or plain number, that ``value`` is."""
@@ -77,14 +80,21 @@ class SizeNodes:
 
     def _make(self, expr: Any, value: Any) -> Any:
         tracer = fx.proxy.GraphAppendingTracer(self.graph)
+        if self._late & expr.free_symbols:  # made of what a node computes: after it, so at the end
+            env = {symbol: fx.Proxy(self._symbol(symbol), tracer) for symbol in expr.free_symbols}
+            known = set(self.graph.nodes)
+            made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
+            for node in [n for n in self.graph.nodes if n not in known]:
+                describe(node, "val")
+            return made.node if isinstance(made, fx.Proxy) else made
         with self.graph.inserting_after(self.at):
             marker = self.graph.call_function(operator.pos, (0,))  # nodes go before it, in order
         with self.graph.inserting_before(marker):
             env = {symbol: fx.Proxy(self._symbol(symbol), tracer) for symbol in expr.free_symbols}
             made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
         for node in self.graph.nodes:
-            if node.op == "call_function" and "val" not in node.meta and node is not marker:
-                node.meta["val"] = node.target(*fx.node.map_arg(node.args, lambda n: n.meta["val"]))
+            if node.op.startswith("call_") and "val" not in node.meta and node is not marker:
+                describe(node, "val")
         if isinstance(made, fx.Proxy):
             self.at = made.node if made.node.op != "placeholder" else self.at
             made = made.node

@@ -18,7 +18,6 @@ from jitney import _torch
 from jitney.aot import functional
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import SizeNodes, is_symbolic
-from jitney.scalars import Scalars
 
 FORWARD, BACKWARD = "forward", "backward"
 ATOMS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -38,7 +37,6 @@ class AtenTracer(_torch.TorchDispatchMode):
         self.decompositions = decompositions
         self.graph = fx.Graph()
         self.sizes = SizeNodes(self.graph)
-        self.scalars = Scalars(fake_mode.shape_env)
         self.nodes: dict[int, fx.Node] = {}  # id(stand-in) -> node
         self.kept: list[Any] = []
         self.constants: dict[str, torch.Tensor] = {}
@@ -106,16 +104,12 @@ class AtenTracer(_torch.TorchDispatchMode):
                 self._item(node, i, item)
         return node
 
-    def scalar(self, target: Any, args: tuple[Any, ...]) -> Any:
-        """One operation of Python on numbers, or ``item`` of a tensor: a node of its own."""
+    def scalar(self, target: Any, args: tuple[Any, ...], made: Any) -> Any:
+        """One operation of Python on numbers, or ``item`` of a tensor: a node of its own. ``made`` is its symbol."""
         if target == "item":
-            made = self.scalars.unknown()
             self.record(torch.ops.aten._local_scalar_dense.default, (functional.unwrapped(args[0]),), {}, made)
-            return made
-        made = self.scalars.compute(target, args)
-        if made is None:
-            return target(*args)
-        self.record(target, args, {}, made)
+        else:
+            self.record(target, args, {}, made)
         return made
 
     def _item(self, node: fx.Node, i: int, item: Any) -> None:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch.utils.checkpoint
 
+from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.signals import Break
 from jitney.capture.special import Args, Kwargs, special
+from jitney.capture.tensors import version_of
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -36,13 +38,14 @@ def _checkpoint(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     for name, plain in OPTIONS.items():
         if kwargs.pop(name, plain) not in (plain, "none"):
             raise Break(f"{REASON}, here with {name}=", "call it outside the compiled function")
-    before = _writes(vm)
+    _refuse_shared(vm, args[0])
+    before, tensors = _writes(vm), vm.tracer.snapshot()
     outer, vm.tracer.region = vm.tracer.region, vm.tracer.new_region()
     try:
         result = vm.call(args[0], *args[1:], **kwargs)
     finally:
         vm.tracer.region = outer
-    if _writes(vm) != before:
+    if _writes(vm) != before or any(version_of(t) != version for t, version in tensors):
         raise Break(f"{REASON}, and it changes something, which would then happen twice", "return what it computes")
     return result
 
@@ -55,3 +58,11 @@ def _writes(vm: Interpreter) -> tuple[Any, ...]:
         if r.dirty
     ]
     return records, vm.tracer.written()
+
+
+def _refuse_shared(vm: Interpreter, fn: Any) -> None:
+    """A function that closes over a container of the frame may write to it, which would then happen twice."""
+    cells = getattr(getattr(fn, "__func__", fn), "__closure__", None) or ()
+    contents = [getattr(c, "cell_contents", None) for c in cells]  # an empty cell has none
+    if any(isinstance(c, CONTENT_TYPES) and vm.world.is_fresh(c) for c in contents):
+        raise Break(f"{REASON}, and it closes over a container", "give the function what it needs as arguments")

@@ -131,8 +131,11 @@ def state_check() -> Callable[[], bool]:
         def state() -> bool:
             return (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == wanted
 
+    transforms = _torch.transforms_active
+
     def check() -> bool:
-        return state() and is_inference() is inference and function_depth() == depth and dispatch_depth() == dispatch
+        modes = function_depth() == depth and dispatch_depth() == dispatch and not transforms()
+        return modes and state() and is_inference() is inference
 
     return check
 

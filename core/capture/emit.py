@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import linecache
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from jitney import _torch
+from jitney import _torch, generated
 from jitney.capture.code import decode
 from jitney.capture.containers import dict_base
 from jitney.capture.frame import NULL, After, Frame
@@ -457,8 +456,5 @@ def python_tensor_check(reals: list[Any], sizes: list[Any], strides: list[Any]) 
 def build_function(emitted: Emitted, name: str) -> Any:
     """Compile the emitted text; the debugger and tracebacks find it by its file name."""
     filename = f"<jitney {name} {id(emitted.namespace):x}>"
-    code = compile(emitted.source, filename, "exec", dont_inherit=True)
-    linecache.cache[filename] = (len(emitted.source), None, emitted.source.splitlines(True), filename)
-    exec(code, emitted.namespace)
-    emitted.function = emitted.namespace.pop("_entry")
+    emitted.function = generated.build(emitted.source, filename, emitted.namespace, "_entry")
     return emitted.function

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PLAIN = frozenset({*ATOMS, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool, range})
 OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator, OutsideIterator})
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+DEEP = frozenset({*SYMBOLIC, tuple, list, torch.Size, dict})
 FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
 TRANSPARENT = (*CONTENT_TYPES, tuple, str, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
                types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
@@ -103,6 +104,18 @@ def specialise(value: Any) -> Any:
         raise Break("a number read from a tensor is needed before the graph has run") from None
 
 
+def printable(value: Any) -> Any:
+    """A value as text shows it: symbolic numbers are constants, in containers of containers too."""
+    if type(value) in SYMBOLIC:
+        return specialise(value)
+    if type(value) in (tuple, list, torch.Size) and any(type(v) in DEEP for v in value):
+        made = [printable(v) for v in value]
+        return made if type(value) is list else type(value)(made)
+    if type(value) is dict and any(type(v) in DEEP for v in (*value, *value.values())):
+        return {printable(k): printable(v) for k, v in value.items()}
+    return value
+
+
 def _specialise(value: Any) -> Any:
     if type(value) is torch.SymInt:
         return int(value)
@@ -111,7 +124,7 @@ def _specialise(value: Any) -> Any:
     if type(value) is torch.SymBool:
         return bool(value)
     if type(value) in (tuple, list) and any(type(v) in SYMBOLIC for v in value):
-        return type(value)(map(specialise, value))
+        return type(value)(map(_specialise, value))
     if type(value) is slice:
         return slice(specialise(value.start), specialise(value.stop), specialise(value.step))
     return value

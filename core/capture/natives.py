@@ -262,7 +262,7 @@ def _make_str(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]
 
 def to_text(vm: Interpreter, value: Any, method: str) -> str:
     """``str(value)`` or ``repr(value)``."""
-    value = specialise(value)
+    value = printable(value)
     if has_tensor(value) or _deep_python(vm, value):
         raise Break("a tensor (or an object that may hold one) is turned into text", "print outside compiled code")
     if isinstance(value, types.FunctionType) and not vm.world.anchor(value).source.is_const:

@@ -250,7 +250,7 @@ def _format(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def format_value(vm: Interpreter, value: Any, spec: str = "") -> str:
     """``format(value, spec)``, as f-strings do it."""
-    value = specialise(value)
+    value = printable(value)
     if type(value) is str and not spec:
         return value
     method = python_method(vm, value, "__format__")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from torch import fx
 
 from jitney import _torch
 from jitney.guards import Source
-from jitney.scalars import OPERATIONS, Definition, Scalars
+from jitney.scalars import OPERATIONS, Definition, Scalars, describe
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -119,14 +120,15 @@ class Symbols:
         tracer = fx.proxy.GraphAppendingTracer(graph)
         env = {}
         for symbol in expr.free_symbols:
-            if symbol not in self._nodes:
+            if symbol in self.scalars.definitions:
+                self._computed(self.scalars.made[symbol], graph, placeholder)
+            elif symbol not in self._nodes:
                 self._nodes[symbol] = placeholder(self.values[symbol], self.sources[symbol])
             env[symbol] = fx.Proxy(self._nodes[symbol], tracer)
-        count = len(graph.nodes)
+        known = set(graph.nodes)
         made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
-        for node in list(graph.nodes)[count:]:
-            values = [a.meta["example_value"] if isinstance(a, fx.Node) else a for a in node.args]
-            node.meta["example_value"] = node.target(*values)
+        for node in [n for n in graph.nodes if n not in known]:
+            describe(node, "example_value")
         return made.node if isinstance(made, fx.Proxy) else made
 
     def _computed(self, value: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> fx.Node:
@@ -168,14 +170,15 @@ class Symbols:
     def _print(self, expr: Any, name: Callable[[Source], str]) -> str:
         text = _torch.PythonPrinter().doprint(expr)
         text = re.sub(r"\b(torch|math)\.", r"_\1.", text)
-        for symbol in sorted(expr.free_symbols, key=lambda s: -len(str(s))):
+        by = {}
+        for symbol in expr.free_symbols:
             found = self.scalars.definitions.get(symbol)
-            by = name(self.sources[symbol]) if found is None else self._definition(found, name)
-            text = _replace_word(text, str(symbol), by)
-        return text
+            by[str(symbol)] = name(self.sources[symbol]) if found is None else self._definition(found, name)
+        # All at once: the user's variables may be named like symbols.
+        return re.sub(r"\b[a-zA-Z_]\w*\b", lambda word: by.get(word.group(), word.group()), text)
 
     def _definition(self, found: Definition, name: Callable[[Source], str]) -> str:
-        args = [self.text(a, name) if type(a) in SYMBOLIC else repr(a) for a in found.args]
+        args = [f"({self.text(a, name)})" if type(a) in SYMBOLIC else _literal(a) for a in found.args]
         return OPERATIONS[found.target].format(*args)
 
     def guards(self, name: Callable[[Source], str]) -> list[str]:
@@ -222,5 +225,8 @@ def _extent(size: Any, stride: Any) -> Any:
     return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
 
 
-def _replace_word(text: str, word: str, by: str) -> str:
-    return re.sub(rf"\b{re.escape(word)}\b", lambda _: by, text)
+def _literal(value: int | float) -> str:
+    """A number as Python text; negative ones in parentheses, since ``-1 ** x`` is ``-(1 ** x)``."""
+    if not math.isfinite(value):
+        return f"_b.float({str(value)!r})"
+    return repr(value) if value >= 0 and str(value)[0] != "-" else f"({value!r})"

@@ -131,7 +131,7 @@ class Tracer(TorchFunctionMode):
         self.stand_ins[id(real)] = fake
         self.adopted[id(fake)] = (real, source)
         self.kept.append((real, fake))
-        self.versions[id(fake)] = _version(fake)
+        self.versions[id(fake)] = version_of(fake)
         self.on_adopt(real, source, fake)
         return fake
 
@@ -190,9 +190,9 @@ class Tracer(TorchFunctionMode):
             raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
         given = kwargs.get("out")
         out = [given] if isinstance(given, torch.Tensor) else list(given or ())
-        versions = [_version(tensor) for tensor in out]
+        versions = [version_of(tensor) for tensor in out]
         result = self.run(func, args, kwargs)
-        untouched = any(_version(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True))
+        untouched = any(version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True))
         if untouched and result is not None:  # lists given as out= are written to without counting
             raise Break(f"{_function_name(func)} leaves out= alone when it is traced", "use its result instead")
         self.record(func, args, kwargs, result)
@@ -352,7 +352,7 @@ class Tracer(TorchFunctionMode):
 
     def mutates_inputs(self) -> bool:
         """May the graph have changed a tensor from outside by the time it fails?"""
-        if any(_version(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
+        if any(version_of(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
             return True
         return any(map(_writes_statistics, self.graph.nodes))
 
@@ -363,7 +363,11 @@ class Tracer(TorchFunctionMode):
 
     def written(self) -> list[int]:
         """Which tensors from outside have been written to."""
-        return [key for key, fake in self._adopted_fakes() if _version(fake) != self.versions[key]]
+        return [key for key, fake in self._adopted_fakes() if version_of(fake) != self.versions[key]]
+
+    def snapshot(self) -> list[tuple[Any, int]]:
+        """Every tensor so far, and how often it has been written to."""
+        return [(k, version_of(k)) for k in self.kept if isinstance(k, _torch.FakeTensor)]
 
     def pristine(self, value: Any) -> Any:
         """An input's stand-in with the metadata that the tensor has when the graph is called."""
@@ -371,7 +375,7 @@ class Tracer(TorchFunctionMode):
         if found is None:
             return value
         with _torch.without_modes():
-            if _version(value) == self.versions[id(value)] and value.requires_grad == found[0].requires_grad:
+            if version_of(value) == self.versions[id(value)] and value.requires_grad == found[0].requires_grad:
                 return value
             return self.symbols.again(value, found[0])
 
@@ -397,7 +401,7 @@ def _writes_statistics(node: fx.Node) -> bool:
     return training is not False
 
 
-def _version(fake: Any) -> int:
+def version_of(fake: Any) -> int:
     """How often the tensor was written to; tensors made in inference mode do not know."""
     with _torch.DisableTorchFunction():
         return -1 if fake.is_inference() else int(fake._version)

@@ -107,3 +107,34 @@ def test_batch_norm_inside_counts_as_in_eager() -> None:
         wrap(lambda x, norm=norm: checkpoint(norm, x, use_reentrant=False).sin())(x).sum().backward()
         states.append([norm.running_mean, norm.num_batches_tracked, x.grad])
     torch.testing.assert_close(states[0], states[1])
+
+
+def test_writes_to_what_the_frame_made_break() -> None:
+    def tensors(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x * 1
+
+        def region(a: torch.Tensor) -> torch.Tensor:
+            z.mul_(2)
+            return a * z
+
+        return checkpoint(region, y, use_reentrant=False)
+
+    def lists(x: torch.Tensor, y: torch.Tensor) -> Any:
+        calls: list[int] = []
+
+        def region(a: torch.Tensor) -> torch.Tensor:
+            calls.append(1)
+            return a.sin() * x
+
+        return checkpoint(region, y, use_reentrant=False), calls
+
+    x, y = t(4), t(4)
+    for program in (tensors, lists):
+        seen = []
+        for wrap in (lambda f: f, lambda f: compile_fn(f, backend="aot_eager")):
+            leaf = y.clone().requires_grad_()
+            result = wrap(program)(x.clone(), leaf)
+            first = result[0] if isinstance(result, tuple) else result
+            first.pow(2).sum().backward()
+            seen.append((leaf.grad, result[1:] if isinstance(result, tuple) else None))
+        torch.testing.assert_close(*seen)

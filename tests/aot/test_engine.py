@@ -8,6 +8,8 @@ import pytest
 import torch
 from helpers import compile_fn, t
 
+from jitney.errors import JitneyError
+
 
 def test_an_input_whose_gradient_does_not_exist_is_no_edge() -> None:
     """The step before may have freed its graph already."""
@@ -66,3 +68,51 @@ def test_a_write_without_grad_is_seen_by_the_version_counter() -> None:
         assert w._version == before + 1
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
+
+
+def test_a_second_derivative_is_an_error_however_it_is_asked_for() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * x).sum()
+
+    compiled = compile_fn(program, backend="aot_eager")
+    for inner in (False, True):
+        x = t(3, requires_grad=True)
+        given = x * 2 if inner else x
+        value = compiled(given)
+        (gradient,) = torch.autograd.grad(value, x, create_graph=True)
+        (wanted,) = torch.autograd.grad(program(x * 2 if inner else x), x)
+        torch.testing.assert_close(gradient.detach(), wanted)
+        for ask in (
+            lambda: torch.autograd.grad(gradient.sum(), x, allow_unused=True, retain_graph=True),
+            lambda: torch.autograd.grad(gradient.sum(), x, retain_graph=True),
+            lambda: gradient.pow(2).sum().backward(retain_graph=True),
+        ):
+            with pytest.raises(JitneyError, match="double backward"):
+                ask()
+    with pytest.raises(JitneyError, match="double backward"):
+        torch.autograd.functional.hessian(compiled, t(3))
+    with pytest.raises(JitneyError, match="double backward"):
+        torch.autograd.functional.jvp(compiled, t(3), t(3))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch.func's own
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("warm", [False, True])
+def test_transforms_around_compiled_functions_see_the_program(backend: str, warm: bool) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * x).sum()
+
+    compiled = compile_fn(program, backend=backend)
+    x = t(4, 3)
+    if warm:
+        compiled(x[0])
+    for transform in (
+        lambda f: torch.func.vmap(f)(x),
+        lambda f: torch.func.grad(f)(x[0]),
+        lambda f: torch.func.jacrev(f)(x[0]),
+        lambda f: torch.func.hessian(f)(x[0]),
+        lambda f: torch.func.vmap(torch.func.grad(f))(x),
+        lambda f: torch.func.jvp(f, (x[0],), (x[1],)),
+    ):
+        torch.testing.assert_close(transform(compiled), transform(program))
+    torch.testing.assert_close(compiled(x[0]), program(x[0]))

@@ -104,3 +104,27 @@ def test_a_whole_training_step(backend: str) -> None:
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-7)
     assert {b.split(" (at")[0] for b in seen.breaks} == {"Tensor.backward() runs the autograd engine"}
     assert not seen.skips and not seen.kept
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("make", [optim.RAdam, optim.ASGD, optim.Rprop, optim.Adadelta, optim.Adafactor])
+def test_other_optimizers_have_eager_numbers(make: Any, backend: str) -> None:
+    results = []
+    for wrap in (lambda step: step, lambda step: compile_fn(step, backend=backend)):
+        parameter = nn.Parameter(torch.ones(3, 2))
+        step = wrap(make([parameter]).step)
+        for i in range(8):
+            parameter.grad = torch.full((3, 2), float(i + 1))
+            step()
+        results.append(parameter.detach())
+    assert torch.equal(*results)
+
+
+def test_a_foreach_step_is_seen_by_the_version_counter() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = optim.SGD([parameter], 0.5, foreach=True)
+    parameter.grad = torch.ones(3)
+    loss = (parameter * parameter).sum()
+    compile_fn(optimizer.step, backend="aot_eager")()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -98,3 +98,64 @@ def test_lazily_conjugated_and_negated_inputs() -> None:
     for value in (z.conj(), z.conj().imag, z.mH):
         assert torch.equal(compile_fn(lambda v: v * 2 + 1)(value), value * 2 + 1)
         assert torch.equal(compile_fn(lambda v: (v * 2 + 1, v), backend="aot_eager")(value)[0], value * 2 + 1)
+
+
+def test_parameters_named_like_symbols() -> None:
+    compiled = compile_fn(lambda x, s86, s63: (x * 1, s86 * 10 + s63))
+    assert [compiled(t(2), a, b)[1] for a, b in ((5, 7), (6, 9), (8, 3))] == [57, 69, 83]
+
+
+def test_a_fraction_of_a_negative_number_is_complex() -> None:
+    def program(x: torch.Tensor, s: float) -> Any:
+        return x * 2, isinstance(s**0.5, float), (x * s**0.5).dtype
+
+    for backend in ("eager", "aot_eager"):
+        compiled = compile_fn(program, backend=backend)
+        for value in (0.5, 0.7, -4.0, 0.9):
+            assert compiled(t(2), value)[1:] == program(t(2), value)[1:]
+
+
+def test_what_python_raises_is_raised_where_the_program_says() -> None:
+    def caught(x: torch.Tensor, s: float) -> Any:
+        x.mul_(2)
+        try:
+            part = 1 / s
+        except ZeroDivisionError:
+            return x * 0, -1.0
+        return x * 2, part
+
+    def raised(x: torch.Tensor, s: float) -> Any:
+        x.mul_(2)
+        return x * math.sqrt(s)
+
+    for backend in ("eager", "aot_eager"):
+        compiled = compile_fn(caught, backend=backend)
+        assert [compiled(t(2), s)[1] for s in (0.5, 0.7, 0.0)] == [2.0, 1 / 0.7, -1.0]
+        compiled, x = compile_fn(raised, backend=backend), torch.ones(1)
+        compiled(x, 0.5), compiled(x, 0.7)
+        with pytest.raises(ValueError, match="math domain error|nonnegative"):
+            compiled(x, -1.0)
+        assert x.item() == 8
+
+
+def test_texts_of_sizes_and_floats() -> None:
+    def program(x: torch.Tensor, s: float) -> Any:
+        shape = x.shape
+        return x * s, f"{shape} {[shape]}", "%s %r" % (list(shape), [s * 2]), str({"a": shape[0], "s": s}), repr(shape)
+
+    compiled = compile_fn(program)
+    for rows, s in ((2, 0.5), (3, 0.7), (4, 0.9)):
+        assert compiled(t(rows, 2), s)[1:] == program(t(rows, 2), s)[1:]
+
+
+def test_infinity_among_the_constants() -> None:
+    compiled = compile_fn(lambda x, s: (x * 1, s * math.inf, s + math.nan))
+    for s in (0.5, 0.7, 0.9):
+        _, infinite, nan = compiled(t(2), s)
+        assert infinite == math.inf and nan != nan
+
+
+def test_a_number_then_a_tensor() -> None:
+    compiled = compile_fn(lambda x, s: x * s)
+    for s in (2, torch.ones(1), 3, torch.ones(2), 4):
+        assert torch.equal(compiled(torch.ones(2), s), torch.ones(2) * s)
