@@ -131,8 +131,8 @@ class Scalars:
 
 def describe(node: fx.Node, key: str) -> None:
     """Give a node of size arithmetic its value under ``meta[key]``, from those of its arguments."""
-    args = fx.node.map_arg(node.args, lambda a: a.meta[key])
-    if node.op == "call_method":
-        node.meta[key] = getattr(args[0], str(node.target))(*args[1:])
-    else:
+    args: Any = fx.node.map_arg(node.args, lambda a: a.meta[key])
+    if callable(node.target):
         node.meta[key] = node.target(*args)
+    else:
+        node.meta[key] = getattr(args[0], node.target)(*args[1:])

@@ -16,7 +16,7 @@ from jitney import _torch
 from jitney.capture import attributes, containers, exposure, operators
 from jitney.capture.attributes import lookup
 from jitney.capture.containers import iterable
-from jitney.capture.exposure import PLAIN, callback, expose, has_tensor, python_method, specialise
+from jitney.capture.exposure import PLAIN, callback, expose, has_tensor, printable, python_method, specialise
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.natives import allocate, mapping_items
 from jitney.capture.record import ABSENT, CONTENT_TYPES
@@ -105,11 +105,11 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         if name == "join":
             return vm.native(fn, iterable(vm, args[0]))
         if name in ("format", "format_map", "__mod__"):
-            call_args = [specialise(expose(vm, a)) for a in args]
+            call_args = [printable(expose(vm, a)) for a in args]
             for value in [*call_args, *kwargs.values()]:
                 if not exposure.plain_text(value):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
-            return vm.native(fn, *call_args, **{k: specialise(v) for k, v in kwargs.items()})
+            return vm.native(fn, *call_args, **{k: printable(v) for k, v in kwargs.items()})
     if isinstance(owner, tuple) and name in ("index", "count", "__contains__", "__eq__"):
         return _by_comparison(vm, fn, owner, name, args)
     if name in ("__getattribute__",):

@@ -28,6 +28,7 @@ from jitney.capture.exposure import (
     expose,
     has_tensor,
     plain_text,
+    printable,
     python_method,
     refuse_opaque,
     refuse_protocol,

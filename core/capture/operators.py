@@ -26,6 +26,7 @@ from jitney.capture.exposure import (
     demanded,
     expose,
     plain_text,
+    printable,
     python_method,
     refuse_opaque,
     refuse_own_hash,
@@ -120,7 +121,7 @@ def put_off(vm: Interpreter, target: Callable[..., Any], *values: Any) -> Any:
 def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b``; ``symbol`` may end in ``=`` for the in-place form."""
     if type(a) in (str, bytes):  # formatting
-        b = specialise(b)
+        b = printable(b)
     if type(a) in PLAIN and type(b) in PLAIN:
         made = put_off(vm, BINARY[symbol.rstrip("=")], a, b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
@@ -199,9 +200,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b`` for the six comparisons."""
     if type(a) in PLAIN and type(b) in PLAIN:
         if vm.symbols.scalars.is_unknown(a) or vm.symbols.scalars.is_unknown(b):
-            raise Break(
-                "a comparison of a number that only the running graph knows", "compare tensors, with torch.where"
-            )
+            raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
         return vm.native(COMPARE[symbol], a, b)
     if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
         raise Break("weak references are compared", "compare what they refer to")

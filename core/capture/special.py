@@ -17,7 +17,7 @@ from jitney import _torch
 from jitney.capture import attributes, containers
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.containers import iterable
-from jitney.capture.exposure import PLAIN, callback, demanded, plain_text, python_method, specialise
+from jitney.capture.exposure import PLAIN, callback, demanded, plain_text, printable, python_method, specialise
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.graph_runner import InferenceScope
