@@ -21,7 +21,7 @@ CHEAP_PACKETS = frozenset(
         aten.clone, aten._to_copy, aten.copy, aten.where, aten.index, aten.gather, aten.triu, aten.tril, aten.cat,
         aten.stack, aten.constant_pad_nd, aten.slice_scatter, aten.select_scatter, aten.flip, aten.roll, aten.repeat,
         aten.sum, aten.mean, aten.amax, aten.amin, aten.var, aten.var_mean, aten.std, aten.any, aten.all, aten.argmax,
-        aten._unsafe_view, aten.sum_to_size, aten.masked_fill, aten.lerp, aten.masked_fill, aten.isnan, aten.isinf,
+        aten._unsafe_view, aten.sum_to_size, aten.masked_fill, aten.lerp, aten.isnan, aten.isinf,
     }
 )  # fmt: skip
 FACTORY_PACKETS = frozenset(

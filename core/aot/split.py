@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.aot.cost import has_effect
 from jitney.aot.joint import Joint
 from jitney.aot.partition import Partition
 
@@ -127,8 +128,6 @@ def _half(joint: Joint, given: Iterable[fx.Node], outputs: Sequence[Any], order:
 
 
 def _needed(outputs: Sequence[Any], given: set[fx.Node], joint: Joint) -> set[fx.Node]:
-    from jitney.aot.cost import has_effect
-
     todo = [n for n in outputs if isinstance(n, fx.Node)]
     if not given & set(joint.tangents.values()):
         todo += [n for n in joint.graph.nodes if has_effect(n) and n.meta.get("phase") != "backward"]

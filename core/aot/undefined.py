@@ -18,7 +18,6 @@ from jitney.aot.sizes import SizeNodes, is_symbolic
 from jitney.aot.split import Half
 
 aten = torch.ops.aten
-ADDITIONS = (aten.add.Tensor, aten.sub.Tensor)
 
 
 def without(half: Half, saved: int, absent: Collection[int]) -> Half:
