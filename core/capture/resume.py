@@ -233,7 +233,17 @@ _origins: dict[CodeType, tuple[CodeType, int]] = {}
 def origin(code: CodeType, index: int) -> tuple[CodeType, int]:
     """The user's own code object and instruction for one of a resume function's: breaks do not pile up prologues."""
     found = _origins.get(code)
-    return (code, index) if found is None else (found[0], index - found[1])
+    if found is None:
+        return code, index
+    if not _is_aligned(found[0], code, found[1]):
+        raise GiveUp("a frame of more than 16 locals, cut twice, on Python 3.13", "split the function")
+    return found[0], index - found[1]
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_aligned(original: CodeType, made: CodeType, prologue: int) -> bool:
+    """Has a resume function the user's instructions, one for one? Python 3.13's for two locals at once may be split."""
+    return len(decode(made).instrs) - prologue == len(decode(original).instrs)
 
 
 @functools.lru_cache(maxsize=1024)
