@@ -226,24 +226,24 @@ def callee_slot(instr: Any, stack: list[Any]) -> int | None:
 # ------------------------------------------------------------------ assembling
 
 
-# A resume function's code -> the code it was made from, and how many instructions stand before it.
-_origins: dict[CodeType, tuple[CodeType, int]] = {}
+# A resume function's code -> the code it was made from, and the place there of each of its instructions.
+_origins: dict[CodeType, tuple[CodeType, dict[int, int]]] = {}
 
 
 def origin(code: CodeType, index: int) -> tuple[CodeType, int]:
     """The user's own code object and instruction for one of a resume function's: breaks do not pile up prologues."""
     found = _origins.get(code)
-    if found is None:
-        return code, index
-    if not _is_aligned(found[0], code, found[1]):
-        raise GiveUp("a frame of more than 16 locals, cut twice, on Python 3.13", "split the function")
-    return found[0], index - found[1]
+    return (code, index) if found is None else (found[0], found[1][index])
 
 
-@functools.lru_cache(maxsize=1024)
-def _is_aligned(original: CodeType, made: CodeType, prologue: int) -> bool:
-    """Has a resume function the user's instructions, one for one? Python 3.13's for two locals at once may be split."""
-    return len(decode(made).instrs) - prologue == len(decode(original).instrs)
+def _numbers(items: list[Any], places: list[int]) -> dict[int, int]:
+    """The number, once assembled, of the instruction at each of these places -> the place's own index."""
+    count = 0
+    numbers = []
+    for item in items:
+        numbers.append(count)
+        count += isinstance(item, Instr)
+    return {numbers[place]: index for index, place in enumerate(places)}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -253,10 +253,22 @@ def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
     target = Label()
     prologue = _prologue(code, layout)
     prologue.append(Instr("JUMP_FORWARD", target))
+    numbers = {len(prologue) + number: at for number, at in _numbers(body, places).items()}
     body.insert(places[index], target)
     made = _assemble(code, layout, prologue + body, generator=False, extra=())
-    _origins[made] = (code, len(prologue))
+    if config.verify:
+        _verify_numbers(code, made, numbers)
+    _origins[made] = (code, numbers)
     return made
+
+
+def _verify_numbers(code: CodeType, made: CodeType, numbers: dict[int, int]) -> None:
+    """Are these the same instructions? Raises ``CaptureError``."""
+    own, there = decode(code).instrs, decode(made).instrs
+    for number, at in numbers.items():
+        op = own[at].op
+        if there[number].op not in ("NOP", op, *FAST_PARTS.get(op, ())[:1]):
+            raise CaptureError(f"{op} of {code.co_qualname} became {there[number].op} in its resume function")
 
 
 @functools.lru_cache(maxsize=256)
@@ -338,18 +350,19 @@ def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
             item = Instr("NOP", location=item.location)
         elif isinstance(item.arg, CellVar) and item.arg.name in free:
             item = Instr(item.name, FreeVar(item.arg.name), location=item.location)
-        elif item.name in RAW_SLOTS and free.intersection(_fast_names(item)):
-            if PY312 and not PY313:  # bytecode writes free variables' slots from 3.13 on
+        elif item.name in FAST_PARTS:
+            if PY312 and not PY313 and free.intersection(_fast_names(item)):  # bytecode writes these from 3.13 on
                 raise GiveUp("a comprehension reuses the name of a variable that a closure shares")
-            body += _free_slots(item, free)
+            body += _fast_parts(item, free)
             continue
         body.append(item)
     set_depths(code, body, places)
     return body, places
 
 
-# From 3.12 on, fast instructions also reach a parameter's cell by its slot; bytecode shows the plain name.
-RAW_SLOTS = {
+# From 3.12 on, fast instructions also reach a parameter's cell by its slot; bytecode shows the plain name. Those of 3.13
+# for two variables reach the first 16 only, and a variable's number in the made code may be another.
+FAST_PARTS = {
     "LOAD_FAST": ("LOAD_FAST",),
     "LOAD_FAST_CHECK": ("LOAD_FAST",),
     "STORE_FAST": ("STORE_FAST",),
@@ -365,9 +378,9 @@ def _fast_names(item: Any) -> tuple[str, ...]:
     return tuple(n if isinstance(n, str) else n.name for n in names)
 
 
-def _free_slots(item: Any, free: set[str]) -> list[Any]:
+def _fast_parts(item: Any, free: set[str]) -> list[Any]:
     """A fast instruction (a double one as two) with the slots of these cells as free variables."""
-    parts = zip(RAW_SLOTS[item.name], _fast_names(item), strict=True)
+    parts = zip(FAST_PARTS[item.name], _fast_names(item), strict=True)
     return [Instr(op, FreeVar(n) if n in free else n, location=item.location) for op, n in parts]
 
 
