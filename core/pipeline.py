@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from traceback import FrameSummary
 from types import CodeType
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from jitney.aot import AotRequest, compile_graph
-from jitney.backends import BoundBackend, Kind
+from jitney.backends import BoundBackend, CompileRequest, Kind
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state
 
@@ -33,17 +33,18 @@ def graph_function(backend: BoundBackend, emitted: Emitted, name: str, code: Cod
         return keeping_state(emitted.graph.forward)
     stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
     kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
-    graph = backend.transform(emitted.graph, emitted.inputs, kind=kind, frame=name, user_stack=stack)
+    request = backend.request(kind, name, stack)
+    graph = backend.transform(emitted.graph, emitted.inputs, request)
     if backend.backend.level == "aten":
-        compiled = compile_graph(graph, emitted.inputs, aot_request(backend, name, code, stack))
+        compiled = compile_graph(graph, emitted.inputs, aot_request(backend, request, code))
     else:
-        compiled = backend.compile_transformed(graph, emitted.inputs, kind=kind, frame=name, user_stack=stack)
+        compiled = backend.compile(graph, emitted.inputs, request)
     if emitted.changes_state:
         compiled = keeping_state(compiled)
     namespace, count = emitted.namespace, emitted.outputs
 
     def check(outputs: Any) -> None:
-        backend.reject_outputs(outputs, count, name, stack)
+        backend.reject_outputs(outputs, count, request)
 
     def settle(bare: Any) -> None:
         namespace["_graph"] = bare
@@ -51,17 +52,17 @@ def graph_function(backend: BoundBackend, emitted: Emitted, name: str, code: Cod
     return checked_once(compiled, check, settle)
 
 
-def aot_request(backend: BoundBackend, name: str, code: CodeType, stack: Sequence[FrameSummary]) -> AotRequest:
+def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) -> AotRequest:
     """What AOT is told of the backend and of the frame."""
 
     def compile_half(module: fx.GraphModule, inputs: Sequence[Any], kind: Kind) -> Callable[..., Any]:
-        return backend.compile_transformed(module, inputs, kind=kind, frame=name, user_stack=stack)
+        return backend.compile(module, inputs, dataclasses.replace(request, kind=kind))
 
     return AotRequest(
         backend=backend.name,
         compile_half=compile_half,
         decompositions=backend.decompositions(),
-        frame=name,
+        frame=request.frame,
         location=(code.co_filename, code.co_firstlineno),
-        reject=lambda reason: backend.reject(reason, name, stack),
+        reject=lambda reason: backend.reject(reason, request),
     )

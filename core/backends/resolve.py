@@ -34,50 +34,44 @@ class BoundBackend:
         """The backend's name."""
         return self.backend.name
 
-    def compile(
-        self,
-        graph: fx.GraphModule,
-        inputs: Sequence[Any],
-        *,
-        kind: Kind,
-        frame: str,
-        user_stack: Sequence[FrameSummary] = (),
-        cache_key: str | None = None,
-    ) -> Compiled:
-        """Let extensions transform the graph, then let the backend compile it.
+    def request(
+        self, kind: Kind, frame: str, user_stack: Sequence[FrameSummary] = (), cache_key: str | None = None
+    ) -> CompileRequest:
+        """What is told to the backend along with a graph; see ``CompileRequest``."""
+        return CompileRequest(self.name, self.options, kind, frame, tuple(user_stack), cache_key)
+
+    def transform(self, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> fx.GraphModule:
+        """Let extensions rewrite a captured graph; raises ``BackendFailed`` with what one of them raised."""
+        arguments = {"inputs": inputs, "request": request}
+        implementations = registry.hooks().hook.jitney_transform_graph.get_hookimpls()
+        for implementation in reversed(implementations):  # pluggy keeps them last-called first
+            phase = f"extension {implementation.plugin_name}"
+            values = [graph if name == "graph" else arguments[name] for name in implementation.argnames]
+            with events.phase(phase, request.frame):
+                try:
+                    result = implementation.function(*values)
+                except Exception as error:
+                    raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
+            if result is not None and not isinstance(result, fx.GraphModule):
+                raise _failed(f"returned a {type(result).__name__}, not a GraphModule", phase, request)
+            graph = graph if result is None else result
+        return graph
+
+    def compile(self, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Compiled:
+        """Let the backend compile a graph that extensions have seen, or one half of it.
 
         Args:
             graph: inputs and outputs flat; not used by the caller afterwards.
             inputs: FakeTensors and SymInts, one per placeholder.
-            kind: inference, forward or backward.
-            frame: the user's function, for messages and times.
-            user_stack: the user's frames, outermost first.
-            cache_key: see ``CompileRequest``.
+            request: made by ``request``.
 
         Raises:
-            BackendFailed: whatever the backend or an extension raised, as the cause; or its result is not callable.
+            BackendFailed: whatever the backend raised, as the cause; or its result is not callable.
         """
-        graph = self.transform(graph, inputs, kind=kind, frame=frame, user_stack=user_stack)
-        return self.compile_transformed(
-            graph, inputs, kind=kind, frame=frame, user_stack=user_stack, cache_key=cache_key
-        )
-
-    def compile_transformed(
-        self,
-        graph: fx.GraphModule,
-        inputs: Sequence[Any],
-        *,
-        kind: Kind,
-        frame: str,
-        user_stack: Sequence[FrameSummary] = (),
-        cache_key: str | None = None,
-    ) -> Compiled:
-        """``compile`` for a graph that extensions have seen already, such as one half of it."""
-        request = CompileRequest(self.name, self.options, kind, frame, tuple(user_stack), cache_key)
         phase = f"backend {self.name}"
         if self.backend.level == "aten":
-            phase += f", {kind}"
-        with events.phase(phase, frame):
+            phase += f", {request.kind}"
+        with events.phase(phase, request.frame):
             try:
                 compiled = self.backend.compile(graph, inputs, request)
             except Exception as error:
@@ -91,29 +85,18 @@ class BoundBackend:
         table = self.backend.decompositions
         return (table(self.options) if callable(table) else table) or {}
 
-    def transform(
-        self,
-        graph: fx.GraphModule,
-        inputs: Sequence[Any],
-        *,
-        kind: Kind,
-        frame: str,
-        user_stack: Sequence[FrameSummary],
-    ) -> fx.GraphModule:
-        """Let extensions rewrite a captured graph; raises ``BackendFailed`` with what one of them raised."""
-        return _transform(graph, inputs, CompileRequest(self.name, self.options, kind, frame, tuple(user_stack)))
-
-    def reject(self, reason: str, frame: str, user_stack: Sequence[FrameSummary]) -> None:
+    def reject(self, reason: str, request: CompileRequest) -> None:
         """Raise ``BackendFailed``: a compiled graph did not keep to what its graph says."""
-        raise BackendFailed(f"a graph of {frame}: {reason}", user_stack=user_stack, phase=f"backend {self.name}")
+        raise BackendFailed(
+            f"a graph of {request.frame}: {reason}", user_stack=request.user_stack, phase=f"backend {self.name}"
+        )
 
-    def reject_outputs(self, outputs: object, expected: int, frame: str, user_stack: Sequence[FrameSummary]) -> None:
+    def reject_outputs(self, outputs: object, expected: int, request: CompileRequest) -> None:
         """Raise ``BackendFailed`` if ``outputs`` is no list or tuple of ``expected`` items; for the slow path."""
         if isinstance(outputs, (list, tuple)) and len(outputs) == expected:
             return
         got = f"{len(outputs)} items" if isinstance(outputs, (list, tuple)) else f"a {type(outputs).__name__}"
-        reason = f"the graph of {frame} returned {got}; its {expected} outputs were expected as a list or tuple"
-        raise BackendFailed(reason, user_stack=user_stack, phase=f"backend {self.name}")
+        self.reject(f"returned {got}; its {expected} outputs were expected as a list or tuple", request)
 
 
 def resolve(spec: Spec, options: Mapping[str, Any] | None = None) -> BoundBackend:
@@ -199,23 +182,6 @@ def _only_usable(names: Sequence[str]) -> Backend:
     raise BackendNotFound(
         f"backend={list(names)}: placing a graph over several backends comes later", hint=f"backend={usable[0]!r}"
     )
-
-
-def _transform(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> fx.GraphModule:
-    arguments = {"inputs": inputs, "request": request}
-    implementations = registry.hooks().hook.jitney_transform_graph.get_hookimpls()
-    for implementation in reversed(implementations):  # pluggy keeps them last-called first
-        phase = f"extension {implementation.plugin_name}"
-        values = [graph if name == "graph" else arguments[name] for name in implementation.argnames]
-        with events.phase(phase, request.frame):
-            try:
-                result = implementation.function(*values)
-            except Exception as error:
-                raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
-        if result is not None and not isinstance(result, fx.GraphModule):
-            raise _failed(f"returned a {type(result).__name__}, not a GraphModule", phase, request)
-        graph = graph if result is None else result
-    return graph
 
 
 def _failed(what: str, phase: str, request: CompileRequest) -> BackendFailed:

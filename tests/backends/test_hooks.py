@@ -23,7 +23,9 @@ def own(monkeypatch):
 
 def build(name="eager"):
     graph = torch.fx.symbolic_trace(lambda x: (x + 1,))
-    return resolve(name).compile(graph, [torch.ones(2)], kind="inference", frame="f")
+    backend, inputs = resolve(name), [torch.ones(2)]
+    request = backend.request("inference", "f")
+    return backend.compile(backend.transform(graph, inputs, request), inputs, request)
 
 
 def adding(value):

@@ -30,9 +30,9 @@ def plain(name):
     return Backend(name, lambda graph, inputs, request: graph.forward)
 
 
-def build(spec, graph, options=None, **keywords):
-    defaults = {"kind": "inference", "frame": "forward", "user_stack": STACK}
-    return resolve(spec, options).compile(graph, [torch.ones(2)], **(defaults | keywords))
+def build(spec, graph, options=None, kind="inference", cache_key=None):
+    bound = resolve(spec, options)
+    return bound.compile(graph, [torch.ones(2)], bound.request(kind, "forward", STACK, cache_key))
 
 
 def test_a_name_a_backend_and_a_callable_run_the_graph(graph):
@@ -100,15 +100,20 @@ def test_a_result_that_cannot_be_called_is_refused(graph, rubbish):
         build(lambda gm, inputs: rubbish, graph)
 
 
+def reject_outputs(outputs):
+    eager = resolve("eager")
+    eager.reject_outputs(outputs, 2, eager.request("inference", "forward", STACK))
+
+
 @pytest.mark.parametrize(("outputs", "got"), [(None, "a NoneType"), ((1,), "1 items"), (torch.ones(2), "a Tensor")])
 def test_outputs_of_the_wrong_shape_are_refused(outputs, got):
     with pytest.raises(BackendFailed, match=f"returned {got}; its 2 outputs"):
-        resolve("eager").reject_outputs(outputs, 2, "forward", STACK)
+        reject_outputs(outputs)
 
 
 def test_good_outputs_are_not_refused():
-    resolve("eager").reject_outputs((1, 2), 2, "forward", STACK)
-    resolve("eager").reject_outputs([1, 2], 2, "forward", STACK)
+    reject_outputs((1, 2))
+    reject_outputs([1, 2])
 
 
 def test_compiling_is_a_phase_even_if_it_fails(graph):
@@ -123,7 +128,7 @@ def test_the_halves_of_an_aten_graph_are_phases_of_their_own(graph):
     backend = Backend("a", lambda graph, inputs, request: graph.forward, level="aten")
     with events.listen(seen.append):
         for kind in ("forward", "backward"):
-            resolve(backend).compile_transformed(graph, [torch.ones(2)], kind=kind, frame="f")
+            build(backend, graph, kind=kind)
     assert [event.name for event in seen] == ["backend a, forward", "backend a, backward"]
 
 
