@@ -350,8 +350,10 @@ def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
             item = Instr("NOP", location=item.location)
         elif isinstance(item.arg, CellVar) and item.arg.name in free:
             item = Instr(item.name, FreeVar(item.arg.name), location=item.location)
-        elif item.name in FAST_PARTS:
-            if PY312 and not PY313 and free.intersection(_fast_names(item)):  # bytecode writes these from 3.13 on
+        elif item.name in FAST_PARTS and (
+            isinstance(item.arg, tuple) or free.intersection(_fast_names(item))
+        ):
+            if PY312 and not PY313:  # bytecode writes free variables' slots from 3.13 on
                 raise GiveUp("a comprehension reuses the name of a variable that a closure shares")
             body += _fast_parts(item, free)
             continue

@@ -139,3 +139,22 @@ def test_training_step_with_breaks() -> None:
         return (lambda x: fn(model, opt, x)), lambda: [p.detach().clone() for p in model.parameters()]
 
     check_made(make, t(2, 3), calls=3, skips=None)
+
+
+def test_twenty_locals_cut_twice() -> None:
+    """From Python 3.13 on, one instruction may load or store two of the first 16 locals, not of later ones."""
+
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        a, b, c, d, e, f, g, h = range(8)
+        i, j, k, m, n, o, p, q = range(8, 16)
+        r, s = x + a, x * b
+        total = r + s
+        graph_break()
+        u, v = s - c, r * d
+        w = u + v
+        graph_break()
+        v.add_(w)
+        u, v = v, u
+        return u, v, w, total, [a, b, c, d, e, f, g, h, i, j, k, m, n, o, p, q]
+
+    check(fn, t(), graphs=3, breaks=2)
