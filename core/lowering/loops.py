@@ -1,0 +1,235 @@
+"""What a graph is lowered to: buffers, and in order the loop nests and extern calls that fill them.
+
+A ``Computed`` buffer is one nest: for every value of ``vars`` one element is stored, computed from one value
+(pointwise) or reduced from the values for all ``reduced``. An ``Extern`` is an operator that runs as a whole. Nothing
+is said yet about fusion, order of loops or memory: that is the schedule's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.errors import BackendFailed
+from jitney.lowering.index import Index, Opaque, Size, Var, index
+from jitney.lowering.values import Load, Position, Ref, Value, walk
+
+# kind of reduction -> how many results it has
+REDUCTIONS: dict[str, int] = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 1, "argmin": 1}
+"""``sum``/``prod`` in the value's dtype; ``max``/``min`` give nan if one is nan; ``any``/``all`` of bool; ``argmax`` and
+``argmin`` give the int64 linear position in ``reduced`` (row-major) of the first extreme, or of the first nan."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A piece of memory that holds a strided tensor.
+
+    Args:
+        name: unique in the graph.
+        dtype: of its elements.
+        size: of the tensor.
+        stride: in elements; an element's place is the sum of index times stride, plus ``offset``.
+        offset: in elements, from the first byte that the buffer's pointer names (inputs: always 0).
+        device: where.
+    """
+
+    name: str
+    dtype: torch.dtype
+    size: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def place(self, at: Sequence[Index]) -> Index:
+        """The element's place, in elements from the buffer's first."""
+        total = index(0)
+        for i, stride in zip(at, self.stride, strict=True):
+            total = total + i * stride
+        return total
+
+    @property
+    def extent(self) -> Index:
+        """How many elements its memory spans, if none of its sizes is 0."""
+        total = index(1)
+        for size, stride in zip(self.size, self.stride, strict=True):
+            total = total + (size - 1) * stride
+        return total
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.size))
+        return f"{self.name}: {str(self.dtype).removeprefix('torch.')}[{sizes}]"
+
+
+@dataclass(frozen=True)
+class Computed:
+    """One loop nest: ``buffer[place] = value``, or a reduction of ``value`` over ``reduced``.
+
+    ``vars`` and ``reduced`` are in the order of the loops that the lowering proposes, ``order`` says how they interleave
+    (a permutation of both: what the data's memory order suggests), outermost first.
+    """
+
+    buffer: str
+    vars: tuple[Var, ...]
+    place: Index
+    value: Value
+    reduced: tuple[Var, ...] = ()
+    kind: str = "pointwise"
+    order: tuple[Var, ...] = ()
+    nodes: tuple[fx.Node, ...] = ()
+
+    @property
+    def loops(self) -> tuple[Var, ...]:
+        """All loop variables, outermost first."""
+        return self.order or (*self.vars, *self.reduced)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of the buffers that it loads from."""
+        return frozenset(v.buffer for v in walk(self.value) if isinstance(v, Load))
+
+    @property
+    def writes(self) -> frozenset[str]:
+        """The buffer that it fills."""
+        return frozenset({self.buffer})
+
+    def __str__(self) -> str:
+        space = ", ".join(f"{v} < {v.size}" for v in self.vars)
+        body = str(self.value)
+        if self.kind != "pointwise":
+            body = f"{self.kind}[{', '.join(f'{v} < {v.size}' for v in self.reduced)}] {body}"
+        return f"for {space or '()'}: {self.buffer}[{self.place}] = {body}"
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A tensor argument of an extern call: a strided view of a buffer, ``offset`` elements into it."""
+
+    buffer: str
+    dtype: torch.dtype
+    size: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    offset: Index
+
+
+@dataclass(frozen=True)
+class Extern:
+    """An operator that runs as a whole.
+
+    Args:
+        buffers: what it makes, in the order of its tensor results; None for results that nobody reads.
+        target: the ATen overload.
+        args, kwargs: as in the FX node, with ``Strided`` for tensors and ``Index`` for symbolic sizes, nested in
+            tuples and lists as there.
+        written: names of buffers that it changes in place.
+        reason: why it has no loops.
+    """
+
+    buffers: tuple[str | None, ...]
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    written: frozenset[str] = frozenset()
+    reason: str = ""
+    nodes: tuple[fx.Node, ...] = ()
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of the buffers among its arguments."""
+        return frozenset(s.buffer for s in strided((self.args, self.kwargs)))
+
+    @property
+    def writes(self) -> frozenset[str]:
+        """What it fills or changes."""
+        return self.written | {b for b in self.buffers if b is not None}
+
+    def __str__(self) -> str:
+        return f"{', '.join(b or '_' for b in self.buffers)} = {self.target}({', '.join(sorted(self.reads))})"
+
+
+def strided(arguments: Any) -> list[Strided]:
+    """All tensor arguments in nested arguments."""
+    if isinstance(arguments, Strided):
+        return [arguments]
+    if isinstance(arguments, Mapping):
+        arguments = arguments.values()
+    if isinstance(arguments, (tuple, list)) or not isinstance(arguments, (str, bytes, int, float)) and hasattr(
+        arguments, "__iter__"
+    ):
+        return [s for a in arguments for s in strided(a)]
+    return []
+
+
+Step = Computed | Extern
+
+
+@dataclass
+class Program:
+    """A lowered graph.
+
+    Args:
+        buffers: all, by name.
+        inputs: per placeholder the name of its buffer, the size that it binds, or None for one that nobody reads.
+        steps: in an order in which they may run.
+        outputs: per output of the graph a tensor, a size, a Python number or None.
+        sizes: the symbolic sizes that appear, and where each is read: (placeholder's number, dimension or None).
+    """
+
+    buffers: dict[str, Buffer]
+    inputs: list[str | Size | None]
+    steps: list[Step]
+    outputs: list[Strided | Index | Any]
+    sizes: dict[Size, tuple[int, int | None]]
+
+    def verify(self) -> None:
+        """Every buffer is filled once and before it is read, dtypes agree, loop variables are the nest's own."""
+        ready = {name for name in self.inputs if isinstance(name, str)}
+        for step in self.steps:
+            fresh = {step.buffer} if isinstance(step, Computed) else {b for b in step.buffers if b}
+            for name in step.reads - ready:
+                raise BackendFailed(f"lowering: {name} is read before it is filled, in {step}")
+            for name in fresh & ready:
+                raise BackendFailed(f"lowering: {name} is filled twice, in {step}")
+            for name in fresh - self.buffers.keys():
+                raise BackendFailed(f"lowering: {name} is no buffer, in {step}")
+            if isinstance(step, Computed):
+                self._verify_nest(step)
+            ready |= fresh
+        for output in self.outputs:
+            if isinstance(output, Strided) and output.buffer not in ready:
+                raise BackendFailed(f"lowering: the output {output.buffer} is never filled")
+
+    def _verify_nest(self, step: Computed) -> None:
+        own = {*step.vars, *step.reduced}
+        if {*step.loops} != own or len(step.loops) != len(own):
+            raise BackendFailed(f"lowering: the order of loops is not of its variables, in {step}")
+        if step.kind != "pointwise" and step.kind not in REDUCTIONS:
+            raise BackendFailed(f"lowering: unknown reduction {step.kind}")
+        wanted = torch.int64 if step.kind.startswith("arg") else step.value.dtype
+        if self.buffers[step.buffer].dtype is not wanted:
+            raise BackendFailed(f"lowering: {self.buffers[step.buffer]} is filled with {wanted}, in {step}")
+        places = [step.place]
+        bound: set[Opaque] = set()
+        for v in walk(step.value):
+            if isinstance(v, Ref):
+                raise BackendFailed(f"lowering: {v} before there is a kernel, in {step}")
+            if isinstance(v, Load):
+                if v.dtype is not self.buffers[v.buffer].dtype:
+                    raise BackendFailed(f"lowering: {v} as {v.dtype}, in {step}")
+                places.append(v.index)
+                bound |= {atom for atom, _ in v.indirect}
+            elif isinstance(v, Position):
+                places.append(v.index)
+        for place in places:
+            for atom in place.atoms:
+                known = atom in own or atom in bound or (isinstance(atom, Size) and atom in self.sizes)
+                if not known:
+                    raise BackendFailed(f"lowering: {atom} in {place} comes from nowhere, in {step}")
+
+    def __str__(self) -> str:
+        lines = [f"inputs {', '.join(str(i) for i in self.inputs)}"]
+        lines += [str(step) for step in self.steps]
+        lines.append(f"outputs {', '.join(o.buffer if isinstance(o, Strided) else str(o) for o in self.outputs)}")
+        return "\n".join(lines)
