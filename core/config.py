@@ -12,25 +12,29 @@ import os
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
+from jitney.callers import warn
 from jitney.errors import InvalidOption, nearest
 from jitney.fits import fits, show
 
 _PREFIX = "JITNEY_"
 
 
-def _setting(default: Any, doc: str) -> Any:
-    return dataclasses.field(default=default, metadata={"doc": doc})
+Limits = tuple[float, float | None]  # the least and the most; None: as much as one likes
+
+
+def _setting(default: Any, doc: str, limits: Limits | None = None) -> Any:
+    return dataclasses.field(default=default, metadata={"doc": doc, "limits": limits})
 
 
 @dataclasses.dataclass
 class Config:
     """Every setting of the process; see the documentation of each field with ``jitney doctor``.
 
-    Assigning an unknown field or a value of the wrong type raises ``InvalidOption``.
+    Assigning an unknown field or a value of the wrong type or out of range raises ``InvalidOption``.
     """
 
     cache_size_limit: int = _setting(
-        8, "entries kept per compiled callable and group of source lines; past it, calls run eagerly"
+        8, "entries kept per compiled callable and group of source lines; past it, calls run eagerly", (0, None)
     )
     suppress_errors: bool = _setting(False, "when capture fails by a bug of ours, run the frame eagerly")
     verbose: bool = _setting(False, "print internal tracebacks along with messages")
@@ -40,37 +44,52 @@ class Config:
     )
     assume_static_by_default: bool = _setting(True, "sizes are constants until they change or are marked dynamic")
     activation_memory_budget: float = _setting(
-        1.0, "what a forward keeps for its backward: 1 what makes it fast, 0 the least; the rest is computed again"
+        1.0,
+        "what a forward keeps for its backward: 1 what makes it fast, 0 the least; the rest is computed again",
+        (0, 1),
     )
-    max_trace_steps: int = _setting(2_000_000, "instructions interpreted in one frame before it is left eager")
+    max_trace_steps: int = _setting(
+        2_000_000, "instructions interpreted in one frame before it is left eager", (1, None)
+    )
     base_dir: str = _setting("jitney_compile_debug", "the folder where debug files go")
     plugins_disabled: str = _setting("", 'comma-separated backends and extensions never to import, or "all"')
     verify: bool = _setting(False, "check every intermediate representation after each pass")
     logs: str = _setting("", 'what to log, as in "capture,+guards,recompiles"; see set_logs')
 
     def __setattr__(self, name: str, value: object) -> None:
-        annotation = _TYPES.get(name)
-        if annotation is None:
-            raise InvalidOption(f"config has no field {name!r}", hint=nearest(name, _TYPES), phase="config")
-        if not fits(value, annotation):
-            raise InvalidOption(f"config.{name} is {show(annotation)}, got {value!r}", phase="config")
+        if name not in _TYPES:
+            hint = nearest(name, _TYPES) or "`jitney doctor` lists every setting"
+            raise InvalidOption(f"config has no field {name!r}", hint=hint, phase="config")
+        if not _is_valid(name, value):
+            hint = f"config.{name} = {_default(name)!r}, the default"
+            raise InvalidOption(f"config.{name} is {wanted(name)}, got {value!r}", hint=hint, phase="config")
         object.__setattr__(self, name, value)
 
     def patch(self, **changes: Any) -> Patch:
         """Set fields until the ``with`` block or the decorated function ends; all threads see it."""
         return Patch(self, changes)
 
-    def load_environment(self, environ: Mapping[str, str]) -> None:
-        """Set each field whose variable ``JITNEY_<FIELD>`` is present; raises ``InvalidOption`` on a wrong value."""
-        for name, annotation in _TYPES.items():
+    def load_environment(self, environ: Mapping[str, str]) -> dict[str, InvalidOption]:
+        """Set each field whose variable ``JITNEY_<FIELD>`` is present; by variable, what is wrong with it.
+
+        A field whose variable does not fit stays as it is.
+        """
+        problems = {}
+        for name in _TYPES:
             text = environ.get(variable(name))
-            if text is not None:
-                setattr(self, name, _parse(variable(name), text, annotation))
+            if text is None:
+                continue
+            try:
+                setattr(self, name, _parse(name, text))
+            except ValueError:
+                problems[variable(name)] = _refused(name, text)
+        return problems
 
 
 # The annotations are strings here (postponed evaluation); __setattr__ needs the types.
 _TYPES: dict[str, Any] = {}
 _TYPES.update(get_type_hints(Config))
+_FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 
 
 class Patch(contextlib.ContextDecorator):
@@ -110,20 +129,51 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: nearest(name, known) for name in sorted(found)}
 
 
+def wanted(name: str) -> str:
+    """What a field takes, for people: ``a float from 0 to 1``."""
+    low, high = _FIELDS[name].metadata["limits"] or (None, None)
+    limits = "" if low is None else f" of at least {low}" if high is None else f" from {low} to {high}"
+    return f"{'an' if _TYPES[name] is int else 'a'} {show(_TYPES[name])}{limits}"
+
+
+def _is_valid(name: str, value: Any) -> bool:
+    low, high = _FIELDS[name].metadata["limits"] or (None, None)
+    if not fits(value, _TYPES[name]):
+        return False
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+def _default(name: str) -> Any:
+    return _FIELDS[name].default
+
+
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
-def _parse(name: str, text: str, annotation: Any) -> object:
-    lower = text.strip().lower()
+def _parse(name: str, text: str) -> object:
+    """The value that a variable's text says; ``ValueError`` if it is none for this field."""
+    annotation, value = _TYPES[name], text.strip().lower()
     if annotation is str:
         return text
-    if annotation is bool and lower in _TRUE + _FALSE:
-        return lower in _TRUE
-    if annotation in (int, float):
-        with contextlib.suppress(ValueError):
-            return int(text) if annotation is int else float(text)
-    raise InvalidOption(f"environment variable {name} is {show(annotation)}, got {text!r}", phase="config")
+    if annotation is bool:
+        if value not in _TRUE + _FALSE:
+            raise ValueError(text)
+        return value in _TRUE
+    number = int(value) if annotation is int else float(value)
+    if not _is_valid(name, number):
+        raise ValueError(text)
+    return number
+
+
+def _refused(name: str, text: str) -> InvalidOption:
+    default = int(_default(name)) if _TYPES[name] is bool else _default(name)
+    return InvalidOption(
+        f"environment variable {variable(name)} is {wanted(name)}, got {text!r}",
+        hint=f"{variable(name)}={default}, the default",
+        phase="config",
+    )
 
 
 config = Config()
-config.load_environment(os.environ)
+for _problem in config.load_environment(os.environ).values():
+    warn(f"{_problem}\n(the default is used)")

@@ -67,6 +67,19 @@ def test_doctor_names_a_misspelt_variable(capsys, monkeypatch):
     assert "JITNEY_CACHE_SIZE_LIMT" in out and "did you mean 'JITNEY_CACHE_SIZE_LIMIT'?" in out
 
 
+def test_doctor_lists_variables_that_are_refused(capsys, monkeypatch):
+    monkeypatch.setenv("JITNEY_CACHE_SIZE_LIMIT", "many")
+    monkeypatch.setenv("JITNEY_LOGS", "recompile")
+    assert main(["doctor"]) == 1
+    bad = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line.startswith("bad")]
+    assert bad == [
+        "bad JITNEY_CACHE_SIZE_LIMIT environment variable JITNEY_CACHE_SIZE_LIMIT is an int of at least 0, got 'many' "
+        "try: JITNEY_CACHE_SIZE_LIMIT=8, the default",
+        "bad JITNEY_LOGS environment variable JITNEY_LOGS: there is no log artefact 'recompile' "
+        "try: did you mean 'recompiles'?",
+    ]
+
+
 def test_doctor_leaves_the_variables_of_test_suites_alone(capsys, monkeypatch):
     monkeypatch.setenv("JITNEY_TEST_ANYTHING", "3")
     assert main(["doctor"]) == 0

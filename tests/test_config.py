@@ -82,10 +82,66 @@ def test_fields_come_from_the_environment(name, text, value):
     assert getattr(own, name) == value
 
 
-@pytest.mark.parametrize(("name", "text"), [("JITNEY_CACHE_SIZE_LIMIT", "many"), ("JITNEY_VERBOSE", "perhaps")])
-def test_a_wrong_variable_is_named(name, text):
-    with pytest.raises(InvalidOption, match=f"environment variable {name} is (int|bool), got '{text}'"):
-        Config().load_environment({name: text})
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("cache_size_limit", "many", "an int of at least 0"),
+        ("cache_size_limit", "-1", "an int of at least 0"),
+        ("verbose", "perhaps", "a bool"),
+        ("activation_memory_budget", "half", "a float from 0 to 1"),
+        ("activation_memory_budget", "nan", "a float from 0 to 1"),
+        ("activation_memory_budget", "1.5", "a float from 0 to 1"),
+    ],
+)
+def test_a_wrong_variable_changes_nothing_and_is_told(name, text, expected):
+    own, default = Config(), Config()
+    (found,) = own.load_environment({variable(name): text, "JITNEY_BASE_DIR": "there"}).items()
+    default.base_dir = "there"
+    assert own == default
+    assert found[0] == variable(name)
+    shown = {"cache_size_limit": 8, "verbose": 0, "activation_memory_budget": 1.0}[name]
+    assert str(found[1]) == (
+        f"config: environment variable {variable(name)} is {expected}, got {text!r}\n"
+        f"try: {variable(name)}={shown}, the default"
+    )
+
+
+def test_wrong_variables_are_warnings_on_the_line_that_imports_jitney():
+    code = "import torch\nimport jitney; print(jitney.config.cache_size_limit, jitney.config.verbose)"
+    environment = os.environ | {"JITNEY_CACHE_SIZE_LIMIT": "many", "JITNEY_VERBOSE": "1", "JITNEY_LOGS": "recompile"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "8 True\n"
+    assert done.stderr == (
+        "<string>:2: UserWarning: config: environment variable JITNEY_CACHE_SIZE_LIMIT is an int of at least 0, "
+        "got 'many'\ntry: JITNEY_CACHE_SIZE_LIMIT=8, the default\n(the default is used)\n"
+        "<string>:2: UserWarning: logs: environment variable JITNEY_LOGS: there is no log artefact 'recompile'\n"
+        "try: did you mean 'recompiles'?\n(nothing is logged)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("activation_memory_budget", 1.01, "a float from 0 to 1, got 1.01\ntry: config.activation_memory_budget = 1.0"),
+        ("activation_memory_budget", -0.1, "a float from 0 to 1, got -0.1"),
+        ("activation_memory_budget", float("nan"), "a float from 0 to 1, got nan"),
+        ("cache_size_limit", -1, "an int of at least 0, got -1\ntry: config.cache_size_limit = 8, the default"),
+        ("max_trace_steps", 0, "an int of at least 1, got 0"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_and_changes_nothing(name, value, message):
+    before = getattr(config, name)
+    with pytest.raises(InvalidOption) as e:
+        setattr(config, name, value)
+    assert str(e.value).startswith(f"config: config.{name} is {message}")
+    assert getattr(config, name) == before
+
+
+def test_every_config_error_says_what_to_try():
+    for name, value in (("nothing_like_it", 1), ("verbose", 3), ("base_dir", 3)):
+        with pytest.raises(InvalidOption) as e:
+            setattr(config, name, value)
+        assert e.value.hint
 
 
 def test_the_environment_is_read_when_jitney_is_imported():

@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from jitney.backends import registry
 from jitney.config import Config, config, unknown_variables, variable
+from jitney.debug import logs
 
 PYTHONS = ((3, 11), (3, 13))
 TORCHES = ((2, 11), (2, 13))
@@ -78,10 +79,18 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
+    asked = Config()
+    problems = asked.load_environment(os.environ)
+    wrong_logs = logs.problem(asked.logs)
+    if wrong_logs is not None:
+        problems[variable("logs")] = wrong_logs
     for field in dataclasses.fields(Config):
         value = getattr(config, field.name)
-        source = variable(field.name) if variable(field.name) in os.environ else "default"
+        name = variable(field.name)
+        source = name if name in os.environ and name not in problems else "default"
         yield Finding(f"config.{field.name}", f"{value!r} ({source})", hint=field.metadata["doc"])
+    for name, problem in problems.items():
+        yield Finding(name, problem.reason, False, f"try: {problem.hint}")
     for name, hint in unknown_variables(os.environ).items():
         yield Finding(name, "no setting has this name", False, hint)
 

@@ -12,6 +12,7 @@ from typing import TextIO
 from torch.fx import GraphModule
 
 from jitney import events
+from jitney.callers import warn
 from jitney.config import config
 from jitney.debug.graphs import readable
 from jitney.errors import InvalidOption, describe_frame, nearest
@@ -167,5 +168,18 @@ _WRITERS: dict[type, Callable[..., None]] = {
     events.Phase: _phase,
 }
 
+
+def problem(spec: str) -> InvalidOption | None:
+    """What is wrong with ``JITNEY_LOGS`` if it says this; None if nothing is."""
+    try:
+        _parse(spec)
+    except InvalidOption as error:
+        return InvalidOption(f"environment variable JITNEY_LOGS: {error.reason}", hint=error.hint, phase="logs")
+    return None
+
+
 if config.logs:
-    set_logs(config.logs)
+    if (_problem := problem(config.logs)) is None:
+        set_logs(config.logs)
+    else:
+        warn(f"{_problem}\n(nothing is logged)")

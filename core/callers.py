@@ -1,0 +1,39 @@
+"""The line that called jitney: where a warning points. Our files, the code that we emit and torch's are passed over."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from types import FrameType
+
+import torch
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+
+def is_ours(filename: str) -> bool:
+    """Is it a file of jitney's core, or code that jitney emitted?"""
+    return filename.startswith((_OURS, "<jitney "))
+
+
+def _is_users(filename: str) -> bool:
+    return not is_ours(filename) and not filename.startswith((_TORCH, "<frozen importlib"))
+
+
+def _caller() -> FrameType:
+    """The innermost frame of the user's; the outermost of all if there is none."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not _is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def warn(message: str) -> None:
+    """Issue a ``UserWarning`` on the user's line; Python's filters show it once for each line and text."""
+    frame = _caller()
+    space = frame.f_globals
+    registry = space.setdefault("__warningregistry__", {})
+    name = space.get("__name__") or "<unknown>"
+    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, name, registry)
