@@ -52,6 +52,9 @@ class Config:
         2_000_000, "instructions interpreted in one frame before it is left eager", (1, None)
     )
     base_dir: str = _setting("jitney_compile_debug", "the folder where debug files go")
+    cache_dir: str = _setting(
+        "", "the folder of what later processes use again, such as compiled kernels; empty: the user's cache folder"
+    )
     plugins_disabled: str = _setting("", 'comma-separated backends and extensions never to import, or "all"')
     verify: bool = _setting(False, "check every intermediate representation after each pass")
     logs: str = _setting("", 'what to log, as in "capture,+guards,recompiles"; see set_logs')
