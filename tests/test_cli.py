@@ -64,7 +64,7 @@ def test_doctor_names_a_misspelt_variable(capsys, monkeypatch):
     monkeypatch.setenv("JITNEY_CACHE_SIZE_LIMT", "3")
     assert main(["doctor"]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "JITNEY_CACHE_SIZE_LIMT" in out and "did you mean 'JITNEY_CACHE_SIZE_LIMIT'?" in out
+    assert "JITNEY_CACHE_SIZE_LIMT" in out and "did you mean 'JITNEY_CACHE_SIZE_LIMIT'" in out
 
 
 def test_doctor_lists_variables_that_are_refused(capsys, monkeypatch):
