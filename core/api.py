@@ -10,15 +10,14 @@ import torch
 
 from jitney import compiled as _compiled
 from jitney.backends import resolve
+from jitney.backends.options import check_kinds
 from jitney.backends.resolve import Spec
 from jitney.capture import marks
 from jitney.capture.signals import Break
 from jitney.capture.special import special
 from jitney.dispatch import Session
-from jitney.errors import InvalidOption
 
 F = TypeVar("F", bound=Callable[..., Any])
-MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 def compile(
@@ -40,15 +39,15 @@ def compile(
         fullgraph: a graph break is an error (``errors.Unsupported``) instead.
         dynamic: True makes every size symbolic, False none, None those that change between calls.
         options: for the backend, checked against what it has.
-        mode: accepted as torch.compile does; backends without modes ignore it.
+        mode: one of torch.compile's modes, for the backend: the field ``mode`` of its options, or the keyword
+            ``mode`` of a callable. A backend without modes does not use it, and one warning says so.
         disable: return ``model`` as it is.
 
     Raises:
         TypeError: ``model`` is not callable.
         BackendNotFound, PluginError, InvalidOption: see ``jitney.errors``.
     """
-    if mode not in MODES:
-        raise InvalidOption(f"mode={mode!r} is not one of {', '.join(repr(m) for m in MODES[1:])}")
+    check_kinds(options, mode)
     if model is None:
         return functools.partial(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options, mode=mode, disable=disable
@@ -57,7 +56,7 @@ def compile(
         raise TypeError(f"jitney.compile: a {type(model).__name__} is not callable; give a function or a module")
     if disable:
         return model
-    return _compiled.wrap(model, Session(resolve(backend, options), fullgraph, dynamic))
+    return _compiled.wrap(model, Session(resolve(backend, options, mode), fullgraph, dynamic))
 
 
 def run(fn: Any) -> Callable[..., Any]:

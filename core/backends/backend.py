@@ -55,7 +55,8 @@ class Backend:
             the graph's outputs as a sequence. ``inputs`` are FakeTensors and SymInts: shapes, no data.
         level: the graphs it takes, ``torch`` (operations as the user called them) or ``aten``.
         device_types: where its nodes may live, as in ``torch.device.type``; empty for everywhere.
-        options: a dataclass, every field with a default; users fill it through ``options={...}``.
+        options: a dataclass, every field with a default; users fill it through ``options={...}``. A field ``mode``
+            gets what they write in ``mode=``: one of torch.compile's modes.
         decompositions: for ``aten``: operators to be taken apart before the graph arrives, as in ``torch._decomp``'s
             tables; or a function from the options to such a table.
         supports: for ``aten``: may this node be given to the backend?

@@ -1,42 +1,89 @@
-"""From the user's ``options={...}`` to an instance of the backend's dataclass, or an error that lists what is valid."""
+"""From the user's ``options={...}`` and ``mode=`` to the backend's dataclass, or an error that says what is valid."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
+from jitney import callers
 from jitney.backends.backend import Backend
 from jitney.errors import InvalidOption, nearest
 from jitney.fits import fits, show
 
+# torch.compile's. "default" is the backend's own choice.
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
-def validate(backend: Backend, options: Mapping[str, Any] | None) -> Any:
+
+def check_kinds(options: object, mode: object) -> None:
+    """Raise ``InvalidOption`` if ``options`` is no dictionary or ``mode`` is none of torch.compile's modes."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidOption(f"options={options!r:.100} is no dictionary", hint='options={"name": value}')
+    if mode is not None and mode not in MODES:
+        listing = f"one of {', '.join(map(repr, MODES))}"
+        hint = nearest(mode, MODES) if isinstance(mode, str) else ""
+        raise InvalidOption(f"mode={mode!r:.100} is not {listing}", hint=hint or listing)
+
+
+def validate(backend: Backend, options: Mapping[str, Any] | None, mode: str | None = None) -> Any:
     """An instance of ``backend.options``; None if the backend has no options and none were given.
 
+    Args:
+        backend: whose options they are.
+        options: what the user wrote in ``options=``.
+        mode: what the user wrote in ``mode=``. A backend whose dataclass has a field ``mode`` gets it there; for
+            another it does nothing, and a warning says so. ``default`` leaves the field as it is.
+
     Raises:
-        InvalidOption: an option that does not exist or a value of the wrong type.
+        InvalidOption: an option that does not exist, a value of the wrong type, two modes.
     """
-    given = dict(options or {})
+    types = get_type_hints(backend.options) if backend.options is not None else {}
+    declared = dataclasses.fields(backend.options) if backend.options is not None else ()
+    fields = {field.name: field for field in declared if field.init}
+    given = _with_mode(backend.name, dict(options or {}), mode, "mode" in fields)
     if backend.options is None:
         if given:
-            raise InvalidOption(f"backend {backend.name!r} takes no options, got {', '.join(map(repr, given))}")
+            taken = f"backend {backend.name!r} takes no options"
+            raise InvalidOption(f"{taken}, got {', '.join(map(repr, given))}", hint="no options=")
         return None
-    types = get_type_hints(backend.options)
-    fields = {field.name: field for field in dataclasses.fields(backend.options) if field.init}
     for name, value in given.items():
         if name not in fields:
             hint = nearest(name, fields) if isinstance(name, str) else ""
+            hint = hint or (f"one of {', '.join(map(repr, fields))}" if fields else "no options=")
             raise InvalidOption(
                 f"backend {backend.name!r} has no option {name!r}; {_listing(fields, types)}", hint=hint
             )
         if not fits(value, types[name]):
             wrong = f"option {name!r} of backend {backend.name!r} is {show(types[name])}, got {value!r}"
-            raise InvalidOption(f"{wrong}; {_listing(fields, types)}")
+            raise InvalidOption(f"{wrong}; {_listing(fields, types)}", hint=_defaults(fields, [name]))
     try:
         return backend.options(**given)
     except (TypeError, ValueError) as error:  # the dataclass's own __post_init__ refuses
-        raise InvalidOption(f"backend {backend.name!r} refuses its options: {error}") from error
+        raise InvalidOption(
+            f"backend {backend.name!r} refuses its options: {error}", hint=_defaults(fields, given)
+        ) from error
+
+
+def _with_mode(backend: str, given: dict[str, Any], mode: str | None, has_modes: bool) -> dict[str, Any]:
+    """The options, with the mode among them where the backend has modes."""
+    if mode is None or mode == "default":
+        return given
+    if not has_modes:
+        warn_of_mode(backend, mode)
+        return given
+    if given.get("mode", mode) != mode:
+        both = f"mode={mode!r} and options={{'mode': {given['mode']!r}}}"
+        raise InvalidOption(f"{both} are two modes", hint="one of the two")
+    return {**given, "mode": mode}
+
+
+def warn_of_mode(backend: str, mode: str | None) -> None:
+    """Tell the user that this backend has no modes."""
+    callers.warn(f"backend {backend!r} has no modes: mode={mode!r} does nothing")
+
+
+def _defaults(fields: Mapping[str, dataclasses.Field[Any]], names: Iterable[str]) -> str:
+    return f"options={ {name: _default(fields[name]) for name in names} }, as by default"
 
 
 def _listing(fields: Mapping[str, dataclasses.Field[Any]], types: Mapping[str, Any]) -> str:

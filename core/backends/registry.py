@@ -244,7 +244,7 @@ def _not_found(name: str, known: list[str]) -> BackendNotFound:
     installed = ", ".join(known) or "none"
     return BackendNotFound(
         f"no installed package offers a backend {name!r} (installed: {installed})",
-        hint=hint,
+        hint=hint or "`jitney backends` lists what is installed",
     )
 
 

@@ -12,7 +12,7 @@ from torch import fx
 
 from jitney import events
 from jitney.backends.backend import Backend, Compiled, CompileRequest, Kind
-from jitney.backends.options import validate
+from jitney.backends.options import check_kinds, validate, warn_of_mode
 from jitney.backends.registry import registry
 from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
 
@@ -99,24 +99,26 @@ class BoundBackend:
         self.reject(f"returned {got}; its {expected} outputs were expected as a list or tuple", request)
 
 
-def resolve(spec: Spec, options: Mapping[str, Any] | None = None) -> BoundBackend:
+def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | None = None) -> BoundBackend:
     """The backend that the user meant, with options validated.
 
     Args:
         spec: a name, ``"auto"``, a ``Backend``, a callable ``(gm, example_inputs) -> callable`` or a list of names.
         options: what the user wrote in ``options=``.
+        mode: what the user wrote in ``mode=``; see ``options.validate``.
 
     Raises:
         BackendNotFound: no package offers it.
         PluginError: a package offers it and it cannot be used.
-        InvalidOption: an option that the backend does not have.
+        InvalidOption: an option that the backend does not have; an unknown mode.
     """
+    check_kinds(options, mode)
     if isinstance(spec, Backend):
         backend = spec
     elif isinstance(spec, str):
         backend = _automatic() if spec == "auto" else registry.get(spec)
     elif callable(spec):
-        backend, options = _from_callable(spec, options)
+        backend, options, mode = _from_callable(spec, options, mode), None, None
     elif isinstance(spec, Sequence) and all(isinstance(name, str) for name in spec):
         backend = _only_usable(spec)
     else:
@@ -124,32 +126,38 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None) -> BoundBacken
             f"backend={spec!r:.100} is a {type(spec).__name__}",
             hint="a name, a list of names, a Backend, or a callable (graph_module, example_inputs) -> callable",
         )
-    return BoundBackend(backend, validate(backend, options))
+    return BoundBackend(backend, validate(backend, options, mode))
 
 
-def _from_callable(
-    compiler: Callable[..., Any], options: Mapping[str, Any] | None
-) -> tuple[Backend, Mapping[str, Any] | None]:
-    """A backend around torch.compile's contract; like there, options are passed as ``options=``."""
+def _from_callable(compiler: Callable[..., Any], options: Mapping[str, Any] | None, mode: str | None) -> Backend:
+    """A backend around torch.compile's contract; like there, what is given is passed as ``options=`` and ``mode=``."""
     name = getattr(compiler, "__name__", type(compiler).__name__)
     keywords: dict[str, Any] = {}
     if options:
-        if not _takes_options(compiler):
-            raise InvalidOption(f"the backend function {name!r} takes no options, got {', '.join(map(repr, options))}")
+        if not _takes(compiler, "options"):
+            raise InvalidOption(
+                f"the backend function {name!r} takes no options, got {', '.join(map(repr, options))}",
+                hint=f"no options=, or a parameter `options` for {name}",
+            )
         keywords["options"] = dict(options)
+    if mode not in (None, "default"):
+        if _takes(compiler, "mode"):
+            keywords["mode"] = mode
+        else:
+            warn_of_mode(name, mode)
 
     def compile_with(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Compiled:
         return compiler(graph, list(inputs), **keywords)
 
-    return Backend(name, compile_with), None
+    return Backend(name, compile_with)
 
 
-def _takes_options(compiler: Callable[..., Any]) -> bool:
+def _takes(compiler: Callable[..., Any], keyword: str) -> bool:
     try:
         parameters = inspect.signature(compiler).parameters
     except (TypeError, ValueError):
         return True
-    return "options" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _automatic() -> Backend:

@@ -1,10 +1,13 @@
+import warnings
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
+import torch
 
-from jitney.backends import Backend
-from jitney.backends.options import validate
+import jitney
+from jitney.backends import Backend, resolve
+from jitney.backends.options import MODES, validate
 from jitney.errors import InvalidOption
 
 
@@ -85,3 +88,97 @@ def test_options_without_defaults_are_refused_when_the_backend_is_made():
 
     with pytest.raises(TypeError, match="option 'must' of backend 'b' has no default"):
         backend(Needy)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    mode: Literal["quick", "default", "reduce-overhead", "max-autotune"] = "quick"
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        (Options, {"thread": 1}),
+        (Options, {"zzz": 1}),
+        (Options, {3: 1}),
+        (Options, {"threads": "2"}),
+        (Options, {"threads": 0}),
+        (None, {"a": 1}),
+        (Options, 4),
+        (None, "fast"),
+        (Options, [("threads", 2)]),
+    ],
+)
+def test_every_refusal_is_an_invalid_option_that_says_what_to_try(options, given):
+    with pytest.raises(InvalidOption) as e:
+        jitney.compile(torch.sin, backend=backend(options), options=given)
+    assert str(e.value).startswith("options: ") and e.value.hint and "\ntry: " in str(e.value)
+
+
+def test_options_of_another_kind_are_named():
+    with pytest.raises(InvalidOption) as e:
+        jitney.compile(torch.sin, options=4)
+    assert str(e.value) == 'options: options=4 is no dictionary\ntry: options={"name": value}'
+
+
+def test_a_value_out_of_range_names_the_default():
+    with pytest.raises(InvalidOption) as e:
+        validate(backend(), {"threads": 0})
+    assert str(e.value) == (
+        "options: backend 'b' refuses its options: threads is at least 1\ntry: options={'threads': 4}, as by default"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "hint"), [("fast", "one of 'default', "), ("max-autotun", "did you mean"), (3, "one")]
+)
+def test_an_unknown_mode_lists_the_valid_ones(mode, hint):
+    for disable in (False, True):
+        with pytest.raises(InvalidOption) as e:
+            jitney.compile(torch.sin, mode=mode, disable=disable)
+        assert all(repr(valid) in str(e.value) for valid in MODES)
+        assert e.value.hint.startswith(hint)
+
+
+def test_a_mode_reaches_the_options_of_a_backend_that_has_modes():
+    assert validate(backend(Tuned), None, "max-autotune") == Tuned("max-autotune")
+    assert validate(backend(Tuned), {"mode": "max-autotune"}, "max-autotune") == Tuned("max-autotune")
+    assert validate(backend(Tuned), None, None) == validate(backend(Tuned), None, "default") == Tuned("quick")
+    assert validate(backend(Tuned), {"mode": "quick"}, "default") == Tuned("quick")
+    assert resolve(backend(Tuned), None, "reduce-overhead").request("inference", "f").options == Tuned(
+        "reduce-overhead"
+    )
+
+
+def test_a_mode_that_the_backend_does_not_have_is_refused():
+    with pytest.raises(InvalidOption, match="option 'mode' of backend 'b' is .*, got 'max-autotune-no-cudagraphs'"):
+        validate(backend(Tuned), None, "max-autotune-no-cudagraphs")
+
+
+def test_two_modes_are_refused():
+    with pytest.raises(InvalidOption, match="mode='max-autotune' and options={'mode': 'quick'} are two modes"):
+        validate(backend(Tuned), {"mode": "quick"}, "max-autotune")
+
+
+@pytest.mark.parametrize("spec", [backend(None), "eager"])
+@pytest.mark.parametrize("options", [None, {}])
+def test_a_mode_for_a_backend_without_modes_is_one_warning_on_the_users_line(spec, options):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            jitney.compile(torch.sin, backend=spec, mode="max-autotune", options=options)
+    assert len(found) == 1 and found[0].filename == __file__
+    assert "has no modes: mode='max-autotune' does nothing" in str(found[0].message)
+
+
+def test_a_mode_reaches_a_callable_that_takes_it():
+    def tuned(graph, inputs, *, mode="none"):
+        seen.append(mode)
+        return graph.forward
+
+    seen = []
+    for mode in (None, "default", "max-autotune"):
+        jitney.compile(lambda x: x + 1, backend=tuned, mode=mode)(torch.ones(2))
+    assert seen == ["none", "none", "max-autotune"]
+    with pytest.warns(UserWarning, match="backend '<lambda>' has no modes"):
+        resolve(lambda graph, inputs: graph.forward, None, "max-autotune")
