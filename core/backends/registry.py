@@ -85,7 +85,7 @@ class Registry:
         with self._lock:
             if name in self._in_process:
                 return self._in_process[name]
-            if name in self._loaded and not _disabled(name):
+            if name in self._loaded and not self._disabled_by(BACKENDS, name):
                 return self._loaded[name]
             point = self._single_point(name)
             loaded = _load(point)
@@ -132,14 +132,33 @@ class Registry:
             self._points[group] = found
         return self._points[group]
 
+    def _disabled_by(self, group: str, name: str) -> str:
+        """The entry of ``config.plugins_disabled`` that keeps this entry point from being imported; empty if none does.
+
+        A disabled name is a promise that its module is not imported, so it takes what is in that module with it.
+        """
+        disabled = {part.strip() for part in config.plugins_disabled.split(",")} - {""}
+        direct = next((entry for entry in ("all", name) if entry in disabled), "")
+        if direct or not disabled:
+            return direct
+        mine = [f"{point.module}." for point in self._entry_points(group).get(name, ())]
+        for known in (BACKENDS, EXTENSIONS):
+            for other in sorted(disabled & self._entry_points(known).keys()):
+                theirs = tuple(f"{point.module}." for point in self._entry_points(known)[other])
+                if any(module.startswith(theirs) for module in mine):
+                    return other
+        return ""
+
     def _single_point(self, name: str) -> EntryPoint:
         points = self._entry_points(BACKENDS).get(name)
         if not points:
             raise _not_found(name, self.names())
-        if _disabled(name):
+        disabled = self._disabled_by(BACKENDS, name)
+        if disabled:
+            why = "" if disabled in (name, "all") else f" needs the module of {disabled!r}, which"
             raise PluginError(
-                f"backend {name!r} is disabled by JITNEY_PLUGINS_DISABLED or config.plugins_disabled",
-                hint=f"take {name!r} out of config.plugins_disabled={config.plugins_disabled!r}",
+                f"backend {name!r}{why} is disabled by JITNEY_PLUGINS_DISABLED or config.plugins_disabled",
+                hint=f"take {disabled!r} out of config.plugins_disabled={config.plugins_disabled!r}",
             )
         if len(points) > 1:
             raise PluginError(_conflict(name, points), hint=f"uninstall all but one of them: {_packages(points)}")
@@ -150,7 +169,7 @@ class Registry:
             return Listing(name, "(this process)", self._in_process[name].version, "in-process")
         points = self._entry_points(BACKENDS)[name]
         package, version = _packages(points), ", ".join(_version(point) for point in points)
-        if _disabled(name):
+        if self._disabled_by(BACKENDS, name):
             return Listing(name, package, version, "disabled")
         if len(points) > 1:
             return Listing(name, package, version, "duplicate", _conflict(name, points))
@@ -163,7 +182,7 @@ class Registry:
 
     def _extension_row(self, name: str, points: list[EntryPoint]) -> Listing:
         package, version = _packages(points), ", ".join(_version(point) for point in points)
-        if _disabled(name):
+        if self._disabled_by(EXTENSIONS, name):
             return Listing(name, package, version, "disabled")
         if name in self._extension_errors:
             return Listing(name, package, version, "broken", self._extension_errors[name])
@@ -171,7 +190,7 @@ class Registry:
         return Listing(name, package, version, "loaded" if loaded else "installed")
 
     def _load_extension(self, manager: pluggy.PluginManager, name: str) -> None:
-        if _disabled(name):
+        if self._disabled_by(EXTENSIONS, name):
             return
         points = self._entry_points(EXTENSIONS)[name]
         try:
@@ -209,11 +228,6 @@ class _Observer:
         except Exception:
             self._alive = False
             _log.warning("extension %r raised in jitney_observe; it is not called again", self._name, exc_info=True)
-
-
-def _disabled(name: str) -> bool:
-    names = [part.strip() for part in config.plugins_disabled.split(",")]
-    return name in names or "all" in names
 
 
 def _load(point: EntryPoint) -> Any:

@@ -129,9 +129,52 @@ def test_an_unknown_name_gets_the_nearest_or_how_to_install(name, hint, monkeypa
     assert hint in e.value.hint
 
 
+SHARED = """
+import types
+from jitney.backends import Backend
+jitney_hook_api = 1
+one, two = (Backend(name, lambda graph, inputs, request: graph.forward) for name in ("one", "two"))
+extension = types.SimpleNamespace()
+"""
+
+
+@pytest.mark.parametrize("disabled", ["one", "watcher"])
+def test_a_disabled_name_keeps_its_module_from_being_imported_for_a_sibling(install, disabled):
+    install(
+        "sharedpkg",
+        SHARED,
+        backends={"one": "sharedpkg:one", "two": "sharedpkg:two"},
+        extensions={"watcher": "sharedpkg:extension"},
+    )
+    install("otherpkg", GOOD, backends={"good": "otherpkg:backend"})
+    own = Registry()
+    with config.patch(plugins_disabled=disabled):
+        rows = {row.name: row.status for row in [*own.listings(load=True), *own.extension_listings(load=True)]}
+        assert {rows[name] for name in ("one", "two", "watcher")} == {"disabled"} and rows["good"] == "loaded"
+        with pytest.raises(PluginError) as e:
+            own.get("two")
+        assert e.value.reason == (
+            f"backend 'two' needs the module of {disabled!r}, which is disabled by JITNEY_PLUGINS_DISABLED "
+            "or config.plugins_disabled"
+        )
+        assert e.value.hint == f"take {disabled!r} out of config.plugins_disabled={disabled!r}"
+    assert "sharedpkg" not in sys.modules
+    assert own.get("two").name == "two"
+
+
+def test_a_disabled_package_is_not_imported_for_its_submodule(install):
+    install("parentpkg", GOOD, backends={"good": "parentpkg:backend", "sub": "parentpkg.sub:backend"})
+    install("parentpkgs", GOOD, backends={"near": "parentpkgs:backend"})
+    with config.patch(plugins_disabled="good"):
+        own = Registry()
+        rows = {row.name: row.status for row in own.listings()}
+    assert rows["good"] == rows["sub"] == "disabled" and rows["near"] == "installed"
+
+
 def test_an_unknown_name_like_nothing_lists_what_is_installed():
-    with pytest.raises(BackendNotFound, match=r"'zzzzzz' \(installed: .*eager"):
+    with pytest.raises(BackendNotFound, match=r"'zzzzzz' \(installed: .*eager") as e:
         registry.get("zzzzzz")
+    assert e.value.hint == "`jitney backends` lists what is installed"
 
 
 def test_a_backend_registered_in_this_process_is_found_and_removed():
