@@ -1,0 +1,1 @@
+"""The optional toolkit for backends that make kernels: index arithmetic, loops, fusion, memory plan."""
