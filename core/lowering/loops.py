@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import fx
@@ -165,6 +165,14 @@ def strided(arguments: Any) -> list[Strided]:
 Step = Computed | Extern
 
 
+class Reading(NamedTuple):
+    """Where a symbolic size is read: the input's number, and its value, or a size or stride of it at ``dim``."""
+
+    input: int
+    what: Literal["value", "size", "stride"]
+    dim: int = 0
+
+
 @dataclass
 class Program:
     """A lowered graph.
@@ -174,18 +182,22 @@ class Program:
         inputs: per placeholder the name of its buffer, the size that it binds, or None for one that nobody reads.
         steps: in an order in which they may run.
         outputs: per output of the graph a tensor, a size, a Python number or None.
-        sizes: the symbolic sizes that appear, and where each is read: (placeholder's number, dimension or None).
+        sizes: the symbolic sizes that may appear, and where each is read.
+        checks: what must not have happened when the graph has run: (a buffer of one bool, the message, the exception).
+        constants: tensors that the graph holds, by the name of their buffer: full before the first step.
     """
 
     buffers: dict[str, Buffer]
     inputs: list[str | Size | None]
     steps: list[Step]
     outputs: list[Strided | Index | Any]
-    sizes: dict[Size, tuple[int, int | None]]
+    sizes: dict[Size, Reading]
+    checks: list[tuple[str, str, type[Exception]]] = field(default_factory=list)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def verify(self) -> None:
         """Every buffer is filled once and before it is read, dtypes agree, loop variables are the nest's own."""
-        ready = {name for name in self.inputs if isinstance(name, str)}
+        ready = {name for name in self.inputs if isinstance(name, str)} | self.constants.keys()
         for step in self.steps:
             fresh = {step.buffer} if isinstance(step, Computed) else {b for b in step.buffers if b}
             for name in step.reads - ready:
@@ -200,6 +212,9 @@ class Program:
         for output in self.outputs:
             if isinstance(output, Strided) and output.buffer not in ready:
                 raise BackendFailed(f"lowering: the output {output.buffer} is never filled")
+        for name, _, _ in self.checks:
+            if name not in ready:
+                raise BackendFailed(f"lowering: the check {name} is never filled")
 
     def _verify_nest(self, step: Computed) -> None:
         own = {*step.vars, *step.reduced}
