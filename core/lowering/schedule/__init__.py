@@ -1,0 +1,78 @@
+"""From a lowered program to kernels in order, with a place in memory for each buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitney.config import config
+from jitney.lowering.index import Names
+from jitney.lowering.kernel import Kernel
+from jitney.lowering.loops import Extern, Program, Strided
+from jitney.lowering.schedule.build import build
+from jitney.lowering.schedule.clean import clean
+from jitney.lowering.schedule.fuse import fuse
+from jitney.lowering.schedule.group import Group
+from jitney.lowering.schedule.memory import Memory, plan
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What runs, in order.
+
+    Args:
+        program: what it was made from; its ``steps`` are not all kept.
+        items: kernels and extern calls.
+        memory: where temporaries are.
+        allocated: outputs that kernels fill: fresh memory at each call.
+    """
+
+    program: Program
+    items: tuple[Kernel | Extern, ...]
+    memory: Memory
+    allocated: tuple[str, ...]
+
+    def verify(self) -> None:
+        """Kernels are well formed, buffers are filled before they are read; raises ``BackendFailed``."""
+        for item in self.items:
+            if isinstance(item, Kernel):
+                item.verify()
+        self.memory.verify()
+
+    def __str__(self) -> str:
+        return "\n".join(str(item) for item in self.items)
+
+
+def schedule(program: Program) -> Schedule:
+    """Clean, fuse, build kernels, plan memory."""
+    names = Names()
+    items = fuse(clean(program), program, names)
+    kernels = _kernels(items, program, names)
+    kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
+    inputs = {name for name in program.inputs if isinstance(name, str)}
+    external = {b for item in kernels if isinstance(item, Extern) for b in item.buffers if b is not None}
+    written = [name for item in kernels if isinstance(item, Kernel) for name in sorted(item.writes)]
+    memory = plan(kernels, program.buffers, inputs | kept | external)
+    made = Schedule(program, tuple(kernels), memory, tuple(name for name in written if name in kept))
+    if config.verify:
+        made.verify()
+    return made
+
+
+def _kernels(items: list[Group | Extern], program: Program, names: Names) -> list[Kernel | Extern]:
+    readers: dict[str, set[int]] = {}
+    for number, item in enumerate(items):
+        for name in item.reads:
+            readers.setdefault(name, set()).add(number)
+    for output in program.outputs:
+        if isinstance(output, Strided):
+            readers.setdefault(output.buffer, set()).add(-1)
+    for check in program.checks:
+        readers.setdefault(check[0], set()).add(-1)
+    kernels: list[Kernel | Extern] = []
+    for number, item in enumerate(items):
+        if isinstance(item, Extern):
+            kernels.append(item)
+            continue
+        needed = frozenset(b for b in item.makers if readers.get(b, set()) - {number})
+        kernels.append(build(item, f"k{len(kernels)}", program.buffers, needed, names))
+    return kernels

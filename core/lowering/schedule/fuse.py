@@ -1,0 +1,169 @@
+"""Which steps become one kernel: greedy, in the order of the program, never against a dependency."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from jitney.lowering.index import Names
+from jitney.lowering.loops import Computed, Extern, Program, Step
+from jitney.lowering.schedule.group import Group, alone, join
+
+# How many of the latest groups are tried for a step that reads what they read, but nothing that they make.
+NEIGHBOURS = 16
+
+
+class Fusion:
+    """Groups of steps and extern calls, and which must come before which."""
+
+    def __init__(self, program: Program, names: Names) -> None:
+        self.program = program
+        self.names = names
+        self.items: list[Group | Extern] = []
+        self.before: list[int] = []  # bit sets of item numbers: everything that must come before, directly or not
+        self.maker: dict[str, int] = {}
+        self.ordered = -1  # the last extern call that must keep its place
+        self.numbers: list[int] = []
+
+    def add(self, step: Step, number: int) -> None:
+        """Put a step into a group of its own or into one that is there."""
+        needs = 0
+        for name in step.reads:
+            if name in self.maker:
+                needs |= 1 << self.maker[name]
+        if isinstance(step, Extern):
+            if step.written:  # everything so far may read what it changes
+                needs = (1 << len(self.items)) - 1
+            elif step.reason == "random" and self.ordered >= 0:
+                needs |= 1 << self.ordered
+            at = self._append(step, needs, number)
+            if step.written or step.reason == "random":
+                self.ordered = at
+        else:
+            at = self._put(step, number, needs)
+        for name in step.writes:
+            self.maker[name] = at
+
+    def _append(self, item: Group | Extern, needs: int, number: int) -> int:
+        self.items.append(item)
+        self.before.append(self._closed(needs))
+        self.numbers.append(number)
+        return len(self.items) - 1
+
+    def _closed(self, needs: int) -> int:
+        total = needs
+        for at in _bits(needs):
+            total |= self.before[at]
+        return total
+
+    def _put(self, step: Computed, number: int, needs: int) -> int:
+        needs = self._merged(step, needs)
+        for at in self._candidates(step, needs):
+            group = self.items[at]
+            assert isinstance(group, Group)
+            others = self._closed(needs & ~(1 << at))
+            if others >> at & 1:  # something that the step needs comes after the group
+                continue
+            joined = join(group, step, number, self.names)
+            if joined is not None:
+                self.items[at] = joined
+                self._must_follow(at, others)
+                return at
+        return self._append(alone(step, number), needs, number)
+
+    def _merged(self, step: Computed, needs: int) -> int:
+        """Make one group of those that the step needs, where that can be; what it needs then."""
+        groups = [at for at in _bits(needs) if isinstance(self.items[at], Group)]
+        while len(groups) > 1:
+            one = groups.pop()
+            for other in reversed(groups):
+                if self._merge(other, one):
+                    needs &= ~(1 << one)
+                    break
+        return needs
+
+    def _merge(self, one: int, other: int) -> bool:
+        """Put the members of ``other`` into ``one``, and nothing into ``other``."""
+        first, second = self.items[one], self.items[other]
+        assert isinstance(first, Group) and isinstance(second, Group)
+        between = (self.before[other] | self.before[one]) & ~(1 << one | 1 << other)
+        if any(self.before[at] & (1 << one | 1 << other) for at in _bits(between)):
+            return False
+        members = sorted((*first.members, *second.members), key=lambda m: m.number)
+        group: Group | None = alone(members[0].step, members[0].number)
+        for member in members[1:]:
+            group = join(group, member.step, member.number, self.names) if group else None
+        if group is None or not _worth(group, first, second):
+            return False
+        self.items[one], self.items[other] = group, Group((), 0, ())
+        self.maker = {name: one if at == other else at for name, at in self.maker.items()}
+        for at, before in enumerate(self.before):
+            if before >> other & 1:
+                self.before[at] = before & ~(1 << other) | 1 << one
+        self._must_follow(one, between)
+        self.before[one] &= ~(1 << one)
+        self.before[other] = 0
+        return True
+
+    def _must_follow(self, at: int, needs: int) -> None:
+        added = needs & ~self.before[at]
+        if not added:
+            return
+        self.before[at] |= added
+        for other in range(len(self.items)):
+            if self.before[other] >> at & 1:
+                self.before[other] |= added | self.before[at]
+
+    def _candidates(self, step: Computed, needs: int) -> Iterable[int]:
+        makers = [at for at in sorted(_bits(needs), reverse=True) if isinstance(self.items[at], Group)]
+        yield from makers
+        barrier = self.ordered if self.ordered >= 0 and self._writes(self.ordered) else -1
+        for at in range(len(self.items) - 1, max(barrier, len(self.items) - 1 - NEIGHBOURS), -1):
+            group = self.items[at]
+            if at not in makers and isinstance(group, Group) and group.reads & step.reads:
+                yield at
+
+    def _writes(self, at: int) -> bool:
+        item = self.items[at]
+        return isinstance(item, Extern) and bool(item.written)
+
+    def ordered_items(self) -> list[Group | Extern]:
+        """All items in an order that dependencies allow, near to the program's."""
+        left = [bin(b).count("1") for b in self.before]
+        after: list[list[int]] = [[] for _ in self.items]
+        for at, before in enumerate(self.before):
+            for other in _bits(before):
+                after[other].append(at)
+        ready = [(self.numbers[at], at) for at, count in enumerate(left) if not count]
+        heapq.heapify(ready)
+        result = []
+        while ready:
+            _, at = heapq.heappop(ready)
+            result.append(self.items[at])
+            for other in after[at]:
+                left[other] -= 1
+                if not left[other]:
+                    heapq.heappush(ready, (self.numbers[other], other))
+        assert len(result) == len(self.items)
+        return result
+
+
+def fuse(steps: Sequence[Step], program: Program, names: Names) -> list[Group | Extern]:
+    """Groups and extern calls in an order in which they may run."""
+    fusion = Fusion(program, names)
+    for number, step in enumerate(steps):
+        fusion.add(step, number)
+    return [item for item in fusion.ordered_items() if isinstance(item, Extern) or item.members]
+
+
+def _worth(made: Group, first: Group, second: Group) -> bool:
+    """Does a kernel of both read or write less than one of each?"""
+    shared = first.reads & second.reads or first.reads & second.makers.keys() or second.reads & first.makers.keys()
+    return bool(shared) and made.depth > 0
+
+
+def _bits(number: int) -> Iterable[int]:
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low
