@@ -23,7 +23,7 @@ class Schedule:
         program: what it was made from; its ``steps`` are not all kept.
         items: kernels and extern calls.
         memory: where temporaries are.
-        allocated: outputs that kernels fill: fresh memory at each call.
+        allocated: what kernels fill and somebody keeps (outputs, what an operator returns a view of): fresh memory.
     """
 
     program: Program
@@ -48,10 +48,11 @@ def schedule(program: Program) -> Schedule:
     items = fuse(clean(program), program, names)
     kernels = _kernels(items, program, names)
     kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
+    kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for item in kernels if isinstance(item, Extern) for b in item.buffers if b is not None}
     written = [name for item in kernels if isinstance(item, Kernel) for name in sorted(item.writes)]
-    memory = plan(kernels, program.buffers, inputs | kept | external)
+    memory = plan(kernels, program.buffers, inputs | kept | external | program.constants.keys())
     made = Schedule(program, tuple(kernels), memory, tuple(name for name in written if name in kept))
     if config.verify:
         made.verify()

@@ -1,7 +1,7 @@
 """A group of steps that become one kernel, and when a step may join one.
 
-All members go through the group's outer loops together: an iteration of those is a *row*. What a member reads of another
-one must have been made in the same row. Rows may run in any order and on any thread.
+All members go through the group's outer loops together: an iteration of those is a *row*. What a member reads of
+another one must have been made in the same row. Rows may run in any order and on any thread.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Group:
     def has_phases(self) -> bool:
         """Must some member wait for the whole row of another one?"""
         return any(
-            not m.deferred and not m.pointwise or any(not self.aligned(m, load) for load in m.loads)
+            (not m.deferred and not m.pointwise) or any(not self.aligned(m, load) for load in m.loads)
             for m in self.members
         )
 
@@ -88,7 +88,7 @@ def is_aligned(maker: Member | None, member: Member, load: Load) -> bool:
 def alone(step: Computed, number: int) -> Group:
     """A group of one step."""
     member = Member(step, number, step.kind != "pointwise" and step.loops[:1] == step.reduced[:1])
-    if member.deferred and (step.kind not in PARTIAL_KINDS or _too_many(step.vars)):
+    if member.deferred and _too_many(step.vars):
         # The results one by one, each from all that it needs.
         member = Member(substituted(step, {}, (*step.vars, *step.reduced)), number, deferred=not step.vars)
     return Group(step.loops if member.deferred else member.step.loops, member.limit(len(step.loops)), (member,))

@@ -59,7 +59,7 @@ def linear(loops: Sequence[Var]) -> Index:
 
 
 def _block(first: Sequence[Var], i: int, second: Sequence[Var], j: int) -> tuple[int, int] | None:
-    """The shortest blocks from ``i`` and ``j`` with equal products, one of them a single loop; None if there are none."""
+    """The shortest blocks from ``i`` and ``j`` with equal products, one of them a single loop; None without such."""
     if equal(first[i].size, second[j].size):
         return i + 1, j + 1
     for one, at, many, start, swapped in ((first[i], i, second, j, False), (second[j], j, first, i, True)):

@@ -1,0 +1,235 @@
+"""The Python around kernels: one generated function that allocates, launches, calls operators, and returns.
+
+How a run of kernels is launched is the backend's (``Launch``); all else is the same for each of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from jitney.generated import build
+from jitney.lowering.index import Index, Size, render
+from jitney.lowering.kernel import Kernel
+from jitney.lowering.loops import Buffer, Extern, Strided, strided
+from jitney.lowering.schedule import Schedule
+
+_counter = itertools.count()
+
+
+class Launch(Protocol):
+    """Writes the lines that run kernels."""
+
+    def __call__(self, kernels: Sequence[Kernel], wrapper: Wrapper) -> list[str]:
+        """Python lines that run these kernels one after the other.
+
+        They find tensors by ``wrapper.pointer(buffer)`` and sizes by ``wrapper.size(expression)``, and put what else
+        they need into ``wrapper.namespace``.
+        """
+
+
+@dataclass
+class Wrapper:
+    """Writes the function of one schedule.
+
+    Args:
+        schedule: what runs.
+        launch: the backend's part.
+        name: the user's function, for the file name in tracebacks.
+    """
+
+    schedule: Schedule
+    launch: Launch
+    name: str
+    namespace: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        self.program = self.schedule.program
+        self.lines: list[str] = []
+        self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
+        self.pointers: dict[str, str] = {}  # buffer -> the variable of its address
+        self.spelled = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
+        self.namespace.update(
+            _empty_strided=torch.empty_strided, _empty=torch.empty, _as_strided=torch.as_strided, _conform=conform,
+            _uint8=torch.uint8, floordiv=lambda a, b: a // b, mod=lambda a, b: a % b,
+        )  # fmt: skip
+
+    def build(self) -> Callable[..., tuple[Any, ...]]:
+        """The function, from the graph's inputs to its outputs."""
+        parameters = [f"i{number}" for number in range(len(self.program.inputs))]
+        self._read_sizes()
+        self._begin()
+        last = self._last_uses()
+        for number, (is_kernels, run) in enumerate(_runs(self.schedule.items)):
+            self.lines += self.launch(run, self) if is_kernels else self._extern(run[0])
+            dead = [v for name, v in self.variables.items() if last.get(name) == number and v.startswith("t")]
+            self.lines += [f"del {', '.join(dead)}"] if dead else []
+        for buffer, message, exception in self.program.checks:
+            self.lines += [f"if {self.tensor(buffer)}.item(): raise {self.constant(exception)}({message!r})"]
+        outputs = "".join(f"{self._argument(o)}, " for o in self.program.outputs)
+        body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
+        self.source = f"def run({', '.join(parameters)}):\n{body}"
+        filename = f"<jitney kernels of {self.name} {next(_counter)}>"
+        return build(self.source, filename, self.namespace, "run")
+
+    # ------------------------------------------------------------------ for the backend
+
+    def size(self, expression: Index) -> str:
+        """Python text of an index expression over the graph's sizes."""
+        return (
+            render(expression, lambda atom: self.spelled[atom]) if expression.value is None else str(expression.value)
+        )
+
+    def pointer(self, buffer: str) -> str:
+        """Python text of the address of a buffer's first element."""
+        block = self.schedule.memory.blocks.get(buffer)
+        if block is not None:
+            return "arena" if block.offset.value == 0 else f"arena + {self.size(block.offset)}"
+        if buffer not in self.pointers:
+            tensor = self.tensor(buffer)
+            self.pointers[buffer] = f"p_{tensor}"
+            self.lines.append(f"p_{tensor} = {tensor}.data_ptr()")
+        return self.pointers[buffer]
+
+    def tensor(self, buffer: str) -> str:
+        """Python text of a tensor over all of a buffer."""
+        return self.variables.get(buffer) or self._temporary(self.program.buffers[buffer])
+
+    def constant(self, value: Any) -> str:
+        """Python text of any object."""
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        name = f"_c{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    # ------------------------------------------------------------------ parts of the function
+
+    def _read_sizes(self) -> None:
+        readers = {"value": "i{0}", "size": "i{0}.size({1})", "stride": "i{0}.stride({1})"}
+        for size, reading in self.program.sizes.items():
+            self.lines.append(f"{self.spelled[size]} = {readers[reading.what].format(reading.input, reading.dim)}")
+
+    def _begin(self) -> None:
+        for number, name in enumerate(self.program.inputs):
+            if isinstance(name, str):
+                self.variables[name] = f"i{number}"
+        for name, tensor in self.program.constants.items():
+            self.variables[name] = self.constant(tensor)
+        for number, name in enumerate(self.schedule.allocated):
+            buffer = self.program.buffers[name]
+            self.variables[name] = f"o{number}"
+            self.lines.append(f"o{number} = {self._empty(buffer)}")
+        if self.schedule.memory.size.value != 0:
+            self.lines.append(f"memory = _empty({self.size(self.schedule.memory.size)}, dtype=_uint8)")
+            self.lines.append("arena = memory.data_ptr()")
+
+    def _empty(self, buffer: Buffer) -> str:
+        dtype, device = self.constant(buffer.dtype), self.constant(buffer.device)
+        return (
+            f"_empty_strided({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
+        )
+
+    def _tuple(self, items: Sequence[Index]) -> str:
+        return f"({''.join(f'{self.size(i)}, ' for i in items)})"
+
+    def _temporary(self, buffer: Buffer) -> str:
+        """A tensor in the arena."""
+        block = self.schedule.memory.blocks[buffer.name]
+        offset = block.offset // buffer.dtype.itemsize
+        view = f"memory.view({self.constant(buffer.dtype)})"
+        return f"_as_strided({view}, {self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {self.size(offset)})"
+
+    def _strided(self, view: Strided) -> str:
+        buffer = self.program.buffers[view.buffer]
+        whole = view.offset.value == 0 and view.size == buffer.size and view.stride == buffer.stride
+        if whole and view.dtype is buffer.dtype:
+            return self.tensor(view.buffer)
+        block = self.schedule.memory.blocks.get(view.buffer)
+        shape = f"{self._tuple(view.size)}, {self._tuple(view.stride)}"
+        if block is not None:
+            offset = block.offset // view.dtype.itemsize + view.offset
+            return f"_as_strided(memory.view({self.constant(view.dtype)}), {shape}, {self.size(offset)})"
+        base = self.variables[view.buffer]
+        tensor = base if view.dtype is buffer.dtype else f"{base}.view({self.constant(view.dtype)})"
+        return f"_as_strided({tensor}, {shape}, {base}.storage_offset() + {self.size(view.offset)})"
+
+    def _extern(self, call: Extern) -> list[str]:
+        arguments = [self._argument(a) for a in call.args]
+        arguments += [f"{name}={self._argument(a)}" for name, a in call.kwargs.items()]
+        text = f"{self.constant(call.target)}({', '.join(arguments)})"
+        names = []
+        lines = []
+        for name in call.buffers:
+            names.append("_" if name is None else f"t{len(self.variables)}")
+            if name is not None:
+                self.variables[name] = names[-1]
+        if not any(call.buffers):
+            return [text]
+        lines.append(f"{names[0]} = {text}" if returns_one(call) else f"{', '.join(names)}, = {text}")
+        for name in call.buffers:
+            if name is not None:
+                lines += self._conforming(self.program.buffers[name])
+        return lines
+
+    def _conforming(self, buffer: Buffer) -> list[str]:
+        """The operator's result has the dtype and strides that the kernels were made for."""
+        tensor = self.variables[buffer.name]
+        stride, dtype = self._tuple(buffer.stride), self.constant(buffer.dtype)
+        return [
+            f"if {tensor}.stride() != {stride} or {tensor}.dtype is not {dtype}: "
+            f"{tensor} = _conform({tensor}, {stride}, {dtype})"
+        ]
+
+    def _argument(self, argument: Any) -> str:
+        if isinstance(argument, Strided):
+            return self._strided(argument)
+        if isinstance(argument, Index):
+            return self.size(argument)
+        if isinstance(argument, (list, tuple)):
+            return f"[{', '.join(self._argument(a) for a in argument)}]"
+        return self.constant(argument)
+
+    def _last_uses(self) -> dict[str, int]:
+        """Buffer -> the number of the run after which nobody reads it; outputs are not there."""
+        last: dict[str, int] = {}
+        for number, (_, run) in enumerate(_runs(self.schedule.items)):
+            for item in run:
+                for name in item.reads | item.writes:
+                    last[name] = number
+        for kept in strided(self.program.outputs):
+            last.pop(kept.buffer, None)
+        for buffer, _, _ in self.program.checks:
+            last.pop(buffer, None)
+        return last
+
+
+def _runs(items: Sequence[Kernel | Extern]) -> list[tuple[bool, list[Any]]]:
+    return [(kernels, list(run)) for kernels, group in itertools.groupby(items, lambda i: isinstance(i, Kernel))
+            for run in ([list(group)] if kernels else [[i] for i in group])]  # fmt: skip
+
+
+def returns_one(call: Extern) -> bool:
+    """Does the operator return one tensor, rather than several or a list?"""
+    schema = getattr(call.target, "_schema", None)
+    returns: Sequence[Any] = schema.returns if schema is not None else ()
+    return len(returns) == 1 and str(returns[0].type) == "Tensor"
+
+
+def conform(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor with these strides and this dtype: itself, where only dimensions of one element differ."""
+    same = all(n < 2 or a == b for n, a, b in zip(tensor.shape, tensor.stride(), stride, strict=True))
+    if same and tensor.dtype is dtype:
+        return tensor
+    made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
+def sizes_in(kernels: Sequence[Kernel]) -> list[Size]:
+    """The symbolic sizes that kernels read, in a fixed order."""
+    return sorted({size for kernel in kernels for size in kernel.sizes}, key=str)

@@ -1,0 +1,259 @@
+"""Fused kernels compute what the steps compute one by one; and typical programs become the kernels one would write."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowering.interpreter import Memory, extents, run_kernel, run_step
+
+from jitney.lowering.index import Index, Names, Size, index
+from jitney.lowering.kernel import Kernel
+from jitney.lowering.loops import Buffer, Computed, Extern, Program, Strided
+from jitney.lowering.schedule import Schedule, schedule
+from jitney.lowering.values import Value, apply, constant, load
+
+F32, I64 = torch.float32, torch.int64
+
+
+class Maker:
+    """Builds programs of steps by hand."""
+
+    def __init__(self, dtype: torch.dtype = F32) -> None:
+        self.program = Program({}, [], [], [], {})
+        self.names = Names()
+        self.dtype = dtype
+        self.counter = itertools.count()
+
+    def buffer(self, *size: Any, order: Sequence[int] | None = None) -> Buffer:
+        stride: dict[int, Index] = {}
+        total = index(1)
+        for dim in reversed(order if order is not None else range(len(size))):
+            stride[dim] = total
+            total = total * size[dim]
+        made = Buffer(
+            f"b{next(self.counter)}", self.dtype, tuple(map(index, size)), tuple(stride[d] for d in range(len(size)))
+        )
+        self.program.buffers[made.name] = made
+        return made
+
+    def input(self, *size: Any) -> Buffer:
+        made = self.buffer(*size)
+        self.program.inputs.append(made.name)
+        return made
+
+    def at(self, buffer: Buffer, *place: Any) -> Value:
+        return load(buffer.name, buffer.place([index(p) for p in place]), buffer.dtype)
+
+    def pointwise(self, size: Sequence[Any], value: Callable[..., Value], order: Sequence[int] | None = None) -> Buffer:
+        made = self.buffer(*size, order=order)
+        loops = tuple(self.names.var(s) for s in size)
+        nest = tuple(loops[d] for d in order) if order is not None else loops
+        self.program.steps.append(Computed(made.name, loops, made.place(loops), value(*loops), order=nest))
+        return made
+
+    def reduce(self, kind: str, size: Sequence[Any], dims: set[int], value: Callable[..., Value]) -> Buffer:
+        made = self.buffer(*(s for d, s in enumerate(size) if d not in dims))
+        loops = tuple(self.names.var(s) for s in size)
+        kept = tuple(v for d, v in enumerate(loops) if d not in dims)
+        gone = tuple(v for d, v in enumerate(loops) if d in dims)
+        step = Computed(made.name, kept, made.place(kept), value(*loops), gone, kind, loops)
+        self.program.steps.append(step)
+        return made
+
+    def output(self, *buffers: Buffer) -> Program:
+        self.program.outputs += [Strided(b.name, b.dtype, b.size, b.stride, index(0)) for b in buffers]
+        self.program.verify()
+        return self.program
+
+
+def kernels(made: Schedule) -> list[Kernel]:
+    made.verify()
+    assert not any(isinstance(item, Extern) for item in made.items)
+    return [item for item in made.items if isinstance(item, Kernel)]
+
+
+def test_softmax_is_one_kernel_of_three_nests() -> None:
+    m = Maker()
+    x = m.input(64, 32)
+    top = m.reduce("max", (64, 32), {1}, lambda i, j: m.at(x, i, j))
+    e = m.pointwise((64, 32), lambda i, j: apply("exp", apply("sub", m.at(x, i, j), m.at(top, i))))
+    total = m.reduce("sum", (64, 32), {1}, lambda i, j: m.at(e, i, j))
+    out = m.pointwise((64, 32), lambda i, j: apply("div", m.at(e, i, j), m.at(total, i)))
+    (kernel,) = kernels(schedule(m.output(out)))
+    assert [len(nest.statements) for nest in kernel.body] == [1, 2, 1]
+    assert [s.extent.value for s in kernel.scratch] == [32]
+    assert kernel.reads == {x.name} and kernel.writes == {out.name}
+
+
+def test_layer_norm_backward_reads_its_inputs_in_one_kernel() -> None:
+    m = Maker()
+    rows, columns = 64, 32
+    x, dy, w, mean, scale = (
+        m.input(rows, columns),
+        m.input(rows, columns),
+        m.input(columns),
+        m.input(rows),
+        m.input(rows),
+    )
+    space = (rows, columns)
+    hat = m.pointwise(space, lambda i, j: apply("mul", apply("sub", m.at(x, i, j), m.at(mean, i)), m.at(scale, i)))
+    g = m.pointwise(space, lambda i, j: apply("mul", m.at(dy, i, j), m.at(w, j)))
+    s1 = m.reduce("sum", space, {1}, lambda i, j: m.at(g, i, j))
+    s2 = m.reduce("sum", space, {1}, lambda i, j: apply("mul", m.at(g, i, j), m.at(hat, i, j)))
+    dx = m.pointwise(
+        space,
+        lambda i, j: apply("sub", m.at(g, i, j), apply("add", m.at(s1, i), apply("mul", m.at(hat, i, j), m.at(s2, i)))),
+    )
+    dw = m.reduce("sum", space, {0}, lambda i, j: apply("mul", m.at(dy, i, j), m.at(hat, i, j)))
+    db = m.reduce("sum", space, {0}, lambda i, j: m.at(dy, i, j))
+    (kernel,) = kernels(schedule(m.output(dx, dw, db)))
+    assert len(kernel.partials) == 2 and len(kernel.body) == 2
+
+
+def test_sums_over_each_dimension_read_the_tensor_once() -> None:
+    m = Maker()
+    x = m.input(16, 16, 16)
+    out = [m.reduce("sum", (16, 16, 16), {d}, lambda i, j, k: m.at(x, i, j, k)) for d in range(3)]
+    assert len(kernels(schedule(m.output(*out)))) == 1
+
+
+def test_contiguous_pointwise_is_one_loop() -> None:
+    m = Maker()
+    x = m.input(4, 5, 6)
+    out = m.pointwise((4, 5, 6), lambda i, j, k: apply("neg", m.at(x, i, j, k)))
+    (kernel,) = kernels(schedule(m.output(out)))
+    assert kernel.outer == () and [v.size.value for v in kernel.body[0].loops] == [120]
+
+
+def test_rows_of_a_reshaped_tensor_fuse() -> None:
+    """(batch * time, width) and (batch, time, width) are one space."""
+    m = Maker()
+    x = m.input(24, 8)
+    a = m.pointwise((24, 8), lambda i, j: apply("neg", m.at(x, i, j)))
+    b = m.pointwise((4, 6, 8), lambda i, j, k: apply("abs", load(a.name, (i * 6 + j) * 8 + k, F32)))
+    total = m.reduce("sum", (4, 6, 8), {2}, lambda i, j, k: m.at(b, i, j, k))
+    (kernel,) = kernels(schedule(m.output(a, b, total)))
+    assert kernel.reads == {x.name}
+
+
+def test_symbolic_sizes_fuse_and_collapse() -> None:
+    m = Maker()
+    n = Size("n")
+    x = m.input(n, 4, 8)
+    a = m.pointwise((n, 4, 8), lambda i, j, k: apply("neg", m.at(x, i, j, k)))
+    b = m.pointwise((n, 4, 8), lambda i, j, k: apply("abs", m.at(a, i, j, k)))
+    m.program.sizes[n] = None  # type: ignore[assignment]
+    (kernel,) = kernels(schedule(m.output(b)))
+    assert len(kernel.body[0].loops) == 1 and kernel.writes == {b.name}
+
+
+def test_a_value_read_transposed_is_made_before() -> None:
+    m = Maker()
+    x = m.input(8, 8)
+    a = m.pointwise((8, 8), lambda i, j: apply("neg", m.at(x, i, j)))
+    b = m.pointwise((8, 8), lambda i, j: apply("add", m.at(a, i, j), m.at(a, j, i)))
+    assert len(kernels(schedule(m.output(b)))) == 2
+
+
+def test_equal_steps_run_once() -> None:
+    m = Maker()
+    x = m.input(8)
+    a, b = (m.pointwise((8,), lambda i: apply("exp", m.at(x, i))) for _ in range(2))
+    out = m.pointwise((8,), lambda i: apply("add", m.at(a, i), m.at(b, i)))
+    (kernel,) = kernels(schedule(m.output(out)))
+    assert str(kernel).count("exp") == 2  # one value, printed twice
+    assert kernel.writes == {out.name}
+
+
+def test_temporaries_share_the_arena() -> None:
+    m = Maker()
+    x = m.input(16, 16)
+    for _ in range(6):  # each step waits for all of the one before
+        last = x
+        x = m.pointwise((16, 16), lambda i, j, last=last: apply("neg", m.at(last, j, i)))
+    made = schedule(m.output(x))
+    assert made.memory.size.value == 2 * 16 * 16 * 4
+
+
+# ------------------------------------------------------------------ any program
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[Program, dict[Any, int]]:
+    """Integer programs: whatever the order of sums, the numbers are equal."""
+    m = Maker(I64)
+    symbol = Size("n")
+    dims = draw(st.lists(st.sampled_from([2, 3, 4, 1, symbol]), min_size=1, max_size=3))
+    env = {symbol: draw(st.integers(2, 4))}
+    m.program.sizes[symbol] = None  # type: ignore[assignment]
+    known = [m.input(*dims) for _ in range(2)]
+    for _ in range(draw(st.integers(1, 8))):
+        source = draw(st.sampled_from(known))
+        size = source.size
+        other = draw(st.sampled_from(known))
+
+        def read(
+            *at: Any,
+            source: Buffer = source,
+            other: Buffer = other,
+            size: Any = size,
+            how: int = draw(st.integers(0, 5)),
+        ) -> Value:
+            first = m.at(source, *at)
+            if how == 1 and len(at) > 1 and size[0] is size[-1]:
+                return apply("sub", first, m.at(source, at[-1], *at[1:-1], at[0]))
+            if how == 2 and at and size[-1].value is not None:
+                return apply("sub", first, m.at(source, *at[:-1], (at[-1] + 1) % size[-1]))
+            matching = [at[list(size).index(s)] for s in other.size if s in size]
+            if len(matching) == len(other.size):
+                return apply("add", apply("mul", first, constant(3, I64)), m.at(other, *matching))
+            return apply("add", first, constant(how, I64))
+
+        if draw(st.booleans()) or not size:
+            order = draw(st.permutations(range(len(size))))
+            made = m.pointwise(size, read, order=order if draw(st.booleans()) else None)
+        else:
+            kind = draw(st.sampled_from(["sum", "max", "min", "argmax"]))
+            gone = draw(st.sets(st.sampled_from(range(len(size))), min_size=1))
+            made = m.reduce(kind, size, gone, read)
+        known.append(made)
+    outputs = draw(st.lists(st.sampled_from(known[2:]), min_size=1, max_size=3, unique_by=lambda b: b.name))
+    return m.output(*outputs), env
+
+
+def fresh(program: Program, env: dict[Any, int]) -> Memory:
+    generator = torch.Generator().manual_seed(0)
+    counts = extents(program.buffers, env)
+    memory = {name: torch.full((counts[name],), -99) for name in program.buffers}
+    for name in program.inputs:
+        assert isinstance(name, str)
+        memory[name] = torch.randint(-9, 9, (counts[name],), generator=generator)
+    return memory
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs(), st.randoms(use_true_random=False))
+def test_kernels_compute_what_the_steps_do(made: tuple[Program, dict[Any, int]], dice: random.Random) -> None:
+    program, env = made
+    wanted, got = fresh(program, env), fresh(program, env)
+    for step in program.steps:
+        assert isinstance(step, Computed)
+        run_step(step, wanted, env)
+    plan = schedule(program)
+    plan.verify()
+
+    def shuffled(rows: list[Any]) -> list[Any]:
+        dice.shuffle(rows)
+        return rows
+
+    for kernel in plan.items:
+        assert isinstance(kernel, Kernel)
+        run_kernel(kernel, got, env, shuffled)
+    for output in program.outputs:
+        assert torch.equal(got[output.buffer], wanted[output.buffer]), f"{plan}\n{output.buffer}"
