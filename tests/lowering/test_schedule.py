@@ -198,13 +198,9 @@ def programs(draw: st.DrawFn) -> tuple[Program, dict[Any, int]]:
         size = source.size
         other = draw(st.sampled_from(known))
 
-        def read(
-            *at: Any,
-            source: Buffer = source,
-            other: Buffer = other,
-            size: Any = size,
-            how: int = draw(st.integers(0, 5)),
-        ) -> Value:
+        how = draw(st.integers(0, 5))
+
+        def read(*at: Any, source: Buffer = source, other: Buffer = other, size: Any = size, how: int = how) -> Value:
             first = m.at(source, *at)
             if how == 1 and len(at) > 1 and size[0] is size[-1]:
                 return apply("sub", first, m.at(source, at[-1], *at[1:-1], at[0]))
