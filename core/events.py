@@ -112,7 +112,27 @@ class AtenGraph:
     graph: Graph
 
 
-Event = GraphBreak | FrameCaptured | FrameSkipped | Recompiled | Phase | Artefact | AtenGraph | GraphKept | GraphFailed
+@dataclass(frozen=True)
+class Placed:
+    """Who runs an ATen graph: for each piece, in order, the backend (or ``eagerly``) and how many operators it gets."""
+
+    frame: str
+    kind: str
+    pieces: tuple[tuple[str, int], ...]
+
+
+Event = (
+    GraphBreak
+    | FrameCaptured
+    | FrameSkipped
+    | Recompiled
+    | Phase
+    | Artefact
+    | AtenGraph
+    | GraphKept
+    | GraphFailed
+    | Placed
+)
 
 
 @dataclass

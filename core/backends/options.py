@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from jitney import callers
@@ -62,6 +62,32 @@ def validate(backend: Backend, options: Mapping[str, Any] | None, mode: str | No
         raise InvalidOption(
             f"backend {backend.name!r} refuses its options: {error}", hint=_defaults(fields, given)
         ) from error
+
+
+def validate_all(backends: Sequence[Backend], options: Mapping[str, Any] | None, mode: str | None = None) -> list[Any]:
+    """``validate`` for each of several backends: an option goes to all that have it, a mode to all that have modes.
+
+    Raises:
+        InvalidOption: as ``validate`` does; an option that none of them has.
+    """
+    if len(backends) == 1:
+        return [validate(backends[0], options, mode)]
+    given = dict(options or {})
+    known = [{f.name for f in dataclasses.fields(b.options)} if b.options is not None else set() for b in backends]
+    unknown = [name for name in given if not any(name in names for names in known)]
+    if unknown:
+        everything = sorted(set().union(*known))
+        listing = f"one of {', '.join(map(repr, everything))}" if everything else "no options="
+        raise InvalidOption(
+            f"none of the backends {', '.join(b.name for b in backends)} has an option {unknown[0]!r}",
+            hint=nearest(str(unknown[0]), everything) or listing,
+        )
+    if mode not in (None, "default") and not any("mode" in names for names in known):
+        warn_of_mode("+".join(b.name for b in backends), mode)
+    return [
+        validate(b, {k: v for k, v in given.items() if k in names}, mode if "mode" in names else None)
+        for b, names in zip(backends, known, strict=True)
+    ]
 
 
 def _with_mode(backend: str, given: dict[str, Any], mode: str | None, has_modes: bool) -> dict[str, Any]:

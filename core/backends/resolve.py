@@ -12,14 +12,16 @@ from torch import fx
 
 from jitney import events
 from jitney.backends.backend import Backend, Compiled, CompileRequest, Kind
-from jitney.backends.options import check_kinds, validate, warn_of_mode
+from jitney.backends.options import check_kinds, validate_all, warn_of_mode
+from jitney.backends.placement import place
 from jitney.backends.registry import registry
 from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 
-# What "auto" takes if several are installed: the first of these that imports.
-PREFERENCE = ("llvm_cpu", "eager", "aot_eager")
+# What "auto" takes: all of these that are installed and import, each for its devices; without any, one of the others.
+KERNELS = ("llvm_cpu", "triton_gpu")
+OTHERS = ("eager", "aot_eager")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class BoundBackend:
         with events.phase(phase, request.frame):
             try:
                 compiled = self.backend.compile(graph, inputs, request)
+            except BackendFailed:  # of one of several backends, which says so
+                raise
             except Exception as error:
                 raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
         if not callable(compiled):
@@ -114,19 +118,39 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
     """
     check_kinds(options, mode)
     if isinstance(spec, Backend):
-        backend = spec
+        backends = [spec]
     elif isinstance(spec, str):
-        backend = _automatic() if spec == "auto" else registry.get(spec)
+        backends = _automatic() if spec == "auto" else [registry.get(spec)]
     elif callable(spec):
-        backend, options, mode = _from_callable(spec, options, mode), None, None
-    elif isinstance(spec, Sequence) and all(isinstance(name, str) for name in spec):
-        backend = _only_usable(spec)
+        return BoundBackend(_from_callable(spec, options, mode), None)
+    elif isinstance(spec, Sequence) and spec and all(isinstance(name, str) for name in spec):
+        backends = _usable(spec)
     else:
         raise BackendNotFound(
             f"backend={spec!r:.100} is a {type(spec).__name__}",
             hint="a name, a list of names, a Backend, or a callable (graph_module, example_inputs) -> callable",
         )
-    return BoundBackend(backend, validate(backend, options, mode))
+    bound = [BoundBackend(b, o) for b, o in zip(backends, validate_all(backends, options, mode), strict=True)]
+    places = bound[0].backend.level == "aten" and (len(bound) > 1 or _is_choosy(bound[0].backend))
+    return BoundBackend(_placing(bound), None) if places else bound[0]
+
+
+def _is_choosy(backend: Backend) -> bool:
+    return bool(backend.device_types) or backend.supports is not None
+
+
+def _placing(bound: Sequence[BoundBackend]) -> Backend:
+    """Several backends as one. Operators are taken apart as the first of them asks."""
+
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Compiled:
+        def compile_piece(number: int, piece: fx.GraphModule, given: Sequence[Any]) -> Compiled:
+            own = bound[number].request(request.kind, request.frame, request.user_stack, request.cache_key)
+            return bound[number].compile(piece, given, own)
+
+        return place(graph, [b.backend for b in bound], compile_piece, request)
+
+    name = "+".join(b.name for b in bound)
+    return Backend(name, compile_graph, level="aten", decompositions=bound[0].decompositions())
 
 
 def _from_callable(compiler: Callable[..., Any], options: Mapping[str, Any] | None, mode: str | None) -> Backend:
@@ -160,36 +184,43 @@ def _takes(compiler: Callable[..., Any], keyword: str) -> bool:
     return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def _automatic() -> Backend:
+def _automatic() -> list[Backend]:
+    """The kernel backends that are usable, or the first other one."""
     usable = registry.usable()
     if not usable:
         raise BackendNotFound("no backend is installed", hint="pip install jitney-eager")
-    preferred = [name for name in PREFERENCE if name in usable]
-    if not preferred and len(usable) > 1:
+    others = [name for name in OTHERS if name in usable] or [name for name in usable if name not in KERNELS]
+    found, failures = _importable([name for name in KERNELS if name in usable])
+    if found:
+        return found
+    if len(others) > 1 and not set(others) & set(OTHERS):
         raise BackendNotFound(
-            f"backend='auto' cannot choose between {', '.join(usable)}: placing over several backends comes later",
-            hint=f"backend={usable[0]!r}",
+            f"backend='auto' cannot choose between {', '.join(others)}", hint=f"backend={others[0]!r}"
         )
-    failures: list[PluginError] = []
-    for name in preferred or usable:
+    found, more = _importable(others)
+    if not found:
+        raise [*failures, *more][0]
+    return found[:1]
+
+
+def _importable(names: Sequence[str]) -> tuple[list[Backend], list[PluginError]]:
+    found, failures = [], []
+    for name in names:
         try:
-            return registry.get(name)
+            found.append(registry.get(name))
         except PluginError as error:
             failures.append(error)
-    raise failures[0]
+    return found, failures
 
 
-def _only_usable(names: Sequence[str]) -> Backend:
-    usable = [name for name in names if name in registry.usable()]
-    if len(usable) == 1:
-        return registry.get(usable[0])
+def _usable(names: Sequence[str]) -> list[Backend]:
+    """Those of the list that are installed."""
+    usable = [registry.get(name) for name in names if name in registry.usable()]
     if not usable:
         raise BackendNotFound(
             f"none of {list(names)} is installed and enabled", hint=f"one of {', '.join(registry.names()) or 'none'}"
         )
-    raise BackendNotFound(
-        f"backend={list(names)}: placing a graph over several backends comes later", hint=f"backend={usable[0]!r}"
-    )
+    return usable
 
 
 def _failed(what: str, phase: str, request: CompileRequest) -> BackendFailed:

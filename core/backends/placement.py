@@ -1,0 +1,179 @@
+"""One ATen graph over several backends: each node goes to the first that takes it, the rest runs eagerly."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney import events
+from jitney.backends.backend import Backend, Compiled, CompileRequest
+from jitney.generated import build
+
+EAGER = "eagerly"
+_counter = itertools.count()
+
+
+@dataclass
+class Piece:
+    """Nodes that one backend gets as a graph; ``owner`` is its place in the list, -1 for what runs eagerly."""
+
+    owner: int
+    nodes: list[fx.Node] = field(default_factory=list)
+    before: set[int] = field(default_factory=set)  # pieces that must have run, directly or not
+    inputs: list[fx.Node] = field(default_factory=list)
+    outputs: list[fx.Node] = field(default_factory=list)
+
+
+def takes(backend: Backend, node: fx.Node) -> bool:
+    """May the node be given to the backend: are its tensors on the backend's devices, and does it support it?"""
+    if backend.device_types and not devices(node) <= set(backend.device_types):
+        return False
+    return backend.supports is None or bool(backend.supports(node))
+
+
+def devices(node: fx.Node) -> set[str]:
+    """The device types of the tensors that a node reads and makes."""
+    values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    return {v.device.type for value in values for v in _leaves(value) if isinstance(v, torch.Tensor)}
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [leaf for v in value for leaf in _leaves(v)] if isinstance(value, (list, tuple)) else [value]
+
+
+def split(graph: fx.Graph, backends: Sequence[Backend]) -> list[Piece]:
+    """The graph's operators as pieces, in an order in which they may run: as few as a greedy walk finds.
+
+    A node joins the piece of its owner that is youngest, unless something that the node needs waits for that piece.
+    """
+    pieces: list[Piece] = []
+    where: dict[fx.Node, int] = {}
+    effect: set[int] = set()  # the piece of the last operator that draws random numbers or writes
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output", "get_attr"):
+            continue
+        needs = {where[n] for n in node.all_input_nodes if n in where}
+        keeps_order = _keeps_order(node)
+        needs |= effect if keeps_order else set()
+        waits = set().union(needs, *(pieces[p].before for p in needs))
+        owner = _owner(node, where, pieces, backends)
+        for number in range(len(pieces) - 1, -1, -1):
+            if pieces[number].owner == owner and not any(number in pieces[p].before for p in needs):
+                break
+        else:
+            number = len(pieces)
+            pieces.append(Piece(owner))
+        pieces[number].nodes.append(node)
+        added = waits - {number}
+        for other in (pieces[number], *(p for p in pieces if number in p.before)):
+            other.before |= added
+        where[node] = number
+        effect = {number} if keeps_order else effect
+    _connect(graph, pieces, where)
+    return _ordered(pieces)
+
+
+def _keeps_order(node: fx.Node) -> bool:
+    """Does the operator draw random numbers or write?"""
+    schema = getattr(node.target, "_schema", None)
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags or (schema is not None and schema.is_mutable)
+
+
+def _owner(node: fx.Node, where: Mapping[fx.Node, int], pieces: Sequence[Piece], backends: Sequence[Backend]) -> int:
+    if node.target is operator.getitem and node.args[0] in where:  # a part of what an operator returned
+        return pieces[where[node.args[0]]].owner  # type: ignore[index] # a node
+    return next((i for i, backend in enumerate(backends) if takes(backend, node)), -1)
+
+
+def _connect(graph: fx.Graph, pieces: Sequence[Piece], where: Mapping[fx.Node, int]) -> None:
+    """What each piece is given and gives."""
+    for node in graph.nodes:
+        for used in node.all_input_nodes:
+            inside = where.get(node)
+            if used in where and where[used] != inside and used not in pieces[where[used]].outputs:
+                pieces[where[used]].outputs.append(used)
+            if inside is not None and where.get(used) != inside and used.op != "get_attr":
+                if used not in pieces[inside].inputs:
+                    pieces[inside].inputs.append(used)
+
+
+def _ordered(pieces: Sequence[Piece]) -> list[Piece]:
+    return [pieces[n] for n in sorted(range(len(pieces)), key=lambda n: (len(pieces[n].before), n))]
+
+
+def module_of(piece: Piece, owner: fx.GraphModule) -> fx.GraphModule:
+    """A piece as a graph of its own; the constants that it reads come along."""
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    for node in piece.inputs:
+        made[node] = graph.placeholder(node.name)
+        made[node].meta.update(node.meta)
+    for node in piece.nodes:
+        for constant in (n for n in node.all_input_nodes if n.op == "get_attr" and n not in made):
+            made[constant] = graph.node_copy(constant)
+        made[node] = graph.node_copy(node, made.__getitem__)
+    graph.output(tuple(made[n] for n in piece.outputs))
+    return fx.GraphModule(owner, graph)
+
+
+CompilePiece = Callable[[int, fx.GraphModule, Sequence[Any]], Compiled]
+
+
+def place(
+    module: fx.GraphModule, backends: Sequence[Backend], compile_piece: CompilePiece, request: CompileRequest
+) -> Compiled:
+    """The graph with its pieces compiled; emits a ``Placed`` event.
+
+    Args:
+        module: an ATen graph with one tuple as output.
+        backends: in order of preference.
+        compile_piece: ``compile_piece(number of the backend, graph, inputs)``.
+        request: the whole graph's.
+    """
+    pieces = split(module.graph, backends)
+    names = [backends[p.owner].name if p.owner >= 0 else EAGER for p in pieces]
+    rows = tuple((name, len(piece.nodes)) for name, piece in zip(names, pieces, strict=True))
+    events.emit(events.Placed(request.frame, request.kind, rows))
+    if all(piece.owner < 0 for piece in pieces):
+        return module.forward
+    if len(pieces) == 1:
+        return compile_piece(
+            pieces[0].owner, module, [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
+        )
+    return _joined(module, pieces, compile_piece)
+
+
+def _joined(module: fx.GraphModule, pieces: Sequence[Piece], compile_piece: CompilePiece) -> Compiled:
+    """One function that calls the pieces in order."""
+    names: dict[fx.Node, str] = {}
+    namespace: dict[str, Any] = {}
+    parameters = []
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            names[node] = f"i{len(parameters)}"
+            parameters.append(names[node])
+        elif node.op == "get_attr":
+            names[node] = f"c{len(namespace)}"
+            namespace[names[node]] = getattr(module, node.target)
+    lines = []
+    for number, piece in enumerate(pieces):
+        part = module_of(piece, module)
+        inputs = [n.meta["val"] for n in piece.inputs]
+        namespace[f"piece{number}"] = compile_piece(piece.owner, part, inputs) if piece.owner >= 0 else part.forward
+        given = ", ".join(names[n] for n in piece.inputs)
+        names |= {node: f"t{number}_{at}" for at, node in enumerate(piece.outputs)}
+        made = "".join(f"{names[n]}, " for n in piece.outputs)
+        lines.append(f"    {made}= piece{number}({given})" if made else f"    piece{number}({given})")
+    (output,) = module.graph.find_nodes(op="output")
+    constants = {i: value for i, value in enumerate(output.args[0]) if not isinstance(value, fx.Node)}
+    namespace |= {f"k{i}": value for i, value in constants.items()}
+    results = "".join(f"k{i}, " if i in constants else f"{names[n]}, " for i, n in enumerate(output.args[0]))
+    source = "\n".join([f"def run({', '.join(parameters)}):", *lines, f"    return ({results})", ""])
+    return build(source, f"<jitney placement {next(_counter)}>", namespace, "run")

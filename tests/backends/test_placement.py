@@ -1,0 +1,139 @@
+"""Graphs over several backends: each operator where it may go, numbers and gradients as eager's."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+import jitney
+from jitney import events
+from jitney.backends import Backend, Registry
+from jitney.errors import BackendFailed, InvalidOption
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """An empty registry in place of the process's."""
+    empty = Registry()
+    monkeypatch.setattr(empty, "_entry_points", lambda group: {})
+    monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", empty)
+    return empty
+
+
+def only(name: str, *operators: str, options: type | None = None) -> Backend:
+    """A backend that takes these ATen operators, and fails if it gets another."""
+
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: Any) -> Callable[..., Any]:
+        for node in graph.graph.nodes:
+            if node.op == "call_function" and hasattr(node.target, "overloadpacket"):
+                assert node.target.overloadpacket.__name__ in operators, node
+        assert len(inputs) == len(graph.graph.find_nodes(op="placeholder"))
+        return graph.forward
+
+    def supports(node: fx.Node) -> bool:
+        return getattr(getattr(node.target, "overloadpacket", None), "__name__", "") in operators
+
+    return Backend(name, compile_graph, level="aten", supports=supports, options=options)
+
+
+def placed(fn: Callable[..., Any], *args: Any, backend: Any, **keywords: Any) -> tuple[Any, list[events.Placed]]:
+    seen: list[Any] = []
+    with events.listen(seen.append):
+        result = jitney.compile(fn, backend=backend, **keywords)(*args)
+    return result, [e for e in seen if isinstance(e, events.Placed)]
+
+
+def test_operators_go_to_the_first_backend_that_takes_them(installed: Registry) -> None:
+    installed.register_backend(only("one", "exp", "mul"))
+    installed.register_backend(only("two", "mul", "sin"))
+    x = torch.rand(3)
+    result, (event,) = placed(lambda x: (x * 2).exp().sin().cos() + 1, x, backend=["one", "two"])
+    assert torch.equal(result, (x * 2).exp().sin().cos() + 1)
+    assert event.pieces == (("one", 2), ("two", 1), ("eagerly", 2))
+
+
+def test_a_backend_that_takes_everything_gets_the_graph_whole(installed: Registry) -> None:
+    installed.register_backend(only("one", "exp", "mul"))
+    _, (event,) = placed(lambda x: x.exp() * x, torch.rand(3), backend="one")
+    assert event.pieces == (("one", 2),)
+
+
+def test_independent_operators_of_one_backend_are_one_piece(installed: Registry) -> None:
+    installed.register_backend(only("one", "exp"))
+    _, (event,) = placed(lambda x, y: x.exp() + y.exp().sin().exp(), torch.rand(3), torch.rand(3), backend="one")
+    assert event.pieces == (("one", 2), ("eagerly", 1), ("one", 1), ("eagerly", 1))
+
+
+def test_training_over_two_backends_has_eager_gradients(installed: Registry) -> None:
+    installed.register_backend(only("one", "exp", "mul", "sum"))
+    installed.register_backend(only("two", "sin", "cos", "addmm", "t"))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.LayerNorm(4))
+
+    def step(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return (model(x.sin()).exp() * 0.1).sum()
+
+    x = torch.rand(3, 4)
+    found = []
+    for run in (step, jitney.compile(step, backend=["one", "two"])):
+        torch.manual_seed(1)
+        model.zero_grad()
+        loss = run(model, x)
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+    for wanted, got in zip(*found, strict=True):
+        assert torch.equal(wanted, got)
+
+
+def test_random_operators_draw_in_the_order_of_the_program(installed: Registry) -> None:
+    installed.register_backend(only("one", "rand_like", "bernoulli"))
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = torch.rand_like(x)
+        b = torch.randn_like(x)  # runs eagerly, between the two
+        return a, b, torch.rand_like(x)
+
+    torch.manual_seed(0)
+    wanted = fn(torch.zeros(4))
+    torch.manual_seed(0)
+    got, (event,) = placed(fn, torch.zeros(4), backend="one")
+    assert len(event.pieces) == 3
+    assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
+
+
+def test_devices_that_a_backend_lacks_run_eagerly(installed: Registry) -> None:
+    backend = Backend("far", lambda g, i, r: pytest.fail("got a graph"), level="aten", device_types=("xpu",))
+    installed.register_backend(backend)
+    result, (event,) = placed(lambda x: x + 1, torch.zeros(2), backend="far")
+    assert torch.equal(result, torch.ones(2)) and event.pieces == (("eagerly", 1),)
+
+
+@dataclass(frozen=True)
+class Speed:
+    fast: bool = False
+
+
+def test_an_option_goes_to_the_backends_that_have_it(installed: Registry) -> None:
+    installed.register_backend(only("one", "exp", options=Speed))
+    installed.register_backend(only("two", "sin"))
+    result, _ = placed(lambda x: x.exp().sin(), torch.ones(2), backend=["one", "two"], options={"fast": True})
+    assert torch.equal(result, torch.ones(2).exp().sin())
+    with pytest.raises(InvalidOption, match="none of the backends one, two has an option 'fats'"):
+        jitney.compile(lambda x: x, backend=["one", "two"], options={"fats": True})
+
+
+def test_a_failure_names_the_backend_whose_piece_it_was(installed: Registry) -> None:
+    def fail(*args: Any) -> Any:
+        raise ValueError("no such luck")
+
+    installed.register_backend(Backend("bad", fail, level="aten", supports=lambda n: "exp" in str(n.target)))
+    installed.register_backend(only("two", "sin"))
+    with pytest.raises(BackendFailed, match="backend bad, inference.*no such luck") as caught, torch.no_grad():
+        jitney.compile(lambda x: x.exp().sin(), backend=["bad", "two"])(torch.ones(2))
+    assert isinstance(caught.value.__cause__, ValueError)
