@@ -25,6 +25,7 @@ import json
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, Literal
@@ -60,10 +61,8 @@ class Library:
         self._tracker = tracker
         self.names = tuple(names)
         self.from_cache = from_cache
-
-    def __del__(self) -> None:
-        with _lock:
-            self._tracker.close()
+        # Not __del__, which at the end of the process would meet an llvmlite that is half gone.
+        weakref.finalize(self, _unmap, tracker).atexit = False
 
     def address(self, name: str) -> int:
         """Where a function of the module begins. Raises ``KeyError`` for what it does not define (or is internal)."""
@@ -189,6 +188,11 @@ class Engine:
             builder.export_symbol(name)
         tracker = builder.link(self._jit, f"jitney{next(_library_number)}")
         return Library(self._jit, tracker, names["defines"], from_cache)
+
+
+def _unmap(tracker: llvm.ResourceTracker) -> None:
+    with _lock:
+        tracker.close()
 
 
 @functools.cache
