@@ -8,9 +8,9 @@ A team has always all the threads, as in torch, even if a loop is too short for 
 that a smaller team has no use for, and a larger one starts them again (600 us for going from two to three and back).
 
 Forking. A child inherits OpenMP's record of a pool whose threads stayed with the parent, and waits for them forever:
-torch's own operators hang there too. So the pool is given back before a fork (``omp_pause_resource_all``, 1 ms; the next
-loop starts it again), after which loops, torch's included, run in parallel on both sides. Where that is not possible,
-ours run serially in the child.
+torch's own operators hang there too. So the pool is given back before a fork (``omp_pause_resource_all``, 1 ms; the
+next loop starts it again), after which loops, torch's included, run in parallel on both sides. Where that is not
+possible, ours run serially in the child.
 """
 
 from __future__ import annotations
