@@ -1,0 +1,186 @@
+"""One kernel as two functions: the body, which each thread runs for its share of the items, and what goes around it."""
+
+from __future__ import annotations
+
+from jitney.lowering.index import Index, index
+from jitney.lowering.kernel import Kernel, Nest, Reduce
+from jitney_llvm_cpu.emit.nests import NestWriter, cost, lanes_of
+from jitney_llvm_cpu.emit.reductions import Reduction
+from jitney_llvm_cpu.emit.storage import FLAGS, PARTIALS, POINTERS, RESULTS, SIZES, Storage, Surroundings, no_value
+from jitney_llvm_cpu.emit.text import I64, PTR, Function, Reg, number, typed
+
+THREADS = Reg("%threads", I64)
+_GIVEN = {POINTERS: Reg("%pointers", PTR), SIZES: Reg("%sizes", PTR)}
+_CONTEXT, _BEGIN, _END, _THREAD = Reg("%context", PTR), Reg("%begin", I64), Reg("%end", I64), Reg("%thread", I64)
+_VECTORS = 8  # of the innermost loop, if that is the one that is shared out, are an item
+
+
+class KernelWriter:
+    """Writes one kernel as the function ``name(ptr pointers, ptr sizes, i64 threads)``."""
+
+    def __init__(self, around: Surroundings, kernel: Kernel, name: str) -> None:
+        self.around = around
+        self.kernel = kernel
+        self.name = name
+        self.reductions: dict[str, Reduction] = {}
+        if not kernel.outer:
+            for s in kernel.body[0].statements:
+                if isinstance(s, Reduce):
+                    self.reductions[s.name] = Reduction(s.kind, s.value.dtype, around.machine)
+        self.chunk = self._chunk()
+
+    def write(self) -> None:
+        """Both functions."""
+        self._write_body()
+        f = self.around.module.function(self.name, [*_GIVEN.values(), THREADS])
+        storage = Storage(self.around, self.kernel, f, _GIVEN.__getitem__)
+        scope = storage.scope
+        items, work = (scope.number(x, no_value) for x in self._items())
+        parts = storage.allocate(THREADS, self.reductions)
+        context = storage.context(parts)
+        if self.around.parallel:
+            grain = f.intrinsic("umax", f.binary("udiv", number(self.around.grain), work), number(1))
+            f.run("jitney_parallel", Reg(f"@{self.name}.body", PTR), context, items, grain, THREADS)
+        else:
+            some = f.compare("icmp ne", items, number(0))
+            f.when(some, [], lambda: f.run(f"{self.name}.body", context, number(0), items, number(0)) or [])
+        scope.enter([])
+        partials = [parts[PARTIALS + k] for k in range(len(self.kernel.partials))]
+        if partials:
+            storage.combine_partials(partials, parts[FLAGS], THREADS)
+        if self.reductions:
+            self._combine_results(storage, parts[RESULTS])
+        for nest in self.kernel.finish:
+            self._nest(storage, nest)
+        storage.release(parts)
+        f.finish()
+
+    def _items(self) -> tuple[Index, Index]:
+        """How many items there are, and the work of each, in elements of cheap work."""
+        kernel = self.kernel
+        items, work = index(1), index(0)
+        for var in kernel.outer:
+            items = items * var.size
+        for nest in kernel.body:
+            loops = nest.loops
+            each = index(-(-cost(nest.statements) // 4))
+            if not kernel.outer and loops:
+                items = (loops[0].size + (self.chunk - 1)) // self.chunk
+                each = each * self.chunk
+                loops = loops[1:]
+            for var in loops:
+                each = each * var.size
+            work = work + each
+        return items, work + 1
+
+    def _chunk(self) -> int:
+        """How many rounds of the first loop are an item."""
+        nest = self.kernel.body[0]
+        if self.kernel.outer or len(nest.loops) != 1:
+            return 1
+        return _VECTORS * lanes_of(nest, self.around.machine)
+
+    # The body
+
+    def _write_body(self) -> None:
+        f = self.around.module.function(f"{self.name}.body", [_CONTEXT, _BEGIN, _END, _THREAD])
+        f.comment("\n".join([f"kernel {self.kernel.name}", *self._source_lines()]))
+        given = {which: _from_context(f, which) for which in (POINTERS, SIZES)}
+        storage = Storage(self.around, self.kernel, f, lambda which: given.get(which) or _from_context(f, which))
+        if any((v.size.bounds()[0] or 0) < 1 for v in (*self.kernel.outer, *self.kernel.body[0].loops[:1])):
+            storage.scope.load_floor = 1
+        storage.own_scratch(_THREAD)
+        storage.own_partials(_THREAD)
+        if self.kernel.outer:
+            self._outer_loops(storage)
+        else:
+            self._share(storage)
+        f.finish()
+
+    def _source_lines(self) -> list[str]:
+        """The user's lines that the nodes come from, each once."""
+        traces = [str(node.meta.get("stack_trace") or "").rstrip() for node in self.kernel.nodes]
+        return list(dict.fromkeys(t.splitlines()[-1].strip() for t in traces if t))
+
+    def _outer_loops(self, storage: Storage) -> None:
+        """The outer loops, flattened: counters with a carry, begun by division."""
+        f, scope, outer = storage.f, storage.scope, self.kernel.outer
+        sizes = [scope.number(v.size, no_value) for v in outer]
+        counters: list[Reg] = []
+        left = _BEGIN
+        for size in reversed(sizes[1:]):
+            counters.insert(0, f.binary("urem", left, size))
+            left = f.binary("udiv", left, size)
+        counters.insert(0, left)
+
+        def once(item: Reg, at: list[Reg]) -> list[Reg]:
+            scope.enter(list(zip(outer, at or [item], strict=True)))
+            for nest in self.kernel.body:
+                self._nest(storage, nest)
+            scope.leave()
+            return _following(f, at, sizes)
+
+        f.loop(_BEGIN, _END, 1, counters if len(outer) > 1 else [], once)
+
+    def _nest(self, storage: Storage, nest: Nest) -> None:
+        scope = storage.scope
+        for name, (reduction, state) in NestWriter(scope, nest).write().items():
+            scope.refs[name] = reduction.result(scope.f, state)
+
+    def _share(self, storage: Storage) -> None:
+        """The only nest of a kernel without outer loops, its first loop from begin to end."""
+        f, scope, nest = storage.f, storage.scope, self.kernel.body[0]
+        scope.enter([])
+        bounds = None
+        if nest.loops:
+            size = scope.number(nest.loops[0].size, no_value)
+            bounds = self._bounds(f, size)
+        results = NestWriter(scope, nest, bounds).write()
+        if results:
+            cells = storage.cells(_from_context(f, RESULTS), _THREAD, self.reductions)
+            for row, (reduction, state) in zip(cells, results.values(), strict=True):
+                before = [f.load(typed(scalar), cell, 8) for cell, scalar in row]
+                for reg, (cell, _) in zip(reduction.merge(f, before, state), row, strict=True):
+                    f.store(reg, cell, 8)
+        scope.leave()
+
+    def _bounds(self, f: Function, size: Reg) -> tuple[Reg, Reg]:
+        if self.chunk == 1:
+            return _BEGIN, _END
+        chunk = number(self.chunk)
+        return f.binary("mul", _BEGIN, chunk), f.intrinsic("umin", f.binary("mul", _END, chunk), size)
+
+    def _combine_results(self, storage: Storage, base: Reg) -> None:
+        """The threads' accumulators, in their order, as what ``finish`` knows."""
+        f = storage.f
+        shapes = {name: r.begin(1) for name, r in self.reductions.items()}
+
+        def once(thread: Reg, inside: list[Reg]) -> list[Reg]:
+            made: list[Reg] = []
+            states = iter(inside)
+            for row, r in zip(storage.cells(base, thread, self.reductions), self.reductions.values(), strict=True):
+                new = [f.load(typed(scalar), cell, 8) for cell, scalar in row]
+                made += r.merge(f, [next(states) for _ in new], new)
+            return made
+
+        total = iter(f.loop(number(0), THREADS, 1, [reg for state in shapes.values() for reg in state], once))
+        for name, r in self.reductions.items():
+            storage.scope.refs[name] = r.result(f, [next(total) for _ in shapes[name]])
+
+
+def _from_context(f: Function, which: int) -> Reg:
+    return f.load(PTR, f.element("ptr", _CONTEXT, number(which)), 8)
+
+
+def _following(f: Function, at: list[Reg], sizes: list[Reg]) -> list[Reg]:
+    """The next item's counters."""
+    if not at:
+        return []
+    made: list[Reg] = []
+    carry = number(1)
+    for value, size in zip(reversed(at[1:]), reversed(sizes[1:]), strict=True):
+        more = f.binary("add", value, carry)
+        full = f.compare("icmp eq", more, size)
+        made.insert(0, f.select(full, number(0), more))
+        carry = f.convert("zext", full, "i64")
+    return [f.binary("add", at[0], carry), *made]

@@ -1,0 +1,308 @@
+"""One nest: its loops, the innermost with vectors, and what its reductions come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jitney.lowering.index import Var
+from jitney.lowering.kernel import Accumulate, Nest, Reduce, Statement, Store
+from jitney.lowering.operations import OPERATIONS
+from jitney.lowering.values import Apply, Load, walk
+from jitney_llvm_cpu.emit.dtypes import REGISTER
+from jitney_llvm_cpu.emit.elements import Elements, Lanes
+from jitney_llvm_cpu.emit.reductions import Reduction, State
+from jitney_llvm_cpu.emit.scalars import Machine
+from jitney_llvm_cpu.emit.scope import NEST, Scope, plus
+from jitney_llvm_cpu.emit.text import Reg, lanes, number, typed
+
+# A float sum is added up in runs of this many additions, then the runs: errors grow with the length of either only.
+RUN = 128
+
+Copies = list[State]  # one state per copy of the loop's body
+Round = Callable[[Reg, list[Copies]], list[Copies]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the innermost loop is done: ``width`` iterations in a vector, ``copies`` vectors at a time."""
+
+    width: int
+    copies: int
+
+
+def shape(nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate], machine: Machine) -> Shape:
+    """Vectors as wide as the machine's for the widest float, or integer if there are none; narrower for short loops.
+
+    ``sums`` are what the loop keeps in registers.
+    """
+    if not loops:
+        return Shape(1, 1)
+    width = lanes_of(nest, machine)
+    trips = loops[-1].size.bounds()[1]
+    if trips is not None:
+        width = min(width, 1 << (trips - 1).bit_length())
+    if width == 1:
+        return Shape(1, 1)
+    copies = _copies(nest, sums)
+    while copies > 1 and trips is not None and trips < copies * width:
+        copies //= 2
+    return Shape(width, copies)
+
+
+def lanes_of(nest: Nest, machine: Machine) -> int:
+    """How many iterations fill a vector."""
+    bits = {typed(REGISTER[v.dtype]).bits for s in nest.statements for v in walk(s.value) if v.dtype.is_floating_point}
+    if not bits:
+        bits = {max(8, typed(REGISTER[v.dtype]).bits) for s in nest.statements for v in walk(s.value)}
+    return machine.native(max(bits))
+
+
+def _copies(nest: Nest, sums: Sequence[Reduce | Accumulate]) -> int:
+    """Accumulators enough to hide the time of one addition, unless the rest of the body takes longer anyway."""
+    if not sums:
+        return 1
+    work = cost(nest.statements)
+    wanted = 4 if work <= 8 else 2 if work <= 16 else 1
+    registers = sum(3 if s.kind.startswith("arg") else 1 for s in sums)
+    while wanted > 1 and registers * wanted > 8:
+        wanted //= 2
+    return wanted
+
+
+def cost(statements: Sequence[Statement]) -> int:
+    """Rough time of one iteration, in additions."""
+    total = sum(isinstance(s, Store) + 2 * isinstance(s, Accumulate) for s in statements)
+    for value in walk(*(s.value for s in statements)):
+        if isinstance(value, Apply):
+            total += OPERATIONS[value.op].cost
+        elif isinstance(value, Load):
+            total += 1
+    return total
+
+
+class NestWriter:
+    """Writes one nest where the function is.
+
+    Args:
+        scope: the levels around it; the nest begins and ends its own.
+        nest: what to write.
+        bounds: the part of the first loop that is to run; None: all of it.
+    """
+
+    def __init__(self, scope: Scope, nest: Nest, bounds: tuple[Reg, Reg] | None = None) -> None:
+        self.scope = scope
+        self.f = scope.f
+        self.elements = Elements(scope)
+        self.nest = nest
+        self.bounds = bounds
+        self.loops = [v for v in nest.loops if v.size.value != 1 or (bounds and v is nest.loops[0])]
+        self.reduces = [s for s in nest.statements if isinstance(s, Reduce)]
+        self.kept = [s for s in nest.statements if isinstance(s, Accumulate) and self._is_kept(s)]
+        self.shape = shape(nest, self.loops, [*self.reduces, *self.kept], scope.machine)
+        self.reductions = [Reduction(s.kind, s.value.dtype, scope.machine) for s in (*self.reduces, *self.kept)]
+        self.run_depth, self.run_length = self._runs()
+
+    def write(self) -> dict[str, tuple[Reduction, State]]:
+        """The nest's code; the scalar state of each of its reductions."""
+        scope = self.scope
+        scope.begin_nest()
+        before = scope.load_floor
+        maybe_empty = [k for k, v in enumerate(self.loops) if (v.size.bounds()[0] or 0) < 1]
+        scope.load_floor = max([before] + [NEST + 1 + k for k in maybe_empty])
+        states = self._begin(self.reductions[: len(self.reduces)])
+        if all(v.size.value != 0 for v in self.loops):
+            states = self._loops(0, states)
+        results = {}
+        for statement, reduction, copies in zip(self.reduces, self.reductions, states, strict=False):
+            results[statement.name] = (reduction, reduction.across(self.f, copies))
+        scope.load_floor = before
+        scope.leave()
+        return results
+
+    # Which sums are kept in registers
+
+    def _is_kept(self, s: Accumulate) -> bool:
+        """Does the innermost loop add to one place?"""
+        return bool(self.loops) and self.loops[-1] not in s.index.atoms
+
+    def _begin(self, reductions: Sequence[Reduction]) -> list[Copies]:
+        return [[r.begin(self.shape.width) for _ in range(self.shape.copies)] for r in reductions]
+
+    def _runs(self) -> tuple[int, int]:
+        """Which loop is cut into runs, and the length of a run in that loop's rounds; (-1, 0): none."""
+        if not any(r.loses for r in self.reductions):
+            return -1, 0
+        chain, step = 1, self.shape.width * self.shape.copies
+        for depth in reversed(range(len(self.loops))):
+            length = max(1, RUN // chain)
+            trips = self.loops[depth].size.bounds()[1]
+            if trips is None or chain * -(-trips // step) > 2 * RUN:
+                return depth, length
+            chain *= -(-trips // step)
+            step = 1
+        return -1, 0
+
+    # Loops
+
+    def _loops(self, depth: int, states: list[Copies]) -> list[Copies]:
+        if not self.loops:
+            return self._round(number(0), 1, None, states)
+        var = self.loops[depth]
+        low, high = number(0), None
+        if depth == 0 and self.bounds is not None:
+            low, high = self.bounds
+        else:
+            high = self.scope.number(var.size, self.elements.scalar)
+        if depth == len(self.loops) - 1:
+            return self._innermost(depth, low, high, states)
+
+        def once(i: Reg, inside: list[Copies]) -> list[Copies]:
+            self.scope.enter([(var, i)])
+            made = self._loops(depth + 1, inside)
+            self.scope.leave()
+            return made
+
+        return self._loop(depth, low, high, 1, states, once)
+
+    def _innermost(self, depth: int, low: Reg, high: Reg, states: list[Copies]) -> list[Copies]:
+        """Whole vectors, then what remains with a mask; then what was kept in registers goes to memory."""
+        first_kept = len(self.reduces)
+        states = [*states, *self._begin(self.reductions[first_kept:])]
+        width, copies = self.shape.width, self.shape.copies
+        step = width * copies
+        middle = self._last_whole(low, high, step)
+        if middle.known is None or low.known is None or middle.known > low.known:
+            states = self._loop(depth, low, middle, step, states, lambda i, s: self._round(i, copies, None, s))
+        if step > 1 and (self.loops[depth].size % step).value != 0:
+            states = self._rest(middle, high, states)
+        for statement, reduction, kept in zip(
+            self.kept, self.reductions[first_kept:], states[first_kept:], strict=True
+        ):
+            self._add_to(statement, reduction, reduction.result(self.f, reduction.across(self.f, kept)))
+        return states[:first_kept]
+
+    def _last_whole(self, low: Reg, high: Reg, step: int) -> Reg:
+        if low.known is not None and high.known is not None:
+            return number(high.known - (high.known - low.known) % step)
+        if step == 1:
+            return high
+        span = high if low.known == 0 else self.f.binary("sub", high, low)
+        return plus(self.f, low, self.f.binary("and", span, number(-step)))
+
+    def _rest(self, low: Reg, high: Reg, states: list[Copies]) -> list[Copies]:
+        width = self.shape.width
+
+        def once(i: Reg, inside: list[Copies]) -> list[Copies]:
+            return self._round(i, 1, self._mask(i, high), inside)
+
+        if low.known is not None and high.known is not None and high.known - low.known <= width:
+            return once(low, states)
+        if self.shape.copies == 1:  # at most one round
+            return self._maybe(self.f.compare("icmp ult", low, high), states, lambda s: once(low, s))
+        return self._loop(-1, low, high, width, states, once)
+
+    def _mask(self, first: Reg, high: Reg) -> Reg:
+        width = self.shape.width
+        if first.known is not None and high.known is not None:
+            left = high.known - first.known
+            return lanes([int(k < left) for k in range(width)], "i1")
+        left_reg = self.f.convert("trunc", self.f.binary("sub", high, first), "i32")
+        return self.f.compare("icmp sgt", self.f.splat(left_reg, width), lanes(range(width), "i32"))
+
+    def _loop(self, depth: int, low: Reg, high: Reg, step: int, states: list[Copies], once: Round) -> list[Copies]:
+        """One loop; the one that is cut into runs becomes two."""
+        nonempty = low.known is not None and high.known is not None and low.known < high.known
+        if low.known == 0 and depth >= 0 and not nonempty:
+            least = self.loops[depth].size.bounds()[0] or 0
+            nonempty = least >= step and not (depth == 0 and self.bounds)
+        if depth != self.run_depth or depth < 0:
+            return self._plain_loop(low, high, step, states, once, nonempty)
+        reductions = self._of(states)
+
+        def run(start: Reg, totals: list[Copies]) -> list[Copies]:
+            stop = self.f.intrinsic("umin", plus(self.f, start, number(step * self.run_length)), high)
+            fresh = [self._begin([r])[0] if r.loses else total for r, total in zip(reductions, totals, strict=True)]
+            inner = self._plain_loop(start, stop, step, fresh, once, True)
+            return [
+                [r.merge(self.f, a, b) for a, b in zip(total, new, strict=True)] if r.loses else new
+                for r, total, new in zip(reductions, totals, inner, strict=True)
+            ]
+
+        return self._plain_loop(low, high, step * self.run_length, states, run, nonempty)
+
+    def _plain_loop(
+        self, low: Reg, high: Reg, step: int, states: list[Copies], once: Round, nonempty: bool
+    ) -> list[Copies]:
+        if low.known is not None and high.known is not None and high.known - low.known == step:
+            return once(low, states)
+        flat = self.f.loop(
+            low,
+            high,
+            step,
+            _flat(states),
+            lambda i, inside: _flat(once(i, _like(states, inside))),
+            nonempty=nonempty,
+        )
+        return _like(states, flat)
+
+    def _maybe(
+        self, condition: Reg, states: list[Copies], then: Callable[[list[Copies]], list[Copies]]
+    ) -> list[Copies]:
+        made = self.f.when(condition, _flat(states), lambda: _flat(then(states)))
+        return _like(states, made)
+
+    def _of(self, states: list[Copies]) -> list[Reduction]:
+        return self.reductions[: len(states)]
+
+    # The innermost body
+
+    def _round(self, first: Reg, copies: int, mask: Reg | None, states: list[Copies]) -> list[Copies]:
+        """``copies`` vectors of iterations, from ``first`` on."""
+        var = self.loops[-1] if self.loops else None
+        self.scope.enter([(var, first)] if var is not None else [], mark=False)
+        width = self.shape.width
+        everywhere = [Lanes(width, var, first, u * width, mask) for u in range(copies)]
+        roots = [s.value for s in self.nest.statements]
+        made = [self.elements.values(roots, at) for at in everywhere]
+        states = [list(c) for c in states]
+        for u, at in enumerate(everywhere):
+            for s, value in zip(self.nest.statements, made[u], strict=True):
+                if isinstance(s, Store):
+                    self.elements.store(s.buffer, s.index, value, at)
+                elif isinstance(s, Accumulate) and s not in self.kept:
+                    self._add_lanes(s, value, at)
+                else:
+                    which = self._number_of(s)
+                    position = self._position(s, at)
+                    states[which][u] = self.reductions[which].step(self.f, states[which][u], value, position, mask)
+        self.scope.leave()
+        return states
+
+    def _number_of(self, s: Statement) -> int:
+        every: list[Statement] = [*self.reduces, *self.kept]
+        return next(k for k, other in enumerate(every) if other is s)
+
+    def _position(self, s: Statement, at: Lanes) -> Reg | None:
+        if not isinstance(s, Reduce) or s.position is None:
+            return None
+        return self.elements.index64(s.position, at)
+
+    def _add_lanes(self, s: Accumulate, value: Reg, at: Lanes) -> None:
+        reduction = Reduction(s.kind, s.value.dtype, self.scope.machine)
+        before = self.elements.loaded(s.buffer, s.index, at)
+        after = reduction.merge(self.f, [before], [value])
+        self.elements.store(s.buffer, s.index, reduction.result(self.f, after), at)
+
+    def _add_to(self, s: Accumulate, reduction: Reduction, value: Reg) -> None:
+        """What a whole inner loop came to, outside of that loop."""
+        self._add_lanes(s, value, Lanes(1))
+
+
+def _flat(states: list[Copies]) -> list[Reg]:
+    return [reg for copies in states for state in copies for reg in state]
+
+
+def _like(states: list[Copies], flat: Sequence[Reg]) -> list[Copies]:
+    registers = iter(flat)
+    return [[[next(registers) for _ in state] for state in copies] for copies in states]
