@@ -21,7 +21,7 @@ from bytecode import Bytecode, Instr, Label, SetLineno, TryBegin, TryEnd
 
 from jitney import _torch
 from jitney.capture import policy
-from jitney.capture.code import ENDS, CodeInfo, decode
+from jitney.capture.code import ENDS, CodeInfo, cached_by_code, decode
 from jitney.capture.code import Instr as Decoded
 from jitney.capture.marks import frame_only, is_allowed, is_disabled
 from jitney.capture.resume import PY312, PY313, call, is_callable_load, set_depths
@@ -45,7 +45,7 @@ MARK: Any = _Mark()
 # ------------------------------------------------------------------ the rewritten code
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(maxsize=1024)
 def through_code(code: CodeType) -> CodeType:
     """The code with ``MARK`` called on each callee before its call, comprehensions included; the same where none is."""
     bytecode = Bytecode.from_code(code)

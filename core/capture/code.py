@@ -9,10 +9,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import FrameSummary
 from types import CodeType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Keyed = Callable[Concatenate[CodeType, P], T]
+
+
+def cached_by_code(maxsize: int) -> Callable[[Keyed[P, T]], Keyed[P, T]]:
+    """``lru_cache`` for functions of a code object: equal ones of two files are one key to Python, and here are not."""
+
+    def decorate(function: Keyed[P, T]) -> Keyed[P, T]:
+        def with_file(filename: str, code: CodeType, *args: Any, **kwargs: Any) -> T:
+            return function(code, *args, **kwargs)
+
+        cached: Any = functools.lru_cache(maxsize=maxsize)(with_file)
+
+        @functools.wraps(function)
+        def call(code: CodeType, *args: P.args, **kwargs: P.kwargs) -> T:
+            found: T = cached(code.co_filename, code, *args, **kwargs)
+            return found
+
+        return call
+
+    return decorate
 
 
 @dataclass(slots=True)
@@ -68,7 +91,7 @@ class CodeInfo:
         return FrameSummary(self.code.co_filename, line, self.code.co_name, lookup_line=False)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_code(maxsize=4096)
 def decode(code: CodeType) -> CodeInfo:
     """Decode a code object; cached."""
     instrs: list[Instr] = []
@@ -103,7 +126,7 @@ def decode(code: CodeType) -> CodeInfo:
 EFFECTFUL = {"append", "extend", "insert", "update", "setdefault", "pop", "print", "add", "remove", "clear", "item"}
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(maxsize=1024)
 def leaves_traces(code: CodeType) -> bool:
     """May running this code change something besides its own locals? A look at names and stores, no proof."""
     stores = ("STORE_GLOBAL", "STORE_SUBSCR", "STORE_ATTR", "STORE_DEREF", "DELETE_GLOBAL")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
 from dataclasses import dataclass
 from types import CodeType, GeneratorType
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from bytecode import Bytecode, CellVar, CompilerFlags, FreeVar, Instr, Label, SetLineno, TryBegin, TryEnd
 
-from jitney.capture.code import PY312, PY313, decode
+from jitney.capture.code import PY312, PY313, cached_by_code, decode
 from jitney.capture.frame import NULL, ExcInfo, Frame
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.signals import GiveUp
@@ -226,13 +225,13 @@ def callee_slot(instr: Any, stack: list[Any]) -> int | None:
 # ------------------------------------------------------------------ assembling
 
 
-# A resume function's code -> the code it was made from, and the place there of each of its instructions.
-_origins: dict[CodeType, tuple[CodeType, dict[int, int]]] = {}
+# A resume function's file and code -> the code it was made from, and the place there of each of its instructions.
+_origins: dict[tuple[str, CodeType], tuple[CodeType, dict[int, int]]] = {}
 
 
 def origin(code: CodeType, index: int) -> tuple[CodeType, int]:
     """The user's own code object and instruction for one of a resume function's: breaks do not pile up prologues."""
-    found = _origins.get(code)
+    found = _origins.get((code.co_filename, code))
     return (code, index) if found is None else (found[0], found[1][index])
 
 
@@ -246,7 +245,7 @@ def _numbers(items: list[Any], places: list[int]) -> dict[int, int]:
     return {numbers[place]: index for index, place in enumerate(places)}
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(maxsize=1024)
 def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
     """The code from ``index`` on; parameters as ``layout`` says, its cells as free variables."""
     body, places = _body(code, layout)
@@ -258,7 +257,7 @@ def resume_code(code: CodeType, index: int, layout: Layout) -> CodeType:
     made = _assemble(code, layout, prologue + body, generator=False, extra=())
     if config.verify:
         _verify_numbers(code, made, numbers)
-    _origins[made] = (code, numbers)
+    _origins[made.co_filename, made] = (code, numbers)
     return made
 
 
@@ -271,7 +270,7 @@ def _verify_numbers(code: CodeType, made: CodeType, numbers: dict[int, int]) -> 
             raise CaptureError(f"{op} of {code.co_qualname} became {there[number].op} in its resume function")
 
 
-@functools.lru_cache(maxsize=256)
+@cached_by_code(maxsize=256)
 def generator_code(code: CodeType, index: int, layout: Layout, waiting: bool) -> CodeType:
     """A generator that starts at ``index``; ``waiting``: that is a ``yield``, to which the first ``next`` goes."""
     body, places = _body(code, layout)
@@ -284,7 +283,7 @@ def generator_code(code: CodeType, index: int, layout: Layout, waiting: bool) ->
     return _assemble(code, layout, prologue + body, generator=True, extra=())
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(maxsize=1024)
 def step_code(
     code: CodeType,
     index: int,
@@ -350,9 +349,7 @@ def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
             item = Instr("NOP", location=item.location)
         elif isinstance(item.arg, CellVar) and item.arg.name in free:
             item = Instr(item.name, FreeVar(item.arg.name), location=item.location)
-        elif item.name in FAST_PARTS and (
-            isinstance(item.arg, tuple) or free.intersection(_fast_names(item))
-        ):
+        elif item.name in FAST_PARTS and (isinstance(item.arg, tuple) or free.intersection(_fast_names(item))):
             if PY312 and not PY313:  # bytecode writes free variables' slots from 3.13 on
                 raise GiveUp("a comprehension reuses the name of a variable that a closure shares")
             body += _fast_parts(item, free)
