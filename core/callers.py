@@ -18,14 +18,15 @@ def is_ours(filename: str) -> bool:
     return filename.startswith((_OURS, "<jitney "))
 
 
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
+    """Is it neither ours nor torch's, nor Python's import machinery?"""
     return not is_ours(filename) and not filename.startswith((_TORCH, "<frozen importlib"))
 
 
 def _caller() -> FrameType:
     """The innermost frame of the user's; the outermost of all if there is none."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and not _is_users(frame.f_code.co_filename):
+    while frame.f_back is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 

@@ -20,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return COMMANDS[arguments.command].run(arguments)
     except JitneyError as error:
-        print(f"jitney {arguments.command}: {error}", file=sys.stderr)
+        text = str(error)
+        own = text.startswith(f"{arguments.command}: ")  # the command itself speaks
+        print(f"jitney {text}" if own else f"jitney {arguments.command}: {text}", file=sys.stderr)
         return 1
 
 

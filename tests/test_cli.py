@@ -2,12 +2,15 @@ import json
 import os
 import subprocess
 import sys
+import types
+from pathlib import Path
 
 import pytest
 
+import jitney
 from jitney.backends import Listing, registry
 from jitney.cli import COMMANDS, main
-from jitney.commands import demo, doctor
+from jitney.commands import demo, doctor, explain
 from jitney.config import config
 
 
@@ -161,6 +164,93 @@ def test_explain_says_what_is_wrong_with_its_target(program, target, message, ca
     assert main(["explain", target]) == 1
     err = capsys.readouterr().err
     assert err.startswith("jitney explain: ") and message in err
+    assert "explain: explain" not in err
+
+
+FAILING = """import torch
+
+def example_inputs():
+    return torch.ones(3), {count}
+
+def fails(x):
+    return inner(x.sin())
+
+def inner(x):
+    print("woo")
+    y = x @ torch.ones(4, 4)
+    return y
+
+{last}
+"""
+
+
+def explained(tmp_path, capsys, monkeypatch, name, **parts):
+    monkeypatch.delitem(sys.modules, "failing", raising=False)
+    path = tmp_path / "failing.py"
+    path.write_text(FAILING.format(**({"count": "", "last": ""} | parts)))
+    assert main(["explain", f"{path}:{name}"]) == 1
+    return path, capsys.readouterr().err
+
+
+def test_explain_shows_what_the_function_raises_as_python_would(tmp_path, capsys, monkeypatch):
+    path, err = explained(tmp_path, capsys, monkeypatch, "fails")
+    assert err == (
+        "Traceback (most recent call last):\n"
+        f'  File "{path}", line 7, in fails\n'
+        "    return inner(x.sin())\n"
+        "           ^^^^^^^^^^^^^^\n"
+        f'  File "{path}", line 11, in inner\n'
+        "    y = x @ torch.ones(4, 4)\n"
+        "        ~~^~~~~~~~~~~~~~~~~~\n"
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x3 and 4x4)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "lines"),
+    [
+        ('x = {}["k"]', [", line 14, in <module>", 'x = {}["k"]', "KeyError: 'k'"]),
+        ("def f(:", [", line 14", "def f(:", "SyntaxError: invalid syntax"]),
+        (
+            "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError from e",
+            ["ZeroDivisionError: division by zero", "direct cause", ", line 17, in <module>", "KeyError"],
+        ),
+    ],
+)
+def test_explain_shows_what_the_file_raises_as_python_would(tmp_path, capsys, monkeypatch, last, lines):
+    path, err = explained(tmp_path, capsys, monkeypatch, "fails", last=last)
+    assert all(line in err for line in lines) and str(path) in err
+    assert str(Path(jitney.__file__).parent) not in err and "importlib" not in err
+
+
+def test_explain_says_that_the_example_inputs_do_not_fit(tmp_path, capsys, monkeypatch):
+    path, err = explained(tmp_path, capsys, monkeypatch, "fails", count="2")
+    assert err == (
+        f"jitney explain: example_inputs() of {path} does not fit fails(x): too many positional arguments\n"
+        "try: a tuple with the arguments of fails\n"
+    )
+
+
+def test_a_fault_of_jitneys_in_explain_is_not_hidden(program, monkeypatch):
+    def broken(function):
+        raise AssertionError("a bug")
+
+    code = broken.__code__.replace(co_filename=jitney.__file__)
+    monkeypatch.setattr(explain, "explain", types.FunctionType(code, broken.__globals__))
+    with pytest.raises(AssertionError, match="a bug"):
+        main(["explain", f"{program}:scaled"])
+
+
+def test_explain_cuts_no_line_number_whatever_the_width(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / ("a_folder_with_a_long_name_" * 5)
+    folder.mkdir()
+    (folder / "a_program.py").write_text(PROGRAM)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["explain", f"{folder}/a_program.py:scaled"]) == 0
+    out = capsys.readouterr().out
+    line = f'       {folder}/a_program.py:8, in scaled: print("woo")'
+    assert line in out.splitlines()
+    sys.modules.pop("a_program", None)
 
 
 def test_a_difference_is_never_called_equal():

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 from torch.fx import GraphModule, Node
 
@@ -77,40 +75,31 @@ class ExplainOutput:
             f"Graph break count: {self.graph_break_count}",
             f"Op count: {self.op_count}",
         ]
-        lines += _section("Breaks", [_show_break(number, item) for number, item in enumerate(self.break_reasons, 1)])
-        lines += _section("Left eager", [f"  {_place(frame)}: {frame.reason}" for frame in self.skipped])
-        lines += _section("Recompiled", [f"  {_place(item)}: {item.guard}" for item in self.recompiles])
-        rows = enumerate(self.ops_per_graph, 1)
-        lines += _section("Ops per graph", [f"  {number}. {', '.join(ops) or '(none)'}" for number, ops in rows])
-        lines += _section("ATen graphs", [f"  {_show_aten(graph)}" for graph in self.aten_graphs])
-        lines += _section("Run as captured", [f"  {_place(graph)}: {graph.reason}" for graph in self.kept])
-        lines += _section("Guards", [f"  {guard}" for guard in self.out_guards])
+        for title, rows in self._sections():
+            lines += [f"{title}:", *rows]
         return "\n".join(lines)
 
     def __rich__(self) -> RenderableType:
         head = f"[bold]{self.graph_count}[/] graphs, [bold]{self.graph_break_count}[/] breaks, "
         parts: list[RenderableType] = [Text.from_markup(head + f"[bold]{self.op_count}[/] ops")]
-        if self.break_reasons or self.skipped:
-            parts.append(self._breaks_table())
-        if self.graphs:
-            table = Table("#", "ops", title="Ops per graph", title_justify="left")
-            for number, ops in enumerate(self.ops_per_graph, 1):
-                table.add_row(str(number), escape(", ".join(ops)))
-            parts.append(table)
-        parts += [Text("\n".join(_section("ATen graphs", [f"  {_show_aten(graph)}" for graph in self.aten_graphs])))]
-        parts += [Text("\n".join(_section("Run as captured", [f"  {_place(g)}: {g.reason}" for g in self.kept])))]
-        parts += [Text("\n".join(_section("Recompiled", [f"  {_place(r)}: {r.guard}" for r in self.recompiles])))]
-        parts += [Text("\n".join(_section("Guards", [f"  {guard}" for guard in self.out_guards])))]
+        for title, rows in self._sections():
+            # No tables, whose cells are cut: a place is worth nothing without its line number, which comes last.
+            parts += [Text(title, style="bold"), *map(Text, rows)]
         return Group(*parts)
 
-    def _breaks_table(self) -> Table:
-        table = Table("#", "where", "why", "try", title="Breaks", title_justify="left")
-        for number, item in enumerate(self.break_reasons, 1):
-            stack = "\n".join(describe_frame(frame) for frame in item.user_stack)
-            table.add_row(str(number), escape(stack), escape(item.reason), escape(item.hint))
-        for frame in self.skipped:
-            table.add_row("eager", escape(_place(frame)), escape(frame.reason), "")
-        return table
+    def _sections(self) -> Iterator[tuple[str, list[str]]]:
+        """Each section that has rows: its title and them."""
+        ops = enumerate(self.ops_per_graph, 1)
+        sections = {
+            "Breaks": [_show_break(number, item) for number, item in enumerate(self.break_reasons, 1)],
+            "Left eager": [f"  {_place(frame)}: {frame.reason}" for frame in self.skipped],
+            "Recompiled": [f"  {_place(item)}: {item.guard}" for item in self.recompiles],
+            "Ops per graph": [f"  {number}. {', '.join(names) or '(none)'}" for number, names in ops],
+            "ATen graphs": [f"  {_show_aten(graph)}" for graph in self.aten_graphs],
+            "Run as captured": [f"  {_place(graph)}: {graph.reason}" for graph in self.kept],
+            "Guards": [f"  {guard}" for guard in self.out_guards],
+        }
+        yield from ((title, rows) for title, rows in sections.items() if rows)
 
 
 @contextlib.contextmanager
@@ -171,10 +160,6 @@ def _op_name(node: Node) -> str:
 def _show_aten(event: events.AtenGraph) -> str:
     count = sum(node.op == "call_function" for node in event.graph.nodes)
     return f"{event.kind} of {event.frame}: {count} ops"
-
-
-def _section(title: str, rows: Sequence[str]) -> list[str]:
-    return [f"{title}:", *rows] if rows else []
 
 
 def _show_break(number: int, item: events.GraphBreak) -> str:

@@ -65,6 +65,14 @@ def test_the_rich_report_shows_the_same_facts():
         assert fact in stream.getvalue()
 
 
+def test_the_rich_report_cuts_nothing_in_a_narrow_terminal():
+    stream = io.StringIO()
+    output = sample()
+    Console(file=stream, width=20).print(output)
+    flat = "".join(stream.getvalue().split())
+    assert all("".join(line.split()) in flat for line in str(output).splitlines()[4:] if not line.endswith(":"))
+
+
 def test_only_this_threads_events_are_collected():
     with observe() as output:
         other = threading.Thread(target=events.emit, args=(captured(),))
