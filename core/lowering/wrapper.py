@@ -6,7 +6,8 @@ How a run of kernels is launched is the backend's (``Launch``); all else is the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -40,11 +41,13 @@ class Wrapper:
         schedule: what runs.
         launch: the backend's part.
         name: the user's function, for the file name in tracebacks.
+        allocator: gives memory: ``empty_strided`` and ``empty`` as torch has them.
     """
 
     schedule: Schedule
     launch: Launch
     name: str
+    allocator: Any = torch
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
@@ -55,9 +58,14 @@ class Wrapper:
         self.pointers: dict[str, str] = {}  # buffer -> the variable of its address
         self.spelled = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
         self.namespace.update(
-            _empty_strided=torch.empty_strided, _empty=torch.empty, _as_strided=torch.as_strided, _conform=conform,
-            _uint8=torch.uint8, floordiv=lambda a, b: a // b, mod=lambda a, b: a % b,
-        )  # fmt: skip
+            _empty_strided=self.allocator.empty_strided,
+            _empty=self.allocator.empty,
+            _as_strided=torch.as_strided,
+            _conform=conform,
+            _uint8=torch.uint8,
+            floordiv=operator.floordiv,
+            mod=operator.mod,
+        )
 
     def build(self) -> Callable[..., tuple[Any, ...]]:
         """The function, from the graph's inputs to its outputs."""
@@ -230,6 +238,8 @@ def conform(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> 
     return made.copy_(tensor)
 
 
-def sizes_in(kernels: Sequence[Kernel]) -> list[Size]:
-    """The symbolic sizes that kernels read, in a fixed order."""
-    return sorted({size for kernel in kernels for size in kernel.sizes}, key=str)
+def sizes_in(kernels: Sequence[Kernel], offsets: Iterable[Index] = ()) -> list[Size]:
+    """The symbolic sizes in kernels and other expressions, in a fixed order."""
+    found = {size for kernel in kernels for size in kernel.sizes}
+    found |= {atom for offset in offsets for atom in offset.atoms if isinstance(atom, Size)}
+    return sorted(found, key=str)

@@ -1,0 +1,116 @@
+"""From an ATen graph to the function that runs it: lower, schedule, emit, compile, wrap."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.backends import CompileRequest
+from jitney.lowering import Wrapper, decompositions, lower, schedule, sizes_in
+from jitney.lowering.index import index
+from jitney.lowering.kernel import Kernel
+from jitney_llvm_cpu.cache import DiskCache, cache_folder
+from jitney_llvm_cpu.emit import Entry, Place, emit_module
+from jitney_llvm_cpu.engine import Dump, Engine
+from jitney_llvm_cpu.options import LlvmCpuOptions
+from jitney_llvm_cpu.target import Target
+from jitney_llvm_cpu.threads import threads
+from jitney_llvm_cpu.vector_math import VectorMath
+from jitney_llvm_cpu.warm_memory import WarmMemory
+
+_ARGUMENTS = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)
+memory = WarmMemory()
+
+
+def compile_graph(
+    graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
+) -> Callable[..., Sequence[Any]]:
+    """The function of one graph; see ``Backend``."""
+    options: LlvmCpuOptions = request.options
+    program = lower(graph, inputs, relaxed_math=options.relaxed_math)
+    made = schedule(program)
+    native = Native(options)
+    wrapper = Wrapper(made, native, request.frame, memory)
+    run = wrapper.build()
+    text = native.text()
+    if options.dump:
+        request.save("output_code", f"{program}\n\n{made}\n\n{wrapper.source}\n")
+    wrapper.namespace.update(native.link(text, request.save if options.dump else None))
+    return run
+
+
+def aten_decompositions(options: LlvmCpuOptions) -> Mapping[Any, Callable[..., Any]]:
+    """The operators that are taken apart."""
+    return decompositions()
+
+
+class Native:
+    """Launches runs of kernels as one native call each (a ``Launch``); the code for all of them is made at the end."""
+
+    def __init__(self, options: LlvmCpuOptions) -> None:
+        self.options = options
+        self.entries: list[Entry] = []
+
+    def __call__(self, kernels: Sequence[Kernel], wrapper: Wrapper) -> list[str]:
+        """Python lines that call the entry of these kernels."""
+        pointers: dict[str, int] = {}
+        places: dict[str, Place] = {}
+        for name in sorted({name for kernel in kernels for name in kernel.buffers}):
+            block = wrapper.schedule.memory.blocks.get(name)
+            address = "arena" if block is not None else wrapper.pointer(name)
+            offset = block.offset if block is not None else index(0)
+            places[name] = Place(pointers.setdefault(address, len(pointers)), offset)
+        sizes = sizes_in(kernels, [place.offset for place in places.values()])
+        entry = f"e{len(self.entries)}"
+        self.entries.append(Entry(entry, kernels, places, sizes))
+        pack = wrapper.constant(struct.Struct(f"{len(pointers)}q").pack)
+        given = "b''"
+        if sizes:
+            given = f"{wrapper.constant(struct.Struct(f'{len(sizes)}q').pack)}({', '.join(map(wrapper.size, sizes))})"
+        threads = wrapper.constant(torch.get_num_threads)
+        return [f"{entry}({pack}({', '.join(pointers)}), {given}, {threads}())"]
+
+    def text(self) -> str:
+        """LLVM IR of all entries."""
+        machine = _machine(self.options.vector_bytes)
+        return emit_module(
+            self.entries, machine.target, grain=self.options.grain, math=machine.math, parallel=machine.parallel
+        )
+
+    def link(self, text: str, dump: Dump | None) -> dict[str, Callable[..., None]]:
+        """The entries as functions, by name."""
+        if not self.entries:
+            return {}
+        engine = _engine(self.options.vector_bytes, self.options.cache, self.options.cache_dir)
+        if dump is not None:
+            engine = Engine(engine.target, None, dump=dump)
+        library = engine.compile(text)
+        return {entry.name: library.function(entry.name, *_ARGUMENTS) for entry in self.entries}
+
+
+@dataclass(frozen=True)
+class _Machine:
+    target: Target
+    math: VectorMath
+    parallel: str  # LLVM IR
+
+
+@functools.cache
+def _machine(vector_bytes: int) -> _Machine:
+    """What this machine offers, tried once in the process."""
+    target = Target.host(vector_bytes)
+    engine = _engine(vector_bytes, True, "")
+    return _Machine(target, VectorMath(target, engine), threads(engine).ir)
+
+
+@functools.cache
+def _engine(vector_bytes: int, cache: bool, cache_dir: str) -> Engine:
+    folder = cache_folder(cache_dir) if cache else None
+    return Engine(Target.host(vector_bytes), DiskCache(folder) if folder is not None else None)

@@ -1,0 +1,27 @@
+"""What users may ask of the llvm_cpu backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LlvmCpuOptions:
+    """Options of the llvm_cpu backend.
+
+    Args:
+        vector_bytes: width of vectors: 16, 32, 64, or 0 for the host's best.
+        grain: elements of cheap work below which no second thread is started.
+        relaxed_math: intermediate values of float16 and bfloat16 need not be rounded where eager rounds them.
+        cache_dir: where object code is kept from one process to the next; empty for ``config.cache_dir``, and if that
+            is empty too the user's cache folder.
+        cache: keep object code at all.
+        dump: show the loops, kernels, LLVM IR and assembly of each graph, in the logs as ``output_code``.
+    """
+
+    vector_bytes: int = 0
+    grain: int = 32768
+    relaxed_math: bool = False
+    cache_dir: str = ""
+    cache: bool = True
+    dump: bool = False
