@@ -64,6 +64,8 @@ CustomOpDef: Any = torch._library.custom_ops.CustomOpDef
 InferenceModeGuard: Any = _C._InferenceMode
 # How many torch function modes (such as `with torch.device(...)`) are active.
 function_mode_depth: Callable[[], int] = _C._len_torch_function_stack
+# The __torch_function__ of a tensor class that has none.
+disabled_torch_function: Any = _C._disabled_torch_function_impl
 # How many dispatch modes are active.
 dispatch_mode_depth: Callable[[], int] = _C._len_torch_dispatch_stack
 # Is any torch function mode active? Library code asks, and must not see capture's own.
@@ -130,6 +132,33 @@ class functionalization:  # a namespace
     replace = staticmethod(torch._functionalize_replace)
     commit = staticmethod(torch._functionalize_commit_update)
     storage_changed = staticmethod(torch._functionalize_was_storage_changed)
+
+
+_reapply_views: Callable[[bool], bool] = getattr(torch, "_functionalize_enable_reapply_views")  # noqa: B009 (as above)
+_FUNCTIONALIZE = _C.DispatchKeySet(_C.DispatchKey.Functionalize)
+
+
+def functionalization_skipped() -> Any:
+    """A context in which operators go past functionalization, whatever their arguments are."""
+    return _C._ExcludeDispatchKeyGuard(_FUNCTIONALIZE)
+
+
+@contextlib.contextmanager
+def functionalization_first() -> Iterator[None]:
+    """Below everything, in a dispatch mode: operators go to functionalization once more."""
+    included = _C._dispatch_tls_local_include_set() | _FUNCTIONALIZE
+    excluded = _C._dispatch_tls_local_exclude_set() - _FUNCTIONALIZE
+    with _C._ForceDispatchKeyGuard(included, excluded):
+        before = _reapply_views(True)
+        try:
+            yield
+        finally:
+            _reapply_views(before)
+
+
+def functionalization_active() -> bool:
+    """Do operators go to functionalization even if none of their arguments asks for it?"""
+    return bool(_C._dispatch_tls_is_dispatch_key_included(_C.DispatchKey.Functionalize))
 
 
 # torch's decompositions to core ATen operators, without those of composite operators (which autograd takes apart).
@@ -202,10 +231,10 @@ class _Name(str):
         return str(self)
 
 
-def global_module_hooks() -> list[dict[int, Any]]:
-    """The tables of hooks that run at every module's call; public functions only add to them."""
-    kinds = ("backward_pre", "backward", "forward", "forward_pre")
-    return [getattr(torch.nn.modules.module, f"_global_{kind}_hooks") for kind in kinds]
+def global_module_hooks() -> dict[str, dict[int, Any]]:
+    """The tables of hooks that run at every module's call, by name; public functions only add to them."""
+    names = [f"_global_{kind}_hooks" for kind in ("backward_pre", "backward", "forward", "forward_pre")]
+    return {f"torch.nn.modules.module.{name}": getattr(torch.nn.modules.module, name) for name in names}
 
 
 # Look past torch function modes, for one reading.
@@ -263,11 +292,15 @@ __all__ = [
     "current_accelerator",
     "current_autograd_node",
     "deterministic_algorithms",
+    "disabled_torch_function",
     "dispatch_mode_depth",
     "foreach_copy",
     "function_mode_depth",
     "function_mode_enabled",
     "functionalization",
+    "functionalization_active",
+    "functionalization_first",
+    "functionalization_skipped",
     "global_module_hooks",
     "group_tensors",
     "is_composite",

@@ -67,20 +67,25 @@ class Backward:
             return self.compiled[absent]
 
     def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
-        """Under ``create_graph=True``: the gradients are right, and differentiating them by anything raises.
+        """``once`` of this backward."""
+        return once(self, self.name, ctx, tangents)
 
-        They hang on everything that they depend on, or the engine would find no way from them to an input, and say
-        that their derivative is zero.
-        """
-        alive = [reference() for reference in getattr(ctx, "inner", ())]
-        inner = [tensor for tensor in alive if tensor is not None and tensor.grad_fn is not None]
-        leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
-        if len(inner) + len(leaves) < sum(node is not None for node, _ in ctx.next_functions):
-            raise _refusal(self.name)
-        given = [t for t in tangents if t is not None and t.requires_grad]
-        with torch.no_grad():
-            found = self(ctx.saved_tensors, ctx.numbers, tangents)
-        return tuple(None if g is None else _Refused.apply(self.name, g, *leaves, *inner, *given) for g in found)
+
+def once(backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+    """Under ``create_graph=True``: the gradients are right, and differentiating them by anything raises.
+
+    They hang on everything that they depend on, or the engine would find no way from them to an input, and say
+    that their derivative is zero.
+    """
+    alive = [reference() for reference in getattr(ctx, "inner", ())]
+    inner = [tensor for tensor in alive if tensor is not None and tensor.grad_fn is not None]
+    leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
+    if len(inner) + len(leaves) < sum(node is not None for node, _ in ctx.next_functions):
+        raise _refusal(name)
+    given = [t for t in tangents if t is not None and t.requires_grad]
+    with torch.no_grad():
+        found = backward(ctx.saved_tensors, ctx.numbers, tangents)
+    return tuple(None if g is None else _Refused.apply(name, g, *leaves, *inner, *given) for g in found)
 
 
 def _refusal(name: str) -> JitneyError:

@@ -16,7 +16,8 @@ from jitney.aot.glue import Glue
 from jitney.aot.joint import Joint, trace_joint
 from jitney.aot.partition import partition
 from jitney.aot.signals import NotSplit
-from jitney.aot.split import Half, backward_half, forward_half, keep_old_values
+from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_values
+from jitney.aot.wrapped_glue import WrappedGlue
 from jitney.config import config
 from jitney.state import TRACING
 
@@ -79,7 +80,7 @@ def _inferred(
 ) -> Callable[..., Sequence[Any]]:
     half, _ = forward_half(joint, ())
     forward = _compiled(half, "inference", len(half.outputs), request)
-    return _glued(Glue(joint, inputs, (), request.frame, _autocast()), forward, None, module, request)
+    return _glued(_glue(joint, inputs, (), request), forward, None, module, request)
 
 
 def _trained(
@@ -101,7 +102,7 @@ def _trained(
         return _compiled(half, "backward", len(half.outputs), request)
 
     backward = Backward(second, len(cut.saved), places, compile_backward, request.frame)
-    return _glued(Glue(joint, inputs, saved, request.frame, _autocast()), forward, backward, module, request)
+    return _glued(_glue(joint, inputs, saved, request), forward, backward, module, request)
 
 
 def _compiled(half: Half, kind: HalfKind, seen: int, request: AotRequest) -> Callable[..., Sequence[Any]]:
@@ -121,6 +122,11 @@ def _glued(
         run = glue.build(forward, backward, module.forward)
     events.emit(events.Artefact("aot_wrapper", request.frame, request.backend, glue.source))
     return run
+
+
+def _glue(joint: Joint, inputs: Sequence[Any], saved: Sequence[Saved], request: AotRequest) -> Glue:
+    kind = Glue if joint.layout is None else WrappedGlue
+    return kind(joint, inputs, saved, request.frame, _autocast())
 
 
 def _autocast() -> bool:

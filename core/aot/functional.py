@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,14 +24,34 @@ def functionalizing() -> Iterator[None]:
         _torch.functionalization.disable()
 
 
-def empty_like(fake_mode: Any, inner: Any) -> Any:
-    """A new stand-in of the same metadata, seen by no mode, while functionalizing."""
+@contextlib.contextmanager
+def below_subclasses() -> Iterator[None]:
+    """As ``functionalizing``, for programs with tensors of subclasses that wrap tensors.
+
+    What is called on an outer tensor goes past functionalization, to the subclass; what that calls on inner tensors
+    arrives at the dispatch mode, which sends it to functionalization (``AtenTracer.functionalize``).
+    """
+    with _torch.functionalization_skipped(), torch.autograd.set_multithreading_enabled(False):
+        yield
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """No functionalization for a while."""
+    if not _torch.functionalization_active():
+        yield
+        return
     _torch.functionalization.disable()
     try:
-        with _torch.without_modes(), fake_mode:
-            return torch.empty_strided(inner.shape, inner.stride(), dtype=inner.dtype, device=inner.device)
+        yield
     finally:
         _torch.functionalization.enable(reapply_views=True)
+
+
+def empty_like(fake_mode: Any, inner: Any) -> Any:
+    """A new stand-in of the same metadata, seen by no mode, while functionalizing."""
+    with paused(), _torch.without_modes(), fake_mode:
+        return torch.empty_strided(inner.shape, inner.stride(), dtype=inner.dtype, device=inner.device)
 
 
 # In-place operators after which a tensor has other strides, in eager too.
@@ -70,12 +90,8 @@ def _expression(size: Any) -> Any:
 def _lay_out(root: Any, stride: tuple[Any, ...]) -> None:
     """Replace a functional tensor's current value by one of equal elements and these strides."""
     inner = unwrapped(root)
-    _torch.functionalization.disable()
-    try:
-        with torch.no_grad():
-            made = _with_strides(inner, stride)
-    finally:
-        _torch.functionalization.enable(reapply_views=True)
+    with paused(), torch.no_grad():
+        made = _with_strides(inner, stride)
     _torch.functionalization.replace(root, made)
     _torch.functionalization.commit(root)
     _torch.functionalization.sync(root)
@@ -96,25 +112,25 @@ class _Enter(torch.autograd.Function):
     """An inner node of the user's autograd graph: gradients arrive at ``leaf``, in-place operators are allowed."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: Any, box: list[Any]) -> Any:
+    def forward(ctx: Any, leaf: Any, make: Callable[[], Any]) -> Any:
         ctx.set_materialize_grads(False)  # no gradient stays none
-        return _torch.functionalization.wrap(box[0])
+        return make()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         return grads[0], None
 
 
-def wrapped(inner: Any, requires_grad: bool, is_leaf: bool) -> tuple[Any, Any]:
-    """(what the program gets, the leaf whose gradient is the input's) for a stand-in."""
-    leaf = _torch.functionalization.wrap(inner)
+def wrapped(make: Callable[[], Any], requires_grad: bool, is_leaf: bool) -> tuple[Any, Any]:
+    """(what the program gets, the leaf whose gradient is the input's) for what makes a functional tensor."""
+    leaf = make()
     if not requires_grad:
         return leaf, None
     leaf.requires_grad_(True)
     if is_leaf:
         return leaf, leaf
     with torch.enable_grad():
-        return _Enter.apply(leaf, [inner]), leaf
+        return _Enter.apply(leaf, make), leaf
 
 
 def is_wrapped(value: Any) -> bool:

@@ -122,8 +122,7 @@ class Glue:
         lines.append(f"    return _backward(ctx.saved_tensors, ctx.numbers, ({tangents}))")
         return lines
 
-    @staticmethod
-    def _place(saved: Saved) -> str:
+    def _place(self, saved: Saved) -> str:
         return f"a{saved.at}" if saved.source == "input" else f"r[{saved.at}]"
 
     def _is_tensor(self, at: int) -> bool:

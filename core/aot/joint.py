@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import _torch
-from jitney.aot import functional
-from jitney.aot.cost import has_effect
-from jitney.aot.results import Before, Result, Results, Update, root_of
+from jitney import _torch, wrapping
+from jitney.aot import functional, wrapped
+from jitney.aot.cost import has_effect, is_random
+from jitney.aot.layout import Layout
+from jitney.aot.results import GRADIENT_TYPES, Before, Output, Result, Results, Update, root_of
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import BACKWARD, FORWARD, AtenTracer
+from jitney.errors import JitneyError
 from jitney.state import StateKeeper, enter_inference_mode
 
 
@@ -48,11 +51,20 @@ class Joint:
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     final_state: list[tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=list)
     ambient_grad: bool = True  # was grad mode on where the graph begins?
+    layout: Layout | None = None  # where tensors of subclasses are; then ``inputs`` and ``gradients`` are of inner ones
 
     @property
     def trains(self) -> bool:
         """Is there a backward?"""
         return bool(self.tangents)
+
+    def input_node(self, at: int) -> fx.Node:
+        """The placeholder of an input of the captured graph that is no tensor of a subclass."""
+        if self.layout is None:
+            return self.inputs[at]
+        place = self.layout.inputs[at]
+        assert isinstance(place, int)
+        return self.inputs[place]
 
     def verify(self) -> None:
         """Raise ``AssertionError`` unless the graph is functional, in order, and every node has a value."""
@@ -65,7 +77,8 @@ class Joint:
         for node in [*self.inputs, *self.outputs, *self.tangents.values(), *self.gradients]:
             assert not isinstance(node, fx.Node) or node in known, f"{node} is of another graph"
         assert all(0 <= at < len(self.outputs) for at in self.tangents)
-        assert len(self.gradients) in (0, len(self.inputs))
+        assert self.layout is not None or len(self.gradients) in (0, len(self.inputs))
+        assert self.layout is None or len(self.layout.paths) == len(self.inputs)
 
 
 def trace_joint(
@@ -83,39 +96,51 @@ def trace_joint(
     """
     keeper = StateKeeper()
     tracer = AtenTracer(_fake_mode(inputs), decompositions)
+    tracer.has_subclasses = any(map(wrapped.is_outer, inputs))
+    scope = functional.below_subclasses() if tracer.has_subclasses else functional.functionalizing()
+    # It ran when it was captured: something that functionalization does not know, or a __torch_dispatch__.
+    errors = Exception if tracer.has_subclasses else RuntimeError
     try:
-        given = _inputs(module, inputs, tracer)
-        with _torch.without_saved_tensor_hooks(), tracer.fake_mode, tracer, functional.functionalizing():
-            return _trace(module, given, inputs, tracer, keeper)
-    except RuntimeError as error:  # it ran when it was captured: something that functionalization does not know
-        raise NotSplit(f"it cannot be traced: {str(error).strip().splitlines()[0]}") from error
+        given, layout = _inputs(module, inputs, tracer)
+        with _torch.without_saved_tensor_hooks(), tracer.fake_mode, tracer, scope:
+            return _trace(module, given, layout, inputs, tracer, keeper)
+    except (NotSplit, JitneyError):
+        raise
+    except errors as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise NotSplit(f"it cannot be traced: {reason}") from error
     finally:
         keeper.restore()
 
 
 def _fake_mode(inputs: Sequence[Any]) -> Any:
     for value in inputs:
-        if isinstance(value, _torch.FakeTensor):
-            return value.fake_mode
+        if isinstance(value, torch.Tensor):
+            return next(leaf.fake_mode for leaf in wrapping.leaves(value))
     shapes = next((v.node.shape_env for v in inputs if is_symbolic(v)), None)
     return _torch.FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=False)
 
 
 @dataclass
 class _Given:
-    """One input: its placeholder, what the program gets, and the leaf that its gradient arrives at."""
+    """One input: what the program gets, and the leaf that its gradient arrives at."""
 
-    node: fx.Node
     value: Any
     leaf: Any = None
 
 
-def _inputs(module: fx.GraphModule, inputs: Sequence[Any], tracer: AtenTracer) -> list[_Given]:
+def _inputs(module: fx.GraphModule, inputs: Sequence[Any], tracer: AtenTracer) -> tuple[list[_Given], wrapped.Entrance]:
     given: list[_Given] = []
+    entrance = wrapped.Entrance(tracer)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     for node, value in zip(placeholders, inputs, strict=True):
         if not isinstance(value, torch.Tensor):
-            given.append(_Given(tracer.placeholder(node.name, value), value))
+            entrance.plain(tracer.placeholder(node.name, value))
+            given.append(_Given(value))
+            continue
+        if wrapped.is_outer(value):
+            make = entrance.outer(node.name, value)
+            given.append(_Given(*functional.wrapped(make, value.requires_grad, value.is_leaf)))
             continue
         if value.is_conj() or value.is_neg():
             raise NotSplit("an input that is a lazily conjugated or negated view")
@@ -123,41 +148,56 @@ def _inputs(module: fx.GraphModule, inputs: Sequence[Any], tracer: AtenTracer) -
             inner = value.detach()
         made = tracer.placeholder(node.name, inner)
         made.meta["parameter"] = value.requires_grad and value.is_leaf
-        wrapper, leaf = functional.wrapped(inner, value.requires_grad, value.is_leaf)
-        given.append(_Given(made, wrapper, leaf))
-    return given
+        make = functools.partial(_torch.functionalization.wrap, inner)
+        entrance.plain(made)
+        given.append(_Given(*functional.wrapped(make, value.requires_grad, value.is_leaf)))
+    return given, entrance
 
 
 def _trace(
-    module: fx.GraphModule, given: list[_Given], inputs: Sequence[Any], tracer: AtenTracer, keeper: StateKeeper
+    module: fx.GraphModule,
+    given: list[_Given],
+    entrance: wrapped.Entrance,
+    inputs: Sequence[Any],
+    tracer: AtenTracer,
+    keeper: StateKeeper,
 ) -> Joint:
     ambient_grad = torch.is_grad_enabled()
-    values, nodes = [g.value for g in given], [g.node for g in given]
+    values = [g.value for g in given]
     afters = [n.meta.get("example_value") for n in module.graph.nodes if n.op == "placeholder"]
     before = [
-        Before(getattr(v, "grad_fn", None), captured, after, functional.version(v))
+        Before(getattr(v, "grad_fn", None), captured, after, functional.version(v), wrapped.inner_of(v))
         for v, captured, after in zip(values, inputs, afters, strict=True)
     ]
     returned, final_state = _run(module, values, tracer)
-    results = Results(tracer, values, nodes, before, returned, ambient_grad, _writes_many(module))
+    _check_random(tracer.graph, inputs)
+    results = Results(tracer, values, entrance, before, returned, ambient_grad, _writes_many(module))
     joint = Joint(
         tracer.graph,
-        nodes,
+        entrance.nodes,
         results.outputs,
         results.results,
         results.updates,
         constants=tracer.constants,
         final_state=final_state if keeper.changed() else [],
         ambient_grad=ambient_grad,
+        layout=entrance.layout if tracer.has_subclasses else None,
     )
-    wanted = results.differentiable()
-    if any(value.is_leaf for value in wanted.values()) or (wanted and all(g.leaf is None for g in given)):
+    wanted, outer = results.differentiable(), results.differentiable_outer()
+    if any(v.is_leaf for v in wanted.values()) or ((wanted or outer) and all(g.leaf is None for g in given)):
         raise NotSplit("a tensor that it makes requires grad by itself")
-    if wanted:
-        _backward(joint, tracer, wanted, [g.leaf for g in given])
+    if wanted or outer:
+        _backward(joint, tracer, wanted, outer, [g.leaf for g in given])
     _separate(joint, results.fresh if joint.trains else set())
     _drop_unused(joint)
     return joint
+
+
+def _check_random(graph: fx.Graph, inputs: Sequence[Any]) -> None:
+    """Refuse random operators on DTensors: these also run on tensors without data, to find sizes out."""
+    distributed = any(type(v).__module__.startswith("torch.distributed") for v in inputs)
+    if distributed and any(is_random(node) for node in graph.nodes):
+        raise NotSplit("a random operator beside a DTensor")
 
 
 def _separate(joint: Joint, fresh: set[int]) -> None:
@@ -227,7 +267,9 @@ def _described(tracer: AtenTracer, node: fx.Node) -> Iterator[None]:
         tracer.stack, tracer.region = (), None
 
 
-def _backward(joint: Joint, tracer: AtenTracer, wanted: dict[int, Any], leaves: list[Any]) -> None:
+def _backward(
+    joint: Joint, tracer: AtenTracer, wanted: dict[int, Any], outer: dict[int, Any], leaves: list[Any]
+) -> None:
     """Run the engine on the wrapped tensors: the operators of the backward are recorded as they are called."""
     if any(node.target in LOOKS_AT_GRAD_MODE for node in tracer.graph.nodes):
         raise NotSplit("an LSTM's kernel on this device keeps what its backward needs only where autograd sees it")
@@ -237,19 +279,84 @@ def _backward(joint: Joint, tracer: AtenTracer, wanted: dict[int, Any], leaves: 
         tangent = functional.empty_like(tracer.fake_mode, functional.unwrapped(value))
         joint.tangents[at] = tracer.placeholder(f"tangent{at}", tangent)
         tangents.append(_torch.functionalization.wrap(tangent))
+    tangents += [_outer_tangent(joint, tracer, at, value) for at, value in outer.items()]
     sizes = [s for node in joint.tangents.values() for s in node.meta["val"].shape if is_symbolic(s)]
     joint.symbols = list(dict.fromkeys(n for size in sizes for n in tracer.sizes.symbols(size)))
     leaf_at = [i for i, leaf in enumerate(leaves) if leaf is not None]
-    joint.gradients = [None] * len(leaves)
     with torch.no_grad(), _torch.DisableAutocast():
         sources = [leaves[i] for i in leaf_at]
         try:
-            found = torch.autograd.grad(list(wanted.values()), sources, tangents, allow_unused=True)
+            found = torch.autograd.grad([*wanted.values(), *outer.values()], sources, tangents, allow_unused=True)
         except RuntimeError as error:  # as it will when the user calls backward
             raise NotSplit(f"its backward fails: {str(error).splitlines()[0]}") from error
+    gradients: list[Any] = [None] * len(leaves)
     for i, gradient in zip(leaf_at, found, strict=True):
-        if gradient is not None:
-            joint.gradients[i] = tracer.nodes[id(functional.unwrapped(gradient))]
+        gradients[i] = gradient
+    if joint.layout is None:
+        joint.gradients = [None if g is None else tracer.nodes[id(functional.unwrapped(g))] for g in gradients]
+    else:
+        same = [type(g) is type(leaf) for g, leaf in zip(gradients, leaves, strict=True) if g is not None]
+        if len(tangents) > 1 and not all(same):
+            raise NotSplit("the class of a gradient depends on which results have one")
+        _outer_gradients(joint, joint.layout, tracer, gradients)
+
+
+def _outer_tangent(joint: Joint, tracer: AtenTracer, at: int, value: Any) -> Any:
+    """The gradient of a result of a subclass: around new inputs of the graph."""
+    assert joint.layout is not None
+    expected = wrapped.expected_tangent(value)
+    places = iter(joint.layout.results[at].positions())
+
+    def tangent(leaf: Any) -> Any:
+        place = next(places, None)
+        if place is None or leaf.dtype not in GRADIENT_TYPES:
+            raise NotSplit(f"gradients of a {type(value).__qualname__} are not known")
+        made = functional.empty_like(tracer.fake_mode, functional.unwrapped(leaf))
+        joint.tangents[place] = tracer.placeholder(f"tangent{place}", made)
+        return _torch.functionalization.wrap(made)
+
+    found = wrapping.rebuilt(expected, tangent)
+    again = iter(joint.layout.results[at].positions())
+    joint.layout.tangents[at] = wrapped.outer_template(found, lambda leaf: next(again), lambda size: 0)
+    if next(places, None) is not None:
+        raise NotSplit(f"gradients of a {type(value).__qualname__} are not known")
+    return found
+
+
+def _outer_gradients(joint: Joint, layout: Layout, tracer: AtenTracer, gradients: list[Any]) -> None:
+    """Gradients, some of subclasses, as nodes. Those within a subclass have memory of their own.
+
+    The engine keeps a gradient that nobody else refers to, and adds to it later; it does not see who has inner ones.
+    """
+
+    def node_of(leaf: Any) -> fx.Node:
+        return tracer.nodes[id(functional.unwrapped(leaf))]
+
+    def place(leaf: Any) -> int:
+        joint.gradients.append(node_of(leaf))
+        return len(joint.gradients) - 1
+
+    taken = {root_of(node_of(g)) for g in gradients if functional.is_wrapped(g)}
+
+    def own(leaf: Any) -> int:
+        root = root_of(node_of(leaf))
+        if root in taken or root.op != "call_function" or root.meta["phase"] is not BACKWARD:
+            return place(torch.ops.aten.clone.default(leaf))
+        taken.add(root)
+        return place(leaf)
+
+    def number(size: Any) -> Any:
+        node = tracer.map(size)
+        if not isinstance(node, fx.Node):
+            return node
+        joint.gradients.append(node)
+        return Output(len(joint.gradients) - 1, tensor=False)
+
+    for gradient in gradients:
+        if gradient is None:
+            layout.gradients.append(None)
+        else:
+            layout.gradients.append(wrapped.template(gradient, own if wrapped.is_outer(gradient) else place, number))
 
 
 # Operators with ``out=`` and other arguments that they write to: torch assigns the new values in the wrong order.

@@ -159,7 +159,7 @@ class _Cut:
         required = ancestors(joint.outputs)
         self.expensive = {n for n in self.nodes if n in required and self._expensive(n)}
         self.fixed = {n for n in self.nodes if n.op == "placeholder" or self._once(n)}
-        overwritten = {joint.inputs[u.input] for u in joint.updates}
+        overwritten = {joint.input_node(u.input) for u in joint.updates}
         self.weights = {n: self._weight(n, n in overwritten) for n in self.nodes}
 
     @staticmethod

@@ -7,13 +7,14 @@ made again from the real tensors by the caller; inputs that were written to get 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
-from jitney.aot import functional
+from jitney.aot import functional, wrapped
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import AtenTracer
@@ -45,6 +46,13 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Outer:
+    """A tensor of a subclass, around outputs of the graph: the one at this position in ``Layout.results``."""
+
+    at: int
+
+
+@dataclass(frozen=True)
 class Argument:
     """The caller's own argument at this position."""
 
@@ -70,7 +78,7 @@ class View:
     detached: bool = False
 
 
-Result = Constant | Output | Argument | View
+Result = Constant | Output | Outer | Argument | View
 
 
 @dataclass(frozen=True)
@@ -101,12 +109,14 @@ class Before:
         captured: its stand-in as it was before the program was captured.
         after: its stand-in on which the program was captured; None in a graph that an extension made.
         version: how often the functional tensor had been written to.
+        inner: the innermost functional tensors of one of a subclass.
     """
 
     history: Any
     captured: Any
     after: Any
     version: int
+    inner: Sequence[Any] = ()
 
 
 @dataclass
@@ -116,7 +126,7 @@ class Results:
     Args:
         tracer: what recorded it.
         given: its inputs: functional tensors, symbols, numbers.
-        nodes: their placeholders.
+        entrance: their placeholders.
         before: what is needed of each input from before the program ran.
         returned: its results.
         ambient_grad: was grad mode on where the program began?
@@ -125,7 +135,7 @@ class Results:
 
     tracer: AtenTracer
     given: list[Any]
-    nodes: list[fx.Node]
+    entrance: wrapped.Entrance
     before: list[Before]
     returned: tuple[Any, ...]
     ambient_grad: bool
@@ -138,7 +148,10 @@ class Results:
     def __post_init__(self) -> None:
         self._values: dict[int, Any] = {}  # position in outputs -> functional tensor
         self._at: dict[Any, int] = {}  # id of functional tensor, or node -> position
-        self._inputs = {functional.storage_of(v): i for i, v in enumerate(self.given) if isinstance(v, torch.Tensor)}
+        self._outer: list[Any] = []  # results of subclasses
+        self._inputs = {functional.storage_of(v): i for i, v in enumerate(self.given) if functional.is_wrapped(v)}
+        if self.tracer.has_subclasses:
+            wrapped.check_memory(self.given, self.returned)
         self._groups: dict[int, list[Any]] = {}
         for value in self.returned:
             if functional.is_wrapped(value):
@@ -157,7 +170,26 @@ class Results:
             if value.requires_grad and value.dtype in GRADIENT_TYPES and at not in hidden
         }
 
+    def differentiable_outer(self) -> dict[int, Any]:
+        """Results of subclasses that need a gradient, by position in ``Layout.results``."""
+        return {i: v for i, v in enumerate(self._outer) if v.requires_grad and v.dtype in GRADIENT_TYPES}
+
     # ------------------------------------------------------------------ results
+
+    def _outer_result(self, value: Any) -> Result:
+        for i, given in enumerate(self.given):
+            if value is given:
+                return Argument(i)
+        for i, other in enumerate(self._outer):
+            if value is other:
+                return Outer(i)
+        wrapped.check_result(value)
+        made = wrapped.outer_template(
+            value, lambda leaf: self._append(self._node(leaf), leaf), lambda size: self._plain(self.tracer.map(size))
+        )
+        self._outer.append(value)
+        self.entrance.layout.results.append(made)
+        return Outer(len(self._outer) - 1)
 
     def _result(self, value: Any) -> Result:
         if is_symbolic(value):
@@ -165,6 +197,8 @@ class Results:
             return Output(self._append(node, None), tensor=False) if isinstance(node, fx.Node) else Constant(node)
         if not isinstance(value, torch.Tensor):
             return Constant(value)
+        if wrapped.is_outer(value):
+            return self._outer_result(value)
         if not functional.is_wrapped(value):
             raise NotSplit("a result that is no tensor of the graph")
         storage = functional.storage_of(value)
@@ -278,6 +312,8 @@ class Results:
 
     def _find_updates(self) -> None:
         for i, value in enumerate(self.given):
+            if wrapped.is_outer(value):
+                wrapped.check_unwritten(value, self.before[i])
             if not functional.is_wrapped(value):
                 continue
             captured = self.before[i].captured
@@ -286,7 +322,7 @@ class Results:
             if functional.memory_replaced(value):
                 raise NotSplit("an input's memory is replaced")
             shaped, written = functional.metadata_written(value), functional.data_written(value)
-            if not shaped and not (written and self._node(value) is not self.nodes[i]):
+            if not shaped and not (written and self._node(value) is not self._input(i)):
                 continue
             before = self.before[i]
             tracked = value.grad_fn is not before.history
@@ -303,6 +339,11 @@ class Results:
                     geometry=self._geometry(before) if shaped else None,
                 )
             )
+
+    def _input(self, at: int) -> fx.Node:
+        place = self.entrance.layout.inputs[at]
+        assert isinstance(place, int)
+        return self.entrance.nodes[place]
 
     def _append_update(self, value: Any) -> int:
         self.outputs.append(self._node(value))

@@ -53,6 +53,11 @@ class SizeNodes:
         if isinstance(offset, torch.SymInt) and offset.node.expr.is_Symbol:
             self._tensors.setdefault(offset.node.expr, (node, "offset", 0))
 
+    def knows(self, value: Any) -> bool:
+        """Is this symbol an input, or the size of one?"""
+        symbol = value.node.expr
+        return symbol in self._inputs or symbol in self._tensors
+
     def known(self, value: Any, node: fx.Node) -> None:
         """A symbol that a node has computed."""
         self._inputs[value.node.expr] = node

@@ -40,7 +40,7 @@ class Saved:
 
 def keep_old_values(joint: Joint, cut: Partition) -> None:
     """What the backward reads of inputs that the program overwrites is saved as a copy."""
-    overwritten = {joint.inputs[u.input] for u in joint.updates if u.at is not None}
+    overwritten = {joint.input_node(u.input) for u in joint.updates if u.at is not None}
     for at, node in enumerate(cut.saved):
         if node not in overwritten:
             continue

@@ -41,6 +41,8 @@ class AtenTracer(_torch.TorchDispatchMode):
         self.kept: list[Any] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.phase = FORWARD
+        self.has_subclasses = False  # are there tensors of subclasses that wrap tensors?
+        self._functional = False  # is functionalization calling?
         self.stack: tuple[FrameSummary, ...] = ()
         self.region: int | None = None  # the checkpointed region that the running operation is part of
         self.stacks: dict[int, tuple[Any, ...]] = {}  # autograd sequence number -> (stack, region)
@@ -69,9 +71,14 @@ class AtenTracer(_torch.TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        kwargs = kwargs or {}
+        if self.has_subclasses:
+            if any(kind is not _torch.FakeTensor for kind in types):
+                return NotImplemented  # the subclass says what happens to its inner tensors
+            if not types and not self._functional:
+                return self._functionalize(func, args, kwargs)
         if func is _torch.PRIM_DEVICE:
             return args[0].fake_device
-        kwargs = kwargs or {}
         rule = self.decompositions.get(func)
         if rule is not None:
             with self:
@@ -90,6 +97,20 @@ class AtenTracer(_torch.TorchDispatchMode):
             raise NotSplit(f"{func} writes in place")
         self.record(func, args, kwargs, result)
         return result
+
+    def _functionalize(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator on functional tensors that has not been functionalized yet; it comes back on stand-ins."""
+        if _torch.is_composite(func):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        self._functional = True
+        try:
+            with _torch.functionalization_first(), self:
+                return func(*args, **kwargs)
+        finally:
+            self._functional = False
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> fx.Node:
         """Append the node of one operator that has run on stand-ins."""

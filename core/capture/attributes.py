@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney import _torch
 from jitney.capture import class_writes
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.signals import Break, UserRaised
 from jitney.capture.stand_in_attributes import SYMBOLIC, python_type, stand_in_attr, store_tensor_attr, tensor_attr
+from jitney.capture.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.world import ATOMS, trusted
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     kind = type(obj)
     if kind in DIRECT:
         return vm.native(getattr, obj, name)
-    if kind is _torch.FakeTensor:
+    if kind in STAND_INS:
         return tensor_attr(vm, obj, name)
     if issubclass(kind, type):
         return class_attr(vm, obj, name)
@@ -302,7 +302,7 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
         return vm.native(descriptor.__get__, obj, owner)
     if record is None:
         value = vm.native(descriptor.__get__, obj, owner)
-        if isinstance(value, torch.Tensor) and not isinstance(value, _torch.FakeTensor):
+        if isinstance(value, torch.Tensor) and not is_stand_in(value):
             raise Break(f"a tensor behind the C attribute {owner.__name__}.{name}")
         return value
     if name in record.slots:
@@ -367,7 +367,7 @@ def _dict_of(obj: Any) -> dict[str, Any] | None:
 def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     """``obj.name = value``."""
     kind = type(obj)
-    if kind is _torch.FakeTensor:
+    if kind in STAND_INS:
         store_tensor_attr(vm, obj, name, value)
         return
     setter = lookup(vm, kind, "__setattr__")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney import _torch
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.exposure import (
     FRESH_CONTAINERS,
@@ -28,6 +27,7 @@ from jitney.capture.generators import Reentrant, ReentrantIterator
 from jitney.capture.iterators import OutsideIterator, advance
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
+from jitney.capture.stand_ins import STAND_INS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]``."""
     kind = type(obj)
-    if kind is _torch.FakeTensor:
+    if kind in STAND_INS:
         return vm.native(operator.getitem, obj, expose(vm, key))
     method = python_method(vm, obj, "__getitem__")
     if method is not None:
@@ -129,7 +129,7 @@ def check_key(vm: Interpreter, key: Any) -> None:
 
 def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
-    if type(obj) is _torch.FakeTensor:
+    if type(obj) in STAND_INS:
         vm.native(operator.setitem, obj, expose(vm, key), value)
         return
     method = python_method(vm, obj, "__setitem__")
@@ -269,7 +269,7 @@ def length(vm: Interpreter, value: Any) -> Any:
             vm.world.guard(record.source, "len", len(value))
             return len(value)
         return len(vm.world.content(record))
-    if type(value) is _torch.FakeTensor:
+    if type(value) in STAND_INS:
         if value.dim() == 0:
             return vm.native(len, value)
         return value.size(0)

@@ -16,6 +16,7 @@ from jitney.capture.generators import InterpretedGenerator, Reentrant, Reentrant
 from jitney.capture.iterators import OutsideIterator
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.signals import Break
+from jitney.capture.stand_ins import STAND_INS
 from jitney.capture.world import ATOMS
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 def expose(vm: Interpreter, value: Any) -> Any:
     """The value with every container from outside replaced by its guarded shadow, all the way down."""
     kind = type(value)
-    if kind in PLAIN or kind is _torch.FakeTensor:
+    if kind in PLAIN or kind in STAND_INS:
         return value
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):
@@ -69,7 +70,7 @@ def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
     """Break where C code would look into an object from outside that no guard describes (an array, a file...)."""
     for value in values:
         kind = type(value)
-        if kind in PLAIN or kind is _torch.FakeTensor or isinstance(value, TRANSPARENT):
+        if kind in PLAIN or kind in STAND_INS or isinstance(value, TRANSPARENT):
             continue
         if what == "membership" and default_equality(vm, value):
             continue
@@ -133,7 +134,7 @@ def _specialise(value: Any) -> Any:
 def python_method(vm: Interpreter, value: Any, name: str) -> Any:
     """The class's method of this name if it is written in Python, else None."""
     kind = type(value)
-    if kind in PLAIN or kind is _torch.FakeTensor or kind in OWN_TYPES or not kind.__flags__ & HEAP_TYPE:
+    if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or not kind.__flags__ & HEAP_TYPE:
         return None
     found = lookup(vm, kind, name)
     return found if type(found) is PYTHON_FUNCTION else None

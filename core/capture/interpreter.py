@@ -11,7 +11,7 @@ from traceback import FrameSummary
 from typing import Any
 
 from jitney import _torch
-from jitney.capture import checkpoints, copying, optimizers, scans, signatures  # noqa: F401 (register handlers)
+from jitney.capture import checkpoints, copying, optimizers, scans, signatures, wrappers  # noqa: F401 (register handlers)
 from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
 from jitney.capture.locks import LockRegions
@@ -51,6 +51,7 @@ class Interpreter:
         self.tracer.reads_numbers = self.reads_numbers
         self.has_regions = False  # does the backend compute checkpointed regions again?
         self.world = World(self.tracer, self.user_line)
+        self.tracer.on_wrapper = lambda *facts: wrappers.guard(self.world, *facts)
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
         self.locks = LockRegions()
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to

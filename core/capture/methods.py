@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney import _torch
 from jitney.capture import attributes, containers, exposure, operators
 from jitney.capture.attributes import lookup
 from jitney.capture.containers import iterable
@@ -22,6 +21,7 @@ from jitney.capture.natives import allocate, mapping_items
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break
 from jitney.capture.special import format_value
+from jitney.capture.stand_ins import STAND_INS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -72,7 +72,7 @@ ELEMENT_COMPARING = {"index", "count", "remove", "__contains__"}
 def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """A C method bound to ``owner``."""
     kind = type(owner)
-    if kind is _torch.FakeTensor:
+    if kind in STAND_INS:
         call_args = [expose(vm, a) for a in args]
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(owner, CONTENT_TYPES):

@@ -34,6 +34,7 @@ from jitney.capture.exposure import (
 )
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, GiveUp
+from jitney.capture.stand_ins import STAND_INS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -65,7 +66,7 @@ def truth(vm: Interpreter, value: Any) -> bool:
         return bool(value)
     if value is None:
         return False
-    if kind is _torch.FakeTensor:
+    if kind in STAND_INS:
         raise_if_data_dependent(vm, value)
         return vm.native(bool, value)
     record = vm.world.record_of(value)
@@ -125,11 +126,11 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     if type(a) in PLAIN and type(b) in PLAIN:
         made = put_off(vm, BINARY[symbol.rstrip("=")], a, b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
-    if type(a) is _torch.FakeTensor or type(b) is _torch.FakeTensor:
+    if type(a) in STAND_INS or type(b) in STAND_INS:
         if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
             raise Break("an operand with its own __torch_function__")
-        if type(b) is _torch.FakeTensor or type(b) in PLAIN:
-            if type(a) is _torch.FakeTensor or type(a) in PLAIN:
+        if type(b) in STAND_INS or type(b) in PLAIN:
+            if type(a) in STAND_INS or type(a) in PLAIN:
                 return vm.native(BINARY[symbol], a, b)
     base = symbol.rstrip("=")
     name = METHODS[base]

@@ -27,6 +27,7 @@ from jitney.capture.iterators import OutsideIterator
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart
+from jitney.capture.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.world import ATOMS, CODE_LIKE, METADATA
 from jitney.guards import Pool, Program
 
@@ -87,6 +88,8 @@ class Rebuilder:
         if rule is None:
             if kind in VIEWS:
                 rule = Rebuilder._view
+            elif kind in STAND_INS:
+                rule = Rebuilder._tensor
             elif kind in ITERATORS:
                 rule = Rebuilder._reduced
             elif isinstance(value, type) and self.vm.world.is_fresh(value):
@@ -146,7 +149,7 @@ class Rebuilder:
     # ------------------------------------------------------------------ containers
 
     def _leaf(self, value: Any) -> bool:
-        return type(value) in ATOMS or isinstance(value, _torch.FakeTensor) or id(value) in self.names
+        return type(value) in ATOMS or is_stand_in(value) or id(value) in self.names
 
     def _tuple(self, value: Any) -> str:
         if type(value) is tuple and not value:

@@ -18,6 +18,7 @@ from torch import fx
 from jitney import _torch
 from jitney.capture.signals import Break, Restart
 from jitney.capture.special import special
+from jitney.capture.stand_ins import is_stand_in
 from jitney.capture.tensors import Tracer
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _combined(vm: Interpreter, function: Callable[..., Any], pair: list[Any]) ->
 
 def _map(tree: Any, change: Callable[[Any], Any]) -> Any:
     """The tree with every tensor replaced; only plain containers are looked into."""
-    if isinstance(tree, _torch.FakeTensor):
+    if is_stand_in(tree):
         return change(tree)
     if type(tree) in (tuple, list):
         return type(tree)(_map(part, change) for part in tree)

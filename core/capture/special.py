@@ -26,6 +26,7 @@ from jitney.capture.policy import refused_class
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
 from jitney.capture.stand_in_attributes import python_type
+from jitney.capture.stand_ins import STAND_INS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -108,7 +109,7 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         return vm.native(isinstance, plain, classes) or vm.native(isinstance, value, classes)
     if kind is InterpretedGenerator:
         return bool(vm.native(issubclass, types.GeneratorType, classes))
-    if kind is _torch.FakeTensor:
+    if kind in STAND_INS:
         return bool(vm.native(isinstance, value, classes)) and classes is not _torch.FakeTensor
     record = vm.world.record_of(value)
     several = classes if isinstance(classes, tuple) else (classes,)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
+from jitney.capture import wrappers
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.signals import Break
+from jitney.capture.stand_ins import STAND_INS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -20,10 +22,12 @@ SYMBOLIC: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.Sy
 def python_type(vm: Interpreter, obj: Any) -> type:
     """``type(obj)`` as the user would see it in eager."""
     kind = type(obj)
-    if kind is _torch.FakeTensor:
+    if kind in STAND_INS:
         real = vm.tracer.real_of(obj)
         if real is not obj:
             return type(real)
+        if kind is not _torch.FakeTensor:
+            return kind
         return torch.nn.Parameter if isinstance(obj, torch.nn.Parameter) else torch.Tensor
     if kind is InterpretedGenerator:
         return types.GeneratorType
@@ -47,6 +51,8 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
         return python_type(vm, tensor)
     if name in TENSOR_SPECIAL:
         raise Break(f"Tensor.{name} belongs to autograd's own bookkeeping", "read it outside compiled code")
+    if type(tensor) is not _torch.FakeTensor:
+        wrappers.refuse_attribute(tensor, name)
     source = vm.tracer.source_of(tensor)
     if name == "is_leaf" and source is not None:
         leaf = vm.tracer.real_of(tensor).is_leaf

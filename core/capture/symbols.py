@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
 from jitney import _torch
+from jitney.capture import wrappers
+from jitney.capture.signals import Break
 from jitney.guards import Source
 from jitney.scalars import OPERATIONS, Definition, Scalars, describe
+from jitney.wrapping import Wrapping
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -27,14 +31,16 @@ class Symbols:
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
         self.values: dict[Any, Any] = {}  # sympy symbol -> a SymInt or SymFloat that is it
         self.unknown: set[Any] = set()  # symbols that only the running graph knows
+        self.fixed = False
         self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
         self.scalars = Scalars(self.env)
         self._nodes: dict[Any, fx.Node] = {}
         self._geometry: dict[int, tuple[Any, Any, Any]] = {}  # id(stand-in) -> size, stride, offset at first
+        self._wrapped: dict[int, tuple[Wrapping, list[Any]]] = {}  # id(stand-in) -> what it is, its inner stand-ins
 
     def fake(self, real: Any, source: Source) -> Any:
         """A stand-in with the real tensor's metadata."""
-        dims = self.dynamic_dims(real, source)
+        dims = self._dims(real, source)
         inner = real.requires_grad and not real.is_leaf
         plain = real
         if inner or (any(dims) and (real._is_view() or real.grad is not None)):
@@ -52,8 +58,56 @@ class Symbols:
             self._geometry[id(fake)] = (fake.shape, fake.stride(), fake.storage_offset())
         return fake
 
+    @contextlib.contextmanager
+    def sizes_fixed(self, fixed: bool) -> Iterator[None]:
+        """No size of a tensor that gets its stand-in meanwhile is symbolic."""
+        before, self.fixed = self.fixed, self.fixed or fixed
+        try:
+            yield
+        finally:
+            self.fixed = before
+
+    def _dims(self, real: Any, source: Source) -> list[bool]:
+        dims = self.dynamic_dims(real, source)
+        return [False] * len(dims) if self.fixed else dims
+
+    def wrapper(self, real: Any, parts: Wrapping, inner: list[Any], source: Source) -> Any:
+        """A stand-in for a tensor of a subclass, around stand-ins for its inner tensors."""
+        dims = self._dims(real, source)
+        size, stride = real.size(), real.stride()
+        if any(dims):
+            like = self._converted(torch.empty_strided(size, stride, dtype=real.dtype, device="meta"), dims, source)
+            size, stride = like.size(), like.stride()
+        fake = self._made(real, parts, inner, size, stride)
+        self.dynamic[id(fake)] = dims
+        self._geometry[id(fake)] = (size, stride, 0)
+        self._wrapped[id(fake)] = (parts, inner)
+        return fake
+
+    def _made(self, real: Any, parts: Wrapping, inner: list[Any], size: Any, stride: Any) -> Any:
+        with self.fake_mode, torch.enable_grad():
+            try:
+                fake = parts.make(inner, size, stride)
+            except Exception as error:
+                name = parts.cls.__qualname__
+                raise Break(
+                    f"the __tensor_unflatten__ of {name} raised {type(error).__name__}", wrappers.HINT
+                ) from None
+            wrappers.check_made(fake, real)
+            fake.requires_grad_(real.requires_grad)
+            if real.requires_grad and not real.is_leaf:
+                fake = _Inner.apply(fake)
+        if isinstance(real, torch.nn.Parameter):
+            fake._is_param = True
+        return fake
+
     def again(self, fake: Any, real: Any) -> Any:
         """A stand-in as ``fake`` was before the program wrote to it; ``real`` is the tensor that it stands for."""
+        if id(fake) in self._wrapped:
+            parts, inner = self._wrapped[id(fake)]
+            inner = [self.again(*pair) for pair in zip(inner, parts.inner(real), strict=True)]
+            with _torch.without_modes():
+                return self._made(real, parts, inner, *self._geometry[id(fake)][:2])
         where = self._geometry.get(id(fake), (real.size(), real.stride(), real.storage_offset()))
         size, stride, offset = where
         leaf = real.is_leaf

@@ -17,9 +17,11 @@ import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
 
-from jitney import _torch
+from jitney import _torch, wrapping
+from jitney.capture import wrappers
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.signals import Break
+from jitney.capture.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.symbols import Symbols
 from jitney.guards import Source
 from jitney.state import enter_inference_mode, exit_inference_mode
@@ -97,6 +99,7 @@ class Tracer(TorchFunctionMode):
         self.op_count = 0
         self.changes_state = False
         self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
+        self.on_wrapper: Callable[..., None] = lambda source, real, parts, fake: None
         self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
         self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
         self.pause = False
@@ -114,17 +117,15 @@ class Tracer(TorchFunctionMode):
             if first is not source:
                 self.on_alias(first, source)
             return found
-        if type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-            raise Break(
-                f"a tensor of class {type(real).__qualname__} is not captured",
-                "use plain tensors in compiled code, or mark the function with jitney.disable",
-            )
+        plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        if not plain and not wrapping.wraps(type(real)):
+            raise Break(wrappers.refusal(type(real)), wrappers.HINT)
         with _torch.without_modes():
             if real.layout is not torch.strided or real.is_quantized or real.is_nested:
                 raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
             if real.is_conj() or real.is_neg():
                 raise Break("a tensor that is conjugated or negated lazily", "call resolve_conj() or resolve_neg()")
-            fake = self.symbols.fake(real, source)
+            fake = self.symbols.fake(real, source) if plain else self._wrapper(real, source)
             if type(real) is torch.nn.Buffer:
                 fake._is_buffer = True
                 fake.persistent = getattr(real, "persistent", True)
@@ -135,9 +136,19 @@ class Tracer(TorchFunctionMode):
         self.on_adopt(real, source, fake)
         return fake
 
+    def _wrapper(self, real: Any, source: Source) -> Any:
+        """The stand-in for a tensor of a subclass: of that subclass, around stand-ins for its inner tensors."""
+        parts = wrappers.take_apart(real)
+        with self.symbols.sizes_fixed(not wrappers.may_vary(type(real))):
+            inner = [self.adopt_checked(t, source.attr(n)) for n, t in zip(parts.names, parts.inner(real), strict=True)]
+            fake = self.symbols.wrapper(real, parts, inner, source)
+        self.on_wrapper(source, real, parts, fake)
+        STAND_INS.add(type(fake))
+        return fake
+
     def real_of(self, value: Any) -> Any:
         """The real tensor behind a stand-in from outside; anything else is itself."""
-        found = self.adopted.get(id(value)) if isinstance(value, _torch.FakeTensor) else None
+        found = self.adopted.get(id(value)) if is_stand_in(value) else None
         return value if found is None else found[0]
 
     def source_of(self, fake: Any) -> Source | None:
@@ -200,7 +211,7 @@ class Tracer(TorchFunctionMode):
 
     def _number(self, value: Any) -> Any:
         """A one-element tensor given where a number is due, as torch reads it."""
-        if isinstance(value, _torch.FakeTensor) and _is_float(value):
+        if is_stand_in(value) and _is_float(value):
             return self.symbols.read(self.node_of(value), self.graph)
         return value
 
@@ -304,7 +315,7 @@ class Tracer(TorchFunctionMode):
     def _map(self, value: Any) -> Any:
         """Stand-ins to nodes, symbols to nodes of their expressions, inside any plain container."""
         kind = type(value)
-        if isinstance(value, _torch.FakeTensor):
+        if is_stand_in(value):
             return self.node_of(value)
         if kind is InferenceScope:
             return value.node
@@ -332,7 +343,7 @@ class Tracer(TorchFunctionMode):
 
     def _bind(self, result: Any, node: fx.Node) -> None:
         """Name the tensors of a result."""
-        if isinstance(result, _torch.FakeTensor):
+        if isinstance(result, _torch.FakeTensor) or self._is_wrapper(result):
             self.nodes[id(result)] = node
             self.kept.append(result)
         elif isinstance(result, torch.Tensor):
@@ -349,6 +360,17 @@ class Tracer(TorchFunctionMode):
                 child = self.graph.call_function(operator.getitem, (node, key))
                 child.meta["example_value"] = item
                 self._bind(item, child)
+
+    @staticmethod
+    def _is_wrapper(result: Any) -> bool:
+        """Is it a stand-in of a subclass? Breaks at one of a class that capture does not know."""
+        if not wrapping.wraps(type(result)):
+            return False
+        reason = wrappers.refusal(type(result))
+        if reason or not all(map(wrappers.is_known, wrapping.leaves(result))):
+            raise Break(reason or f"a {type(result).__qualname__} around real tensors", wrappers.HINT)
+        STAND_INS.add(type(result))
+        return True
 
     def mutates_inputs(self) -> bool:
         """May the graph have changed a tensor from outside by the time it fails?"""
@@ -367,11 +389,11 @@ class Tracer(TorchFunctionMode):
 
     def snapshot(self) -> list[tuple[Any, int]]:
         """Every tensor so far, and how often it has been written to."""
-        return [(k, version_of(k)) for k in self.kept if isinstance(k, _torch.FakeTensor)]
+        return [(k, version_of(k)) for k in self.kept if is_stand_in(k)]
 
     def pristine(self, value: Any) -> Any:
         """An input's stand-in with the metadata that the tensor has when the graph is called."""
-        found = self.adopted.get(id(value)) if isinstance(value, _torch.FakeTensor) else None
+        found = self.adopted.get(id(value)) if is_stand_in(value) else None
         if found is None:
             return value
         with _torch.without_modes():

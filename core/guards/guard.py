@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from traceback import FrameSummary
 from typing import Any
 
+import torch
+
 from jitney.guards.pool import Pool
 from jitney.guards.source import Source
 
@@ -39,8 +41,23 @@ def brief(value: Any) -> str:
     return _BRIEF.repr(value)
 
 
-_BRIEF = reprlib.Repr()
-_BRIEF.maxstring, _BRIEF.maxother, _BRIEF.maxlist, _BRIEF.maxtuple, _BRIEF.maxdict = 120, 200, 20, 20, 12
+class _Brief(reprlib.Repr):
+    """Texts of one line; of tensors and modules what they are, not what is in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring, self.maxother, self.maxlist, self.maxtuple, self.maxdict = 120, 200, 20, 20, 12
+
+    def repr1(self, value: Any, level: int) -> str:
+        """The text of a value, at whatever depth of a container."""
+        if isinstance(value, torch.Tensor):
+            return f"{type(value).__name__}({', '.join(map(str, value.shape))}) of {str(value.dtype)[6:]}"
+        if isinstance(value, torch.nn.Module):
+            return f"<{type(value).__qualname__}>"
+        return " ".join(super().repr1(value, level).split())
+
+
+_BRIEF = _Brief()
 
 
 def same_items(value: Any, expected: tuple[Any, ...]) -> bool:
@@ -113,6 +130,7 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "empty": lambda v, x, pool: f"not {v}",
     "nonempty": lambda v, x, pool: f"{v}",
     "true": lambda v, x, pool: x.replace("{v}", v),
+    "wraps": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
 }
 
 
@@ -145,9 +163,13 @@ class Guard:
         if self.kind == "keys":
             return f"[*{name}] == {brief(self.expected)}"
         if self.kind == "set":
-            return f"{name} == {self.expected!r}"
+            return f"{name} == {brief(self.expected)}"
+        if self.kind in ("empty", "nonempty"):
+            return f"{name} is {'empty' if self.kind == 'empty' else 'not empty'}"
         if self.kind in ("lacks_attr", "lacks_class_attr"):
             return f"{name} has no attribute {self.expected!r}"
+        if self.kind == "wraps":
+            return f"{name} is a {self.expected.cls.__qualname__} in the context {brief(self.expected.context)}"
         if self.kind == "instance":
             return f"isinstance({name}, {self.expected[0].__qualname__}) is {self.expected[1]}"
         return CHECKS[self.kind](name, self.expected, Pool()).replace("_b.", "")
@@ -156,11 +178,13 @@ class Guard:
         """What was there instead, for the recompile log."""
         if self.kind == "type":
             return f"type {type(value).__qualname__}"
+        if self.kind == "wraps" and type(value) is self.expected.cls:
+            return f"the context {brief(value.__tensor_flatten__()[1])}"
         if self.kind == "len":
             return f"length {len(value)}"
         if self.kind == "keys":
-            return f"keys {list(value)!r}"[:200]
+            return f"keys {brief([*value])}"
         try:
-            return repr(value)[:200]
-        except Exception:
+            return brief(value)
+        except Exception:  # the user's own __repr__
             return f"<{type(value).__qualname__}>"
