@@ -121,6 +121,25 @@ class Placed:
     pieces: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True)
+class Lowered:
+    """What a kernel backend made of an ATen graph.
+
+    Args:
+        frame: the user's function.
+        kind: inference, forward or backward.
+        backend: whose kernels.
+        kernels: how many.
+        whole: operators that run as a whole rather than in kernels: (name, why), in order.
+    """
+
+    frame: str
+    kind: str
+    backend: str
+    kernels: int
+    whole: tuple[tuple[str, str], ...]
+
+
 Event = (
     GraphBreak
     | FrameCaptured
@@ -132,6 +151,7 @@ Event = (
     | GraphKept
     | GraphFailed
     | Placed
+    | Lowered
 )
 
 

@@ -40,6 +40,10 @@ class CompileRequest:
         """Show ``text`` (generated code, a schedule...) to the logs and debug folders that listen."""
         events.emit(events.Artefact(name, self.frame, self.backend, text))
 
+    def lowered(self, kernels: int, whole: Sequence[tuple[str, str]]) -> None:
+        """Tell how many kernels the graph became, and which operators (name, why) run as a whole: for ``explain``."""
+        events.emit(events.Lowered(self.frame, self.kind, self.backend, kernels, tuple(whole)))
+
 
 Compiled = Callable[..., Sequence[Any]]
 Compile = Callable[[fx.GraphModule, Sequence[Any], CompileRequest], Compiled]

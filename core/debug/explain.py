@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ class ExplainOutput:
         recompiles: captures that happened because a guard failed within the one call.
         aten_graphs: the functional graphs that an ATen backend got, if ``explain`` was given one.
         kept: graphs that no functional graph can say, which run as captured.
+        placed: which backend runs which part of each ATen graph.
+        lowered: what kernel backends made of their parts.
     """
 
     frames: list[events.FrameCaptured] = field(default_factory=list)
@@ -33,6 +36,8 @@ class ExplainOutput:
     recompiles: list[events.Recompiled] = field(default_factory=list)
     aten_graphs: list[events.AtenGraph] = field(default_factory=list)
     kept: list[events.GraphKept] = field(default_factory=list)
+    placed: list[events.Placed] = field(default_factory=list)
+    lowered: list[events.Lowered] = field(default_factory=list)
 
     @property
     def graphs(self) -> list[GraphModule]:
@@ -96,6 +101,8 @@ class ExplainOutput:
             "Recompiled": [f"  {_place(item)}: {item.guard}" for item in self.recompiles],
             "Ops per graph": [f"  {number}. {', '.join(names) or '(none)'}" for number, names in ops],
             "ATen graphs": [f"  {_show_aten(graph)}" for graph in self.aten_graphs],
+            "Who runs what": [f"  {_show_placed(event)}" for event in self.placed],
+            "Kernels": [f"  {_show_lowered(event)}" for event in self.lowered],
             "Run as captured": [f"  {_place(graph)}: {graph.reason}" for graph in self.kept],
             "Guards": [f"  {guard}" for guard in self.out_guards],
         }
@@ -112,6 +119,8 @@ def observe() -> Iterator[ExplainOutput]:
         events.Recompiled: output.recompiles,
         events.AtenGraph: output.aten_graphs,
         events.GraphKept: output.kept,
+        events.Placed: output.placed,
+        events.Lowered: output.lowered,
     }
     thread = threading.get_ident()
 
@@ -160,6 +169,17 @@ def _op_name(node: Node) -> str:
 def _show_aten(event: events.AtenGraph) -> str:
     count = sum(node.op == "call_function" for node in event.graph.nodes)
     return f"{event.kind} of {event.frame}: {count} ops"
+
+
+def _show_placed(event: events.Placed) -> str:
+    pieces = ", ".join(f"{name} {count} ops" for name, count in event.pieces) or "nothing to run"
+    return f"{event.kind} of {event.frame}: {pieces}"
+
+
+def _show_lowered(event: events.Lowered) -> str:
+    counts = collections.Counter(event.whole)
+    whole = ", ".join(f"{name} {count} times ({why})" for (name, why), count in counts.most_common())
+    return f"{event.backend}, {event.kind} of {event.frame}: {event.kernels} kernels; as a whole: {whole or 'nothing'}"
 
 
 def _show_break(number: int, item: events.GraphBreak) -> str:

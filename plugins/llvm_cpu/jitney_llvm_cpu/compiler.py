@@ -13,9 +13,10 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest
-from jitney.lowering import Wrapper, decompositions, lower, schedule, sizes_in
+from jitney.lowering import NotLowered, Wrapper, decompositions, lower, schedule, sizes_in
 from jitney.lowering.index import index
 from jitney.lowering.kernel import Kernel
+from jitney.lowering.loops import Extern
 from jitney_llvm_cpu.cache import DiskCache, cache_folder
 from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.engine import Dump, Engine
@@ -34,11 +35,17 @@ def compile_graph(
 ) -> Callable[..., Sequence[Any]]:
     """The function of one graph; see ``Backend``."""
     options: LlvmCpuOptions = request.options
-    program = lower(graph, inputs, relaxed_math=options.relaxed_math)
+    try:
+        program = lower(graph, inputs, relaxed_math=options.relaxed_math)
+    except NotLowered as refusal:
+        request.lowered(0, [("the whole graph", str(refusal))])
+        return graph.forward
     made = schedule(program)
     native = Native(options)
     wrapper = Wrapper(made, native, request.frame, memory)
     run = wrapper.build()
+    whole = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
+    request.lowered(len(made.items) - len(whole), whole)
     text = native.text()
     if options.dump:
         request.save("output_code", f"{program}\n\n{made}\n\n{wrapper.source}\n")
