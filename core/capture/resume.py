@@ -359,8 +359,8 @@ def _body(code: CodeType, layout: Layout) -> tuple[list[Any], list[int]]:
     return body, places
 
 
-# From 3.12 on, fast instructions also reach a parameter's cell by its slot; bytecode shows the plain name. Those of 3.13
-# for two variables reach the first 16 only, and a variable's number in the made code may be another.
+# From 3.12 on, fast instructions also reach a parameter's cell by its slot; bytecode shows the plain name. Those of
+# 3.13 for two variables reach the first 16 only, and a variable's number in the made code may be another.
 FAST_PARTS = {
     "LOAD_FAST": ("LOAD_FAST",),
     "LOAD_FAST_CHECK": ("LOAD_FAST",),

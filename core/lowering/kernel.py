@@ -79,7 +79,7 @@ Statement = Store | Reduce | Accumulate
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops, outermost first, and what is done in the innermost, in this order. The innermost is the one for vectors."""
+    """Loops, outermost first, and what is done in the innermost, in this order. Vectors go along the innermost."""
 
     loops: tuple[Var, ...]
     statements: tuple[Statement, ...]
@@ -224,7 +224,9 @@ class Kernel:
 
     def __str__(self) -> str:
         lines = [f"kernel {self.name}:"]
-        lines += [f"  {kind} {m}" for kind, all_ in (("scratch", self.scratch), ("partial", self.partials)) for m in all_]
+        lines += [
+            f"  {kind} {m}" for kind, all_ in (("scratch", self.scratch), ("partial", self.partials)) for m in all_
+        ]
         pad = "  "
         if self.outer:
             lines.append(f"  parallel for {', '.join(f'{v} < {v.size}' for v in self.outer)}:")

@@ -20,8 +20,8 @@ from jitney.lowering.values import Load, Position, Ref, Value, walk
 
 # kind of reduction -> how many results it has
 REDUCTIONS: dict[str, int] = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 1, "argmin": 1}
-"""``sum``/``prod`` in the value's dtype; ``max``/``min`` give nan if one is nan; ``any``/``all`` of bool; ``argmax`` and
-``argmin`` give the int64 linear position in ``reduced`` (row-major) of the first extreme, or of the first nan."""
+"""``sum``/``prod`` in the value's dtype; ``max``/``min`` give nan if one is nan; ``any``/``all`` of bool; ``argmax``
+and ``argmin`` give the int64 linear position in ``reduced`` (row-major) of the first extreme, or of the first nan."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Buffer:
 class Computed:
     """One loop nest: ``buffer[place] = value``, or a reduction of ``value`` over ``reduced``.
 
-    ``vars`` and ``reduced`` are in the order of the loops that the lowering proposes, ``order`` says how they interleave
-    (a permutation of both: what the data's memory order suggests), outermost first.
+    ``vars`` and ``reduced`` are in the order of the loops that the lowering proposes, ``order`` says how they
+    interleave (a permutation of both: what the data's memory order suggests), outermost first.
     """
 
     buffer: str
@@ -141,6 +141,12 @@ class Extern:
         return frozenset(s.buffer for s in strided((self.args, self.kwargs)))
 
     @property
+    def aliases(self) -> bool:
+        """May a result share memory with an argument?"""
+        schema = getattr(self.target, "_schema", None)
+        return schema is None or any(result.alias_info is not None for result in schema.returns)
+
+    @property
     def writes(self) -> frozenset[str]:
         """What it fills or changes."""
         return self.written | {b for b in self.buffers if b is not None}
@@ -155,8 +161,8 @@ def strided(arguments: Any) -> list[Strided]:
         return [arguments]
     if isinstance(arguments, Mapping):
         arguments = arguments.values()
-    if isinstance(arguments, (tuple, list)) or not isinstance(arguments, (str, bytes, int, float)) and hasattr(
-        arguments, "__iter__"
+    if isinstance(arguments, (tuple, list)) or (
+        not isinstance(arguments, (str, bytes, int, float)) and hasattr(arguments, "__iter__")
     ):
         return [s for a in arguments for s in strided(a)]
     return []

@@ -116,7 +116,10 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     members = group.members
     if found.first:
         members = tuple(_refined(m, found.first, found.spine) for m in members)
-    step = substituted(step, found.second, (*found.spine[: found.count], *found.rest))
+    # What is the member's own has variables of its own: the same one may be elsewhere in the spine.
+    own = tuple([names.var(v.size, "v") if v in found.spine else v for v in found.rest])
+    renamed: dict[Var, Index] = dict(zip(found.rest, own, strict=True))
+    step = substituted(step, found.second | renamed, (*found.spine[: found.count], *own))
     spine = found.spine if len(step.loops) <= len(found.spine) else step.loops
     depth = group.depth if not found.first else _new_depth(group, found.first)
     if found.rest and found.count < len(found.spine):
