@@ -15,14 +15,22 @@ from jitney.dispatch import Root, Session
 
 
 class CompiledFunction:
-    """A compiled function. Its original is ``_jitney_original``."""
+    """A compiled function. Its original is ``_jitney_original``.
+
+    Args:
+        function: what is compiled.
+        session: what the call of ``jitney.compile`` shares among its frames.
+        shown: what messages are about, where ``function`` is only a call of ours.
+    """
 
     _jitney_is_compiled = True
 
-    def __init__(self, function: Any, session: Session) -> None:
+    def __init__(self, function: Any, session: Session, shown: Any = None) -> None:
         functools.update_wrapper(self, function)
         self._jitney_original = function
         self._jitney_session = session
+        if isinstance(shown, types.FunctionType):
+            session.shown = shown.__code__
         self._jitney_root = Root(session, function)
         _roots.add(self._jitney_root)
 
@@ -71,7 +79,7 @@ class CompiledModule(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, session: Session) -> None:
         object.__setattr__(self, "_jitney_original", module)
         object.__setattr__(self, "_jitney_session", session)
-        compiled = CompiledFunction(_caller_of(type(module)), session)
+        compiled = CompiledFunction(_caller_of(type(module)), session, type(module).forward)
         object.__setattr__(self, "_jitney_call", functools.partial(compiled._jitney_root.__call__, module))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +144,8 @@ def wrap(target: Any, session: Session) -> Any:
         return types.MethodType(CompiledFunction(target.__func__, session), target.__self__)
     if isinstance(target, types.FunctionType):
         return CompiledFunction(target, session)
-    return CompiledFunction(_caller(target), session)
+    shown = target.func if isinstance(target, functools.partial) else getattr(type(target), "__call__", None)  # noqa: B004
+    return CompiledFunction(_caller(target), session, shown)
 
 
 def _caller(target: Callable[..., Any]) -> Any:

@@ -7,13 +7,12 @@ import functools
 import math
 import threading
 import types
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from jitney import _torch, events
+from jitney import _torch, callers, events
 from jitney.backends import BoundBackend
 from jitney.capture.call_through import CallThrough, stays_python
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
@@ -95,6 +94,7 @@ class Session:
     fullgraph: bool
     dynamic: bool | None
     lock: threading.RLock = field(default_factory=threading.RLock)
+    shown: types.CodeType | None = None  # what messages are about where the compiled function is a call of ours
     points: dict[Any, Point] = field(default_factory=dict)
     frozen: threading.local = field(default_factory=threading.local)
     through: CallThrough = field(init=False)
@@ -110,6 +110,8 @@ class Session:
             made = resume_code(code, index, layout)
             target = Target(made, namespace, None, uses_super(code))
             found = self.points[key] = Point(self, target)
+            if self.shown is not None and callers.is_ours(code.co_filename):
+                found.shown = self.shown
         return found
 
     def forget(self) -> None:
@@ -153,7 +155,7 @@ class Dispatcher:
 
     def retry(self, error: Exception, *args: Any, **kwargs: Any) -> Continue:
         """A graph failed before anything was written: the frame runs eagerly, to fail (or not) as eager does."""
-        events.emit(events.GraphFailed(self.shown.co_name, self.shown.co_filename, self.shown.co_firstlineno, error))
+        events.emit(events.GraphFailed(self.target.name, self.shown.co_filename, self.shown.co_firstlineno, error))
         return Continue(Retry(self, error, kwargs), args)
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -283,6 +285,8 @@ class Dispatcher:
         scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts}
         failure = first_failure(entry.emitted.guards, scope)
         text, line = "a tensor's metadata, which values are one object, a class's bases, or torch's global state", ""
+        code = self.shown
+        where = f"{code.co_filename}:{code.co_firstlineno}"
         if failure is not None:
             guard, found = failure
             text = f"{guard.text} (found {found})"
@@ -290,21 +294,18 @@ class Dispatcher:
                 line = f"{guard.origin.filename}:{guard.origin.lineno}"
         else:
             text = self._tensor_failure(entry, scope) or text
-        code = self.shown
         report = events.Recompiled(
-            self.target.name, code.co_filename, code.co_firstlineno, text, line, len(self.entries)
+            self.target.name, code.co_filename, code.co_firstlineno, text, line or where, len(self.entries)
         )
         if count < config.cache_size_limit:
             events.emit(report)
             return True
         if not self.warned:
             self.warned = True
-            where = f"{code.co_filename}:{code.co_firstlineno}"
-            warnings.warn(
+            callers.warn(
                 f"{where}, in {self.target.name}: compiled {count or len(self.entries)} times "
                 f"(config.cache_size_limit); "
-                f"other calls run eagerly. The guard that kept failing: {text}" + (f", read at {line}" if line else ""),
-                stacklevel=5,
+                f"other calls run eagerly. The guard that kept failing: {text}" + (f", read at {line}" if line else "")
             )
             events.emit(
                 events.FrameSkipped(
@@ -404,6 +405,8 @@ class Root(Dispatcher):
         self.function = function
         self.native = stays_python(function)
         self.defaults = function.__defaults__
+        if session.shown is not None and callers.is_ours(self.shown.co_filename):
+            self.shown = session.shown
 
     def _refresh_defaults(self) -> None:
         """The user gave the function other defaults: the emitted functions get them too."""

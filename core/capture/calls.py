@@ -154,10 +154,12 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return None
     if _torch.tracing_state() or not _without_hooks(vm, module):
         return None
-    for hooks in _torch.global_module_hooks():
+    for name, hooks in _torch.global_module_hooks().items():
         if hooks:
             return None
-        world.guard(world.const(hooks), "empty")
+        source = world.const(hooks)
+        source.label = name
+        world.guard(source, "empty")
     forward = vm.call(getattr, module, "forward")
     if frame_only(forward) is not None:  # torch's own code is to break at the call of ``forward``
         return None

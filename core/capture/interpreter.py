@@ -11,6 +11,7 @@ from traceback import FrameSummary
 from typing import Any
 
 from jitney import _torch
+from jitney.callers import is_ours
 from jitney.capture import checkpoints, copying, optimizers, scans, signatures, wrappers  # noqa: F401 (register handlers)
 from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
@@ -64,19 +65,18 @@ class Interpreter:
     # ------------------------------------------------------------------ where are we
 
     def user_line(self) -> FrameSummary | None:
-        """The innermost line being interpreted."""
-        if not self.frames:
-            return None
-        frame = self.frames[-1]
-        return frame.info.summary(frame.at)
+        """The innermost line being interpreted; None where it is ours."""
+        frame = self.frames[-1] if self.frames else None
+        return None if frame is None or is_ours(frame.info.code.co_filename) else frame.info.summary(frame.at)
 
     def reads_numbers(self) -> bool:
         """May the running frame's ``Tensor.item()`` stay in the graph?"""
         return config.capture_scalar_outputs or optimizers.in_optimizer(self)
 
     def user_stack(self) -> tuple[FrameSummary, ...]:
-        """All lines being interpreted, outermost first."""
-        return tuple(f.info.summary(f.at) for f in self.frames)
+        """All lines being interpreted, outermost first; ours (what calls a module) only if there are no others."""
+        users = [f for f in self.frames if not is_ours(f.info.code.co_filename)]
+        return tuple(f.info.summary(f.at) for f in users or self.frames)
 
     def break_step(self) -> int:
         """The step before which capture can stop: the innermost instruction that no C code has called."""

@@ -37,7 +37,7 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
 class Source:
     """One node: ``base`` stepped by ``kind`` with ``key``. Roots are locals (``local``) and objects (``const``)."""
 
-    __slots__ = ("base", "children", "guards", "key", "kind", "seen", "wanted")
+    __slots__ = ("base", "children", "guards", "key", "kind", "label", "seen", "wanted")
 
     def __init__(self, base: Source | None, kind: str, key: Any) -> None:
         self.base = base
@@ -47,6 +47,7 @@ class Source:
         self.guards: list[Guard] = []
         self.wanted = False  # the emitted code uses the value itself
         self.seen: Any = None  # what capture made of it: a one-tuple, or None
+        self.label = ""  # what people know an object by that has no name of its own
 
     def step(self, kind: str, key: Any = None) -> Source:
         """The child for this step; the same node each time."""
@@ -89,7 +90,7 @@ class Source:
         if self.kind == "local":
             return str(self.key)
         if self.kind == "const":
-            return _describe(self.key)
+            return self.label or _describe(self.key)
         base = self.base.name if self.base is not None else ""
         if self.kind == "dict_of":
             return base
