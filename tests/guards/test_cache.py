@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -56,6 +58,26 @@ def test_past_the_limit_runs_eagerly_with_one_warning_that_names_the_guard() -> 
     assert len(backend.graphs) == 3
     assert len(warned) == 1
     assert "mode" in str(warned[0].message) and "test_cache.py" in str(warned[0].message)
+
+
+@only_jitney
+@pytest.mark.parametrize("as_module", [False, True])
+def test_the_warning_points_at_the_call_and_names_no_line_of_jitneys(as_module: bool) -> None:
+    import jitney
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mode: str) -> torch.Tensor:
+            return x + len(mode)
+
+    compiled = compile_fn(Scaled() if as_module else Scaled().forward)
+    with jitney.config.patch(cache_size_limit=1), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        compiled(t(), "a")
+        compiled(t(), "aa"); here = sys._getframe().f_lineno  # fmt: skip  # noqa: E702
+    (found,) = warned
+    assert (found.filename, found.lineno) == (__file__, here)
+    assert str(found.message).startswith(f"{__file__}:{Scaled.forward.__code__.co_firstlineno}, in ")
+    assert os.path.dirname(jitney.__file__) not in str(found.message)
 
 
 @only_jitney
