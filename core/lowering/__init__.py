@@ -1,1 +1,26 @@
 """The optional toolkit for backends that make kernels: index arithmetic, loops, fusion, memory plan."""
+
+from jitney.lowering.decompositions import decompositions
+from jitney.lowering.index import Index, Size, Var
+from jitney.lowering.kernel import Kernel
+from jitney.lowering.loops import Program
+from jitney.lowering.lower import lower
+from jitney.lowering.schedule import Schedule, schedule
+from jitney.lowering.signals import NotLowered
+from jitney.lowering.wrapper import Launch, Wrapper, sizes_in
+
+__all__ = [
+    "Index",
+    "Kernel",
+    "Launch",
+    "NotLowered",
+    "Program",
+    "Schedule",
+    "Size",
+    "Var",
+    "Wrapper",
+    "decompositions",
+    "lower",
+    "schedule",
+    "sizes_in",
+]

@@ -1,0 +1,200 @@
+"""Puts steps and buffers together while a graph is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from jitney.lowering.index import Index, Names, Var, index
+from jitney.lowering.loops import Buffer, Computed, Extern, Step, Strided
+from jitney.lowering.operations import ALL, OPERATIONS
+from jitney.lowering.sizes import Sizes
+from jitney.lowering.tensor import ZERO, Shape, Tensor, contiguous, corner, is_dense, variables
+from jitney.lowering.values import Apply, Load, Value, apply, constant, walk
+
+# A value is computed anew for each of its readers only if it is as cheap as this.
+CHEAP_OPERATION = 4  # cost
+CHEAP_OPERATIONS = 2
+CHEAP_WITHOUT_LOADS = 16  # all of them together
+# What one loop body may grow to before a part of it becomes a step of its own.
+MANY_OPERATIONS = 60
+MANY_LOADS = 12
+
+
+class Builder:
+    """The program under construction.
+
+    Args:
+        sizes: the graph's symbolic sizes.
+        relaxed: may results be kept in float32 between operations of lower precision?
+    """
+
+    def __init__(self, sizes: Sizes, relaxed: bool = False) -> None:
+        self.sizes = sizes
+        self.relaxed = relaxed
+        self.buffers: dict[str, Buffer] = {}
+        self.steps: list[Step] = []
+        self.checks: list[tuple[str, str, type[Exception]]] = []
+        self.node: fx.Node | None = None  # what is being lowered
+        self._names = Names()
+
+    # ------------------------------------------------------------------ memory
+
+    def buffer(
+        self, dtype: torch.dtype, size: Sequence[Index], stride: Sequence[Index], device: torch.device, prefix: str
+    ) -> Buffer:
+        """New memory."""
+        made = Buffer(self._names.name(prefix), dtype, tuple(size), tuple(stride), device)
+        self.buffers[made.name] = made
+        return made
+
+    def tensor(self, buffer: Buffer) -> Tensor:
+        """All of a buffer."""
+        strided = Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
+        return Tensor(buffer.size, buffer.dtype, buffer.device, strided=strided, wanted=buffer.stride)
+
+    def strides_for(self, tensor: Tensor) -> Shape:
+        """The strides that a buffer of this tensor should have: eager's, unless these overlap or leave holes."""
+        wanted = tensor.wanted
+        if wanted is not None and is_dense(tensor.size, wanted, self.sizes.hint):
+            return wanted
+        return contiguous(tensor.size)
+
+    def realise(self, tensor: Tensor) -> Strided:
+        """Where the tensor lies; it is computed into a buffer if it lies nowhere yet."""
+        found = tensor.strided
+        if found is None and tensor.base is not None and tensor.whole:
+            self.realise(tensor.base)
+            found = tensor.strided
+        if found is None:
+            found = self.stored(tensor, self.strides_for(tensor))
+            tensor.lies(found)
+        return found
+
+    def stored(self, tensor: Tensor, stride: Sequence[Index]) -> Strided:
+        """A new buffer with these strides and the tensor's elements."""
+        buffer = self.buffer(tensor.dtype, tensor.size, stride, tensor.device, "b")
+        every = variables(tensor.size)
+        self._computed(buffer, [v for v in every if v.size != 1], corner(tensor.size), tensor.load(corner(tensor.size)))
+        return Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
+
+    def _computed(self, buffer: Buffer, own: Sequence[Var], at: Shape, value: Value) -> None:
+        steps = dict(zip(variables(buffer.size), buffer.stride, strict=True))
+        order = sorted(own, key=lambda v: -self.sizes.hint(steps[v]))
+        self.steps.append(
+            Computed(buffer.name, tuple(own), buffer.place(at), value, order=tuple(order), nodes=self.nodes())
+        )
+
+    def nodes(self) -> tuple[fx.Node, ...]:
+        """What steps are made for now."""
+        return () if self.node is None else (self.node,)
+
+    # ------------------------------------------------------------------ reductions
+
+    def reduce(self, kind: str, source: Tensor, dims: Sequence[int], wanted: Shape | None = None) -> Tensor:
+        """A reduction of ``loops.REDUCTIONS``, in the source's dtype, over these dimensions, which go.
+
+        Args:
+            kind: which.
+            source: its elements.
+            dims: numbers from 0, ascending; the position that ``argmax`` gives counts in this order.
+            wanted: eager's strides of the result.
+        """
+        every = variables(source.size)
+        kept = [d for d in range(len(every)) if d not in dims]
+        size = [source.size[d] for d in kept]
+        dtype = torch.int64 if kind.startswith("arg") else source.dtype
+        reduced = tuple(every[d] for d in dims if source.size[d] != 1)
+        if not reduced:
+            return self._unreduced(kind, source, kept, dtype)
+        result = Tensor(size, dtype, source.device, wanted=wanted)
+        buffer = self.buffer(dtype, size, self.strides_for(result), source.device, "r")
+        own = tuple(every[d] for d in kept if source.size[d] != 1)
+        value = source.load(corner(source.size))
+        at = buffer.place([index(every[d]) for d in kept])
+        order = [v for v in self._memory_order(source, every) if v.size != 1]
+        self.steps.append(Computed(buffer.name, own, at, value, reduced, kind, tuple(order), self.nodes()))
+        return self.tensor(buffer)
+
+    def _unreduced(self, kind: str, source: Tensor, kept: Sequence[int], dtype: torch.dtype) -> Tensor:
+        def element(at: Shape) -> Value:
+            if kind.startswith("arg"):
+                return constant(0, torch.int64)
+            full = [ZERO] * len(source.size)
+            for d, i in zip(kept, at, strict=True):
+                full[d] = i
+            return source.load(tuple(full))
+
+        return Tensor([source.size[d] for d in kept], dtype, source.device, element)
+
+    def _memory_order(self, source: Tensor, every: Sequence[Var]) -> list[Var]:
+        """The dimensions as the data lies in memory, outermost first."""
+        strides = source.strided.stride if source.strided is not None else source.wanted
+        if strides is None:
+            return list(every)
+        hints = [self.sizes.hint(s) for s in strides]
+        return [every[d] for d in sorted(range(len(every)), key=lambda d: -hints[d])]
+
+    # ------------------------------------------------------------------ what is worth a step
+
+    def is_trivial(self, tensor: Tensor) -> bool:
+        """May each reader compute it anew?"""
+        if tensor.strided is not None:
+            return True
+        loads, costs = self._work(tensor)
+        if not loads:
+            return sum(costs) <= CHEAP_WITHOUT_LOADS
+        return loads <= 1 and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
+
+    def is_large(self, tensor: Tensor) -> bool:
+        """Has what is computed for one element grown too much?"""
+        if tensor.strided is not None:
+            return False
+        loads, costs = self._work(tensor)
+        return loads > MANY_LOADS or len(costs) > MANY_OPERATIONS
+
+    def _work(self, tensor: Tensor) -> tuple[int, list[int]]:
+        """Loads, and the cost of each operation but conversions, for one element."""
+        loads, costs = 0, []
+        for v in walk(tensor.load(corner(tensor.size))):
+            if isinstance(v, Load):
+                loads += 1
+            elif isinstance(v, Apply) and v.op != "cast":
+                costs.append(OPERATIONS[v.op].cost)
+        return loads, costs
+
+    def spread(self, tensor: Tensor) -> Tensor:
+        """The tensor, before elements of it are read several times: computed once if that is worth it."""
+        if not self.is_trivial(tensor):
+            self.realise(tensor)
+        return tensor
+
+    # ------------------------------------------------------------------ conversions
+
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        """The value converted; with relaxed rounding the way through a narrower float type and back is skipped."""
+        if self.relaxed and dtype is torch.float32 and isinstance(value, Apply) and value.op == "cast":
+            if value.dtype in (torch.float16, torch.bfloat16) and value.args[0].dtype is torch.float32:
+                return value.args[0]
+        return apply("cast", value, dtype=dtype)
+
+    # ------------------------------------------------------------------ operators as a whole
+
+    def extern(self, step: Extern) -> None:
+        """Append an extern call."""
+        self.steps.append(step)
+
+    def joined(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
+        """Parts one after another along ``dim``, as an extern call that a memory plan may make free of work."""
+        given = [self.realise(part) for part in parts]
+        buffer = self.buffer(parts[0].dtype, size, stride, parts[0].device, "x")
+        self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (given, dim), {}, reason="joined",
+                           nodes=self.nodes()))  # fmt: skip
+        return self.tensor(buffer)
+
+
+def computable(dtype: torch.dtype, device: torch.device) -> bool:
+    """Can loops handle such elements?"""
+    return dtype in ALL and device.type in ("cpu", "cuda")

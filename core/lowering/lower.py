@@ -1,0 +1,329 @@
+"""From an ATen graph to a ``Program``: walks the graph once and asks each operator's rule for its value."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney import _torch
+from jitney.config import config
+from jitney.errors import BackendFailed
+from jitney.lowering.builder import Builder
+from jitney.lowering.call import Call, bound
+from jitney.lowering.index import Index, Size
+from jitney.lowering.loops import Extern, Program, Strided
+from jitney.lowering.rules import RULES, VIEWS
+from jitney.lowering.signals import NoRule, NotLowered
+from jitney.lowering.sizes import Sizes
+from jitney.lowering.tensor import ONE, ZERO, Tensor, contiguous, corner
+from jitney.lowering.values import constant
+
+PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+def lower(graph: fx.GraphModule, inputs: Sequence[Any], *, relaxed_math: bool = False) -> Program:
+    """What the graph computes, as loops and extern calls.
+
+    Args:
+        graph: functional ATen operators, each node with its FakeTensor (or symbol) in ``meta["val"]``; one tuple as
+            output.
+        inputs: a FakeTensor, ``SymInt`` or plain value for each placeholder.
+        relaxed_math: results of float16 and bfloat16 operators need not be rounded before the next operator.
+
+    Raises:
+        NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
+    """
+    shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, _torch.FakeTensor)), None)
+    known = len(shapes.guards) if shapes is not None else 0
+    program = _Lowering(graph, inputs, relaxed_math).program()
+    if config.verify:
+        program.verify()
+        if shapes is not None and len(shapes.guards) != known:  # the entry's guards have been written already
+            raise BackendFailed(f"the lowering took a size for a constant: {shapes.guards[known].expr}")
+    return program
+
+
+class _Lowering:
+    def __init__(self, graph: fx.GraphModule, inputs: Sequence[Any], relaxed: bool) -> None:
+        self.graph = graph
+        self.given = list(inputs)
+        self.sizes = Sizes(inputs)
+        self.builder = Builder(self.sizes, relaxed)
+        self.values: dict[fx.Node, Any] = {}  # Tensor, Index, plain values; lists of these
+        self.inputs: list[str | Size | None] = []
+        self.constants: dict[str, torch.Tensor] = {}
+        self.outputs: list[Any] = []
+        self.live = _live(graph.graph)
+        # A graph that writes in place must not read later what it means to read now: nothing is put off there.
+        self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
+
+    def program(self) -> Program:
+        for node in self.graph.graph.nodes:
+            if node in self.live or node.op == "placeholder":
+                self.builder.node = node
+                getattr(self, f"_{node.op}")(node)
+        return Program(
+            self.builder.buffers,
+            self.inputs,
+            self.builder.steps,
+            self.outputs,
+            self.sizes.readings,
+            self.builder.checks,
+            self.constants,
+        )
+
+    # ------------------------------------------------------------------ where values come from
+
+    def _placeholder(self, node: fx.Node) -> None:
+        value = self.given[len(self.inputs)]
+        self.inputs.append(None)
+        if isinstance(value, torch.SymInt):
+            made = self.sizes.index(value)
+            self.values[node] = made
+            self.inputs[-1] = made if isinstance(made, Size) else None
+        elif isinstance(value, (torch.SymFloat, torch.SymBool)):
+            if node in self.live:
+                raise NotLowered(f"a symbolic {value.node.pytype.__name__} as input")
+        elif isinstance(value, torch.Tensor):
+            if node in self.live:
+                self.values[node] = self._input(value)
+                self.inputs[-1] = self.values[node].strided.buffer
+        else:
+            self.values[node] = value
+
+    def _input(self, value: torch.Tensor) -> Tensor:
+        size, stride = self._geometry(value)
+        return self.builder.tensor(self.builder.buffer(value.dtype, size, stride, value.device, "in"))
+
+    def _geometry(self, value: torch.Tensor) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
+        size = self.sizes.shape(value.shape)
+        # What has no strides (sparse, quantised, opaque) only extern calls handle, as it is.
+        stride = self.sizes.shape(value.stride()) if _is_strided(value) else contiguous(size)
+        return size, stride
+
+    def _get_attr(self, node: fx.Node) -> None:
+        value: Any = self.graph
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        if not isinstance(value, torch.Tensor):
+            raise NotLowered(f"the attribute {node.target} is no tensor")
+        with _torch.without_modes():
+            if not value.dim() and value.device.type == "cpu" and not value.is_complex() and _is_strided(value):
+                element = constant(value.item(), value.dtype)
+                self.values[node] = Tensor((), value.dtype, value.device, lambda at: element)
+                return
+        made = self.values[node] = self._input(value)
+        assert made.strided is not None
+        self.constants[made.strided.buffer] = value.detach()
+
+    # ------------------------------------------------------------------ operators
+
+    def _call_function(self, node: fx.Node) -> None:
+        val = node.meta.get("val")
+        if isinstance(val, torch.SymInt):
+            self.values[node] = self.sizes.index(val)
+        elif node.target is operator.getitem:
+            source, number = node.args
+            self.values[node] = self.values[source][number]  # type: ignore[index]
+        elif isinstance(val, (torch.SymFloat, torch.SymBool)):
+            raise NotLowered(f"{node.target} of symbolic numbers")
+        else:
+            self.values[node] = self._operator(node, val)
+
+    def _operator(self, node: fx.Node, val: Any) -> Any:
+        rule = RULES.get(node.target)
+        try:
+            if rule is None:
+                raise NoRule(_why_not(node))
+            call = Call(self.builder, node, self._arguments(bound(node.target, node.args, node.kwargs)), val)
+            call.check()
+            made = rule(call)
+            results = made if isinstance(made, (list, tuple)) else [made]
+            for result in results:
+                result.load(corner(result.size))  # what cannot be computed says so now
+        except NoRule as refusal:
+            return self._extern(node, val, refusal.reason)
+        for number, result in enumerate(results):
+            fake = val[number] if isinstance(made, (list, tuple)) else val
+            if result.wanted is None and result.strided is None:
+                result.wanted = self._geometry(fake)[1]
+            self._settle(node, result, number if isinstance(made, (list, tuple)) else None)
+        return made
+
+    def _settle(self, node: fx.Node, result: Tensor, number: int | None) -> None:
+        """Decide whether the value becomes a buffer now."""
+        if result.strided is not None:
+            return
+        if (
+            self.writes
+            or self.builder.is_large(result)
+            or (node.target not in VIEWS and _uses(node, number, self.live) > 1 and not self.builder.is_trivial(result))
+        ):
+            self.builder.realise(result)
+
+    def _arguments(self, value: Any) -> Any:
+        """Nodes replaced by what they stand for."""
+        if isinstance(value, fx.Node):
+            return self.values[value]
+        if isinstance(value, (list, tuple)):
+            return [self._arguments(v) for v in value]
+        if isinstance(value, dict):
+            return {k: self._arguments(v) for k, v in value.items()}
+        if isinstance(value, slice):
+            raise NoRule("a slice object as argument")
+        return value
+
+    # ------------------------------------------------------------------ extern calls
+
+    def _extern(self, node: fx.Node, val: Any, reason: str) -> Any:
+        schema = getattr(node.target, "_schema", None)
+        written: set[str] = set()
+        args = [self._passed(a) for a in node.args]
+        kwargs = {name: self._passed(a) for name, a in node.kwargs.items()}
+        if schema is not None and schema.is_mutable:
+            for number, parameter in enumerate(schema.arguments):
+                given = args[number] if number < len(args) else kwargs.get(parameter.name)
+                if parameter.alias_info is not None and parameter.alias_info.is_write:
+                    written |= {s.buffer for s in (given if isinstance(given, list) else [given])
+                                if isinstance(s, Strided)}  # fmt: skip
+        several = isinstance(val, (list, tuple))
+        read = _read_results(node, self.live) if several else set()
+        results: list[Any] = []
+        for number, fake in enumerate(val if several else [val]):
+            if isinstance(fake, torch.Tensor) and (not several or number in read):
+                size, stride = self._geometry(fake)
+                results.append(self.builder.tensor(self.builder.buffer(fake.dtype, size, stride, fake.device, "x")))
+            else:
+                if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                    raise NotLowered(f"{node.target} gives a number that only the graph knows")
+                results.append(None)
+        names = tuple([r.strided.buffer if r is not None else None for r in results])
+        self.builder.extern(
+            Extern(names, node.target, tuple(args), kwargs, frozenset(written), reason, self.builder.nodes())
+        )
+        return results if several else results[0]
+
+    def _passed(self, value: Any) -> Any:
+        """An argument as extern calls get it."""
+        if isinstance(value, fx.Node):
+            found = self.values[value]
+            fake = value.meta["val"]
+            if isinstance(found, Tensor):
+                return self._in_memory(found, fake)
+            if isinstance(found, (list, tuple)):
+                return [self._in_memory(f, v) if isinstance(f, Tensor) else f for f, v in zip(found, fake, strict=True)]
+            return found
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._passed(v) for v in value])
+        if isinstance(value, dict):
+            return {k: self._passed(v) for k, v in value.items()}
+        return value
+
+    def _in_memory(self, tensor: Tensor, fake: Any) -> Strided:
+        """The tensor with the strides that it has in eager: operators choose the strides of their results by them."""
+        strided = self.builder.realise(tensor)
+        if not _is_strided(fake):
+            return strided
+        stride = self._geometry(fake)[1]
+        differ = [d for d, s in enumerate(tensor.size) if s != 1 and strided.stride[d] is not stride[d]]
+        if not differ or any(s == 0 for s in tensor.size):
+            return Strided(strided.buffer, strided.dtype, strided.size, stride, strided.offset)
+        if any(stride[d] == 0 for d in differ):
+            return strided  # an expanded tensor, which some operator made whole: as good
+        return self.builder.stored(tensor, stride)
+
+    # ------------------------------------------------------------------ results
+
+    def _output(self, node: fx.Node) -> None:
+        (results,) = node.args
+        for result in results:  # type: ignore[union-attr]
+            if not isinstance(result, fx.Node):
+                self.outputs.append(self.sizes.index(result) if isinstance(result, torch.SymInt) else result)
+                continue
+            self.builder.node = result
+            value = self.values[result]
+            self.outputs.append(self._result(value, result.meta["val"]) if isinstance(value, Tensor) else value)
+
+    def _result(self, tensor: Tensor, fake: Any) -> Strided:
+        """The tensor with eager's strides, expanded dimensions included."""
+        strided = self.builder.realise(tensor)
+        if not _is_strided(fake):
+            return strided
+        stride = self._geometry(fake)[1]
+        if any(s == 0 for s in tensor.size):
+            return Strided(strided.buffer, strided.dtype, strided.size, stride, strided.offset)
+        differ = [d for d, s in enumerate(tensor.size) if s != 1 and strided.stride[d] is not stride[d]]
+        if differ:
+            spread = {d for d in differ if stride[d] == 0}
+            narrow = [ONE if d in spread else s for d, s in enumerate(tensor.size)]
+            source = tensor.view(narrow, lambda at: [ZERO if d in spread else i for d, i in enumerate(at)], whole=False)
+            strided = self.builder.stored(source, stride)
+        return Strided(strided.buffer, strided.dtype, tensor.size, stride, strided.offset)
+
+
+# --- what is asked of nodes -----------------------------------------------------------------------------------------
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _is_mutable(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _why_not(node: fx.Node) -> str:
+    return "random" if _is_random(node) else "no rule"
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """Must it run though nobody reads its result?"""
+    if node.op != "call_function" or not isinstance(node.target, _torch.OPERATOR_CLASSES):
+        return False
+    schema = getattr(node.target, "_schema", None)
+    return _is_random(node) or schema is None or schema.is_mutable or not schema.returns
+
+
+def _live(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Nodes whose results somebody reads, or that have effects."""
+    live: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node in live or _has_effect(node):
+            live.add(node)
+            live.update(node.all_input_nodes)
+    return frozenset(live)
+
+
+def _read_results(node: fx.Node, live: frozenset[fx.Node]) -> set[int]:
+    """Which of several results are read."""
+    read: set[int] = set()
+    for user in node.users:
+        if user in live:
+            if user.target is not operator.getitem:  # the list as a whole
+                return set(range(len(node.meta["val"])))
+            read.add(user.args[1])  # type: ignore[arg-type]
+    return read
+
+
+def _uses(node: fx.Node, number: int | None, live: frozenset[fx.Node]) -> int:
+    """How many operators read the value, views counting as what reads them; ``number`` of several results."""
+    total = 0
+    for user in node.users:
+        if user not in live:
+            continue
+        if number is not None and user.target is operator.getitem and user.args[1] != number:
+            continue
+        if user.target is operator.getitem or user.target in VIEWS:
+            total += _uses(user, None, live)
+        else:
+            total += 1
+    return total

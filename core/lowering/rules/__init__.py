@@ -1,0 +1,20 @@
+"""From ATen overloads to rules that lower them: one table, put together of one for each kind of operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jitney.lowering.call import Rule
+
+# Their decorators fill the table of pointwise rules.
+from jitney.lowering.rules import activations as activations
+from jitney.lowering.rules import arithmetic as arithmetic
+from jitney.lowering.rules.creation import CREATION
+from jitney.lowering.rules.joins import JOINS
+from jitney.lowering.rules.pointwise import POINTWISE
+from jitney.lowering.rules.reductions import REDUCTIONS
+from jitney.lowering.rules.views import VIEWS
+
+RULES: dict[Any, Rule] = {**POINTWISE, **VIEWS, **REDUCTIONS, **CREATION, **JOINS}
+
+__all__ = ["RULES", "VIEWS"]

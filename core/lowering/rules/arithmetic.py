@@ -1,0 +1,550 @@
+"""Arithmetic, comparison and bitwise operators, element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from jitney.lowering.notation import (
+    Number,
+    Scalar,
+    absolute,
+    eq,
+    exp,
+    fma,
+    is_nan,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    ne,
+    one,
+    sqrt,
+    two,
+    where,
+)
+from jitney.lowering.rules.pointwise import pointwise
+from jitney.lowering.signals import NoRule
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+UNARY_FLOAT = (
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma "
+    "sqrt rsqrt"
+).split()
+
+
+def _register_unary(name: str) -> None:
+    pointwise(getattr(aten, name).default)(lambda x: one(name, x))
+
+
+for _name in UNARY_FLOAT:
+    _register_unary(_name)
+
+
+def _register_rounding(name: str) -> None:
+    """``floor`` and its like: integers are what they are."""
+    pointwise(getattr(aten, name).default)(lambda x: one(name, x) if x.is_float else x)
+
+
+for _name in ("floor", "ceil", "trunc", "round"):
+    _register_rounding(_name)
+
+
+# --- sums and products ----------------------------------------------------------------------------------------------
+
+
+@pointwise(aten.add.Tensor, aten.add.Scalar)
+def add(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
+    """``a + alpha * b``; for truth values ``or``."""
+    if a.dtype is torch.bool:
+        b = b if isinstance(b, Scalar) else a.like(b)
+        return a | (b & bool(alpha))
+    if alpha == 1:
+        return a + b
+    b = b if isinstance(b, Scalar) else a.like(b)
+    return fma(b, alpha, a) if a.is_float else a + b * alpha
+
+
+@pointwise(aten.sub.Tensor, aten.sub.Scalar)
+def sub(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
+    """``a - alpha * b``."""
+    return a - b if alpha == 1 else add(a, b, -alpha)
+
+
+@pointwise(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
+    """``b - alpha * a``."""
+    return sub(b if isinstance(b, Scalar) else a.like(b), a, alpha)
+
+
+@pointwise(aten.mul.Tensor, aten.mul.Scalar)
+def mul(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``a * b``; for truth values ``and``."""
+    return a & b if a.dtype is torch.bool else a * b
+
+
+@pointwise(aten.addcmul.default)
+def addcmul(x: Scalar, a: Scalar, b: Scalar, value: Number) -> Scalar:
+    """``x + value * a * b``."""
+    return x + (a * b if value == 1 else value * a * b)
+
+
+@pointwise(aten.addcdiv.default)
+def addcdiv(x: Scalar, a: Scalar, b: Scalar, value: Number) -> Scalar:
+    """``x + value * a / b``."""
+    return x + (a / b if value == 1 else value * a / b)
+
+
+@pointwise(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(start: Scalar, end: Scalar, weight: Scalar | Number) -> Scalar:
+    """From ``start`` to ``end``; counted from the nearer end, so that both are met exactly."""
+    if not isinstance(weight, Scalar):
+        near = abs(weight) < 0.5
+        return fma(end - start, weight if near else weight - 1, start if near else end)
+    nearer = absolute(weight) < 0.5
+    return fma(where(nearer, weight, weight - 1), end - start, where(nearer, start, end))
+
+
+@pointwise(aten.square.default)
+def square(x: Scalar) -> Scalar:
+    """``x * x``."""
+    return mul(x, x)
+
+
+# --- division -------------------------------------------------------------------------------------------------------
+
+
+@pointwise(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
+def div(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``a / b`` in floating point."""
+    return a / b
+
+
+@pointwise(aten.reciprocal.default)
+def reciprocal(x: Scalar) -> Scalar:
+    """``1 / x``."""
+    return 1 / x
+
+
+def divisor(b: Scalar | Number, what: str) -> Number:
+    """An integer divisor, as a number: loops must not divide by zero, where eager raises."""
+    number = b.number if isinstance(b, Scalar) else b
+    if number is None or int(number) in (0, -1):  # the lowest integer by -1 overflows
+        raise NoRule(f"{what} of integers by {'a tensor' if number is None else number}")
+    return number
+
+
+@pointwise(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_mode(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar:
+    """``a / b``, rounded down, to zero, or not."""
+    if rounding_mode is None:
+        return a / b
+    floors = rounding_mode == "floor"
+    if not a.is_float:
+        return two("floordiv" if floors else "truncdiv", a, divisor(b, "division"))
+    return floor_div(a, b if isinstance(b, Scalar) else a.like(b)) if floors else one("trunc", a / b)
+
+
+@pointwise(aten.floor_divide.default, aten.floor_divide.Scalar)
+def floor_divide(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``a // b``."""
+    return div_mode(a, b, "floor")
+
+
+def floor_div(a: Scalar, b: Scalar) -> Scalar:
+    """``floor(a / b)`` as Python and eager round it: exact, from the remainder."""
+    mod = two("fmod", a, b)
+    quotient = (a - mod) / b
+    quotient = where(ne(mod, 0) & ne(b < 0, mod < 0), quotient - 1, quotient)
+    floored = one("floor", quotient)
+    floored = where(quotient - floored > 0.5, floored + 1, floored)
+    floored = where(eq(quotient, 0), two("copysign", a.like(0.0), a / b), floored)
+    return where(eq(b, 0), a / b, floored)
+
+
+@pointwise(aten.remainder.Tensor, aten.remainder.Scalar)
+def remainder(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``a % b`` with the sign of ``b``."""
+    return two("remainder", a, b if a.is_float else divisor(b, "remainder"))
+
+
+@pointwise(aten.fmod.Tensor, aten.fmod.Scalar)
+def fmod(a: Scalar, b: Scalar | Number) -> Scalar:
+    """The remainder with the sign of ``a``."""
+    return two("fmod", a, b if a.is_float else divisor(b, "remainder"))
+
+
+# --- powers and logarithms ------------------------------------------------------------------------------------------
+
+
+@pointwise(aten.pow.Tensor_Scalar)
+def pow_number(x: Scalar, exponent: Number) -> Scalar:
+    """``x ** exponent``; the exponents that eager computes otherwise are computed so here."""
+    if not x.is_float:
+        return integer_power(x, int(exponent))
+    special = SPECIAL_POWERS.get(float(exponent))
+    return special(x) if special else two("pow", x, exponent)
+
+
+SPECIAL_POWERS: dict[float, Any] = {
+    0.0: lambda x: x.like(1.0),
+    0.5: sqrt,
+    -0.5: lambda x: one("rsqrt", x),
+    1.0: lambda x: x,
+    -1.0: lambda x: 1 / x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    -2.0: lambda x: 1 / (x * x),
+}
+
+
+def integer_power(x: Scalar, exponent: int) -> Scalar:
+    """By squaring; wraps around as eager does."""
+    if x.dtype is torch.bool or not 0 <= exponent < 64:
+        raise NoRule(f"an integer to the power {exponent}")
+    result: Scalar = x.like(1)
+    factor = x
+    while exponent:
+        if exponent & 1:
+            result = factor if result.number == 1 else result * factor
+        exponent >>= 1
+        factor = factor * factor if exponent else factor
+    return result
+
+
+@pointwise(aten.pow.Tensor_Tensor)
+def pow_tensor(x: Scalar, exponent: Scalar) -> Scalar:
+    """``x ** exponent``, of floating point numbers."""
+    if not x.is_float:
+        raise NoRule("an integer to the power of a tensor")
+    return two("pow", x, exponent)
+
+
+@pointwise(aten.pow.Scalar)
+def pow_of_number(base: Number, exponent: Scalar) -> Scalar:
+    """``base ** exponent``, of floating point numbers."""
+    if not exponent.is_float:
+        raise NoRule("an integer to the power of a tensor")
+    return exponent.like(1.0) if base == 1 else two("pow", base, exponent)
+
+
+@pointwise(aten.logaddexp.default)
+def logaddexp(a: Scalar, b: Scalar) -> Scalar:
+    """``log(exp(a) + exp(b))``."""
+    same = eq(a, b) & eq(absolute(a), math.inf)
+    return where(same, a, maximum(a, b) + log1p(exp(-absolute(a - b))))
+
+
+@pointwise(aten.logaddexp2.default)
+def logaddexp2(a: Scalar, b: Scalar) -> Scalar:
+    """``log2(2**a + 2**b)``."""
+    same = eq(a, b) & eq(absolute(a), math.inf)
+    return where(same, a, maximum(a, b) + log1p(one("exp2", -absolute(a - b))) * (1 / math.log(2)))
+
+
+@pointwise(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+def xlogy(x: Scalar | Number, y: Scalar | Number) -> Scalar:
+    """``x * log(y)``, 0 where x is 0."""
+    return _x_times(x, y, log)
+
+
+@pointwise(aten.special_xlog1py.default, aten.special_xlog1py.self_scalar, aten.special_xlog1py.other_scalar)
+def xlog1py(x: Scalar | Number, y: Scalar | Number) -> Scalar:
+    """``x * log(1 + y)``, 0 where x is 0."""
+    return _x_times(x, y, log1p)
+
+
+def _x_times(x: Scalar | Number, y: Scalar | Number, function: Any) -> Scalar:
+    if not isinstance(x, Scalar):
+        assert isinstance(y, Scalar)
+        x = y.like(x)
+    if not isinstance(y, Scalar):
+        y = x.like(y)
+    return where(is_nan(y), y, where(eq(x, 0), 0, x * function(y)))
+
+
+@pointwise(aten.special_entr.default)
+def entr(x: Scalar) -> Scalar:
+    """``-x * log(x)``."""
+    return where(is_nan(x), x, where(x > 0, -x * log(x), where(eq(x, 0), x.like(0.0), -math.inf)))
+
+
+# --- signs, limits --------------------------------------------------------------------------------------------------
+
+
+@pointwise(aten.neg.default)
+def neg(x: Scalar) -> Scalar:
+    """``-x``."""
+    return -x
+
+
+@pointwise(aten.abs.default)
+def abs_(x: Scalar) -> Scalar:
+    """``|x|``."""
+    return absolute(x)
+
+
+@pointwise(aten.sign.default)
+def sign(x: Scalar) -> Scalar:
+    """1, 0 or -1; 0 for nan."""
+    if x.dtype in (torch.bool, torch.uint8):
+        return ne(x, 0).to(x.dtype)
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@pointwise(aten.signbit.default, mode="own")
+def signbit(x: Scalar) -> Scalar:
+    """Is the sign minus?"""
+    return one("signbit", x) if x.is_float else (x < 0) if x.dtype is not torch.bool else x ^ x
+
+
+@pointwise(aten.copysign.Tensor, aten.copysign.Scalar)
+def copysign(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``|a|`` with the sign of ``b``."""
+    return two("copysign", a, b)
+
+
+@pointwise(aten.maximum.default)
+def maximum_(a: Scalar, b: Scalar) -> Scalar:
+    """The greater; nan if one is nan."""
+    return maximum(a, b)
+
+
+@pointwise(aten.minimum.default)
+def minimum_(a: Scalar, b: Scalar) -> Scalar:
+    """The lesser; nan if one is nan."""
+    return minimum(a, b)
+
+
+@pointwise(aten.fmax.default)
+def fmax(a: Scalar, b: Scalar) -> Scalar:
+    """The greater; the other if one is nan."""
+    return where(is_nan(b), a, where(is_nan(a), b, maximum(a, b)))
+
+
+@pointwise(aten.fmin.default)
+def fmin(a: Scalar, b: Scalar) -> Scalar:
+    """The lesser; the other if one is nan."""
+    return where(is_nan(b), a, where(is_nan(a), b, minimum(a, b)))
+
+
+@pointwise(aten.clamp.default, aten.clamp.Tensor, aten.hardtanh.default)
+def clamp(x: Scalar, low: Scalar | Number | None, high: Scalar | Number | None) -> Scalar:
+    """Not below ``low``, then not above ``high``."""
+    if low is not None:
+        x = maximum(x, low)
+    return minimum(x, high) if high is not None else x
+
+
+@pointwise(aten.clamp_min.default, aten.clamp_min.Tensor)
+def clamp_min(x: Scalar, low: Scalar | Number) -> Scalar:
+    """Not below ``low``."""
+    return maximum(x, low)
+
+
+@pointwise(aten.clamp_max.default, aten.clamp_max.Tensor)
+def clamp_max(x: Scalar, high: Scalar | Number) -> Scalar:
+    """Not above ``high``."""
+    return minimum(x, high)
+
+
+@pointwise(aten.nan_to_num.default)
+def nan_to_num(x: Scalar, nan: float | None, high: float | None, low: float | None) -> Scalar:
+    """Finite numbers instead of nan and infinities."""
+    return x if not x.is_float else _finite(x, nan or 0.0, high, low)
+
+
+def _finite(x: Scalar, nan: float, high: float | None, low: float | None) -> Scalar:
+    limits = torch.finfo(x.dtype)
+    high = limits.max if high is None else high
+    low = limits.min if low is None else low
+    return where(is_nan(x), nan, where(eq(x, math.inf), high, where(eq(x, -math.inf), low, x)))
+
+
+@pointwise(aten.heaviside.default)
+def heaviside(x: Scalar, at_zero: Scalar) -> Scalar:
+    """0 below zero, 1 above."""
+    if x.dtype is torch.bool:
+        return where(x, True, at_zero)
+    return where(eq(x, 0), at_zero, (~(x < 0)).to(x.dtype))
+
+
+@pointwise(aten.frac.default)
+def frac(x: Scalar) -> Scalar:
+    """What is left of truncation."""
+    return x - one("trunc", x)
+
+
+@pointwise(aten.round.decimals)
+def round_decimals(x: Scalar, decimals: float) -> Scalar:
+    """To a number of decimal places, half to even."""
+    if not x.is_float:
+        raise NoRule("integers rounded to decimals")
+    if decimals == 0:
+        return one("round", x)
+    power = 10.0 ** abs(decimals)
+    return one("round", x / power) * power if decimals < 0 else one("round", x * power) / power
+
+
+@pointwise(aten.hypot.default)
+def hypot(a: Scalar, b: Scalar) -> Scalar:
+    """``sqrt(a*a + b*b)``."""
+    return two("hypot", a, b)
+
+
+@pointwise(aten.atan2.default)
+def atan2(a: Scalar, b: Scalar) -> Scalar:
+    """The angle of (b, a)."""
+    return two("atan2", a, b)
+
+
+@pointwise(aten.nextafter.default)
+def nextafter(a: Scalar, b: Scalar) -> Scalar:
+    """The next number from ``a`` towards ``b``."""
+    if a.dtype not in (torch.float32, torch.float64):
+        raise NoRule(f"nextafter of {a.dtype}")
+    return two("nextafter", a, b)
+
+
+@pointwise(aten.sinc.default)
+def sinc(x: Scalar) -> Scalar:
+    """``sin(pi x) / (pi x)``."""
+    product = x * math.pi
+    return where(eq(x, 0), 1, one("sin", product) / product)
+
+
+@pointwise(aten.deg2rad.default)
+def deg2rad(x: Scalar) -> Scalar:
+    """Degrees to radians."""
+    return x * (math.pi / 180)
+
+
+@pointwise(aten.rad2deg.default)
+def rad2deg(x: Scalar) -> Scalar:
+    """Radians to degrees."""
+    return x * (180 / math.pi)
+
+
+# --- comparisons ----------------------------------------------------------------------------------------------------
+
+
+def _register_comparison(name: str) -> None:
+    packet = getattr(aten, name)
+    pointwise(packet.Tensor, packet.Scalar, mode="compare")(lambda a, b: two(name, a, b))
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _register_comparison(_name)
+
+
+@pointwise(aten.isnan.default, mode="own")
+def isnan(x: Scalar) -> Scalar:
+    """Is it not a number?"""
+    return is_nan(x)
+
+
+@pointwise(aten.isinf.default, mode="own")
+def isinf(x: Scalar) -> Scalar | bool:
+    """Is it infinite?"""
+    return eq(absolute(x), math.inf) if x.is_float else False
+
+
+@pointwise(aten.isposinf.default, mode="own")
+def isposinf(x: Scalar) -> Scalar | bool:
+    """Is it infinite and positive?"""
+    return eq(x, math.inf) if x.is_float else False
+
+
+@pointwise(aten.isneginf.default, mode="own")
+def isneginf(x: Scalar) -> Scalar | bool:
+    """Is it infinite and negative?"""
+    return eq(x, -math.inf) if x.is_float else False
+
+
+@pointwise(aten.logical_and.default, mode="own")
+def logical_and(a: Scalar, b: Scalar) -> Scalar:
+    """Are both not zero?"""
+    return a.to_bool() & b.to_bool()
+
+
+@pointwise(aten.logical_or.default, mode="own")
+def logical_or(a: Scalar, b: Scalar) -> Scalar:
+    """Is one not zero?"""
+    return a.to_bool() | b.to_bool()
+
+
+@pointwise(aten.logical_xor.default, mode="own")
+def logical_xor(a: Scalar, b: Scalar) -> Scalar:
+    """Is exactly one not zero?"""
+    return a.to_bool() ^ b.to_bool()
+
+
+@pointwise(aten.logical_not.default, mode="own")
+def logical_not(x: Scalar) -> Scalar:
+    """Is it zero?"""
+    return ~x.to_bool()
+
+
+# --- bits -----------------------------------------------------------------------------------------------------------
+
+
+def _register_bitwise(name: str, op: str) -> None:
+    packet = getattr(aten, name)
+
+    def formula(a: Scalar | Number, b: Scalar | Number) -> Scalar:
+        return two(op, a, b)
+
+    pointwise(packet.Tensor, packet.Scalar, packet.Scalar_Tensor)(formula)
+
+
+for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
+    _register_bitwise(_name, _op)
+
+
+@pointwise(aten.bitwise_not.default)
+def bitwise_not(x: Scalar) -> Scalar:
+    """All bits turned."""
+    return ~x
+
+
+@pointwise(aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar)
+def left_shift(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``a << b``."""
+    return two("shl", a, b)
+
+
+@pointwise(aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar)
+def right_shift(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``a >> b``."""
+    return two("shr", a, b)
+
+
+# --- choices, copies ------------------------------------------------------------------------------------------------
+
+
+@pointwise(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, own=(0,))
+def where_(condition: Scalar, a: Scalar | Number, b: Scalar | Number) -> Scalar:
+    """One of two."""
+    return where(condition.to_bool(), a, b)
+
+
+@pointwise(aten.masked_fill.Scalar, aten.masked_fill.Tensor, own=(1,))
+def masked_fill(x: Scalar, mask: Scalar, value: Scalar | Number) -> Scalar:
+    """``value`` where the mask is true."""
+    return where(mask.to_bool(), value, x)
+
+
+@pointwise(aten.clone.default, aten.lift_fresh_copy.default, aten._to_copy.default)
+def copied(x: Scalar, *settings: Any) -> Scalar:
+    """The same elements, in another dtype perhaps."""
+    return x
+
+
+@pointwise(prims.convert_element_type.default)
+def converted(x: Scalar, dtype: torch.dtype) -> Scalar:
+    """In another dtype."""
+    return x

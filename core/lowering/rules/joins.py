@@ -1,0 +1,61 @@
+"""Tensors put together of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jitney.lowering.call import Call, Rule, axis
+from jitney.lowering.rules.views import inserted
+from jitney.lowering.tensor import Shape, Tensor
+from jitney.lowering.values import Value, apply
+
+aten = torch.ops.aten
+JOINS: dict[Any, Rule] = {}
+
+
+def join(*targets: Any) -> Callable[[Rule], Rule]:
+    """Register a rule for these overloads."""
+
+    def register(rule: Rule) -> Rule:
+        for target in targets:
+            JOINS[target] = rule
+        return rule
+
+    return register
+
+
+@join(aten.cat.default)
+def cat(call: Call) -> Tensor:
+    """One after another."""
+    parts, dim = call.args
+    parts = [p for p in parts if not (len(p.size) == 1 and p.size[0] == 0 and len(call.size) != 1)]
+    return joined(call, [converted(p, call.dtype) for p in parts], axis(dim, len(call.size)))
+
+
+@join(aten.stack.default)
+def stack(call: Call) -> Tensor:
+    """One after another in a new dimension."""
+    parts, dim = call.args
+    dim = axis(dim, len(call.size))
+    return joined(call, [inserted(converted(p, call.dtype), dim) for p in parts], dim)
+
+
+def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in another dtype."""
+    if x.dtype is dtype:
+        return x
+
+    def element(at: Shape) -> Value:
+        return apply("cast", x.load(at), dtype=dtype)
+
+    return Tensor(x.size, dtype, x.device, element, wanted=x.wanted)
+
+
+def joined(call: Call, parts: list[Tensor], dim: int) -> Tensor:
+    """Parts of equal dtype one after another along ``dim``: they lie in memory, and are then copied together."""
+    if len(parts) == 1:
+        return call.result(parts[0].load)
+    return call.builder.joined(parts, dim, call.size, call.stride)

@@ -1,0 +1,163 @@
+"""What the value of a node is while a graph is lowered: how to get one element of it, and where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from jitney.lowering.index import Index, Var, index
+from jitney.lowering.loops import Strided
+from jitney.lowering.values import Value, load
+
+Shape = tuple[Index, ...]
+ZERO, ONE = index(0), index(1)
+
+
+class Tensor:
+    """A tensor that may not exist in memory.
+
+    Either it lies in a buffer (``strided`` says how), or it is a view of another tensor (``base``, ``remap``), or each
+    element is computed when it is asked for (``element``). A tensor that was computed may be put into a buffer later:
+    everybody who asks from then on, views included, reads the buffer.
+
+    Args:
+        size: one index expression per dimension.
+        dtype: of the elements.
+        device: where it would lie in eager.
+        element: from one index per dimension to the value there.
+        strided: where it lies.
+        base: what it is a view of.
+        remap: from an index of this tensor to one of the base.
+        whole: does a view show every element of its base?
+        wanted: the strides that eager gives it, for the day when it gets a buffer.
+    """
+
+    def __init__(
+        self,
+        size: Sequence[Index],
+        dtype: torch.dtype,
+        device: torch.device,
+        element: Callable[[Shape], Value] | None = None,
+        *,
+        strided: Strided | None = None,
+        base: Tensor | None = None,
+        remap: Callable[[Shape], Sequence[Index]] | None = None,
+        whole: bool = True,
+        wanted: Shape | None = None,
+    ) -> None:
+        self.size = tuple(size)
+        self.dtype = dtype
+        self.device = device
+        self.base = base
+        self.whole = whole
+        self.wanted = wanted
+        self._element = element
+        self._remap = remap
+        self._strided = strided
+        self._no_strides = False  # asked before, in vain
+        self._memo: dict[Shape, Value] = {}
+
+    @property
+    def strided(self) -> Strided | None:
+        """Where it lies, or None: it is computed, or no strides express the view."""
+        if self._strided is None and self.base is not None and not self._no_strides:
+            below = self.base.strided
+            if below is not None and self._remap is not None:
+                self._strided = restrided(below, self.size, self._remap)
+                self._no_strides = self._strided is None
+        return self._strided
+
+    def load(self, at: Shape) -> Value:
+        """The element at one index per dimension."""
+        found = self._memo.get(at)
+        if found is None:
+            found = self._memo[at] = self._load(at)
+        return found
+
+    def _load(self, at: Shape) -> Value:
+        strided = self.strided
+        if strided is not None:
+            return load(strided.buffer, place(strided, at), self.dtype)
+        if self.base is not None and self._remap is not None:
+            return self.base.load(tuple(self._remap(at)))
+        assert self._element is not None
+        return self._element(at)
+
+    def lies(self, strided: Strided) -> None:
+        """From now on it is there, in memory."""
+        self._strided = strided
+        self.base = self._element = self._remap = None
+        self._memo.clear()
+
+    def view(self, size: Sequence[Index], remap: Callable[[Shape], Sequence[Index]], *, whole: bool = True) -> Tensor:
+        """The same elements, seen otherwise."""
+        return Tensor(size, self.dtype, self.device, base=self, remap=remap, whole=whole)
+
+    def __repr__(self) -> str:
+        where = self._strided.buffer if self._strided else "a view" if self.base else "computed"
+        return f"Tensor({self.dtype}, [{', '.join(map(str, self.size))}], {where})"
+
+
+def place(strided: Strided, at: Sequence[Index]) -> Index:
+    """Where an element is, in elements from the buffer's first."""
+    total = strided.offset
+    for i, stride in zip(at, strided.stride, strict=True):
+        total = total + i * stride
+    return total
+
+
+def variables(size: Sequence[Index]) -> tuple[Var, ...]:
+    """A loop variable for each dimension; the same for equal number and size, so that values are shared."""
+    return tuple([Var(f"d{n}", s) for n, s in enumerate(size)])
+
+
+def corner(size: Sequence[Index]) -> Shape:
+    """The variables as an index."""
+    return tuple([index(v) for v in variables(size)])
+
+
+def restrided(strided: Strided, size: Sequence[Index], remap: Callable[[Shape], Sequence[Index]]) -> Strided | None:
+    """A view of something strided, if strides express it."""
+    at = variables(size)
+    where = place(strided, tuple(remap(tuple([index(v) for v in at]))))
+    strides = []
+    for var in at:
+        stride = where.stride(var)
+        if stride is None:
+            return None
+        strides.append(stride)
+        where = where.substitute({var: ZERO})
+    return Strided(strided.buffer, strided.dtype, tuple(size), tuple(strides), where)
+
+
+def contiguous(size: Sequence[Index]) -> Shape:
+    """Row-major strides. An empty dimension counts as one element, as in torch."""
+    strides = []
+    step = ONE
+    for extent in reversed(size):
+        strides.append(step)
+        step = step * (ONE if extent == 0 else extent)
+    return tuple(reversed(strides))
+
+
+def count(size: Sequence[Index]) -> Index:
+    """How many elements."""
+    total = ONE
+    for extent in size:
+        total = total * extent
+    return total
+
+
+def is_dense(size: Sequence[Index], stride: Sequence[Index], hint: Callable[[Index], int]) -> bool:
+    """Do the elements fill their memory without holes or overlaps?"""
+    if any(s == 0 for s in size):
+        return tuple(stride) == contiguous(size)
+    dims = [(step, extent) for step, extent in zip(stride, size, strict=True) if extent != 1]
+    dims.sort(key=lambda pair: hint(pair[0]))
+    expected = ONE
+    for step, extent in dims:
+        if step is not expected:
+            return False
+        expected = expected * extent
+    return True
