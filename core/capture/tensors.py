@@ -366,9 +366,7 @@ class Tracer(TorchFunctionMode):
         """Is it a stand-in of a subclass? Breaks at one of a class that capture does not know."""
         if not wrapping.wraps(type(result)):
             return False
-        reason = wrappers.refusal(type(result))
-        if reason or not all(map(wrappers.is_known, wrapping.leaves(result))):
-            raise Break(reason or f"a {type(result).__qualname__} around real tensors", wrappers.HINT)
+        wrappers.check_result(result)
         STAND_INS.add(type(result))
         return True
 

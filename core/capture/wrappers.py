@@ -33,6 +33,8 @@ HARMLESS = frozenset(
         "__create_write_items__ __get_tensor_shard__ __create_chunk_list__"
     ).split()
 )
+# What marks the sizes of a tensor that are to be symbolic, or not.
+MARKS = ("_jitney_", "_dynamo_")
 # Classes of torch whose tensors change by being looked at.
 REFUSED_MODULES = ("torch.distributed._functional_collectives", "torch.nested", "torch._subclasses", "torch._functorch")
 
@@ -114,7 +116,7 @@ def guard(world: World, source: Source, real: Any, parts: Wrapping, fake: Any) -
     known = {id(v) for v in _parts((parts.context, parts.fixed))}
     again = wrapping.attributes(fake)
     for name, value in wrapping.attributes(real).items():
-        if name in parts.names or id(value) in known:
+        if name in parts.names or id(value) in known or name.startswith(MARKS):
             continue
         if type(value) in (*ATOMS, *METADATA, torch.device, torch.Size):
             world.guard(source.step("static_attr", name), "equals", value)
@@ -134,6 +136,20 @@ def check_made(fake: Any, real: Any) -> None:
     same = type(fake) is cls and fake.dtype == real.dtype and fake.device == real.device and fake.dim() == real.dim()
     if not same or fake.layout != real.layout or not all(map(is_known, wrapping.leaves(fake))):
         raise Break(f"the __tensor_unflatten__ of {cls.__qualname__} makes another tensor", HINT)
+
+
+def check_result(result: Any) -> None:
+    """Break at a result of a class that capture does not know, or one that is not around stand-ins."""
+    cls = type(result)
+    reason = refusal(cls)
+    try:
+        known = not reason and all(map(is_known, wrapping.leaves(result)))
+    except (
+        AttributeError
+    ):  # ``as_subclass``, which torch's own __torch_function__ calls, makes it without inner tensors
+        known = False
+    if not known:
+        raise Break(reason or f"a {cls.__qualname__} whose inner tensors are not known", HINT)
 
 
 def is_known(leaf: Any) -> bool:
