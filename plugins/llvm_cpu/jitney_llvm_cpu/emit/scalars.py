@@ -322,11 +322,8 @@ def _widened(o: Ops, a: Reg, width: int) -> Reg:
 def _call(o: Ops, name: str, args: Sequence[Reg]) -> Reg:
     type_ = args[0].type
     callee = o.machine.math.call(name, type_.scalar, type_.width)
-    module = o.f.module
-    if callee.definition:
-        module.definitions.setdefault(callee.symbol, callee.definition)
-    if callee.declaration:
-        module.declarations.setdefault(callee.symbol, callee.declaration)
+    o.f.module.include(callee.declaration)
+    o.f.module.include(callee.definition)
     return o.f.invoke(callee.symbol, type_, args)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 Lines = list["str | Lines"]
-_DECLARED = re.compile(r"^(?:declare|define)\b[^@\n]*@([\w.$-]+)\(", re.MULTILINE)
+_DECLARED = re.compile(r"declare\b[^@]*@([\w.$-]+)\s*\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Module:
 
     functions: list[Function] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
-    definitions: dict[str, str] = field(default_factory=dict)
+    definitions: dict[str, None] = field(default_factory=dict)
 
     def function(self, name: str, parameters: Sequence[Reg], internal: bool = True) -> Function:
         """A new function without result."""
@@ -108,12 +108,20 @@ class Module:
         self.functions.append(made)
         return made
 
-    def text(self, before: str = "") -> str:
-        """Everything, after other text, which may declare functions too."""
-        given = [before, *self.definitions.values()]
-        known = {name for text in given for name in _DECLARED.findall(text)}
-        parts = [text for name, text in self.declarations.items() if name not in known]
-        return "\n".join([*given, *parts, *map(str, self.functions)]) + "\n"
+    def include(self, text: str) -> None:
+        """Functions from elsewhere: what they declare is declared once, what they define is defined once."""
+        rest = []
+        for line in text.splitlines():
+            declared = _DECLARED.match(line)
+            if declared:
+                self.declarations.setdefault(declared[1], line)
+            else:
+                rest.append(line)
+        if any(rest):
+            self.definitions.setdefault("\n".join(rest), None)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.declarations.values(), *self.definitions, *map(str, self.functions)]) + "\n"
 
 
 class Function:

@@ -1,0 +1,254 @@
+"""Every scalar operation in every dtype, beside what ``OPERATIONS`` says it means, in vectors and alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from kernel_reference import applied
+
+from jitney.lowering.index import Var, index
+from jitney.lowering.kernel import Kernel, Nest, Store
+from jitney.lowering.operations import ALL, FLOATS, OPERATIONS
+from jitney.lowering.values import apply, constant, load
+
+DTYPES = sorted(ALL, key=str)
+CONVERSIONS = ("cast", "bitcast")
+
+# One result of the vector functions is at most a few units in the last place from torch's, whose sqrt of long
+# tensors is not rounded right either.
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-15, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+FUNCTIONS = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma "
+    "pow atan2 hypot sqrt rsqrt".split()
+)
+
+
+def samples(dtype: torch.dtype) -> torch.Tensor:
+    """Numbers where operations go wrong."""
+    if dtype is torch.bool:
+        return torch.tensor([True, False])
+    if dtype.is_floating_point:
+        f = torch.finfo(dtype)
+        inf = float("inf")
+        special = [0.0, -0.0, inf, -inf, float("nan"), f.max, -f.max, f.tiny, -f.tiny, f.tiny / 4, f.eps, 1 + f.eps]
+        plain = [1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, -7.3, 100.0, 1e-3, 0.3333]
+        return torch.tensor(special + plain, dtype=torch.float64).to(dtype)
+    i = torch.iinfo(dtype)
+    some = [0, 1, 2, 3, 5, 7, 8, 31, 100, i.max, i.max - 1]
+    some += [] if dtype is torch.uint8 else [-1, -2, -3, -7, -8, -100, i.min, i.min + 1]
+    return torch.tensor(some, dtype=dtype)
+
+
+def result_dtypes(op: str, dtypes: tuple[torch.dtype, ...]) -> list[torch.dtype]:
+    """What the operation can give, nothing if it does not take such operands."""
+    found = []
+    for asked in DTYPES if op in CONVERSIONS else [None]:
+        try:
+            found.append(OPERATIONS[op].result(dtypes, asked))
+        except TypeError:
+            pass
+    return found
+
+
+def operand_dtypes(op: str) -> list[tuple[torch.dtype, ...]]:
+    arity = OPERATIONS[op].arity
+    first = [(torch.bool,)] if op == "where" else [(d,) for d in DTYPES]
+    rows = [head + (d,) * (arity - 1) for head in first for d in (DTYPES if op == "where" else head)]
+    return [row for row in rows if result_dtypes(op, row)]
+
+
+def operands(op: str, dtypes: tuple[torch.dtype, ...]) -> list[torch.Tensor]:
+    """Every combination of the samples that the operation is defined for."""
+    lists = [samples(d) for d in dtypes]
+    if len(lists) == 3:  # a triple of each sample with some others is enough
+        lists = [lists[0], lists[1], lists[2][:7]]
+    rows = torch.cartesian_prod(*[torch.arange(len(x)) for x in lists]).reshape(-1, len(lists))
+    columns = [x[rows[:, k]] for k, x in enumerate(lists)]
+    if op in ("floordiv", "truncdiv", "remainder", "fmod") and not dtypes[1].is_floating_point:
+        overflows = torch.zeros(len(rows), dtype=torch.bool)
+        if dtypes[0] is not torch.uint8:  # undefined in C, and a trap in eager
+            overflows = (columns[0] == torch.iinfo(dtypes[0]).min) & (columns[1] == -1)
+        keep = (columns[1] != 0) & ~overflows
+        columns = [c[keep] for c in columns]
+    return columns
+
+
+def defined(op: str, source: torch.Tensor, result: torch.dtype) -> torch.Tensor:
+    """Where a conversion says something: out of the integer's range it does not."""
+    if op != "cast" or not source.is_floating_point() or result.is_floating_point or result is torch.bool:
+        return torch.ones(len(source), dtype=torch.bool)
+    if result in (torch.int32, torch.int64):  # the conversion instruction's answer, as eager's
+        return torch.ones(len(source), dtype=torch.bool)
+    limits = torch.iinfo(result)
+    wide = source.double()
+    return (wide > limits.min - 1) & (wide < limits.max + 1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation on operands of some dtypes, computed in vectors and alone."""
+
+    op: str
+    dtypes: tuple[torch.dtype, ...]
+    result: torch.dtype
+    columns: list[torch.Tensor]
+    found: tuple[torch.Tensor, torch.Tensor]
+
+    def kernels(self, name: str) -> tuple[list[Kernel], dict[str, torch.Tensor]]:
+        """What computes it, and the buffers."""
+        i = Var("i", len(self.columns[0]))
+        buffers = {f"{name}x{k}": c for k, c in enumerate(self.columns)}
+        buffers |= {f"{name}v": self.found[0], f"{name}a": self.found[1]}
+        loads = [load(f"{name}x{k}", index(i), d) for k, d in enumerate(self.dtypes)]
+        value = apply(self.op, *loads, dtype=self.result)
+        dtypes = {key: t.dtype for key, t in buffers.items()}
+        vectors = Nest((i,), (Store(f"{name}v", index(i), value),))
+        alone = Nest((), (Store(f"{name}a", index(i), value),))
+        return [Kernel(f"{name}v", (), (vectors,), dtypes), Kernel(f"{name}a", (i,), (alone,), dtypes)], buffers
+
+    def check(self) -> None:
+        """The same wherever it is computed, and what it means."""
+        keep = defined(self.op, self.columns[0], self.result)
+        a, b = (f.view(torch.uint8).reshape(len(f), -1)[keep] for f in self.found)
+        assert torch.equal(a, b), f"an element depends on where in a vector it is: {self.dtypes} {self.result}"
+        expected = applied(self.op, self.columns, self.result)
+        if self.op == "fma":
+            compare_fma(self.columns, self.found[0], expected)
+            return
+        if self.op in ("fmod", "remainder") and self.result.is_floating_point:
+            expected = exact_remainder(self.op, self.columns)
+        tolerance = TOLERANCE.get(self.result, 0.0) if self.op in FUNCTIONS else 0.0
+        absolute = 0.0
+        if self.op == "lgamma":  # eager's own is up to some 1e-6 off near its zeros
+            tolerance = absolute = max(tolerance, 2e-6)
+        torch.testing.assert_close(
+            self.found[0][keep],
+            expected[keep],
+            rtol=tolerance,
+            atol=absolute,
+            equal_nan=True,
+            msg=lambda text: f"{self.dtypes} -> {self.result}: {text}",
+        )
+
+
+def cases(op: str) -> list[Case]:
+    """For every dtype of operands and result."""
+    made = []
+    for dtypes in operand_dtypes(op):
+        columns = operands(op, dtypes)
+        for result in result_dtypes(op, dtypes):
+            found = (torch.empty(len(columns[0]), dtype=result), torch.empty(len(columns[0]), dtype=result))
+            made.append(Case(op, dtypes, result, columns, found))
+    return made
+
+
+@pytest.mark.parametrize("vector_bytes", [0, 16])
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_an_operation_is_what_it_means(compiled, op, vector_bytes):
+    kernels: list[Kernel] = []
+    buffers: dict[str, torch.Tensor] = {}
+    all_cases = cases(op)
+    for number, case in enumerate(all_cases):
+        more, names = case.kernels(f"c{number}_")
+        kernels += more
+        buffers |= names
+    compiled(*kernels, vector_bytes=vector_bytes)(buffers)
+    for case in all_cases:
+        case.check()
+
+
+def exact_remainder(op: str, columns: list[torch.Tensor]) -> torch.Tensor:
+    """The C library's; eager's vector function gives nan where the quotient is very large."""
+    a, b = columns
+    pairs = zip(a.tolist(), b.tolist(), strict=True)
+    rest = torch.tensor([math.fmod(x, y) if math.isfinite(x) and y else math.nan for x, y in pairs], dtype=a.dtype)
+    if op == "fmod":
+        return rest
+    wrong = (rest != 0) & ((rest < 0) != (b < 0))
+    return torch.where(wrong, (rest.double() + b.double()).to(a.dtype), rest)
+
+
+def compare_fma(columns: list[torch.Tensor], found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Rounded once or twice: between the two there are some units in the last place of the largest number involved."""
+    a, b, c = (x.double() for x in columns)
+    slack = torch.finfo(found.dtype).eps * ((a * b).abs() + c.abs())
+    fine = ((found.double() - expected.double()).abs() <= slack) | (found == expected)
+    fine |= (found.isnan() & expected.isnan()) | (slack.isinf() | slack.isnan())
+    assert fine.all(), [x[~fine] for x in (*columns, found, expected)]
+
+
+@pytest.mark.parametrize("op", ["floordiv", "truncdiv", "remainder", "fmod"])
+def test_division_by_a_constant(compiled, op):
+    kernels, buffers, expected = [], {}, {}
+    integers = [d for d in DTYPES if d not in FLOATS and d is not torch.bool]
+    for dtype, divisor in itertools.product(integers, [1, 2, 3, 8, 10, 127, -1, -2, -3, -8]):
+        if divisor < 0 and dtype is torch.uint8:
+            continue
+        x, name = samples(dtype), f"{dtype}{divisor}".replace(".", "_").replace("-", "m")
+        if divisor == -1:
+            x = x[x != torch.iinfo(dtype).min]
+        i = Var("i", len(x))
+        value = apply(op, load(f"{name}x", index(i), dtype), constant(divisor, dtype))
+        nest = Nest((i,), (Store(name, index(i), value),))
+        kernels.append(Kernel(name, (), (nest,), {f"{name}x": dtype, name: dtype}))
+        buffers |= {f"{name}x": x, name: torch.empty_like(x)}
+        expected[name] = applied(op, [x, torch.full_like(x, divisor)], dtype)
+    compiled(*kernels)(buffers)
+    assert {name: buffers[name].tolist() for name in expected} == {name: x.tolist() for name, x in expected.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("op", ["floordiv", "truncdiv", "remainder", "fmod"])
+def test_the_least_integer_divided_by_minus_one_does_not_trap(compiled, op, dtype):
+    least = torch.iinfo(dtype).min
+    x, y = torch.full((9,), least, dtype=dtype), torch.full((9,), -1, dtype=dtype)
+    i = Var("i", 9)
+    value = apply(op, load("x", index(i), dtype), load("y", index(i), dtype))
+    buffers = {"x": dtype, "y": dtype, "out": dtype}
+    out = torch.empty_like(x)
+    compiled(Kernel("k", (), (Nest((i,), (Store("out", index(i), value),)),), buffers))({"x": x, "y": y, "out": out})
+    assert out.tolist() == [least if op.endswith("div") else 0] * 9
+
+
+def test_casting_what_an_integer_cannot_hold_never_traps(compiled):
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 3e9, 300.0, -200.0])
+    i = Var("i", len(x))
+    targets = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+    stores = [
+        Store(f"o{k}", index(i), apply("cast", load("x", index(i), torch.float32), dtype=d))
+        for k, d in enumerate(targets)
+    ]
+    outs = {f"o{k}": torch.empty(len(x), dtype=d) for k, d in enumerate(targets)}
+    kernel = Kernel("k", (), (Nest((i,), tuple(stores)),), {"x": torch.float32} | {k: o.dtype for k, o in outs.items()})
+    compiled(kernel)({"x": x, **outs})
+    assert outs["o3"].tolist() == x.to(torch.int32).tolist()
+    assert outs["o4"].tolist() == x.to(torch.int64).tolist()
+    assert outs["o1"].tolist()[6:] == [44, 56]
+
+
+def test_every_byte_but_zero_is_true(compiled):
+    raw = torch.tensor([0, 1, 2, 128, 255, 3, 0, 64, 1], dtype=torch.uint8)
+    i = Var("i", len(raw))
+    value = apply("cast", load("x", index(i), torch.bool), dtype=torch.int32)
+    out = torch.empty(len(raw), dtype=torch.int32)
+    kernel = Kernel("k", (), (Nest((i,), (Store("out", index(i), value),)),), {"x": torch.bool, "out": torch.int32})
+    compiled(kernel)({"x": raw, "out": out})
+    assert out.tolist() == [0, 1, 1, 1, 1, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_rounding_to_sixteen_bits_is_torch_s(compiled, dtype):
+    bits = torch.tensor([*range(0, 2**16, 7)], dtype=torch.int64)
+    pattern = torch.cat([(bits << 16) | low for low in (0x0, 0x1000, 0x7FFF, 0x8000, 0x8001, 0xFFFF)])
+    x = pattern.to(torch.int32).view(torch.float32)
+    i = Var("i", len(x))
+    out = torch.empty(len(x), dtype=dtype)
+    store = Store("out", index(i), apply("cast", load("x", index(i), torch.float32), dtype=dtype))
+    compiled(Kernel("k", (), (Nest((i,), (store,)),), {"x": torch.float32, "out": dtype}))({"x": x, "out": out})
+    expected = x.to(dtype)
+    assert torch.equal(out.isnan(), expected.isnan())
+    assert torch.equal(out[~out.isnan()].view(torch.int16), expected[~out.isnan()].view(torch.int16))
