@@ -7,17 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from jitney.lowering.index import Index, Names, Var, index
+from jitney.lowering.index import Index, Names, Opaque, Var, index
 from jitney.lowering.loops import Buffer, Computed, Extern, Step, Strided
 from jitney.lowering.operations import ALL, OPERATIONS
 from jitney.lowering.sizes import Sizes
-from jitney.lowering.tensor import ZERO, Shape, Tensor, contiguous, corner, is_dense, variables
-from jitney.lowering.values import Apply, Load, Value, apply, constant, walk
+from jitney.lowering.tensor import ZERO, Shape, Tensor, contiguous, corner, count, is_dense, variables
+from jitney.lowering.values import Apply, Constant, Load, Value, apply, constant, indirect, position, walk
 
 # A value is computed anew for each of its readers only if it is as cheap as this.
 CHEAP_OPERATION = 4  # cost
 CHEAP_OPERATIONS = 2
 CHEAP_WITHOUT_LOADS = 16  # all of them together
+MUCH_SMALLER = 4  # times
 # What one loop body may grow to before a part of it becomes a step of its own.
 MANY_OPERATIONS = 60
 MANY_LOADS = 12
@@ -37,6 +38,7 @@ class Builder:
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
         self.checks: list[tuple[str, str, type[Exception]]] = []
+        self.atoms: dict[Opaque, Value] = {}  # indices that are computed
         self.node: fx.Node | None = None  # what is being lowered
         self._names = Names()
 
@@ -53,7 +55,7 @@ class Builder:
     def tensor(self, buffer: Buffer) -> Tensor:
         """All of a buffer."""
         strided = Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
-        return Tensor(buffer.size, buffer.dtype, buffer.device, strided=strided, wanted=buffer.stride)
+        return Tensor(buffer.size, buffer.dtype, buffer.device, strided=strided, wanted=buffer.stride, atoms=self.atoms)
 
     def strides_for(self, tensor: Tensor) -> Shape:
         """The strides that a buffer of this tensor should have: eager's, unless these overlap or leave holes."""
@@ -70,7 +72,7 @@ class Builder:
             found = tensor.strided
         if found is None:
             found = self.stored(tensor, self.strides_for(tensor))
-            tensor.lies(found)
+            tensor.lies(found, self.atoms)
         return found
 
     def stored(self, tensor: Tensor, stride: Sequence[Index]) -> Strided:
@@ -140,27 +142,31 @@ class Builder:
     # ------------------------------------------------------------------ what is worth a step
 
     def is_trivial(self, tensor: Tensor) -> bool:
-        """May each reader compute it anew?"""
+        """May each reader compute it anew? Loads of much smaller buffers, such as a row's mean, hardly count."""
         if tensor.strided is not None:
             return True
         loads, costs = self._work(tensor)
         if not loads:
             return sum(costs) <= CHEAP_WITHOUT_LOADS
-        return loads <= 1 and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
+        own = self.sizes.hint(count(tensor.size))
+        large = sum(self.sizes.hint(count(self.buffers[v.buffer].size)) * MUCH_SMALLER > own for v in loads)
+        few = large <= 1 and len(loads) - large <= CHEAP_OPERATIONS
+        return few and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
 
     def is_large(self, tensor: Tensor) -> bool:
         """Has what is computed for one element grown too much?"""
         if tensor.strided is not None:
             return False
         loads, costs = self._work(tensor)
-        return loads > MANY_LOADS or len(costs) > MANY_OPERATIONS
+        return len(loads) > MANY_LOADS or len(costs) > MANY_OPERATIONS
 
-    def _work(self, tensor: Tensor) -> tuple[int, list[int]]:
+    def _work(self, tensor: Tensor) -> tuple[list[Load], list[int]]:
         """Loads, and the cost of each operation but conversions, for one element."""
-        loads, costs = 0, []
+        loads: list[Load] = []
+        costs: list[int] = []
         for v in walk(tensor.load(corner(tensor.size))):
             if isinstance(v, Load):
-                loads += 1
+                loads.append(v)
             elif isinstance(v, Apply) and v.op != "cast":
                 costs.append(OPERATIONS[v.op].cost)
         return loads, costs
@@ -170,6 +176,24 @@ class Builder:
         if not self.is_trivial(tensor):
             self.realise(tensor)
         return tensor
+
+    # ------------------------------------------------------------------ computed indices
+
+    def within(self, value: Value, size: Index) -> Index:
+        """An index that is computed, forced to be one of a dimension of ``size``, so that no load leaves the memory."""
+        last = position(size - 1, value.dtype)
+        safe = apply("minimum", apply("maximum", value, constant(0, value.dtype)), last)
+        if isinstance(safe, Constant):
+            return index(int(safe.value))
+        high = size.bounds()[1]
+        atom, _ = indirect(safe, 0, None if high is None else high - 1)
+        self.atoms[atom] = safe
+        return atom
+
+    def refuse(self, wrong: Tensor, message: str, exception: type[Exception]) -> None:
+        """Raise when the graph has run, if one of these truth values is true."""
+        flag = self.reduce("any", wrong, range(len(wrong.size)))
+        self.checks.append((self.realise(flag).buffer, message, exception))
 
     # ------------------------------------------------------------------ conversions
 

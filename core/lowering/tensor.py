@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from jitney.lowering.index import Index, Var, index
+from jitney.lowering.index import Index, Opaque, Var, index
 from jitney.lowering.loops import Strided
 from jitney.lowering.values import Value, load
 
@@ -31,6 +31,7 @@ class Tensor:
         remap: from an index of this tensor to one of the base.
         whole: does a view show every element of its base?
         wanted: the strides that eager gives it, for the day when it gets a buffer.
+        atoms: what computed indices are, for a tensor in memory that may be read at such.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Tensor:
         remap: Callable[[Shape], Sequence[Index]] | None = None,
         whole: bool = True,
         wanted: Shape | None = None,
+        atoms: Mapping[Opaque, Value] | None = None,
     ) -> None:
         self.size = tuple(size)
         self.dtype = dtype
@@ -52,6 +54,7 @@ class Tensor:
         self.base = base
         self.whole = whole
         self.wanted = wanted
+        self.atoms = atoms
         self._element = element
         self._remap = remap
         self._strided = strided
@@ -78,15 +81,26 @@ class Tensor:
     def _load(self, at: Shape) -> Value:
         strided = self.strided
         if strided is not None:
-            return load(strided.buffer, place(strided, at), self.dtype)
+            where = place(strided, at)
+            computed = tuple([(a, self._atom(a)) for a in where.atoms if isinstance(a, Opaque)])
+            return load(strided.buffer, where, self.dtype, computed)
         if self.base is not None and self._remap is not None:
             return self.base.load(tuple(self._remap(at)))
         assert self._element is not None
         return self._element(at)
 
-    def lies(self, strided: Strided) -> None:
+    def _atom(self, atom: Opaque) -> Value:
+        """The value of a computed index."""
+        below: Tensor | None = self
+        while below is not None:
+            if below.atoms is not None:
+                return below.atoms[atom]
+            below = below.base
+        raise KeyError(atom)
+
+    def lies(self, strided: Strided, atoms: Mapping[Opaque, Value]) -> None:
         """From now on it is there, in memory."""
-        self._strided = strided
+        self._strided, self.atoms = strided, atoms
         self.base = self._element = self._remap = None
         self._memo.clear()
 

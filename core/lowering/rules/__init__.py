@@ -10,11 +10,12 @@ from jitney.lowering.call import Rule
 from jitney.lowering.rules import activations as activations
 from jitney.lowering.rules import arithmetic as arithmetic
 from jitney.lowering.rules.creation import CREATION
+from jitney.lowering.rules.gathers import GATHERS
 from jitney.lowering.rules.joins import JOINS
 from jitney.lowering.rules.pointwise import POINTWISE
 from jitney.lowering.rules.reductions import REDUCTIONS
 from jitney.lowering.rules.views import VIEWS
 
-RULES: dict[Any, Rule] = {**POINTWISE, **VIEWS, **REDUCTIONS, **CREATION, **JOINS}
+RULES: dict[Any, Rule] = {**POINTWISE, **VIEWS, **REDUCTIONS, **CREATION, **JOINS, **GATHERS}
 
 __all__ = ["RULES", "VIEWS"]

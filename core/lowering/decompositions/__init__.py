@@ -1,0 +1,28 @@
+"""Which ATen operators are taken apart before a graph is lowered, and how.
+
+Each function here computes in the precision and, but for the order of sums, with the formula of eager's kernel:
+float16 and bfloat16 in float32, rounded once at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from jitney.lowering.decompositions import losses as losses
+from jitney.lowering.decompositions import misc as misc
+from jitney.lowering.decompositions import norms as norms
+from jitney.lowering.decompositions import softmax as softmax
+from jitney.lowering.decompositions.foreach import foreach
+from jitney.lowering.decompositions.table import TABLE, from_torch
+
+
+@functools.cache
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """A table as in ``torch._decomp``: operator -> a function of other operators."""
+    return MappingProxyType({**from_torch(), **foreach(), **TABLE})
+
+
+__all__ = ["decompositions"]

@@ -1,0 +1,70 @@
+"""What has several results, or changes shape on the way: gates, dropout, gradients of slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jitney.lowering.decompositions.table import aten, decomposes, wide
+
+Maybe = Tensor | None
+
+
+@decomposes(aten.glu.default)
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """The first half times the sigmoid of the second."""
+    first, second = wide(x).split(x.shape[dim] // 2, dim)
+    return (first * second.sigmoid()).to(x.dtype).contiguous()
+
+
+@decomposes(aten.glu_backward.default)
+def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
+    """The gradients of both halves."""
+    first, second = wide(x).split(x.shape[dim] // 2, dim)
+    gate = second.sigmoid()
+    g = wide(grad)
+    return torch.cat([gate * g, (1 - gate) * gate * g * first], dim).to(x.dtype)
+
+
+@decomposes(aten.log_sigmoid_forward.default)
+def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
+    """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential."""
+    if x.device.type != "cpu":
+        return NotImplemented
+    source = wide(x)
+    kept = (-source.abs()).exp()
+    result = source.clamp_max(0) - kept.log1p()
+    return result.to(x.dtype), kept.to(x.dtype)
+
+
+@decomposes(aten._prelu_kernel_backward.default)
+def prelu_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of input and weight, elementwise."""
+    above = x > 0
+    zero = torch.zeros((), dtype=x.dtype, device=x.device)
+    return torch.where(above, grad, weight * grad), torch.where(above, zero, x * grad)
+
+
+@decomposes(aten.native_dropout.default)
+def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """Result and mask, drawn as the CPU's kernel draws it."""
+    if x.device.type != "cpu" or train is False or p in (0, 1) or not x.is_floating_point():
+        return NotImplemented
+    drawn = torch.empty_like(x, dtype=torch.bool, memory_format=torch.contiguous_format)
+    mask = aten.bernoulli.p(drawn, 1 - p)
+    return (x * mask).mul(1 / (1 - p)), mask
+
+
+@decomposes(aten.slice_backward.default)
+def slice_backward(grad: Tensor, sizes: Sequence[Any], dim: int, start: Any, end: Any, step: Any) -> Tensor:
+    """The slice's gradient among zeros."""
+    return aten.slice_scatter(grad.new_zeros(sizes), grad, dim, start, end, step)
+
+
+@decomposes(aten.select_backward.default)
+def select_backward(grad: Tensor, sizes: Sequence[Any], dim: int, index: Any) -> Tensor:
+    """The gradient at one index, zeros elsewhere."""
+    return aten.select_scatter(grad.new_zeros(sizes), grad, dim, index)

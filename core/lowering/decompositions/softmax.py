@@ -1,0 +1,59 @@
+"""Softmax and its relatives."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jitney.lowering.decompositions.table import aten, decomposes, is_empty, wide
+
+
+@decomposes(aten._softmax.default)
+def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """``exp(x - max) / sum``."""
+    source = wide(x).contiguous()
+    shifted = source if is_empty(x) else source - source.amax(dim, keepdim=True)
+    exponentials = shifted.exp()
+    result = exponentials / exponentials.sum(dim, keepdim=True)
+    return result if half_to_float else result.to(x.dtype)
+
+
+@decomposes(aten._log_softmax.default)
+def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """``x - max - log(sum(exp(x - max)))``."""
+    source = wide(x).contiguous()
+    shifted = source if is_empty(x) else source - source.amax(dim, keepdim=True)
+    result = shifted - shifted.exp().sum(dim, keepdim=True).log()
+    return result if half_to_float else result.to(x.dtype)
+
+
+@decomposes(aten._softmax_backward_data.default)
+def softmax_backward(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    """``(grad - sum(grad * y)) * y``."""
+    g, y = wide(grad).contiguous(), wide(output).contiguous()
+    return ((g - (g * y).sum(dim, keepdim=True)) * y).to(input_dtype)
+
+
+@decomposes(aten._log_softmax_backward_data.default)
+def log_softmax_backward(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    """``grad - exp(y) * sum(grad)``."""
+    g, y = wide(grad).contiguous(), wide(output).contiguous()
+    return (g - y.exp() * g.sum(dim, keepdim=True)).to(input_dtype)
+
+
+@decomposes(aten.logsumexp.default)
+def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """``log(sum(exp(x)))``, shifted by the greatest."""
+    if is_empty(x) or not x.is_floating_point():
+        return NotImplemented
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    source = wide(x)
+    greatest = source.amax(dims, keepdim=True)
+    greatest = torch.where(greatest.abs() == math.inf, torch.zeros_like(greatest), greatest)
+    total = (source - greatest).exp().sum(dims, keepdim=True).log() + greatest
+    if not keepdim:
+        total = total.squeeze(dims) if dims or not x.dim() else total.reshape(())
+    return total.to(x.dtype)

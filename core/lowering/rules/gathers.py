@@ -1,0 +1,108 @@
+"""Reading at indices that tensors hold, where the source need not exist in memory.
+
+Everywhere else the operator runs as a whole. A wrong index is an error in eager: here it is forced into range, so that
+no load leaves the memory, and a check raises when the graph has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from jitney.lowering.call import Call, Rule, axis
+from jitney.lowering.notation import Scalar, eq, ne, where
+from jitney.lowering.rules.promotion import opmath
+from jitney.lowering.signals import NoRule
+from jitney.lowering.tensor import Shape, Tensor
+from jitney.lowering.values import Value, constant, position
+
+aten = torch.ops.aten
+GATHERS: dict[Any, Rule] = {}
+
+
+def gathers(*targets: Any) -> Callable[[Rule], Rule]:
+    """Register a rule for these overloads."""
+
+    def register(rule: Rule) -> Rule:
+        for target in targets:
+            GATHERS[target] = rule
+        return rule
+
+    return register
+
+
+@gathers(aten.gather.default)
+def gather(call: Call) -> Tensor:
+    """``x[..., index, ...]`` for each element of an index tensor."""
+    x, dim, at_index, _ = call.args
+    call.refuse_unless(x.strided is None and bool(x.size), "the source is in memory")
+    dim = axis(dim, len(x.size))
+    size = x.size[dim]
+
+    def wrong(at: Shape) -> Value:
+        i = Scalar(at_index.load(at))
+        return ((i < 0) | (i >= Scalar(position(size, i.dtype)))).value
+
+    text = f"index out of bounds for dimension {dim} with size {size}"
+    call.builder.refuse(Tensor(at_index.size, torch.bool, at_index.device, wrong), text, RuntimeError)
+
+    def element(at: Shape) -> Value:
+        found = call.builder.within(at_index.load(at), size)
+        return x.load((*at[:dim], found, *at[dim + 1 :]))
+
+    return call.result(element)
+
+
+@gathers(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+def nll_loss(call: Call) -> list[Tensor]:
+    """Minus the value of the target's class, weighted by class; the sum of the weights that counted."""
+    x, target, weight, reduction, ignore = call.args
+    if not isinstance(ignore, int):
+        raise NoRule("a symbolic class to ignore")
+    dim = 0 if len(x.size) == 1 else 1
+    classes, compute = x.size[dim], opmath(x.dtype)
+    builder = call.builder
+
+    def wrong(at: Shape) -> Value:
+        t = Scalar(target.load(at))
+        outside = (t < 0) | (t >= Scalar(position(classes, t.dtype)))
+        return (outside & ne(t, ignore)).value
+
+    builder.refuse(Tensor(target.size, torch.bool, target.device, wrong), "Target is out of bounds.", IndexError)
+
+    def weights(at: Shape) -> Value:
+        t = Scalar(target.load(at))
+        one = Scalar(constant(1.0, compute))
+        if weight is not None:
+            one = Scalar(builder.cast(weight.load((builder.within(t.value, classes),)), compute))
+        return where(eq(t, ignore), 0.0, one).value
+
+    def losses(at: Shape) -> Value:
+        found = builder.within(target.load(at), classes)
+        picked = Scalar(builder.cast(x.load((*at[:dim], found, *at[dim:])), compute))
+        loss = -picked if weight is None else -picked * Scalar(weights(at))
+        return where(eq(Scalar(target.load(at)), ignore), 0.0, loss).value
+
+    each = Tensor(target.size, compute, x.device, losses)
+    counted = Tensor(target.size, compute, x.device, weights)
+    dtype = call.val[0].dtype
+    if reduction == 0:
+        zero = constant(0.0, dtype)
+        return [_cast(each, dtype), Tensor((), dtype, x.device, lambda at: zero)]
+    every = range(len(target.size))
+    total, share = builder.reduce("sum", each, every), builder.reduce("sum", counted, every)
+    if reduction == 2:
+        return [_cast(total, dtype), _cast(share, dtype)]
+
+    def mean(at: Shape) -> Value:
+        return (Scalar(total.load(at)) / Scalar(share.load(at))).to(dtype).value
+
+    return [Tensor((), dtype, x.device, mean), _cast(share, dtype)]
+
+
+def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if x.dtype is dtype:
+        return x
+    return Tensor(x.size, dtype, x.device, lambda at: Scalar(x.load(at)).to(dtype).value)
