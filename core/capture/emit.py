@@ -23,7 +23,17 @@ from jitney.capture.logs import waiting_calls
 from jitney.capture.marks import frame_only
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
-from jitney.capture.resume import Exit, Layout, callee_slot, exits, layout_of, origin, stack_kinds, step_code
+from jitney.capture.resume import (
+    Exit,
+    Layout,
+    callee_slot,
+    exits,
+    layout_of,
+    origin,
+    quiet_rest,
+    stack_kinds,
+    step_code,
+)
 from jitney.capture.signals import Break, GiveUp
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program
@@ -179,10 +189,13 @@ class Emitter:
             raise GiveUp(f"the instruction {instr.op} cannot be run on its own") from None
         if how != "native":
             leaving = [e for e in leaving if not e.jumped]
-        leave: list[tuple[Exit, Layout, int]] = []
+        leave: list[tuple[Exit, Layout, int | None]] = []
         points: list[str] = []
         for exit_ in leaving:
             there = layout_of(frame, code, exit_.index, exit_.stack)
+            if quiet_rest(code, exit_.index) is not None:
+                leave.append((exit_, there, None))
+                continue
             point = self.make_point(code, exit_.index, there, frame.globals)
             leave.append((exit_, there, len(points)))
             points.append(self.pool.object(point, "resume"))

@@ -205,6 +205,32 @@ def exits(instr: Any, stack: tuple[str, ...]) -> list[Exit]:
     return out
 
 
+# What only moves values about: nothing in it could be captured, and it runs no code of anybody's.
+QUIET = frozenset({"NOP", "POP_TOP", "COPY", "SWAP", "LOAD_CONST", "LOAD_FAST", "LOAD_FAST_CHECK", "STORE_FAST",
+                   "BUILD_TUPLE", "BUILD_LIST"})  # fmt: skip
+RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+
+
+@cached_by_code(maxsize=4096)
+def quiet_rest(code: CodeType, index: int) -> range | None:
+    """The instructions from ``index`` to the frame's return, if they only move values about; else None.
+
+    Such a rest is run with the instruction before it: compiling it would compile it again for each number that it
+    hands on.
+    """
+    info = decode(code)
+    if code.co_flags & (CompilerFlags.GENERATOR | CompilerFlags.COROUTINE | CompilerFlags.ASYNC_GENERATOR):
+        return None
+    for at in range(index, len(info.instrs)):
+        if info.handlers[at] is not None:
+            return None
+        if info.instrs[at].op in RETURNS:
+            return range(index, at + 1)
+        if info.instrs[at].op not in QUIET:
+            return None
+    return None
+
+
 def is_callable_load(instr: Any) -> bool:
     """Does the instruction push a callable together with a NULL?"""
     if instr.op == "LOAD_METHOD":
@@ -288,17 +314,19 @@ def step_code(
     code: CodeType,
     index: int,
     layout: Layout,
-    leave: tuple[tuple[Exit, Layout, int], ...],
+    leave: tuple[tuple[Exit, Layout, int | None], ...],
     how: str,
     kwnames: tuple[str, ...],
 ) -> CodeType:
     """Run one instruction natively.
 
     ``leave`` holds, for each exit, the layout there and the position of its resume point among the extra parameters
-    ``_point0``, ``_point1``... ``how`` is ``native`` for the instruction itself; for a caller in the chain it is
-    ``push``, ``drop`` or ``instance``: call ``_thunk()`` in its place and treat the value so.
+    ``_point0``, ``_point1``...; None where the rest of the frame runs natively too (``quiet_rest``). ``how`` is
+    ``native`` for the instruction itself; for a caller in the chain it is ``push``, ``drop`` or ``instance``: call
+    ``_thunk()`` in its place and treat the value so.
     """
     body, places = _body(code, layout)
+    rests = {exit_.index: _copied(body, places, quiet_rest(code, exit_.index)) for exit_, _, _ in leave}
     decoded = decode(code).instrs[index]
     at = places[index]
     target = Label()
@@ -320,10 +348,19 @@ def step_code(
         body.append(landing[exit_.jumped])
         if exit_.jumped and decoded.op == "FOR_ITER" and PY312:
             body += [Instr("END_FOR"), Instr("POP_TOP")][: 2 if PY313 else 1]
-        body += _leave(code, exit_, there, point, callable_load=is_callable_load(decoded) and not exit_.jumped)
-    points = tuple(f"_point{i}" for _, _, i in leave)
+        if point is None:
+            body += rests[exit_.index]
+        else:
+            body += _leave(code, exit_, there, point, callable_load=is_callable_load(decoded) and not exit_.jumped)
+    points = tuple(f"_point{i}" for _, _, i in leave if i is not None)
     extra = (*points, *(() if how == "native" else ("_thunk", "_instance")))
     return _assemble(code, layout, prologue + body, generator=False, extra=extra)
+
+
+def _copied(body: list[Any], places: list[int], rest: range | None) -> list[Any]:
+    """Copies of the body's instructions at these indices."""
+    ends = [*places[1:], len(body)]
+    return [item.copy() for at in rest or () for item in body[places[at] : ends[at]] if isinstance(item, Instr)]
 
 
 def _operands(instr: Any, how: str) -> int:
