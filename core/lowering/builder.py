@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,7 +13,7 @@ from jitney.lowering.loops import Buffer, Computed, Extern, Step, Strided
 from jitney.lowering.operations import ALL, OPERATIONS
 from jitney.lowering.sizes import Sizes
 from jitney.lowering.tensor import ZERO, Shape, Tensor, contiguous, corner, count, is_dense, variables
-from jitney.lowering.values import Apply, Constant, Load, Value, apply, constant, indirect, position, walk
+from jitney.lowering.values import Apply, Constant, Load, Position, Value, apply, constant, indirect, position, walk
 
 # A value is computed anew for each of its readers only if it is as cheap as this.
 CHEAP_OPERATION = 4  # cost
@@ -142,34 +143,35 @@ class Builder:
     # ------------------------------------------------------------------ what is worth a step
 
     def is_trivial(self, tensor: Tensor) -> bool:
-        """May each reader compute it anew? Loads of much smaller buffers, such as a row's mean, hardly count."""
+        """May each reader compute it anew? What is the same for many elements, such as a row's mean, hardly counts."""
         if tensor.strided is not None:
             return True
-        loads, costs = self._work(tensor)
-        if not loads:
-            return sum(costs) <= CHEAP_WITHOUT_LOADS
         own = self.sizes.hint(count(tensor.size))
-        large = sum(self.sizes.hint(count(self.buffers[v.buffer].size)) * MUCH_SMALLER > own for v in loads)
-        few = large <= 1 and len(loads) - large <= CHEAP_OPERATIONS
-        return few and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
+        loads, costs = 0, []
+        varies: dict[Value, frozenset[Var]] = {}
+        for v in walk(tensor.load(corner(tensor.size))):
+            here = frozenset().union(*(varies[p] for p in v.parts))
+            if isinstance(v, (Load, Position)):
+                here |= {a for a in v.index.atoms if isinstance(a, Var)}
+            varies[v] = here
+            if math.prod(self.sizes.hint(var.size) for var in here) * MUCH_SMALLER <= own:
+                continue
+            if isinstance(v, Load):
+                # A gather may go anywhere; else what is read is no more than the buffer.
+                loads += bool(v.indirect) or self.sizes.hint(count(self.buffers[v.buffer].size)) * MUCH_SMALLER > own
+            elif isinstance(v, Apply) and v.op != "cast":
+                costs.append(OPERATIONS[v.op].cost)
+        if not loads and sum(costs) <= CHEAP_WITHOUT_LOADS:
+            return True
+        return loads <= 1 and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
 
     def is_large(self, tensor: Tensor) -> bool:
         """Has what is computed for one element grown too much?"""
         if tensor.strided is not None:
             return False
-        loads, costs = self._work(tensor)
-        return len(loads) > MANY_LOADS or len(costs) > MANY_OPERATIONS
-
-    def _work(self, tensor: Tensor) -> tuple[list[Load], list[int]]:
-        """Loads, and the cost of each operation but conversions, for one element."""
-        loads: list[Load] = []
-        costs: list[int] = []
-        for v in walk(tensor.load(corner(tensor.size))):
-            if isinstance(v, Load):
-                loads.append(v)
-            elif isinstance(v, Apply) and v.op != "cast":
-                costs.append(OPERATIONS[v.op].cost)
-        return loads, costs
+        values = [*walk(tensor.load(corner(tensor.size)))]
+        operations = sum(isinstance(v, Apply) and v.op != "cast" for v in values)
+        return operations > MANY_OPERATIONS or sum(isinstance(v, Load) for v in values) > MANY_LOADS
 
     def spread(self, tensor: Tensor) -> Tensor:
         """The tensor, before elements of it are read several times: computed once if that is worth it."""

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from jitney.lowering.call import Call, Rule, axis
+from jitney.lowering.index import Index
 from jitney.lowering.notation import Scalar, eq, ne, where
+from jitney.lowering.rules.creation import number
 from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.signals import NoRule
-from jitney.lowering.tensor import Shape, Tensor
+from jitney.lowering.tensor import ZERO, Shape, Tensor
 from jitney.lowering.values import Value, constant, position
 
 aten = torch.ops.aten
@@ -41,12 +43,7 @@ def gather(call: Call) -> Tensor:
     dim = axis(dim, len(x.size))
     size = x.size[dim]
 
-    def wrong(at: Shape) -> Value:
-        i = Scalar(at_index.load(at))
-        return ((i < 0) | (i >= Scalar(position(size, i.dtype)))).value
-
-    text = f"index out of bounds for dimension {dim} with size {size}"
-    call.builder.refuse(Tensor(at_index.size, torch.bool, at_index.device, wrong), text, RuntimeError)
+    _refuse_outside(call, at_index, dim, size)
 
     def element(at: Shape) -> Value:
         found = call.builder.within(at_index.load(at), size)
@@ -106,3 +103,40 @@ def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype is dtype:
         return x
     return Tensor(x.size, dtype, x.device, lambda at: Scalar(x.load(at)).to(dtype).value)
+
+
+# --- writing at indices, one in each row ----------------------------------------------------------------------------
+
+
+@gathers(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
+def scatter(call: Call) -> Tensor:
+    """One element of each row is replaced, or added to: a choice by position, for one index in each row."""
+    x, dim, at_index, source, *_ = call.args
+    call.refuse_unless(bool(x.size), "a scatter into a single element")
+    dim = axis(dim, len(x.size))
+    others = [d for d in range(len(x.size)) if d != dim]
+    single = at_index.size[dim] == 1 and all(at_index.size[d] is x.size[d] for d in others)
+    call.refuse_unless(single, "not one index in each row")
+    adds = call.node.target is aten.scatter_add.default
+    size = x.size[dim]
+    _refuse_outside(call, at_index, dim, size)
+
+    def element(at: Shape) -> Value:
+        row = (*at[:dim], ZERO, *at[dim + 1 :])
+        here = eq(Scalar(at_index.load(row)), Scalar(position(at[dim], at_index.dtype)))
+        old = Scalar(x.load(at))
+        new = Scalar(source.load(row)) if isinstance(source, Tensor) else number(source, x.dtype)
+        if adds:
+            new = new | old if x.dtype is torch.bool else old + new
+        return where(here, new, old).value
+
+    return call.result(element)
+
+
+def _refuse_outside(call: Call, at_index: Tensor, dim: int, size: Index) -> None:
+    def wrong(at: Shape) -> Value:
+        i = Scalar(at_index.load(at))
+        return ((i < 0) | (i >= Scalar(position(size, i.dtype)))).value
+
+    text = f"index out of bounds for dimension {dim} with size {size}"
+    call.builder.refuse(Tensor(at_index.size, torch.bool, at_index.device, wrong), text, RuntimeError)
