@@ -12,18 +12,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from threading import Lock
 from typing import Any, ClassVar
-from weakref import WeakValueDictionary
 
-# The nodes' operators need division and ranges, and those need the nodes: hence modules, not names.
-from jitney.lowering import division, index_text, ranges
+# The nodes' operators need these, and these need the nodes: hence modules, not names.
+from jitney.lowering import division, index_text, polynomial, ranges
 
-Product = tuple["Factor", ...]  # factors in their order, a square is the factor twice; never empty in a Sum
+Product = tuple["Factor", ...]
 Term = tuple[int, Product]
-
-_NODES: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
-_LOCK = Lock()
 
 
 class Index:
@@ -35,6 +30,7 @@ class Index:
 
     __slots__ = ("__weakref__", "_atoms", "_bounds", "_divided", "_order")
     kind: ClassVar[str]
+    rank: ClassVar[int]  # sorts the kinds: i0*s0 + i1//4
 
     _atoms: frozenset[Atom] | None
     _bounds: tuple[int | None, int | None] | None
@@ -90,7 +86,7 @@ class Index:
         The expression holds only for values in the atoms' ranges, so what replaces an atom must be in its range
         wherever the result is used.
         """
-        return _substitute(self, table, {})
+        return polynomial.substitute(self, table, {})
 
     def evaluate(self, table: Mapping[Any, int]) -> int:
         """The value for these values of the atoms; raises ``KeyError`` for one that lacks."""
@@ -107,16 +103,13 @@ class Index:
         A variable that has one value only is never in a sum: its stride is 0.
         """
         steps: dict[Product, int] = {}
-        constant = 0
         for coef, product in self.terms:
-            rest = tuple(f for f in product if f is not var)
+            rest = tuple([f for f in product if f is not var])
             if any(var in f.atoms for f in rest) or len(product) - len(rest) > 1:
                 return None
-            if not rest and product:
-                constant += coef
-            elif len(rest) < len(product):
-                steps[rest] = steps.get(rest, 0) + coef
-        return from_terms(steps, constant)
+            if len(rest) < len(product):
+                steps[rest] = coef
+        return polynomial.from_terms(steps)
 
     def verify(self) -> None:
         """Is it in canonical form, and what is inside too? Raises ``BackendFailed``."""
@@ -124,17 +117,17 @@ class Index:
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
-            return _node(self.terms, self.constant + other) if other else index(self)
+            return polynomial.node(self.terms, self.constant + other) if other else index(self)
         if not isinstance(other, Index):
             return NotImplemented
-        return _plus(self, other, 1)
+        return polynomial.plus(self, other, 1)
 
     __radd__ = __add__
 
     def __sub__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return self + -other
-        return _plus(self, other, -1) if isinstance(other, Index) else NotImplemented
+        return polynomial.plus(self, other, -1) if isinstance(other, Index) else NotImplemented
 
     def __rsub__(self, other: int) -> Index:
         return -self + other
@@ -146,12 +139,12 @@ class Index:
         if not isinstance(other, Index):
             if not isinstance(other, int):
                 return NotImplemented
-            return _scaled(self, other)
+            return polynomial.scaled(self, other)
         if not other.terms:
-            return _scaled(self, other.constant)
+            return polynomial.scaled(self, other.constant)
         if not self.terms:
-            return _scaled(other, self.constant)
-        return _times(self, other)
+            return polynomial.scaled(other, self.constant)
+        return polynomial.times(self, other)
 
     __rmul__ = __mul__
 
@@ -196,6 +189,7 @@ class Sum(Index):
     __slots__ = ("constant", "terms")
     __match_args__ = ("terms", "constant")
     kind = "sum"
+    rank = 7
 
     terms: tuple[Term, ...]
     constant: int
@@ -214,7 +208,12 @@ class Sum(Index):
         return None if self.terms else self.constant
 
     def _structure(self) -> tuple[Any, ...]:
-        return (self.kind, "", self.constant, tuple((coef, _product_order(p)) for coef, p in self.terms))
+        return (
+            self.rank,
+            "",
+            self.constant,
+            tuple((coef, tuple(factor.order for factor in p)) for coef, p in self.terms),
+        )
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, int) and not self.terms and self.constant == other)
@@ -223,7 +222,7 @@ class Sum(Index):
         return object.__hash__(self) if self.terms else hash(self.constant)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt_sum, (self.terms, self.constant)
+        return polynomial.rebuilt, (self.terms, self.constant)
 
 
 class Factor(Index):
@@ -267,12 +266,12 @@ class Atom(Factor):
         return self._atoms
 
     def evaluate(self, table: Mapping[Any, int]) -> int:
-        """Its value in the table."""
-        return table[self]
+        """Its value in the table, or the only one that it has."""
+        return table[self] if self.fixed is None else self.fixed
 
     def _named(self, *more: Any) -> tuple[Any, ...]:
         stem = self.name.rstrip("0123456789")
-        return (self.kind, stem, int(self.name[len(stem) :] or -1), more)  # i2 before i10
+        return (self.rank, stem, int(self.name[len(stem) :] or -1), more)  # i2 before i10
 
 
 class Var(Atom):
@@ -281,6 +280,7 @@ class Var(Atom):
     __slots__ = ("size",)
     __match_args__ = ("name", "size")
     kind = "var"
+    rank = 0
     size: Index
 
     def __new__(cls, name: str, size: Index | int) -> Var:
@@ -289,7 +289,7 @@ class Var(Atom):
         if size.value is not None and size.value < 0:
             raise ValueError(f"the variable {name} has the negative size {size}")
         fixed = 0 if not size.terms and size.constant <= 1 else None
-        return _interned(cls, (name, size), (("name", name), ("size", size), ("fixed", fixed)))
+        return polynomial.interned(cls, (name, id(size)), (("name", name), ("size", size), ("fixed", fixed)))
 
     def _structure(self) -> tuple[Any, ...]:
         return self._named(self.size.order)
@@ -312,7 +312,7 @@ class _Ranged(Atom):
             raise ValueError(f"{name} has no value between {low} and {high}")
         fixed = low if low == high else None
         slots = (("name", name), ("low", low), ("high", high), ("fixed", fixed))
-        return _interned(cls, (name, low, high), slots)
+        return polynomial.interned(cls, (name, low, high), slots)
 
     def _structure(self) -> tuple[Any, ...]:
         return self._named(*((bound is None, bound or 0) for bound in (self.low, self.high)))
@@ -326,10 +326,11 @@ class Size(_Ranged):
 
     __slots__ = ()
     kind = "size"
+    rank = 1
 
     def __new__(cls, name: str, low: int | None = 2, high: int | None = None) -> Size:
         """The size of that name and these bounds; sizes 0 and 1 are constants unless ``low`` says so."""
-        return super().__new__(cls, name, low, high)  # type: ignore[no-any-return]
+        return super().__new__(cls, name, low, high)
 
 
 class Opaque(_Ranged):
@@ -337,6 +338,7 @@ class Opaque(_Ranged):
 
     __slots__ = ()
     kind = "opaque"
+    rank = 2
 
 
 class Compound(Factor):
@@ -347,8 +349,8 @@ class Compound(Factor):
     a: Index
     b: Index
 
-    of_ints: ClassVar[Callable[[int, int], int]]
-    of_indices: ClassVar[Callable[[Any, Any], Any]]
+    of_ints: ClassVar[Callable[..., int]]
+    of_indices: ClassVar[Callable[..., Index]]
 
     def __init__(self) -> None:
         raise TypeError(f"a {type(self).__name__} is made by arithmetic")
@@ -363,7 +365,7 @@ class Compound(Factor):
         return type(self).of_ints(self.a.evaluate(table), self.b.evaluate(table))
 
     def _structure(self) -> tuple[Any, ...]:
-        return (self.kind, "", 0, (self.a.order, self.b.order))
+        return (self.rank, "", 0, (self.a.order, self.b.order))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).of_indices, (self.a, self.b)
@@ -384,6 +386,7 @@ class FloorDiv(Compound):
 
     __slots__ = ()
     kind = "floordiv"
+    rank = 3
     of_ints = operator.floordiv
     of_indices = operator.floordiv
 
@@ -393,6 +396,7 @@ class Mod(Compound):
 
     __slots__ = ()
     kind = "mod"
+    rank = 4
     of_ints = operator.mod
     of_indices = operator.mod
 
@@ -402,7 +406,8 @@ class Min(Compound):
 
     __slots__ = ()
     kind = "min"
-    of_ints = min
+    rank = 5
+    of_ints: ClassVar[Callable[..., int]] = min
     of_indices = min_
 
 
@@ -411,7 +416,8 @@ class Max(Compound):
 
     __slots__ = ()
     kind = "max"
-    of_ints = max
+    rank = 6
+    of_ints: ClassVar[Callable[..., int]] = max
     of_indices = max_
 
 
@@ -435,10 +441,15 @@ class Names:
 def index(x: Index | int) -> Index:
     """An expression as it is, an int as a constant; raises ``TypeError`` for all else (symbolic ints of torch too)."""
     if isinstance(x, Index):
-        return x if not isinstance(x, Atom) or x.fixed is None else _node((), x.fixed)
+        return x if not isinstance(x, Atom) or x.fixed is None else polynomial.node((), x.fixed)
     if isinstance(x, int):
-        return _node((), int(x))
+        return polynomial.node((), int(x))
     raise TypeError(f"an index is made of ints and Index, not {type(x).__name__}")
+
+
+def from_terms(table: Mapping[Product, int], constant: int = 0) -> Index:
+    """The sum of coefficients times products of factors (each in order, as in ``terms``), and of a constant."""
+    return polynomial.from_terms(table, constant)
 
 
 def is_zero(x: Index | int) -> bool:
@@ -486,115 +497,3 @@ def visit(x: Index) -> Iterator[Index]:
             seen.add(id(node))
             stack.append((node, True))
             stack.extend((child, False) for child in reversed(node.children))
-
-
-# --- how nodes are made ---------------------------------------------------------------------------------------------
-
-
-def _interned(cls: type[Any], key: tuple[Any, ...], slots: tuple[tuple[str, Any], ...]) -> Any:
-    """The node of that class and key: the one there is, or a new one with these slots."""
-    key = (cls, *key)
-    found = _NODES.get(key)
-    if found is None:
-        with _LOCK:
-            found = _NODES.get(key)
-            if found is None:
-                found = object.__new__(cls)
-                found._atoms = found._bounds = found._divided = found._order = None
-                for name, value in slots:
-                    setattr(found, name, value)
-                _NODES[key] = found
-    return found
-
-
-def compound(cls: type[Compound], a: Index, b: Index) -> Compound:
-    """The node as it is, without simplifying: for the rules."""
-    return _interned(cls, (a, b), (("a", a), ("b", b)))  # type: ignore[no-any-return]
-
-
-def _node(terms: tuple[Term, ...], constant: int) -> Index:
-    """The sum of terms that are in canonical form, or the lone factor."""
-    if not constant and len(terms) == 1 and terms[0][0] == 1 and len(terms[0][1]) == 1:
-        return terms[0][1][0]
-    return _interned(Sum, (terms, constant), (("terms", terms), ("constant", constant)))  # type: ignore[no-any-return]
-
-
-def _product_order(product: Product) -> tuple[Any, ...]:
-    return tuple([factor.order for factor in product])
-
-
-def _term_order(term: Term) -> tuple[Any, ...]:
-    return tuple([factor.order for factor in term[1]])
-
-
-def from_terms(table: Mapping[Product, int], constant: int) -> Index:
-    """The sum of coefficients times products, and of a constant."""
-    terms = [(coef, product) for product, coef in table.items() if coef]
-    if len(terms) > 1:
-        terms.sort(key=_term_order)
-        if any(isinstance(f, Compound) for _, product in terms for f in product):
-            found = division.recombined(terms, constant)
-            if found is not None:
-                return found
-    return _node(tuple(terms), constant)
-
-
-def _plus(a: Index, b: Index, sign: int) -> Index:
-    table = {product: coef for coef, product in a.terms}
-    for coef, product in b.terms:
-        table[product] = table.get(product, 0) + sign * coef
-    return from_terms(table, a.constant + sign * b.constant)
-
-
-def _scaled(a: Index, by: int) -> Index:
-    if by == 0:
-        return _node((), 0)
-    return _node(tuple([(by * coef, product) for coef, product in a.terms]), by * a.constant)
-
-
-def joined(a: Product, b: Product) -> Product:
-    """The product of two products."""
-    return tuple(sorted(a + b, key=_factor_order)) if a and b else a or b
-
-
-def _factor_order(factor: Factor) -> tuple[Any, ...]:
-    return factor.order
-
-
-def _times(a: Index, b: Index) -> Index:
-    table: dict[Product, int] = {}
-    for left, p in (*a.terms, (a.constant, ())):
-        for right, q in (*b.terms, (b.constant, ())):
-            product = joined(p, q)
-            table[product] = table.get(product, 0) + left * right
-    return from_terms(table, table.pop((), 0))
-
-
-def _rebuilt_sum(terms: tuple[Term, ...], constant: int) -> Index:
-    return from_terms({product: coef for coef, product in terms}, constant)
-
-
-def _substitute(x: Index, table: Mapping[Any, Index | int], memo: dict[Index, Index]) -> Index:
-    if isinstance(x, Atom):
-        return index(table.get(x, x))
-    if x.atoms.isdisjoint(table):
-        return x
-    found = memo.get(x)
-    if found is not None:
-        return found
-    if isinstance(x, Compound):
-        found = index(type(x).of_indices(_substitute(x.a, table, memo), _substitute(x.b, table, memo)))
-    else:
-        kept = {}
-        found = index(0)
-        for coef, product in x.terms:
-            if all(f.atoms.isdisjoint(table) for f in product):
-                kept[product] = coef
-                continue
-            part = index(coef)
-            for factor in product:
-                part = part * _substitute(factor, table, memo)
-            found = found + part
-        found = found + from_terms(kept, x.constant)
-    memo[x] = found
-    return found

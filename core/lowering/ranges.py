@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jitney.errors import BackendFailed
-from jitney.lowering import division
+from jitney.lowering import division, polynomial
 from jitney.lowering import index as ix
 
 Interval = tuple[int | None, int | None]
+Table = dict[tuple["ix.Factor", ...], int]  # as in polynomial.py
 
 
 # --- numeric bounds -------------------------------------------------------------------------------------------------
@@ -35,6 +36,14 @@ def _of_ranged(x: Any) -> Interval:
 
 
 def _of_sum(x: ix.Index) -> Interval:
+    low, high = _of_terms(x)
+    if _symbolic(x):
+        highest = _lowest(x, 1)
+        return _greatest(low, _lowest(x, -1)), _least(high, None if highest is None else -highest)
+    return low, high
+
+
+def _of_terms(x: ix.Index) -> Interval:
     low: int | None = x.constant
     high: int | None = x.constant
     for coef, product in x.terms:
@@ -43,11 +52,6 @@ def _of_sum(x: ix.Index) -> Interval:
             a, b = b, a
         low = None if low is None or a is None else low + coef * a
         high = None if high is None or b is None else high + coef * b
-    if len(x.terms) > 1 or x.constant:
-        if _symbolic(x):
-            low = _greatest(low, _lowest(x, -1))
-            highest = _lowest(x, 1)
-            high = _least(high, None if highest is None else -highest)
     return (low, high)
 
 
@@ -132,31 +136,36 @@ INTERVALS: dict[str, Callable[[Any], Interval]] = {
 
 def nonnegative(x: ix.Index) -> bool:
     """Is ``x >= 0`` proven?"""
-    low, high = x.bounds()
+    low, high = x.bounds() if x._bounds is not None or not x.terms else _of_terms(x)
     if low is not None and low >= 0:
         return True
     if high is not None and high < 0:
         return False
+    if x._bounds is None and _symbolic(x):  # one end is enough here
+        low = _lowest(x, -1)
+        if low is not None and low >= 0:
+            return True
     return _by_cases(x)
 
 
 def _by_cases(x: ix.Index) -> bool:
     """A minimum or maximum is one of its operands: prove it for both, or for one where that is enough."""
-    for factor in _factors(x):
-        if factor.kind not in ("min", "max"):
-            continue
-        parts = _split(x, factor)
-        if parts is None:
-            continue
-        step, rest = parts
-        cases = (step * operand + rest for operand in factor.children)
-        one = _sign(step) == (-1 if factor.kind == "min" else 1)
-        return any(map(nonnegative, cases)) if one else all(map(nonnegative, cases))
-    return False
+    enough: list[tuple[ix.Index, ...]] = []
+    for factor in dict.fromkeys(factor for _, product in x.terms for factor in product):
+        parts = _split(polynomial.table_of(x), factor) if factor.kind in ("min", "max") else None
+        if parts is not None:
+            step, rest = (polynomial.from_terms(part) for part in parts)
+            cases = tuple(step * operand + rest for operand in factor.children)
+            if _sign(parts[0]) != (-1 if factor.kind == "min" else 1):
+                return all(map(nonnegative, cases))
+            enough.append(cases)
+    return any(nonnegative(case) for cases in enough for case in cases)
 
 
 def _symbolic(x: ix.Index) -> bool:
     """May replacing variables by the ends of their ranges say more than interval arithmetic?"""
+    if len(x.terms) + bool(x.constant) < 2:
+        return False
     if any(len(product) > 1 for _, product in x.terms):
         return True
     return any(atom.kind == "size" or (isinstance(atom, ix.Var) and atom.size.terms) for atom in x.atoms)
@@ -164,13 +173,12 @@ def _symbolic(x: ix.Index) -> bool:
 
 def _lowest(x: ix.Index, sign: int) -> int | None:
     """A lower bound of ``x`` (sign -1), or of ``-x`` (sign 1)."""
-    end = extreme(x, sign)
+    end = _extreme(polynomial.table_of(x), sign)
     if end is None:
         return None
-    table: dict[ix.Product, int] = {}
-    for coef, product in (*end.terms, (end.constant, ())):
-        for part, by in _shifted(product).items():
-            table[part] = table.get(part, 0) - sign * coef * by
+    table: Table = {}
+    for product, coef in end.items():
+        polynomial.add(table, _shifted(product), -sign * coef)
     total = table.pop((), 0)
     for product, coef in table.items():
         least = _least_term(coef, product)
@@ -180,15 +188,14 @@ def _lowest(x: ix.Index, sign: int) -> int | None:
     return total
 
 
-def _shifted(product: ix.Product) -> dict[ix.Product, int]:
+def _shifted(product: ix.Product) -> Table:
     """The product, multiplied out with each factor written as its lowest value and what it has above that."""
-    parts: dict[ix.Product, int] = {(): 1}
+    parts: Table = {(): 1}
     for factor in product:
         low = factor.bounds()[0]
         more = {part + (factor,): coef for part, coef in parts.items()}
         if low:
-            for part, coef in parts.items():
-                more[part] = more.get(part, 0) + coef * low
+            polynomial.add(more, parts, low)
         parts = more
     return parts
 
@@ -206,69 +213,78 @@ def _least_term(coef: int, product: ix.Product) -> int | None:
     return None if most is None else coef * most
 
 
-def extreme(x: ix.Index, sign: int) -> ix.Index | None:
-    """An upper (sign 1) or lower (-1) bound of ``x`` without loop variables, remainders, minima and maxima."""
+def _extreme(table: Table, sign: int) -> Table | None:
+    """An upper (sign 1) or lower (-1) bound without loop variables, remainders, minima and maxima."""
     while True:
-        factor = next((f for f in _factors(x) if _varies(f)), None)
+        factor = _first_varying(table)
         if factor is None:
-            return x
-        parts = _split(x, factor)
+            return table
+        parts = _split(table, factor)
         if parts is None:
             return None
         step, rest = parts
         end = _end(factor, sign * _sign(step))
         if end is None:
             return None
-        x = step * end + rest
+        polynomial.add(rest, polynomial.multiply(step, end))
+        table = {product: coef for product, coef in rest.items() if coef}
 
 
-def _factors(x: ix.Index) -> list[ix.Factor]:
-    """The factors of all terms, operations before atoms."""
-    found = dict.fromkeys(factor for _, product in x.terms for factor in product)
-    return sorted(found, key=lambda factor: isinstance(factor, ix.Atom))
+def _first_varying(table: Table) -> ix.Factor | None:
+    """A factor to replace, operations before atoms."""
+    found = None
+    for product in table:
+        for factor in product:
+            if factor.kind in VARYING and (factor.kind != "floordiv" or _has_var(factor)):
+                if isinstance(factor, ix.Compound):
+                    return factor
+                found = factor
+    return found
 
 
-def _varies(factor: ix.Factor) -> bool:
-    if factor.kind == "floordiv":
-        return any(atom.kind == "var" for atom in factor.atoms)
-    return factor.kind not in ("size", "opaque")
+VARYING = {"var", "mod", "floordiv", "min", "max"}
 
 
-def _split(x: ix.Index, factor: ix.Factor) -> tuple[ix.Index, ix.Index] | None:
-    """``step, rest`` with ``x == step * factor + rest``, the factor being in neither; None if it is squared."""
-    steps: dict[ix.Product, int] = {}
-    rest: dict[ix.Product, int] = {}
-    for coef, product in x.terms:
+def _has_var(x: ix.Index) -> bool:
+    return any(atom.kind == "var" for atom in x.atoms)
+
+
+def _split(table: Table, factor: ix.Factor) -> tuple[Table, Table] | None:
+    """``step, rest`` of ``step * factor + rest``, the factor being in neither; None if it is squared."""
+    step: Table = {}
+    rest: Table = {}
+    for product, coef in table.items():
         count = product.count(factor)
         if count > 1:
             return None
         if count:
-            steps[tuple([f for f in product if f is not factor])] = coef
+            step[tuple([f for f in product if f is not factor])] = coef
         else:
             rest[product] = coef
-    return ix.from_terms(steps, steps.pop((), 0)), ix.from_terms(rest, x.constant)
+    return step, rest
 
 
-def _sign(x: ix.Index) -> int:
+def _sign(table: Table) -> int:
     """1 if it is never negative, -1 if never positive, else 0."""
-    low, high = x.bounds()
+    if len(table) == 1 and () in table:
+        return 1 if table[()] >= 0 else -1
+    low, high = polynomial.from_terms(table).bounds()
     return 1 if low is not None and low >= 0 else -1 if high is not None and high <= 0 else 0
 
 
-def _end(factor: Any, sign: int) -> ix.Index | None:
+def _end(factor: Any, sign: int) -> Table | None:
     """The factor's highest (sign 1) or lowest (-1) value."""
     if not sign:
         return None
-    if factor.kind == "var":
-        return factor.size - 1 if sign > 0 else ix.index(0)  # type: ignore[no-any-return]
-    if factor.kind == "mod":
-        return factor.b - 1 if sign > 0 else ix.index(0)  # type: ignore[no-any-return]
-    if factor.kind == "floordiv" and not any(atom.kind == "var" for atom in factor.b.atoms):
-        inner = extreme(factor.a, sign)
+    if factor.kind in ("var", "mod"):
+        most = factor.size if factor.kind == "var" else factor.b
+        return polynomial.table_of(most - 1) if sign > 0 else {}
+    if factor.kind == "floordiv" and not _has_var(factor.b):
+        inner = _extreme(polynomial.table_of(factor.a), sign)
         if inner is not None:
-            return inner // factor.b  # type: ignore[no-any-return]
+            return polynomial.table_of(polynomial.from_terms(inner) // factor.b)
     numeric = factor.bounds()[sign > 0]
-    return None if numeric is None else ix.index(numeric)
+    return None if numeric is None else {(): numeric}
 
 
 def fits(x: ix.Index, most: int) -> bool:
@@ -311,7 +327,7 @@ def extremum(cls: type[ix.Compound], items: list[ix.Index]) -> ix.Index:
             kept.append(item)
     result = kept[0]
     for item in kept[1:]:
-        result = ix.compound(cls, result, item)
+        result = polynomial.compound(cls, result, item)
     return result
 
 
@@ -332,7 +348,7 @@ def _canonical(x: Any) -> bool:
             coef and product and list(product) == sorted(product, key=lambda factor: factor.order)
             for coef, product in x.terms
         )
-        return ordered and plain and ix.from_terms({p: c for c, p in x.terms}, x.constant) is x
+        return ordered and plain and polynomial.from_terms({p: c for c, p in x.terms}, x.constant) is x
     if x.kind in ("floordiv", "mod"):
         return division.divide(x.a, x.b)[x.kind == "mod"] is x
     if x.kind in ("min", "max"):
