@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -14,26 +14,42 @@ from jitney.aot import AotRequest, compile_graph
 from jitney.backends import BoundBackend, CompileRequest, Kind
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state
+from jitney.errors import BackendFailed, JitneyError
+from jitney.faults import raises_too
+
+# ``failed(error, blame, args, kwargs)``: a graph raised; ``blame`` is what to raise or say where the backend did it.
+Failed = Callable[[Exception, BackendFailed | None, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def graph_function(backend: BoundBackend, emitted: Emitted, name: str, code: CodeType) -> Callable[..., Sequence[Any]]:
+def graph_function(
+    backend: BoundBackend, emitted: Emitted, name: str, code: CodeType, failed: Failed
+) -> Callable[..., Sequence[Any]]:
     """Compile the graph of one captured frame.
 
     Args:
         backend: what the user chose.
-        emitted: the capture; its namespace gets the bare callable once the first result has been checked.
+        emitted: the capture; its namespace gets the bare callable once the first result has been checked, and what to
+            call if the graph raises.
         name: the user's function, for messages.
         code: where that function is.
+        failed: what the frame does when the graph has raised.
 
     Raises:
         BackendFailed: the backend or an extension raised.
     """
     assert emitted.graph is not None
-    if not emitted.op_count:
-        return keeping_state(emitted.graph.forward)
+    as_captured = emitted.graph.forward
     stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
     kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
     request = backend.request(kind, name, stack)
+
+    def graph_failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
+        ours = isinstance(error, JitneyError) or raises_too(as_captured, inputs)
+        return failed(error, None if ours else backend.failure(error, request), args, kwargs)
+
+    emitted.namespace["_failed"] = graph_failed
+    if not emitted.op_count:
+        return keeping_state(as_captured)
     graph = backend.transform(emitted.graph, emitted.inputs, request)
     if backend.backend.level == "aten":
         compiled = compile_graph(graph, emitted.inputs, aot_request(backend, request, code))
@@ -55,8 +71,10 @@ def graph_function(backend: BoundBackend, emitted: Emitted, name: str, code: Cod
 def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) -> AotRequest:
     """What AOT is told of the backend and of the frame."""
 
-    def compile_half(module: fx.GraphModule, inputs: Sequence[Any], kind: Kind) -> Callable[..., Any]:
-        return backend.compile(module, inputs, dataclasses.replace(request, kind=kind))
+    def compile_half(
+        module: fx.GraphModule, inputs: Sequence[Any], kind: Kind, updates: Mapping[int, int]
+    ) -> Callable[..., Any]:
+        return backend.compile(module, inputs, dataclasses.replace(request, kind=kind, updates=updates))
 
     return AotRequest(
         backend=backend.name,
@@ -65,4 +83,5 @@ def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) 
         frame=request.frame,
         location=(code.co_filename, code.co_firstlineno),
         reject=lambda reason: backend.reject(reason, request),
+        failure=lambda error, kind: backend.failure(error, dataclasses.replace(request, kind=kind)),
     )

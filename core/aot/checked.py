@@ -33,6 +33,7 @@ def checked(
             looked = True
         return outputs
 
+    run.filled = getattr(compiled, "filled", frozenset())  # type: ignore[attr-defined] # see CompileRequest.updates
     return run
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -19,6 +20,7 @@ from jitney.aot.signals import NotSplit
 from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_values
 from jitney.aot.wrapped_glue import WrappedGlue
 from jitney.config import config
+from jitney.faults import blaming
 from jitney.state import TRACING
 
 HalfKind = Literal["inference", "forward", "backward"]
@@ -27,8 +29,13 @@ HalfKind = Literal["inference", "forward", "backward"]
 class CompileHalf(Protocol):
     """Hands one ATen graph to the backend."""
 
-    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], kind: HalfKind) -> Callable[..., Any]:
-        """Returns a callable from the graph's inputs to its outputs."""
+    def __call__(
+        self, module: fx.GraphModule, inputs: Sequence[Any], kind: HalfKind, updates: Mapping[int, int]
+    ) -> Callable[..., Any]:
+        """Returns a callable from the graph's inputs to its outputs.
+
+        ``updates``: outputs that will be copied into an input; those that it fills itself are in its ``filled``.
+        """
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class AotRequest:
         frame: the user's function.
         location: its file and line.
         reject: ``reject(reason)`` raises what blames the backend.
+        failure: ``failure(error, kind)`` is what blames the backend for what a compiled half raised.
     """
 
     backend: str
@@ -50,6 +58,7 @@ class AotRequest:
     frame: str
     location: tuple[str, int]
     reject: Callable[[str], None]
+    failure: Callable[[Exception, HalfKind], Exception]
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotRequest) -> Callable[..., Sequence[Any]]:
@@ -79,8 +88,25 @@ def _inferred(
     module: fx.GraphModule, inputs: Sequence[Any], joint: Joint, request: AotRequest
 ) -> Callable[..., Sequence[Any]]:
     half, _ = forward_half(joint, ())
-    forward = _compiled(half, "inference", len(half.outputs), request)
-    return _glued(_glue(joint, inputs, (), request), forward, None, module, request)
+    updates = _plain_updates(joint, half)
+    forward = _compiled(half, "inference", len(half.outputs), request, updates)
+    glue = _glue(joint, inputs, (), request)
+    glue.filled = frozenset(getattr(forward, "filled", ())) & updates.keys()
+    return _glued(glue, forward, None, module, request)
+
+
+def _plain_updates(joint: Joint, half: Half) -> dict[int, int]:
+    """Outputs that are copied into inputs of their layout, and used for nothing else."""
+    if joint.layout is not None:
+        return {}
+    found = {}
+    for u in joint.updates:
+        if u.at is None or u.silent or u.tracked or u.geometry is not None:
+            continue
+        new, old = half.outputs[u.at], half.inputs[u.input]
+        if new.dtype is old.dtype and new.shape == old.shape and new.stride() == old.stride():
+            found[u.at] = u.input
+    return found
 
 
 def _trained(
@@ -99,15 +125,19 @@ def _trained(
     places = [None if g is None else next(order) for g in joint.gradients]
 
     def compile_backward(half: Half) -> Callable[..., Sequence[Any]]:
-        return _compiled(half, "backward", len(half.outputs), request)
+        plain = half.module.forward
+        made = _compiled(half, "backward", len(half.outputs), request)
+        return blaming(made, plain, lambda error: request.failure(error, "backward"))
 
     backward = Backward(second, len(cut.saved), places, compile_backward, request.frame)
     return _glued(_glue(joint, inputs, saved, request), forward, backward, module, request)
 
 
-def _compiled(half: Half, kind: HalfKind, seen: int, request: AotRequest) -> Callable[..., Sequence[Any]]:
+def _compiled(
+    half: Half, kind: HalfKind, seen: int, request: AotRequest, updates: Mapping[int, int] = MappingProxyType({})
+) -> Callable[..., Sequence[Any]]:
     _show(kind, half.module.graph, request)
-    made = request.compile_half(half.module, half.inputs, kind)
+    made = request.compile_half(half.module, half.inputs, kind, updates)
     return checked(made, half.outputs, seen, lambda reason: request.reject(f"{reason} (in its {kind} graph)"))
 
 

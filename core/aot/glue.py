@@ -29,6 +29,7 @@ class Glue:
         saved: where the forward finds what the backward needs.
         name: the user's function.
         autocast: was autocast on where the graph begins?
+        filled: outputs that are inputs, which the forward has written to itself.
     """
 
     joint: Joint
@@ -38,6 +39,7 @@ class Glue:
     autocast: bool
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
+    filled: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
@@ -170,8 +172,12 @@ class Glue:
 
     def _updates(self) -> list[str]:
         tracked = [u for u in self.joint.updates if u.at is not None and u.tracked]
-        hidden = [u for u in self.joint.updates if u.at is not None and not u.tracked]
+        hidden = [u for u in self.joint.updates if u.at is not None and not u.tracked and u.at not in self.filled]
         lines = [f"a{u.input}.copy_(r[{u.at}])" for u in tracked]
+        filled = "".join(f"a{u.input}, " for u in self.joint.updates if u.at in self.filled)
+        if filled:
+            self.namespace["_increment_version"] = torch.autograd.graph.increment_version
+            lines.append(f"_increment_version(({filled}))")
         guarded = self.joint.ambient_grad and any(self._sees_grad(u) for u in hidden)
         if len(hidden) == 1:
             lines += self._scoped(f"{self._written(hidden[0])}.copy_(r[{hidden[0].at}])", False, guarded)

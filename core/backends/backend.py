@@ -27,6 +27,9 @@ class CompileRequest:
         frame: the user's function, for messages.
         user_stack: the user's frames, outermost first.
         cache_key: equal for equal graphs, inputs and options, in every process; None if nothing may be stored.
+        updates: outputs that the caller copies into an input when the graph has run: position -> the input's. The
+            backend may fill that input itself, after all that can fail, and return it as that output; the callable then
+            has an attribute ``filled``, the set of those positions.
     """
 
     backend: str
@@ -35,6 +38,7 @@ class CompileRequest:
     frame: str
     user_stack: tuple[FrameSummary, ...] = ()
     cache_key: str | None = None
+    updates: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     def save(self, name: str, text: str) -> None:
         """Show ``text`` (generated code, a schedule...) to the logs and debug folders that listen."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from traceback import FrameSummary
 from typing import Any
 
@@ -89,6 +89,18 @@ class BoundBackend:
         table = self.backend.decompositions
         return (table(self.options) if callable(table) else table) or {}
 
+    def failure(self, error: Exception, request: CompileRequest) -> BackendFailed:
+        """What to raise or say when a compiled graph raised and the captured one does not: ``error`` is its cause."""
+        found = BackendFailed(
+            f"the compiled {request.kind} graph of {request.frame} raised {type(error).__name__}: {error}; "
+            "the captured one does not",
+            user_stack=request.user_stack,
+            hint=_hint(request),
+            phase=f"backend {self.name}",
+        )
+        found.__cause__ = error
+        return found
+
     def reject(self, reason: str, request: CompileRequest) -> None:
         """Raise ``BackendFailed``: a compiled graph did not keep to what its graph says."""
         raise BackendFailed(
@@ -144,7 +156,9 @@ def _placing(bound: Sequence[BoundBackend]) -> Backend:
 
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Compiled:
         def compile_piece(number: int, piece: fx.GraphModule, given: Sequence[Any]) -> Compiled:
-            own = bound[number].request(request.kind, request.frame, request.user_stack, request.cache_key)
+            own = replace(request, backend=bound[number].name, options=bound[number].options)
+            if piece is not graph:  # its outputs are others
+                own = replace(own, updates={}, cache_key=None)
             return bound[number].compile(piece, given, own)
 
         return place(graph, [b.backend for b in bound], compile_piece, request)
@@ -227,6 +241,10 @@ def _failed(what: str, phase: str, request: CompileRequest) -> BackendFailed:
     return BackendFailed(
         f"{what} (while compiling the {request.kind} graph of {request.frame})",
         user_stack=request.user_stack,
-        hint="backend='eager', to see whether the program runs without it" if request.backend != "eager" else "",
+        hint=_hint(request),
         phase=phase,
     )
+
+
+def _hint(request: CompileRequest) -> str:
+    return "backend='eager', to see whether the program runs without it" if request.backend != "eager" else ""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -184,13 +185,20 @@ def walk(*roots: Value) -> Iterator[Value]:
         stack.extend((p, False) for p in reversed(value.parts))
 
 
-def rebuild(value: Value, leaf: Mapping[Any, Value] | None = None, index: Any = None, memo: Any = None) -> Value:
+def rebuild(
+    value: Value,
+    leaf: Mapping[Any, Value] | None = None,
+    index: Callable[[Index], Index] | None = None,
+    buffers: Mapping[str, str] = MappingProxyType({}),
+    memo: dict[Any, Value] | None = None,
+) -> Value:
     """The same computation with other leaves.
 
     Args:
         value: what to rewrite.
         leaf: values to be put in place of others (looked up before anything below is).
         index: a function over index expressions, such as one that substitutes variables.
+        buffers: other names of buffers.
         memo: a dict shared between calls with equal arguments.
     """
     memo = {} if memo is None else memo
@@ -205,16 +213,18 @@ def rebuild(value: Value, leaf: Mapping[Any, Value] | None = None, index: Any = 
         elif isinstance(v, Position):
             memo[v] = position(index(v.index), v.dtype) if index else v
         elif isinstance(v, Load):
-            memo[v] = _rebuilt_load(v, index, memo)
+            memo[v] = _rebuilt_load(v, index, buffers, memo)
         else:
             memo[v] = v
     return memo[value]
 
 
-def _rebuilt_load(v: Load, index: Any, memo: Mapping[Value, Value]) -> Value:
+def _rebuilt_load(
+    v: Load, index: Callable[[Index], Index] | None, buffers: Mapping[str, str], memo: Mapping[Any, Value]
+) -> Value:
     new = {atom: indirect(memo[value], *atom.bounds()) for atom, value in v.indirect}
     place = v.index.substitute({a: n[0] for a, n in new.items()}) if new else v.index
-    return load(v.buffer, index(place) if index else place, v.dtype, tuple(new.values()))
+    return load(buffers.get(v.buffer, v.buffer), index(place) if index else place, v.dtype, tuple(new.values()))
 
 
 _numbers = itertools.count()

@@ -55,7 +55,7 @@ class Wrapper:
         self.program = self.schedule.program
         self.lines: list[str] = []
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
-        self.pointers: dict[str, str] = {}  # buffer -> the variable of its address
+        self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.spelled = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
         self.namespace.update(
             _empty_strided=self.allocator.empty_strided,
@@ -83,7 +83,12 @@ class Wrapper:
         body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
         self.source = f"def run({', '.join(parameters)}):\n{body}"
         filename = f"<jitney kernels of {self.name} {next(_counter)}>"
-        return build(self.source, filename, self.namespace, "run")
+        run: Any = build(self.source, filename, self.namespace, "run")
+        run.filled = frozenset(
+            number for number, o in enumerate(self.program.outputs)
+            if isinstance(o, Strided) and o.buffer in self.schedule.filled
+        )  # fmt: skip
+        return run
 
     # ------------------------------------------------------------------ for the backend
 
@@ -98,11 +103,11 @@ class Wrapper:
         block = self.schedule.memory.blocks.get(buffer)
         if block is not None:
             return "arena" if block.offset.value == 0 else f"arena + {self.size(block.offset)}"
-        if buffer not in self.pointers:
-            tensor = self.tensor(buffer)
-            self.pointers[buffer] = f"p_{tensor}"
+        tensor = self.tensor(buffer)
+        if tensor not in self.pointers:
+            self.pointers[tensor] = f"p_{tensor}"
             self.lines.append(f"p_{tensor} = {tensor}.data_ptr()")
-        return self.pointers[buffer]
+        return self.pointers[tensor]
 
     def tensor(self, buffer: str) -> str:
         """Python text of a tensor over all of a buffer."""
@@ -112,6 +117,9 @@ class Wrapper:
         """Python text of any object."""
         if value is None or isinstance(value, (bool, int, str)):
             return repr(value)
+        for name, known in self.namespace.items():
+            if known is value and name.startswith("_c"):
+                return name
         name = f"_c{len(self.namespace)}"
         self.namespace[name] = value
         return name
@@ -133,6 +141,8 @@ class Wrapper:
             buffer = self.program.buffers[name]
             self.variables[name] = f"o{number}"
             self.lines.append(f"o{number} = {self._empty(buffer)}")
+        for name, old in self.schedule.filled.items():
+            self.variables[name] = self.variables[old]
         if self.schedule.memory.size.value != 0:
             self.lines.append(f"memory = _empty({self.size(self.schedule.memory.size)}, dtype=_uint8)")
             self.lines.append("arena = memory.data_ptr()")

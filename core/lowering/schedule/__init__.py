@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from jitney.config import config
 from jitney.lowering.index import Names
@@ -13,6 +15,7 @@ from jitney.lowering.schedule.clean import clean
 from jitney.lowering.schedule.fuse import fuse
 from jitney.lowering.schedule.group import Group
 from jitney.lowering.schedule.memory import Memory, plan
+from jitney.lowering.schedule.updates import filled_in_place
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Schedule:
         program: what it was made from; its ``steps`` are not all kept.
         items: kernels and extern calls.
         memory: where temporaries are.
+        filled: buffers that share the memory of an input, which they replace: buffer -> the input's.
         allocated: what kernels fill and somebody keeps (outputs, what an operator returns a view of): fresh memory.
     """
 
@@ -30,6 +34,7 @@ class Schedule:
     items: tuple[Kernel | Extern, ...]
     memory: Memory
     allocated: tuple[str, ...]
+    filled: Mapping[str, str]
 
     def verify(self) -> None:
         """Kernels are well formed, buffers are filled before they are read; raises ``BackendFailed``."""
@@ -42,8 +47,13 @@ class Schedule:
         return "\n".join(str(item) for item in self.items)
 
 
-def schedule(program: Program) -> Schedule:
-    """Clean, fuse, build kernels, plan memory."""
+def schedule(program: Program, updates: Mapping[int, int] = MappingProxyType({})) -> Schedule:
+    """Clean, fuse, build kernels, plan memory.
+
+    Args:
+        program: the lowered graph.
+        updates: outputs that will be copied into an input: see ``CompileRequest``.
+    """
     names = Names()
     items = fuse(clean(program), program, names)
     kernels = _kernels(items, program, names)
@@ -53,7 +63,9 @@ def schedule(program: Program) -> Schedule:
     external = {b for item in kernels if isinstance(item, Extern) for b in item.buffers if b is not None}
     written = [name for item in kernels if isinstance(item, Kernel) for name in sorted(item.writes)]
     memory = plan(kernels, program.buffers, inputs | kept | external | program.constants.keys())
-    made = Schedule(program, tuple(kernels), memory, tuple(name for name in written if name in kept))
+    filled = filled_in_place(program, kernels, updates)
+    allocated = tuple(name for name in written if name in kept and name not in filled)
+    made = Schedule(program, tuple(kernels), memory, allocated, filled)
     if config.verify:
         made.verify()
     return made

@@ -10,7 +10,7 @@ import torch
 
 from jitney.lowering.index import Index, Names, Var, index
 from jitney.lowering.loops import Computed, Extern, Program, Step, Strided
-from jitney.lowering.values import Load, Value, constant, load, rebuild, walk
+from jitney.lowering.values import constant, rebuild
 
 
 def clean(program: Program) -> list[Step]:
@@ -84,14 +84,7 @@ def _renamed(step: Step, names: Mapping[str, str]) -> Step:
     if not names or not step.reads & names.keys():
         return step
     if isinstance(step, Computed):
-        leaf: dict[Any, Value] = {}
-        for v in walk(step.value):
-            if isinstance(v, Load) and v.buffer in names and not v.indirect:
-                leaf[v] = load(names[v.buffer], v.index, v.dtype)
-        value = rebuild(step.value, leaf)
-        while any(isinstance(v, Load) and v.buffer in names for v in walk(value)):  # indirect loads: inside out
-            v = next(v for v in walk(value) if isinstance(v, Load) and v.buffer in names)
-            value = rebuild(value, {v: load(names[v.buffer], v.index, v.dtype, v.indirect)})
+        value = rebuild(step.value, buffers=names)
         return replace(step, value=value)
     return replace(step, args=_renamed_in(step.args, names), kwargs=_renamed_in(dict(step.kwargs), names))
 

@@ -40,7 +40,7 @@ def compile_graph(
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward
-    made = schedule(program)
+    made = schedule(program, request.updates)
     native = Native(options)
     wrapper = Wrapper(made, native, request.frame, memory)
     run = wrapper.build()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from jitney.lowering.index import Size
+from jitney.lowering.canonical import canonical
+from jitney.lowering.index import Size, index
 from jitney.lowering.kernel import Kernel
 from jitney_llvm_cpu.emit.kernels import THREADS, KernelWriter
 from jitney_llvm_cpu.emit.scalars import Machine, Math
-from jitney_llvm_cpu.emit.storage import Place, Surroundings
-from jitney_llvm_cpu.emit.text import PTR, Module, Reg
+from jitney_llvm_cpu.emit.scope import Scope
+from jitney_llvm_cpu.emit.storage import Place, Surroundings, no_value
+from jitney_llvm_cpu.emit.text import I64, PTR, Module, Reg, number
 from jitney_llvm_cpu.target import Target
+
+POINTERS, SIZES = Reg("%pointers", PTR), Reg("%sizes", PTR)
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,51 @@ def emit_module(entries: Sequence[Entry], target: Target, *, grain: int, math: M
     """
     module = Module()
     module.include(parallel)
-    machine = Machine(target, math)
+    module.include(parallel)
+    writer = _Writer(module, Machine(target, math), grain, bool(parallel))
     for entry in entries:
-        around = Surroundings(module, machine, entry.places, tuple(entry.sizes), grain, bool(parallel))
-        names = [f"{entry.name}.{number}" for number in range(len(entry.kernels))]
-        for kernel, name in zip(entry.kernels, names, strict=True):
-            KernelWriter(around, kernel, name).write()
-        given = [Reg("%pointers", PTR), Reg("%sizes", PTR), THREADS]
-        f = module.function(entry.name, given, internal=False)
-        for name in names:
-            f.run(name, *given)
-        f.finish()
+        writer.write(entry)
     return str(module)
+
+
+class _Writer:
+    """Writes entries; kernels that differ in names only are one function, given a table of buffers at each call."""
+
+    def __init__(self, module: Module, machine: Machine, grain: int, parallel: bool) -> None:
+        self.module = module
+        self.machine = machine
+        self.grain = grain
+        self.parallel = parallel
+        self.functions: list[tuple[Kernel, tuple[Size, ...], str]] = []
+
+    def write(self, entry: Entry) -> None:
+        """An entry and the kernels that are new."""
+        sizes = tuple(entry.sizes)
+        calls = [self._kernel(kernel, sizes) for kernel in entry.kernels]
+        f = self.module.function(entry.name, [POINTERS, SIZES, THREADS], internal=False)
+        scope = Scope(
+            f, self.machine, {}, lambda size: f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8)
+        )
+        most = max((len(names) for _, names in calls), default=0)
+        table = f.value(PTR, f"alloca ptr, i64 {max(most, 1)}, align 8")
+        for function, names in calls:
+            for slot, name in enumerate(names):
+                place = entry.places[name]
+                base = f.load(PTR, f.element("ptr", POINTERS, number(place.pointer)), 8)
+                address = f.element("i8", base, scope.number(place.offset, no_value))
+                f.store(address, f.element("ptr", table, number(slot)), 8)
+            f.run(function, table, SIZES, THREADS)
+        f.finish()
+
+    def _kernel(self, kernel: Kernel, sizes: tuple[Size, ...]) -> tuple[str, tuple[str, ...]]:
+        """The function of a kernel, and the buffers for its table."""
+        plain, names = canonical(kernel)
+        for known, known_sizes, function in self.functions:
+            if known_sizes == sizes and known == plain:
+                return function, names
+        function = f"kernel{len(self.functions)}"
+        places = {name: Place(slot, index(0)) for slot, name in enumerate(plain.buffers)}
+        around = Surroundings(self.module, self.machine, places, sizes, self.grain, self.parallel)
+        KernelWriter(around, replace(plain, nodes=kernel.nodes), function).write()
+        self.functions.append((plain, sizes, function))
+        return function, names

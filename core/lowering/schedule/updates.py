@@ -1,0 +1,69 @@
+"""Outputs that the caller copies into an input: may the kernel write there in the first place?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jitney.lowering.kernel import Kernel, Store
+from jitney.lowering.loops import Buffer, Extern, Program, Strided
+from jitney.lowering.values import Load, walk
+
+
+def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int]) -> dict[str, str]:
+    """Buffer of an output -> buffer of the input that its kernel writes to instead.
+
+    Args:
+        program: the graph.
+        items: what runs, in order.
+        updates: output -> the input that gets its value.
+
+    Nothing that can raise may come after such a kernel, nobody may read the input after it, and in the kernel each
+    element is read only where the new one is made.
+    """
+    last = max((n for n, item in enumerate(items) if isinstance(item, Extern)), default=-1)
+    if program.checks:
+        return {}
+    outputs = [o.buffer if isinstance(o, Strided) else "" for o in program.outputs]
+    makers = {name: n for n, item in enumerate(items) if isinstance(item, Kernel) for name in item.writes}
+    found: dict[str, str] = {}
+    for output, argument in updates.items():
+        new, old = outputs[output], program.inputs[argument]
+        if not isinstance(old, str) or makers.get(new, -1) <= last or old in found.values():
+            continue
+        if outputs.count(new) > 1 or old in outputs or not _whole(program, output) or not _alike(program, new, old):
+            continue
+        at = makers[new]
+        if any(old in item.reads for item in items[at + 1 :]) or not _reads_first(items[at], new, old):
+            continue
+        found[new] = old
+    return found
+
+
+def _whole(program: Program, output: int) -> bool:
+    view = program.outputs[output]
+    buffer = program.buffers[view.buffer]
+    return view.offset.value == 0 and (view.size, view.stride, view.dtype) == (buffer.size, buffer.stride, buffer.dtype)
+
+
+def _alike(program: Program, new: str, old: str) -> bool:
+    def facts(buffer: Buffer) -> tuple[object, ...]:
+        return buffer.size, buffer.stride, buffer.dtype, buffer.device
+
+    return facts(program.buffers[new]) == facts(program.buffers[old])
+
+
+def _reads_first(kernel: Kernel | Extern, new: str, old: str) -> bool:
+    """Is each element of ``old`` read in the iteration that stores ``new`` there, or in an earlier nest of its row?"""
+    assert isinstance(kernel, Kernel)
+    stores = [(n, s) for n, nest in enumerate(kernel.body) for s in nest.statements
+              if isinstance(s, Store) and s.buffer == new]  # fmt: skip
+    if len(stores) != 1:
+        return False
+    at, store = stores[0]
+    for number, nest in enumerate((*kernel.body, *kernel.finish)):
+        for statement in nest.statements:
+            for value in walk(statement.value):
+                if isinstance(value, Load) and value.buffer == old:
+                    if number > at or value.index is not store.index:
+                        return False
+    return True
