@@ -18,11 +18,10 @@ from jitney.capture.call_through import CallThrough, stays_python
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
 from jitney.capture.emit import MISS, Emitted, build_function, tensor_facts
 from jitney.capture.iterators import parts
-from jitney.capture.locks import LockTaken
 from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.config import config
-from jitney.errors import CaptureError, GuardError, JitneyError, Unsupported
+from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, Unsupported
 from jitney.guards import Pool, Source, first_failure
 from jitney.pipeline import graph_function
 from jitney.state import TRACING
@@ -55,25 +54,30 @@ def calling(count: int) -> Any:
 
 
 class Retry:
-    """The eager run of a frame whose graph failed or whose lock was taken: its own ``try`` and ``with`` take over."""
+    """The eager run of a frame whose graph failed or whose lock was taken: its own ``try`` and ``with`` take over.
 
-    def __init__(self, dispatcher: Dispatcher, error: Exception, kwargs: dict[str, Any]) -> None:
+    Args:
+        dispatcher: whose frame it is.
+        error: what the graph raised.
+        blame: what to raise or say if that is the backend's fault; None if it is not.
+        kwargs: the frame's arguments by keyword.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, error: Exception, blame: BackendFailed | None, kwargs: dict[str, Any]
+    ) -> None:
         self.dispatcher = dispatcher
         self.error = error
+        self.blame = blame
         self.kwargs = kwargs
 
     def run(self, *args: Any) -> Any:
-        """The eager result. That eager does not fail where the graph did is a backend's fault, and said."""
-        error, target, code = self.error, self.dispatcher.target, self.dispatcher.shown
-        if isinstance(error, JitneyError):
-            raise error
-        result = self.dispatcher.eager(args, self.kwargs)
-        if isinstance(error, LockTaken):
-            return result
-        name = self.dispatcher.session.backend.name
-        reason = f"the graph that backend {name} made failed where eager did not ({type(error).__name__}: {error})"
-        events.emit(events.FrameSkipped(target.name, code.co_filename, code.co_firstlineno, reason))
-        return result
+        """The eager result."""
+        if isinstance(self.error, JitneyError):
+            raise self.error
+        if self.blame is not None:
+            self.dispatcher.accuse(self.blame)
+        return self.dispatcher.eager(args, self.kwargs)
 
 
 @dataclass(slots=True)
@@ -134,7 +138,8 @@ class Dispatcher:
         self.seen: dict[str, Any] = {}
         self.skip: str = ""
         self.native = False  # it is not for capturing: its calls are
-        self.warned = False
+        self.warned = False  # of the limit of entries
+        self.accused = False  # the backend, of a graph that fails
 
     def forget(self) -> None:
         """Drop everything compiled, and what was learnt."""
@@ -154,9 +159,25 @@ class Dispatcher:
         return bool(self.skip or self.native) and not getattr(self.session.frozen, "on", False)
 
     def retry(self, error: Exception, *args: Any, **kwargs: Any) -> Continue:
+        """A lock was taken before anything was written: the frame runs eagerly."""
+        return self.failed(error, None, args, kwargs)
+
+    def failed(
+        self, error: Exception, blame: BackendFailed | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Continue:
         """A graph failed before anything was written: the frame runs eagerly, to fail (or not) as eager does."""
         events.emit(events.GraphFailed(self.target.name, self.shown.co_filename, self.shown.co_firstlineno, error))
-        return Continue(Retry(self, error, kwargs), args)
+        return Continue(Retry(self, error, blame, kwargs), args)
+
+    def accuse(self, blame: BackendFailed) -> None:
+        """A backend's graph failed where the captured one does not: raised under ``fullgraph``, else said once."""
+        if self.session.fullgraph:
+            raise blame
+        code = self.shown
+        events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, blame.reason))
+        if not self.accused:
+            self.accused = True
+            callers.warn(f"{blame}\n(calls for which it raises run eagerly)")
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """The frame's arguments by parameter name, and its cells."""
@@ -244,7 +265,7 @@ class Dispatcher:
         emitted.namespace["_retry"] = self.retry
         code = self.shown
         if emitted.graph is not None:
-            emitted.namespace["_graph"] = graph_function(self.session.backend, emitted, name, code)
+            emitted.namespace["_graph"] = graph_function(self.session.backend, emitted, name, code, self.failed)
         with events.phase("emit", name):
             emitted.add_size_guards()
             function = build_function(emitted, name)

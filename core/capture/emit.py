@@ -55,7 +55,8 @@ MISS = Miss()
 LATE_GUARDS = "# conditions on sizes that the compiled graph adds"
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
-    r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|retry|error|k|x"
+    r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
+    r"|retry|failed"
     r"|inputs|often|guard_errors|facts|holding|before|locks|unchanged|value)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
@@ -326,14 +327,14 @@ class Emitter:
         used = tracer.op_count > 0 or tracer.changes_state
         if used:
             tracer.finish(outputs)
-            arguments = self._arguments()
+            arguments, given = self._arguments(), call_text(self.signature)
             names = "".join(f"_o{i}, " for i in range(len(outputs)))
             call = f"{names}= _graph({arguments})" if names else f"_graph({arguments})"
             if tracer.mutates_inputs():
                 graph_lines.append(call)
             else:
                 graph_lines += ["try:", f"    {call}", "except Exception as _error:"]
-                graph_lines.append(f"    return _retry(_error, {call_text(self.signature)})")
+                graph_lines.append(f"    return _failed(_error, ({arguments}{',' * bool(arguments)}), {given})")
             graph = fx.GraphModule(torch.nn.Module(), tracer.graph)
         elif outputs:
             raise Break("a tensor of unknown origin")
