@@ -12,6 +12,7 @@ reduces is combined over the threads and known in ``finish`` only.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -132,7 +133,7 @@ class Kernel:
     partials: tuple[Partial, ...] = ()
     nodes: tuple[fx.Node, ...] = ()
 
-    @property
+    @functools.cached_property
     def sizes(self) -> frozenset[Size]:
         """The symbolic sizes that appear anywhere."""
         found: set[Size] = set()
@@ -155,14 +156,14 @@ class Kernel:
                     if isinstance(value, (Load, Position)):
                         yield value.index
 
-    @property
+    @functools.cached_property
     def reads(self) -> frozenset[str]:
         """Buffers from outside that it loads from."""
         loads = {v.buffer for n in (*self.body, *self.finish) for s in n.statements for v in walk(s.value)
                  if isinstance(v, Load)}  # fmt: skip
         return frozenset(loads & self.buffers.keys())
 
-    @property
+    @functools.cached_property
     def writes(self) -> frozenset[str]:
         """Buffers from outside that it stores to."""
         return frozenset(s.buffer for n in (*self.body, *self.finish) for s in n.statements

@@ -24,6 +24,7 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
     if program.checks:
         return {}
     outputs = [o.buffer if isinstance(o, Strided) else "" for o in program.outputs]
+    last_read = {name: n for n, item in enumerate(items) for name in item.reads}
     makers = {name: n for n, item in enumerate(items) if isinstance(item, Kernel) for name in item.writes}
     found: dict[str, str] = {}
     for output, argument in updates.items():
@@ -33,7 +34,7 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
         if outputs.count(new) > 1 or old in outputs or not _whole(program, output) or not _alike(program, new, old):
             continue
         at = makers[new]
-        if any(old in item.reads for item in items[at + 1 :]) or not _reads_first(items[at], new, old):
+        if last_read.get(old, at) > at or not _reads_first(items[at], new, old):
             continue
         found[new] = old
     return found
