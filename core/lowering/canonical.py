@@ -34,7 +34,7 @@ class _Renaming:
             if name in kernel.buffers:
                 self.buffers.setdefault(name, f"b{len(self.buffers)}")
         self.memory |= self.buffers
-        for nest in kernel.body:
+        for nest in (*kernel.body, *kernel.finish):
             for statement in nest.statements:
                 if isinstance(statement, Reduce):
                     self.refs[statement.name] = f"r{len(self.refs)}"
