@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +13,16 @@ from jitney import _torch
 
 # FakeTensor conversion touches process-wide state (warning filters): one capture or trace at a time.
 TRACING = threading.RLock()
+
+
+@contextlib.contextmanager
+def without_anomaly_mode() -> Iterator[None]:
+    """While tracing, autograd's engine looks for no NaN: FakeTensors have no numbers, and its warnings would be false."""
+    if not torch.is_anomaly_enabled():
+        yield
+        return
+    with torch.autograd.set_detect_anomaly(False):
+        yield
 
 
 class StateKeeper:

@@ -21,7 +21,7 @@ from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_
 from jitney.aot.wrapped_glue import WrappedGlue
 from jitney.config import config
 from jitney.faults import blaming
-from jitney.state import TRACING
+from jitney.state import TRACING, without_anomaly_mode
 
 HalfKind = Literal["inference", "forward", "backward"]
 
@@ -72,7 +72,7 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
     A graph that functional graphs cannot express runs as it was captured, and a ``GraphKept`` event says why.
     """
     try:
-        with TRACING, events.phase("aot joint", request.frame):
+        with TRACING, without_anomaly_mode(), events.phase("aot joint", request.frame):
             joint = trace_joint(module, inputs, request.decompositions)
     except NotSplit as refusal:
         filename, line = request.location

@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from traceback import FrameSummary
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -54,6 +55,8 @@ class _Brief(reprlib.Repr):
             return f"{type(value).__name__}({', '.join(map(str, value.shape))}) of {str(value.dtype)[6:]}"
         if isinstance(value, torch.nn.Module):
             return f"<{type(value).__qualname__}>"
+        if isinstance(value, ModuleType):
+            return f"the module {value.__name__}"
         return " ".join(super().repr1(value, level).split())
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from aot.sides import same
 from helpers import compile_fn, t
 
 from jitney.errors import JitneyError
@@ -116,3 +117,24 @@ def test_transforms_around_compiled_functions_see_the_program(backend: str, warm
     ):
         torch.testing.assert_close(transform(compiled), transform(program))
     torch.testing.assert_close(compiled(x[0]), program(x[0]))
+
+
+def test_anomaly_mode_is_not_on_while_tracing() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ w).sum()
+
+    with torch.autograd.set_detect_anomaly(True):  # false warnings would be errors here
+        same(program, lambda: (t(2, 3, requires_grad=True), t(3, 4, requires_grad=True)), poke=False)
+        assert torch.is_anomaly_enabled()
+
+
+def test_anomaly_mode_finds_what_is_no_number_in_a_compiled_backward() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x * 0).sqrt().sum() * 0
+
+    compiled = compile_fn(program, backend="aot_eager")
+    for run in (program, compiled):
+        with torch.autograd.set_detect_anomaly(True), pytest.warns(UserWarning, match="Error detected in") as warned:
+            with pytest.raises(RuntimeError, match="returned nan values"):
+                run(t(3, requires_grad=True)).backward()
+        assert len(warned) == 1

@@ -31,6 +31,7 @@ PARAMETER = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
         (torch.nn.Linear(2, 3), "<Linear>"),
         (["a", 1], "['a', 1]"),
         (vars(torch), "the namespace of torch"),
+        (torch.nn, "the module torch.nn"),
     ],
 )
 def test_values_are_shown_by_what_they_are(value: Any, text: str) -> None:
