@@ -1,10 +1,20 @@
 """What pip installs is what the tree holds."""
 
+import importlib
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.requirements import Requirement
+
+import jitney
+from jitney import events
+from jitney.backends import Registry
+from jitney.errors import InvalidOption
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -50,3 +60,35 @@ def test_constraints_are_within_what_is_declared():
 def test_the_eager_plugin_stays_an_example():
     source = (ROOT / "plugins/eager/jitney_eager/__init__.py").read_text()
     assert len(source.splitlines()) < 60
+
+
+def readme_files():
+    """The files of the README's backend: by name, each from the first line of its block."""
+    section = (ROOT / "README.md").read_text().split("## Writing a backend")[1].split("\n## ")[0]
+    blocks = re.findall(r"```\w+\n# (\S+)\n(.*?)```", section, re.DOTALL)
+    return dict(blocks)
+
+
+def test_the_backend_of_the_readme_installs_and_runs(tmp_path, monkeypatch):
+    files = readme_files()
+    assert set(files) == {"pyproject.toml", "jitney_mine/__init__.py"}
+    for name, text in files.items():
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet"]
+    command = [sys.executable, "-m", "pip", "install", *offline, "--target", tmp_path / "site", tmp_path / "source"]
+    subprocess.run(command, check=True)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    fresh = Registry()
+    monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", fresh)
+    (row,) = (row for row in fresh.listings(load=True) if row.name == "mine")
+    assert (row.package, row.version, row.status, row.error) == ("jitney-mine", "0.1.0", "loaded", "")
+    seen = []
+    with events.listen(seen.append):
+        run = jitney.compile(lambda x: x.sin() + 1, backend="mine", options={"threads": 4})
+        assert torch.equal(run(torch.ones(3)), torch.ones(3).sin() + 1)
+    assert any(isinstance(event, events.Artefact) and "sin" in event.text for event in seen)
+    with pytest.raises(InvalidOption, match="threads: int = 1"):
+        jitney.compile(torch.sin, backend="mine", options={"thread": 4})
+    monkeypatch.delitem(sys.modules, "jitney_mine")
