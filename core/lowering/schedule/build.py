@@ -240,7 +240,8 @@ class _Builder:
             return read
         if _scratch(name) not in self.scratch:
             self._want_scratch(name, _product(theirs))
-            kept = Store(_scratch(name), linear(theirs), self.values[name])
+            place = linear([v for v in maker.step.vars if v not in self.outer])  # not in the loops' order
+            kept = Store(_scratch(name), place, self.values[name])
             self.nests[where].statements.append(kept)
         return load(_scratch(name), inner, read.dtype)
 
