@@ -13,6 +13,7 @@ from jitney.aot.sizes import hint
 from jitney.aot.split import Half
 from jitney.aot.undefined import without
 from jitney.errors import JitneyError
+from jitney.wrapping import wraps
 
 CompileHalf = Callable[[Half], Callable[..., Sequence[Any]]]
 
@@ -46,6 +47,8 @@ class Backward:
     ) -> tuple[Any, ...]:
         """Gradients, one per input of the captured graph."""
         absent = tuple([i for i, t in enumerate(tangents) if t is None])
+        if any(type(t) is not torch.Tensor and wraps(type(t)) for t in tangents):
+            return self._as_traced(saved, numbers, tangents, absent)
         run = self.compiled.get(absent) or self._compile(absent)
         given = [
             t if t.stride() == stride else _laid_out(t, example, stride)
@@ -57,6 +60,19 @@ class Backward:
                 found = run(*saved, *numbers, *given)
         else:
             found = run(*saved, *numbers, *given)
+        return tuple([None if at is None else found[at] for at in self.places])
+
+    def _as_traced(
+        self,
+        saved: Sequence[torch.Tensor],
+        numbers: Sequence[Any],
+        tangents: Sequence[torch.Tensor | None],
+        absent: tuple[int, ...],
+    ) -> tuple[Any, ...]:
+        """With a tangent of a subclass: operators run one by one, and gradients are of the subclass, as in eager."""
+        half = without(self.half, self.saved, absent) if absent else self.half
+        with _torch.DisableAutocast():
+            found = half.module(*saved, *numbers, *[t for t in tangents if t is not None])
         return tuple([None if at is None else found[at] for at in self.places])
 
     def _compile(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
