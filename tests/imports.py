@@ -16,7 +16,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"backends", "debug", "api"},
 }
 # Modules that every part shares.
-SHARED = {"callers", "errors", "events", "config", "faults", "fits", "generated", "scalars", "state", "wrapping", "_torch"}
+SHARED = {
+    "callers",
+    "errors",
+    "events",
+    "config",
+    "faults",
+    "fits",
+    "generated",
+    "scalars",
+    "state",
+    "wrapping",
+    "_torch",
+}
 # The one import of the face from a part: explain compiles.
 EXCEPTIONS = {("debug.explain", "api")}
 # What this project builds itself.
