@@ -235,12 +235,12 @@ def fresh(program: Program, env: dict[Any, int]) -> Memory:
 
 def test_scratch_of_loops_in_another_order_than_the_dimensions() -> None:
     m = Maker(I64)
-    x = m.input(2, 3, 2)
-    a = m.pointwise((2, 3, 2), lambda i, j, k: apply("mul", m.at(x, i, j, k), m.at(x, i, j, k)), order=(0, 2, 1))
+    x = m.input(9, 3, 2)
+    a = m.pointwise((9, 3, 2), lambda i, j, k: apply("mul", m.at(x, i, j, k), m.at(x, i, j, k)), order=(0, 2, 1))
     b = m.pointwise(
-        (2, 3, 2), lambda i, j, k: apply("add", apply("mul", m.at(a, i, j, k), m.at(a, i, j, k)), m.at(x, i, j, k))
+        (9, 3, 2), lambda i, j, k: apply("add", apply("mul", m.at(a, i, j, k), m.at(a, i, j, k)), m.at(x, i, j, k))
     )
-    total = m.reduce("sum", (2, 3, 2), {0}, lambda i, j, k: m.at(b, i, j, k))
+    total = m.reduce("sum", (9, 3, 2), {0}, lambda i, j, k: m.at(b, i, j, k))
     same(m.output(total), {})
 
 
