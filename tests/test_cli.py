@@ -6,9 +6,10 @@ import types
 from pathlib import Path
 
 import pytest
+import torch
 
 import jitney
-from jitney.backends import Listing, registry
+from jitney.backends import Backend, Listing, register_backend, registry
 from jitney.cli import COMMANDS, main
 from jitney.commands import demo, doctor, explain
 from jitney.config import config
@@ -90,9 +91,58 @@ def test_doctor_leaves_the_variables_of_test_suites_alone(capsys, monkeypatch):
 
 
 def test_doctor_finds_a_broken_plugin(monkeypatch, capsys):
-    monkeypatch.setattr(registry, "listings", lambda load: [Listing("bad", "badpkg", "1.0", "broken", "why")])
+    row = Listing("bad", "badpkg", "1.0", "broken", "Traceback:\n  line\nModuleNotFoundError: No module named 'x'")
+    monkeypatch.setattr(registry, "listings", lambda load: [row])
     assert main(["doctor"]) == 1
-    assert "badpkg 1.0: broken" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "bad backend bad badpkg 1.0: broken (ModuleNotFoundError: No module named 'x') `jitney backends` shows" in out
+    )
+
+
+def doctors_word(capsys, name):
+    """Status and line of a backend's row."""
+    status = main(["doctor"])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if f"backend {name} " in line)
+    return status, " ".join(line.split())
+
+
+def test_doctor_tries_each_backend(capsys):
+    for name in ("eager", "aot_eager"):
+        package = f"jitney-{name.replace('_', '-')}"
+        word = f"ok backend {name} {package} 0.1.0: loaded, a small training step is right"
+        assert doctors_word(capsys, name)[1] == word
+
+
+def multiplied(graph, inputs, request):
+    return lambda *args: [x * 1.1 if isinstance(x, torch.Tensor) else x for x in graph.forward(*args)]
+
+
+def raising(graph, inputs, request):
+    raise KeyError("no such operator")
+
+
+def failing_late(graph, inputs, request):
+    return (lambda *args: 1 / 0) if request.kind == "backward" else graph.forward
+
+
+@pytest.mark.parametrize(
+    ("compile_graph", "devices", "mark", "word"),
+    [
+        (multiplied, (), "bad", "differs from eager"),
+        (raising, (), "bad", "fails: raised KeyError: 'no such operator'"),
+        (failing_late, ("cuda", "cpu"), "bad", "fails: the compiled backward graph of _step raised ZeroDivisionError"),
+        (raising, ("martian",), "ok", "not tried, there is no martian here"),
+    ],
+)
+def test_doctor_finds_an_ill_backend(capsys, compile_graph, devices, mark, word):
+    register_backend(Backend("patient", compile_graph, level="aten", device_types=devices))
+    try:
+        status, line = doctors_word(capsys, "patient")
+    finally:
+        registry.unregister_backend("patient")
+    assert line.startswith(f"{mark} backend patient (this process)") and word in line
+    assert status == 1 or mark == "ok"
 
 
 def test_doctor_finds_a_folder_that_cannot_be_written(monkeypatch, capsys, tmp_path):

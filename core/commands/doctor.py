@@ -1,4 +1,7 @@
-"""Check Python, torch, plugins, settings and folders: can jitney work here?"""
+"""Check Python, torch, plugins, settings and folders: can jitney work here?
+
+Each installed backend runs a small training step, which is compared with eager.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 
-from jitney.backends import registry
+from jitney.api import compile as compile_function
+from jitney.backends import Listing, registry
 from jitney.config import Config, config, unknown_variables, variable
 from jitney.debug import logs
+from jitney.errors import JitneyError
 
 PYTHONS = ((3, 11), (3, 13))
 TORCHES = ((2, 11), (2, 13))
@@ -71,11 +76,53 @@ def _plugins() -> Iterator[Finding]:
     backends, extensions = registry.listings(load=True), registry.extension_listings(load=True)
     if not backends:
         yield Finding("backends", "none installed", False, "pip install jitney-eager")
-    for kind, rows in (("backend", backends), ("extension", extensions)):
-        for row in rows:
-            good = row.status not in ("broken", "duplicate")
-            hint = "" if good else "`jitney backends` shows why"
-            yield Finding(f"{kind} {row.name}", f"{row.package} {row.version}: {row.status}", good, hint)
+    for row in backends:
+        yield _plugin("backend", row, _trial(row.name) if _is_sound(row) else ("", True))
+    for row in extensions:
+        yield _plugin("extension", row, ("", True))
+
+
+def _is_sound(row: Listing) -> bool:
+    return row.status in ("installed", "loaded", "in-process")
+
+
+def _plugin(kind: str, row: Listing, trial: tuple[str, bool]) -> Finding:
+    """A plugin's row; what went wrong with it is the last line of its traceback, the rest is shown elsewhere."""
+    health, good = trial
+    found = f"{row.package} {row.version}: {row.status}" + (f", {health}" if health else "")
+    if row.error:
+        found += f" ({row.error.splitlines()[-1].strip()})"
+    hint = "`jitney backends` shows the whole traceback" if row.error else ""
+    return Finding(f"{kind} {row.name}", found, good and row.status not in ("broken", "duplicate"), hint)
+
+
+def _step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x @ w).exp().sum()
+
+
+def _trial(name: str) -> tuple[str, bool]:
+    """A small training step through the backend, beside eager: what came of it, and whether that is well."""
+    types = registry.get(name).device_types or ("cpu",)
+    present = {"cpu": True, "cuda": torch.cuda.is_available()}
+    device = next((device for device in types if present.get(device)), None)
+    if device is None:
+        return f"not tried, there is no {' or '.join(types)} here", True
+    results = []
+    for run in (_step, compile_function(_step, backend=name, fullgraph=True)):
+        x = torch.linspace(-1, 1, 12, device=device).reshape(3, 4).requires_grad_()
+        w = torch.linspace(0, 1, 20, device=device).reshape(4, 5).requires_grad_()
+        try:
+            loss = run(x, w)
+            loss.backward()
+        except Exception as error:  # whatever the backend raises is what is wanted here
+            reason = error.reason if isinstance(error, JitneyError) else f"{type(error).__name__}: {error}"
+            return f"a small training step fails: {reason}", False
+        results.append([loss.detach(), x.grad, w.grad])
+    try:
+        torch.testing.assert_close(results[1], results[0])
+    except AssertionError:
+        return "a small training step differs from eager", False
+    return "a small training step is right", True
 
 
 def _settings() -> Iterator[Finding]:
