@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
@@ -13,7 +13,19 @@ from jitney.lowering.loops import Buffer, Computed, Extern, Step, Strided
 from jitney.lowering.operations import ALL, OPERATIONS
 from jitney.lowering.sizes import Sizes
 from jitney.lowering.tensor import ZERO, Shape, Tensor, contiguous, corner, count, is_dense, variables
-from jitney.lowering.values import Apply, Constant, Load, Position, Value, apply, constant, indirect, position, walk
+from jitney.lowering.values import (
+    Apply,
+    Constant,
+    Load,
+    Position,
+    Value,
+    apply,
+    constant,
+    holds,
+    indirect,
+    position,
+    walk,
+)
 
 # A value is computed anew for each of its readers only if it is as cheap as this.
 CHEAP_OPERATION = 4  # cost
@@ -75,6 +87,17 @@ class Builder:
             found = self.stored(tensor, self.strides_for(tensor))
             tensor.lies(found, self.atoms)
         return found
+
+    def keep(self, tensor: Tensor) -> None:
+        """Compute the tensor once for all who read it in loops. Of a widened one the narrow values are kept."""
+        value = tensor.load(corner(tensor.size)) if tensor.base is None and tensor.strided is None else None
+        if not (isinstance(value, Apply) and value.op == "cast" and holds(value.dtype, value.args[0].dtype)):
+            self.realise(tensor)
+            return
+        dtype = value.args[0].dtype
+        narrow = Tensor(tensor.size, dtype, tensor.device, _before_cast(tensor, dtype), wanted=tensor.wanted)
+        self.realise(narrow)
+        tensor.becomes(lambda at: apply("cast", narrow.load(at), dtype=tensor.dtype))
 
     def stored(self, tensor: Tensor, stride: Sequence[Index]) -> Strided:
         """A new buffer with these strides and the tensor's elements."""
@@ -176,7 +199,7 @@ class Builder:
     def spread(self, tensor: Tensor) -> Tensor:
         """The tensor, before elements of it are read several times: computed once if that is worth it."""
         if not self.is_trivial(tensor):
-            self.realise(tensor)
+            self.keep(tensor)
         return tensor
 
     # ------------------------------------------------------------------ computed indices
@@ -212,6 +235,13 @@ class Builder:
         """Append an extern call."""
         self.steps.append(step)
 
+    def assign(self, target: Tensor, value: Tensor) -> None:
+        """Write to a tensor that lies in memory. Whoever reads what it was must have been given a buffer before."""
+        place = target.strided
+        assert place is not None
+        self.extern(Extern((None,), torch.ops.aten.copy_.default, (place, self.realise(value)), {},
+                           frozenset({place.buffer}), "writes", self.nodes()))  # fmt: skip
+
     def joined(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
         """Parts one after another along ``dim``, as an extern call that a memory plan may make free of work."""
         given = [self.realise(part) for part in parts]
@@ -219,6 +249,19 @@ class Builder:
         self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (given, dim), {}, reason="joined",
                            nodes=self.nodes()))  # fmt: skip
         return self.tensor(buffer)
+
+
+def _before_cast(tensor: Tensor, dtype: torch.dtype) -> Callable[[Shape], Value]:
+    """The elements, each of which is a converted one of ``dtype``, before that conversion."""
+    element = tensor.element  # as it is now: it will be another
+
+    def narrow(at: Shape) -> Value:
+        value = element(at)
+        if isinstance(value, Apply) and value.op == "cast" and value.args[0].dtype is dtype:
+            return value.args[0]
+        return apply("cast", value, dtype=dtype)
+
+    return narrow
 
 
 def computable(dtype: torch.dtype, device: torch.device) -> bool:

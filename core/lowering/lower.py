@@ -20,7 +20,7 @@ from jitney.lowering.rules import RULES, VIEWS
 from jitney.lowering.signals import NoRule, NotLowered
 from jitney.lowering.sizes import Sizes
 from jitney.lowering.tensor import ONE, ZERO, Tensor, contiguous, corner
-from jitney.lowering.values import constant
+from jitney.lowering.values import Load, constant, walk
 
 PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -136,6 +136,7 @@ class _Lowering:
 
     def _operator(self, node: fx.Node, val: Any) -> Any:
         rule = RULES.get(node.target)
+        self._before_writes(node)
         try:
             if rule is None:
                 raise NoRule(_why_not(node))
@@ -154,16 +155,30 @@ class _Lowering:
             self._settle(node, result, number if isinstance(made, (list, tuple)) else None)
         return made
 
+    def _before_writes(self, node: fx.Node) -> None:
+        """What is put off, and reads what the operator writes to, is computed now."""
+        written = {a for a in hidden_writes(node) if isinstance(self.values.get(a), Tensor)}
+        if not written:
+            return
+        buffers = {self.builder.realise(self.values[a]).buffer for a in written}
+        for value in [*self.values.values()]:
+            for tensor in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(tensor, Tensor) and tensor.strided is None:
+                    if any(isinstance(v, Load) and v.buffer in buffers for v in walk(tensor.load(corner(tensor.size)))):
+                        self.builder.realise(tensor)
+
     def _settle(self, node: fx.Node, result: Tensor, number: int | None) -> None:
         """Decide whether the value becomes a buffer now."""
         if result.strided is not None:
             return
-        if (
-            self.writes
-            or self.builder.is_large(result)
-            or (node.target not in VIEWS and _uses(node, number, self.live) > 1 and not self.builder.is_trivial(result))
-        ):
+        if self.writes:
             self.builder.realise(result)
+        elif self.builder.is_large(result) or self._is_shared(node, number, result):
+            self.builder.keep(result)
+
+    def _is_shared(self, node: fx.Node, number: int | None, result: Tensor) -> bool:
+        """Is it worth computing once for all its readers? Of a view, that is asked of what it is a view of."""
+        return node.target not in VIEWS and _uses(node, number, self.live) > 1 and not self.builder.is_trivial(result)
 
     def _arguments(self, value: Any) -> Any:
         """Nodes replaced by what they stand for."""
@@ -190,6 +205,7 @@ class _Lowering:
                 if parameter.alias_info is not None and parameter.alias_info.is_write:
                     written |= {s.buffer for s in (given if isinstance(given, list) else [given])
                                 if isinstance(s, Strided)}  # fmt: skip
+        written |= {self.values[a].strided.buffer for a in hidden_writes(node)}
         several = isinstance(val, (list, tuple))
         read = _read_results(node, self.live) if several else set()
         results: list[Any] = []
@@ -263,6 +279,13 @@ class _Lowering:
             source = tensor.view(narrow, lambda at: [ZERO if d in spread else i for d, i in enumerate(at)], whole=False)
             strided = self.builder.stored(source, stride)
         return Strided(strided.buffer, strided.dtype, tensor.size, stride, strided.offset)
+
+
+def hidden_writes(node: fx.Node) -> list[fx.Node]:
+    """Arguments that an operator writes to though its schema does not say so: batch norm's running statistics."""
+    if node.target is not torch.ops.aten.native_batch_norm.default or not node.args[5]:
+        return []
+    return [a for a in node.args[3:5] if isinstance(a, fx.Node)]
 
 
 # --- what is asked of nodes -----------------------------------------------------------------------------------------

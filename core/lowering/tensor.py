@@ -73,6 +73,8 @@ class Tensor:
 
     def load(self, at: Shape) -> Value:
         """The element at one index per dimension."""
+        if self.base is not None:  # which remembers by itself, and may get a buffer at any time
+            return self._load(at)
         found = self._memo.get(at)
         if found is None:
             found = self._memo[at] = self._load(at)
@@ -102,6 +104,17 @@ class Tensor:
         """From now on it is there, in memory."""
         self._strided, self.atoms = strided, atoms
         self.base = self._element = self._remap = None
+        self._memo.clear()
+
+    @property
+    def element(self) -> Callable[[Shape], Value]:
+        """How an element is computed."""
+        assert self._element is not None
+        return self._element
+
+    def becomes(self, element: Callable[[Shape], Value]) -> None:
+        """From now on an element is computed so."""
+        self._element = element
         self._memo.clear()
 
     def view(self, size: Sequence[Index], remap: Callable[[Shape], Sequence[Index]], *, whole: bool = True) -> Tensor:

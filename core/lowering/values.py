@@ -152,13 +152,30 @@ def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
     if len(args) != row.arity:
         raise TypeError(f"{op} takes {row.arity} operands, got {len(args)}")
     result = row.result(tuple(a.dtype for a in args), dtype)
-    if op == "cast" and args[0].dtype is result:
-        return args[0]
+    if op == "cast":
+        inner = args[0]
+        if isinstance(inner, Apply) and inner.op == "cast" and holds(inner.dtype, inner.args[0].dtype):
+            first = inner.args[0].dtype
+            if first.is_floating_point or first in (torch.bool, result):  # integers may be rounded twice on the way
+                args = inner.args  # through a type that holds every value of the first one
+        if args[0].dtype is result:
+            return args[0]
     if op == "where" and isinstance(args[0], Constant):
         return args[1] if args[0].value else args[2]
     if op == "cast" and isinstance(args[0], Constant) and _casts_cleanly(args[0].value, result):
         return constant(args[0].value, result)
     return _same(Apply(result, op, args), (Apply, op, args, result))
+
+
+def holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Does a conversion to ``wide`` keep every value of ``narrow``?"""
+    if wide is narrow or narrow is torch.bool:
+        return True
+    if narrow.is_floating_point:
+        return wide.is_floating_point and torch.promote_types(wide, narrow) is wide
+    if wide.is_floating_point:
+        return torch.iinfo(narrow).bits <= {torch.float64: 53, torch.float32: 24, torch.float16: 11}.get(wide, 8) - 1
+    return wide is not torch.bool and torch.promote_types(wide, narrow) is wide
 
 
 def _casts_cleanly(value: bool | int | float, dtype: torch.dtype) -> bool:

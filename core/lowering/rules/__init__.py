@@ -12,10 +12,11 @@ from jitney.lowering.rules import arithmetic as arithmetic
 from jitney.lowering.rules.creation import CREATION
 from jitney.lowering.rules.gathers import GATHERS
 from jitney.lowering.rules.joins import JOINS
+from jitney.lowering.rules.norms import NORMS
 from jitney.lowering.rules.pointwise import POINTWISE
 from jitney.lowering.rules.reductions import REDUCTIONS
-from jitney.lowering.rules.views import VIEWS
+from jitney.lowering.rules.views import COPIES, VIEWS
 
-RULES: dict[Any, Rule] = {**POINTWISE, **VIEWS, **REDUCTIONS, **CREATION, **JOINS, **GATHERS}
+RULES: dict[Any, Rule] = {**POINTWISE, **VIEWS, **COPIES, **REDUCTIONS, **CREATION, **JOINS, **GATHERS, **NORMS}
 
 __all__ = ["RULES", "VIEWS"]

@@ -12,7 +12,7 @@ from jitney.lowering.index import Index
 from jitney.lowering.notation import Scalar, where, wrapped
 from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.signals import NoRule
-from jitney.lowering.tensor import Shape, Tensor
+from jitney.lowering.tensor import Shape, Tensor, is_dense
 from jitney.lowering.values import Value, apply, constant, position
 
 aten = torch.ops.aten
@@ -77,9 +77,15 @@ def copy(call: Call) -> Tensor:
     return call.result(lambda at: apply("cast", source.load(at), dtype=call.dtype))
 
 
-# What `empty` holds is anything: zeros cost nothing, since whoever reads them reads a constant.
-@creation(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default, aten.empty.memory_format,
-          aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default, aten.new_empty_strided.default,
+@creation(aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default,
+          aten.new_empty_strided.default, aten.empty_permuted.default)  # fmt: skip
+def empty(call: Call) -> Tensor:
+    """Anything: zeros cost nothing, since whoever reads them reads a constant."""
+    call.refuse_unless(is_dense(call.size, call.stride, call.builder.sizes.hint), "memory with holes or overlaps")
+    return _filled(call, 0)
+
+
+@creation(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default, aten.zero.default,
           aten._efficientzerotensor.default)  # fmt: skip
 def zeros(call: Call) -> Tensor:
     """0 everywhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from jitney.lowering.values import Value, apply
 
 aten = torch.ops.aten
 VIEWS: dict[Any, Rule] = {}
+COPIES: dict[Any, Rule] = {}  # the same elements in memory of their own
 
 
 def view(*targets: Any) -> Callable[[Rule], Rule]:
@@ -22,10 +24,30 @@ def view(*targets: Any) -> Callable[[Rule], Rule]:
 
     def register(rule: Rule) -> Rule:
         for target in targets:
-            VIEWS[target] = rule
+            if target._schema.name.endswith("_copy"):
+                COPIES[target] = functools.partial(_copied, rule)
+            else:
+                VIEWS[target] = rule
         return rule
 
     return register
+
+
+def copies(*targets: Any) -> Callable[[Rule], Rule]:
+    """Register a rule for overloads that give memory of their own."""
+
+    def register(rule: Rule) -> Rule:
+        COPIES.update(dict.fromkeys(targets, rule))
+        return rule
+
+    return register
+
+
+def _copied(rule: Rule, call: Call) -> Any:
+    made = rule(call)
+    if isinstance(made, list):
+        return [Tensor(m.size, m.dtype, m.device, m.load) for m in made]
+    return call.result(made.load)
 
 
 @view(
@@ -291,7 +313,7 @@ def bits(call: Call) -> Tensor:
     return call.result(element)
 
 
-@view(aten.flip.default)
+@copies(aten.flip.default)
 def flip(call: Call) -> Tensor:
     """Dimensions backwards."""
     x, dims = call.args
@@ -299,7 +321,7 @@ def flip(call: Call) -> Tensor:
     return _copy(call, x, lambda at: [x.size[d] - 1 - i if d in turned else i for d, i in enumerate(at)])
 
 
-@view(aten.repeat.default)
+@copies(aten.repeat.default)
 def repeat(call: Call) -> Tensor:
     """The tensor several times, side by side."""
     x = call.builder.spread(call.args[0])
@@ -313,7 +335,7 @@ def _copy(call: Call, x: Tensor, remap: Callable[[Shape], Sequence[Index]]) -> T
     return call.result(lambda at: x.load(tuple(remap(at))))
 
 
-@view(aten.roll.default)
+@copies(aten.roll.default)
 def roll(call: Call) -> Tensor:
     """Dimensions turned in a circle."""
     x, shifts, dims = call.args
@@ -342,4 +364,4 @@ def _turned(x: Tensor, steps: dict[int, int]) -> Callable[[Shape], Sequence[Inde
     return lambda at: [(i - steps[d]) % x.size[d] if d in steps and not empty else i for d, i in enumerate(at)]
 
 
-__all__ = ["VIEWS", "broadcast", "inserted", "permuted", "removed", "reshaped", "selected", "sliced"]
+__all__ = ["COPIES", "VIEWS", "broadcast", "inserted", "permuted", "removed", "reshaped", "selected", "sliced"]
