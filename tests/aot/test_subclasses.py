@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from helpers import Observed, compile_fn, observe
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.checkpoint import checkpoint
 from wrapper_classes import Pair, Scaled, picture
 
 import jitney
@@ -117,6 +118,39 @@ def test_program_of_torchs_own_class(name: str) -> None:
         return tuple(TwoTensor(t(3, 4, seed=s), t(3, 4, seed=s + 9)).requires_grad_() for s in (0, 1))
 
     same(PROGRAMS[name], make)
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0] * ctx.saved_tensors[0]
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "checkpointed": lambda x: checkpoint(lambda v: v.exp().sin() * 2, x, use_reentrant=False),
+    "autograd function": lambda x: Tripled.apply(x) + 1,
+    "data": lambda x: x.data.sum() + x,
+    "complex": lambda x: torch.view_as_real(torch.complex(x, x * 2)),
+    "other dtypes": lambda x: (x.to(torch.float64).float() * 2, x.bfloat16() * 2),
+    "foreach": lambda x: torch._foreach_mul([x * 1, x * 2], 2.0),
+    "index_put": lambda x: torch.index_put(x, (torch.tensor([0, 1]),), torch.tensor(1.0)),
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "several results of one operator": lambda x: x.topk(2)[0] + x.cumsum(0).max(dim=1, keepdim=True).values,
+    "embedding": lambda x: F.embedding(torch.tensor([0, 2]), x),
+    "loss": lambda x: F.cross_entropy(x, torch.tensor([0, 1, 2])),
+    "expanded": lambda x: (x * 2)[0].expand(5, 4),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operator(name: str) -> None:
+    same(OPERATORS[name], lambda: (pair(3, 4),))
 
 
 # ------------------------------------------------------------------------------------------- several, nested, mixed
