@@ -12,7 +12,7 @@ PLUGINS := $(wildcard plugins/*/pyproject.toml)
 READY := $(VENV)/.installed
 LINKS := build/typing
 
-.PHONY: demo test lint format bench opinfo test-pythons clean
+.PHONY: demo test lint format bench bench-cpu opinfo test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -33,6 +33,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/capture_time.py
 	$(BIN)/python benchmarks/activation_memory.py
+
+# llvm_cpu beside eager and torch.compile, an hour with two cores: make bench-cpu BENCH_CPU="--only softmax"
+bench-cpu: $(READY)
+	$(BIN)/python benchmarks/speed_cpu.py $(BENCH_CPU)
 
 # torch's OpInfo database through aot_eager, some 20 minutes with two processes: make opinfo OPINFO="--ops 'linalg_.*'"
 opinfo: $(READY)
