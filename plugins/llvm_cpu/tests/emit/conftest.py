@@ -55,6 +55,6 @@ def compiled(*kernels: Kernel, sizes: Sequence[Size] = (), grain: int = 1, vecto
     return Compiled(text, names, function)
 
 
-@pytest.fixture(name="compiled")
+@pytest.fixture(name="compiled", scope="session")
 def _compiled() -> Callable[..., Compiled]:
     return compiled
