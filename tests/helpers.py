@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from pictures import Freezer, Values, differences
 
@@ -331,6 +332,33 @@ def check_scenario(scenario: Callable[[Callable[[Any], Any]], Any]) -> None:
     lines = list(differences(*pictures, "scenario:"))
     if lines:
         raise AssertionError("compiled differs from eager\n  " + "\n  ".join(lines[:12]))
+
+
+def check_logged(make: Callable[[list[Any]], Any]) -> None:
+    """``check_scenario`` for a function that writes to a log: ``make(log)`` makes it, and it is called twice."""
+    __tracebackhide__ = True
+
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        log: list[Any] = []
+        called = compile(make(log))
+        return [called(t()), called(t())], log
+
+    check_scenario(scenario)
+
+
+def storybook() -> tuple[Callable[[Any], Any], Any]:
+    """A decorator that collects scenarios, and the test that ``check_scenario`` each, by its name."""
+    stories: list[Any] = []
+
+    def story(fn: Any) -> Any:
+        stories.append(fn)
+        return fn
+
+    @pytest.mark.parametrize("told", stories, ids=lambda fn: fn.__name__)
+    def test_story(told: Any) -> None:
+        check_scenario(told)
+
+    return story, test_story
 
 
 def outcome(fn: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Random straight-line programs of views, writes and reads, for comparing eager with compiled."""
+"""Programs of views, writes and reads, for comparing eager with compiled: random straight-line ones, and one known."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from hypothesis import strategies as st
 
 # name -> text; ``{a}`` is a tensor, ``{b}`` another one, ``{i}`` a small number. Shapes are whatever they are: a line
@@ -56,3 +57,13 @@ def view_programs(draw: Any, longest: int = 9) -> list[str]:
     returned = draw(st.lists(st.sampled_from(names + names[3:]), min_size=1, max_size=4))
     lines.append(f"return ({', '.join(returned)},)")
     return lines
+
+
+def masked_write(x: torch.Tensor) -> Any:
+    """``masked_fill_``'s functional form returns other strides, on which ``reshape`` depends."""
+    y = x.t().clone()
+    v = y.squeeze(0)
+    v.masked_fill_(v > 0, 1.5)
+    z = y.reshape(-1)
+    z.mul_(3)
+    return v, z

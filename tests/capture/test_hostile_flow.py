@@ -11,24 +11,13 @@ import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
 import torch
-from helpers import check_scenario, disable, graph_break, outcome, t
+from helpers import disable, graph_break, outcome, storybook, t
 
 Compile = Callable[[Any], Any]
-STORIES: list[Callable[[Compile], Any]] = []
 counter = {"calls": 0}
 SCALE = 2
-
-
-def story(fn: Callable[[Compile], Any]) -> Callable[[Compile], Any]:
-    STORIES.append(fn)
-    return fn
-
-
-@pytest.mark.parametrize("told", STORIES, ids=lambda fn: fn.__name__)
-def test_story(told: Callable[[Compile], Any]) -> None:
-    check_scenario(told)
+story, test_story = storybook()
 
 
 @story

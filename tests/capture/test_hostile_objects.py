@@ -13,22 +13,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
 import torch
-from helpers import check_scenario, graph_break, outcome, t
+from helpers import graph_break, outcome, storybook, t
 
 Compile = Callable[[Any], Any]
-STORIES: list[Callable[[Compile], Any]] = []
-
-
-def story(fn: Callable[[Compile], Any]) -> Callable[[Compile], Any]:
-    STORIES.append(fn)
-    return fn
-
-
-@pytest.mark.parametrize("told", STORIES, ids=lambda fn: fn.__name__)
-def test_story(told: Callable[[Compile], Any]) -> None:
-    check_scenario(told)
+story, test_story = storybook()
 
 
 @story
