@@ -13,9 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from jitney_llvm_cpu import symbols
+from jitney_llvm_cpu import inline_math, symbols
 from jitney_llvm_cpu.engine import Engine
-from jitney_llvm_cpu.inline_math import INLINE
 from jitney_llvm_cpu.math_trial import Candidate, passes
 from jitney_llvm_cpu.target import Target
 
@@ -124,7 +123,7 @@ class VectorMath:
 
     def supports(self, name: str, element: str) -> bool:
         """Is there a function of this name for ``float`` or ``double`` elements?"""
-        return element in BYTES and (name in INTRINSICS or name in FUNCTIONS or (name, element) in INLINE)
+        return element in BYTES and (name in INTRINSICS or name in FUNCTIONS or inline_math.supports(name, element))
 
     def call(self, name: str, element: str, width: int) -> Callee:
         """How to compute a function on ``width`` elements.
@@ -142,9 +141,9 @@ class VectorMath:
     def _made(self, name: str, element: str, width: int) -> Callee:
         if name in INTRINSICS:
             return _intrinsic(name, element, width)
-        if (name, element) in INLINE:
+        if inline_math.supports(name, element):
             symbol = f"jitney.{name}.{_suffix(element, width)}"
-            return Callee(symbol, "", INLINE[name, element](symbol, width, self.target.has_fma), "inline")
+            return Callee(symbol, "", inline_math.definition(name, symbol, width, self.target.has_fma), "inline")
         return self._sleef(name, element, width) or _libm(name, element, width)
 
     def _sleef(self, name: str, element: str, width: int) -> Callee | None:
