@@ -1,4 +1,4 @@
-"""Arithmetic on symbolic floats, step by step as Python does it.
+"""Arithmetic on symbolic numbers, as nodes of a graph; on symbolic floats step by step as Python does it.
 
 torch's own symbolic floats simplify (``1 - b ** n`` is reordered), so they round otherwise than Python. Here each
 result is a symbol of its own, and its definition, one Python operation, is kept beside it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,7 +129,37 @@ class Scalars:
         return made
 
 
-def describe(node: fx.Node, key: str) -> None:
+class _Recorder(fx.proxy.GraphAppendingTracer):
+    """Appends to a graph, and remembers what it has appended."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        super().__init__(graph)
+        self.nodes: list[fx.Node] = []
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        """Append one node."""
+        self.nodes.append(super().create_node(*args, **kwargs))
+        return self.nodes[-1]
+
+
+def expression_nodes(graph: fx.Graph, expr: Any, symbols: Mapping[Any, fx.Node], key: str) -> Any:
+    """The node (or plain number) that computes a sympy expression where the graph inserts, made of its operations.
+
+    Args:
+        graph: where the nodes go.
+        expr: over these symbols.
+        symbols: the node that each is.
+        key: each new node has its symbolic value under ``meta[key]``, as those of the symbols have.
+    """
+    recorder = _Recorder(graph)
+    env = {symbol: fx.Proxy(node, recorder) for symbol, node in symbols.items()}
+    made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
+    for node in recorder.nodes:
+        _describe(node, key)
+    return made.node if isinstance(made, fx.Proxy) else made
+
+
+def _describe(node: fx.Node, key: str) -> None:
     """Give a node of size arithmetic its value under ``meta[key]``, from those of its arguments."""
     args: Any = fx.node.map_arg(node.args, lambda a: a.meta[key])
     if callable(node.target):

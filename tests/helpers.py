@@ -347,7 +347,7 @@ def check_logged(make: Callable[[list[Any]], Any]) -> None:
 
 
 def storybook() -> tuple[Callable[[Any], Any], Any]:
-    """A decorator that collects scenarios, and the test that ``check_scenario`` each, by its name."""
+    """A decorator that collects scenarios, and the test that checks each, by its name."""
     stories: list[Any] = []
 
     def story(fn: Any) -> Any:

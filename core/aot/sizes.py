@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import _torch
 from jitney.aot.signals import NotSplit
-from jitney.scalars import describe
+from jitney.scalars import expression_nodes
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -70,7 +69,7 @@ class SizeNodes:
             return value.node.pytype(expr)
         found = self._inputs.get(expr) or self._made.get(expr)
         if found is None:
-            found = self._made[expr] = self._make(expr, value)
+            found = self._made[expr] = self._make(expr)
         return found
 
     def symbols(self, value: Any) -> list[fx.Node]:
@@ -83,28 +82,21 @@ class SizeNodes:
             found.append(self._inputs[symbol])
         return found
 
-    def _make(self, expr: Any, value: Any) -> Any:
-        tracer = fx.proxy.GraphAppendingTracer(self.graph)
+    def _make(self, expr: Any) -> Any:
         if self._late & expr.free_symbols:  # made of what a node computes: after it, so at the end
-            env = {symbol: fx.Proxy(self._symbol(symbol), tracer) for symbol in expr.free_symbols}
-            known = set(self.graph.nodes)
-            made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
-            for node in [n for n in self.graph.nodes if n not in known]:
-                describe(node, "val")
-            return made.node if isinstance(made, fx.Proxy) else made
+            return self._expression(expr)
         with self.graph.inserting_after(self.at):
             marker = self.graph.call_function(operator.pos, (0,))  # nodes go before it, in order
         with self.graph.inserting_before(marker):
-            env = {symbol: fx.Proxy(self._symbol(symbol), tracer) for symbol in expr.free_symbols}
-            made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
-        for node in self.graph.nodes:
-            if node.op.startswith("call_") and "val" not in node.meta and node is not marker:
-                describe(node, "val")
-        if isinstance(made, fx.Proxy):
-            self.at = made.node if made.node.op != "placeholder" else self.at
-            made = made.node
+            made = self._expression(expr)
+        if isinstance(made, fx.Node) and made.op != "placeholder":
+            self.at = made
         self.graph.erase_node(marker)
         return made
+
+    def _expression(self, expr: Any) -> Any:
+        nodes = {symbol: self._symbol(symbol) for symbol in sorted(expr.free_symbols, key=str)}
+        return expression_nodes(self.graph, expr, nodes, "val")
 
     def _symbol(self, symbol: Any) -> fx.Node:
         found = self._inputs.get(symbol)

@@ -15,7 +15,7 @@ from jitney import _torch
 from jitney.capture import wrappers
 from jitney.capture.signals import Break
 from jitney.guards import Source
-from jitney.scalars import OPERATIONS, Definition, Scalars, describe
+from jitney.scalars import OPERATIONS, Definition, Scalars, expression_nodes
 from jitney.wrapping import Wrapping
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -171,19 +171,13 @@ class Symbols:
             return self._computed(value, graph, placeholder)
         if expr in self._nodes:
             return self._nodes[expr]
-        tracer = fx.proxy.GraphAppendingTracer(graph)
-        env = {}
-        for symbol in expr.free_symbols:
+        symbols = sorted(expr.free_symbols, key=str)
+        for symbol in symbols:
             if symbol in self.scalars.definitions:
                 self._computed(self.scalars.made[symbol], graph, placeholder)
             elif symbol not in self._nodes:
                 self._nodes[symbol] = placeholder(self.values[symbol], self.sources[symbol])
-            env[symbol] = fx.Proxy(self._nodes[symbol], tracer)
-        known = set(graph.nodes)
-        made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
-        for node in [n for n in graph.nodes if n not in known]:
-            describe(node, "example_value")
-        return made.node if isinstance(made, fx.Proxy) else made
+        return expression_nodes(graph, expr, {symbol: self._nodes[symbol] for symbol in symbols}, "example_value")
 
     def _computed(self, value: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> fx.Node:
         """The node of a float that Python arithmetic made."""
