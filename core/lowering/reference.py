@@ -65,9 +65,10 @@ class _Run:
         base = self.memory[view.buffer]
         if base.layout is not torch.strided or base.is_quantized:
             return base
-        size, stride = [self._int(s) for s in view.size], [self._int(s) for s in view.stride]
-        if tuple(size) == tuple(base.shape) and tuple(stride) == base.stride() and view.offset == 0:
+        buffer = self.program.buffers[view.buffer]
+        if view.size == buffer.size and view.stride == buffer.stride and view.offset == 0:
             return base
+        size, stride = [self._int(s) for s in view.size], [self._int(s) for s in view.stride]
         return base.as_strided(size, stride, base.storage_offset() + self._int(view.offset))
 
     # ------------------------------------------------------------------ operators

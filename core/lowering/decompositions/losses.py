@@ -19,13 +19,6 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     return reduced(difference * difference, reduction)
 
 
-@decomposes(aten.mse_loss_backward.default)
-def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
-    """The gradient of the input."""
-    factor = 2.0 / x.numel() if reduction == 1 else 2.0
-    return (factor * (wide(x) - wide(target)) * wide(grad)).to(x.dtype)
-
-
 @decomposes(aten.smooth_l1_loss.default)
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = 1, beta: float = 1.0) -> Tensor:
     """Squared near 0, absolute elsewhere."""
@@ -52,32 +45,14 @@ def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: 
 
 @decomposes(aten.huber_loss.default)
 def huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
-    """Squared near 0, absolute elsewhere."""
-    distance = (wide(x) - wide(target)).abs()
-    loss = torch.where(distance <= delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
-    return reduced(loss.to(x.dtype), reduction)
+    """Each element's loss, then what is made of them."""
+    return reduced(aten.huber_loss(x, target, 0, delta), reduction) if reduction else NotImplemented
 
 
-@decomposes(aten.huber_loss_backward.default)
-def huber_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
-    """The gradient of the input."""
-    factor = 1.0 / x.numel() if reduction == 1 else 1.0
-    difference = wide(x) - wide(target)
-    g = factor * wide(grad)
-    inner = torch.where(difference <= -delta, -g * delta, torch.where(difference >= delta, g * delta, difference * g))
-    return inner.to(x.dtype)
-
-
-@decomposes(aten.binary_cross_entropy_backward.default)
-def binary_cross_entropy_backward(
-    grad: Tensor, x: Tensor, target: Tensor, weight: Maybe = None, reduction: int = 1
-) -> Tensor:
-    """The gradient of the input."""
-    source = wide(x)
-    inner = wide(grad) * (source - wide(target)) / torch.clamp_min((1 - source) * source, 1e-12)
-    if weight is not None:
-        inner = inner * wide(weight)
-    return (inner / x.numel() if reduction == 1 else inner).to(x.dtype)
+@decomposes(aten.binary_cross_entropy.default)
+def binary_cross_entropy(x: Tensor, target: Tensor, weight: Maybe = None, reduction: int = 1) -> Tensor:
+    """Each element's loss, then what is made of them."""
+    return reduced(aten.binary_cross_entropy(x, target, weight, 0), reduction) if reduction else NotImplemented
 
 
 def _class_mask(x: Tensor, target: Tensor, dim: int) -> Tensor:

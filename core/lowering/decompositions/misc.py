@@ -23,10 +23,10 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 @decomposes(aten.glu_backward.default)
 def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     """The gradients of both halves."""
-    first, second = wide(x).split(x.shape[dim] // 2, dim)
+    first, second = x.split(x.shape[dim] // 2, dim)
     gate = second.sigmoid()
-    g = wide(grad)
-    return torch.cat([gate * g, (1 - gate) * gate * g * first], dim).to(x.dtype)
+    slope = (1 - wide(gate)) * wide(gate) * wide(grad) * wide(first)
+    return torch.cat([gate * grad, slope.to(x.dtype)], dim)
 
 
 @decomposes(aten.log_sigmoid_forward.default)

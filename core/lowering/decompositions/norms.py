@@ -188,7 +188,9 @@ def _normalised(x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, bias: Mayb
 def _trained(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     variance, mean = (s.view(-1) for s in _moments(wide(x), _channel_dims(x)))
     rstd = (variance + eps).rsqrt()
-    return _normalised(x, mean, rstd, weight, bias), mean, variance, rstd
+    kept = _kept_dtype(x, weight, bias)
+    rounded = wide(mean.to(kept)), wide(rstd.to(kept))  # as eager keeps them, and uses them
+    return _normalised(x, *rounded, weight, bias), mean, variance, rstd
 
 
 def _moved(running: Tensor, new: Tensor, momentum: float) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney.lowering.decompositions.table import aten, decomposes, is_empty, wide
+from jitney.lowering.decompositions.table import HALVES, aten, decomposes, is_empty, wide
 
 
 @decomposes(aten._softmax.default)
@@ -26,7 +26,10 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """``x - max - log(sum(exp(x - max)))``."""
     source = wide(x).contiguous()
     shifted = source if is_empty(x) else source - source.amax(dim, keepdim=True)
-    result = shifted - shifted.exp().sum(dim, keepdim=True).log()
+    total = shifted.exp().sum(dim, keepdim=True)
+    if x.dtype in HALVES and dim % max(x.dim(), 1) == x.dim() - 1:  # eager's kernel for rows rounds on its way
+        total = total.to(x.dtype)
+    result = shifted - total.log()
     return result if half_to_float else result.to(x.dtype)
 
 
@@ -50,10 +53,10 @@ def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     if is_empty(x) or not x.is_floating_point():
         return NotImplemented
     dims = [dim] if isinstance(dim, int) else list(dim)
-    source = wide(x)
+    source = x  # halves are rounded after each step
     greatest = source.amax(dims, keepdim=True)
     greatest = torch.where(greatest.abs() == math.inf, torch.zeros_like(greatest), greatest)
     total = (source - greatest).exp().sum(dims, keepdim=True).log() + greatest
     if not keepdim:
         total = total.squeeze(dims) if dims or not x.dim() else total.reshape(())
-    return total.to(x.dtype)
+    return total

@@ -214,7 +214,7 @@ def log_sigmoid_backward(grad: Scalar, x: Scalar, kept: Scalar) -> Scalar:
     return grad * where(below, 1 - ratio, ratio)
 
 
-@pointwise(aten.logit.default)
+@pointwise(aten.logit.default, mode="stepwise")
 def logit(x: Scalar, eps: float | None) -> Scalar:
     """``log(x / (1 - x))``."""
     if eps is not None:
@@ -222,7 +222,7 @@ def logit(x: Scalar, eps: float | None) -> Scalar:
     return log(x / (1 - x))
 
 
-@pointwise(aten.logit_backward.default)
+@pointwise(aten.logit_backward.default, mode="stepwise")
 def logit_backward(grad: Scalar, x: Scalar, eps: float | None) -> Scalar:
     """The gradient."""
     slope = grad / (x * (1 - x))

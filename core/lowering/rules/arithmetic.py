@@ -26,6 +26,7 @@ from jitney.lowering.notation import (
     where,
 )
 from jitney.lowering.rules.pointwise import pointwise
+from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.signals import NoRule
 
 aten = torch.ops.aten
@@ -138,7 +139,7 @@ def divisor(b: Scalar | Number, what: str) -> Number:
     return number
 
 
-@pointwise(aten.div.Tensor_mode, aten.div.Scalar_mode)
+@pointwise(aten.div.Tensor_mode, aten.div.Scalar_mode, mode="stepwise")
 def div_mode(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar:
     """``a / b``, rounded down, to zero, or not."""
     if rounding_mode is None:
@@ -146,13 +147,17 @@ def div_mode(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar
     floors = rounding_mode == "floor"
     if not a.is_float:
         return two("floordiv" if floors else "truncdiv", a, divisor(b, "division"))
-    return floor_div(a, b if isinstance(b, Scalar) else a.like(b)) if floors else one("trunc", a / b)
+    if not floors:
+        return one("trunc", a / b)
+    wide = opmath(a.dtype)  # the floor is computed in float32, whatever it is rounded to
+    b = b if isinstance(b, Scalar) else a.like(b)
+    return floor_div(a.to(wide), b.to(wide))
 
 
 @pointwise(aten.floor_divide.default, aten.floor_divide.Scalar)
 def floor_divide(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a // b``."""
-    return div_mode(a, b, "floor")
+    return div_mode(a, b, "floor").to(a.dtype)
 
 
 def floor_div(a: Scalar, b: Scalar) -> Scalar:
@@ -181,7 +186,7 @@ def fmod(a: Scalar, b: Scalar | Number) -> Scalar:
 # --- powers and logarithms ------------------------------------------------------------------------------------------
 
 
-@pointwise(aten.pow.Tensor_Scalar)
+@pointwise(aten.pow.Tensor_Scalar, mode="stepwise")
 def pow_number(x: Scalar, exponent: Number) -> Scalar:
     """``x ** exponent``; the exponents that eager computes otherwise are computed so here."""
     if not x.is_float:
@@ -246,13 +251,15 @@ def logaddexp2(a: Scalar, b: Scalar) -> Scalar:
     return where(same, a, maximum(a, b) + log1p(one("exp2", -absolute(a - b))) * (1 / math.log(2)))
 
 
-@pointwise(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+@pointwise(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other, mode="stepwise")
 def xlogy(x: Scalar | Number, y: Scalar | Number) -> Scalar:
     """``x * log(y)``, 0 where x is 0."""
     return _x_times(x, y, log)
 
 
-@pointwise(aten.special_xlog1py.default, aten.special_xlog1py.self_scalar, aten.special_xlog1py.other_scalar)
+@pointwise(
+    aten.special_xlog1py.default, aten.special_xlog1py.self_scalar, aten.special_xlog1py.other_scalar, mode="stepwise"
+)
 def xlog1py(x: Scalar | Number, y: Scalar | Number) -> Scalar:
     """``x * log(1 + y)``, 0 where x is 0."""
     return _x_times(x, y, log1p)
@@ -267,7 +274,7 @@ def _x_times(x: Scalar | Number, y: Scalar | Number, function: Any) -> Scalar:
     return where(is_nan(y), y, where(eq(x, 0), 0, x * function(y)))
 
 
-@pointwise(aten.special_entr.default)
+@pointwise(aten.special_entr.default, mode="stepwise")
 def entr(x: Scalar) -> Scalar:
     """``-x * log(x)``."""
     return where(is_nan(x), x, where(x > 0, -x * log(x), where(eq(x, 0), x.like(0.0), -math.inf)))

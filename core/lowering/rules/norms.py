@@ -54,10 +54,14 @@ def batch_norm(call: Call) -> list[Tensor]:
     def column(formula: Column, dtype: torch.dtype = compute) -> Tensor:
         return Tensor((channels,), dtype, x.device, lambda at: formula(at[0]).to(dtype).value)
 
-    rstd = column(lambda c: Scalar(apply("rsqrt", (Scalar(squares.load((c,))) / number + eps).value)))
-    builder.realise(rstd)
+    exact = column(lambda c: Scalar(apply("rsqrt", (Scalar(squares.load((c,))) / number + eps).value)))
+    builder.realise(exact)
+    kept = next((p.dtype for p in (weight, bias) if p is not None), x.dtype)
+    rstd = column(lambda c: Scalar(exact.load((c,))).to(kept))  # as eager keeps it, and uses it
     factor = column(lambda c: _column(weight, c, compute, 1.0) * Scalar(rstd.load((c,))))
-    summand = column(lambda c: _column(bias, c, compute, 0.0) - batch_mean(c) * Scalar(factor.load((c,))))
+    summand = column(
+        lambda c: _column(bias, c, compute, 0.0) - batch_mean(c).to(kept).to(compute) * Scalar(factor.load((c,)))
+    )
     builder.realise(factor)
     builder.realise(summand)
 
@@ -65,7 +69,6 @@ def batch_norm(call: Call) -> list[Tensor]:
         made = Scalar(wide.load(at)) * Scalar(factor.load((at[1],))) + Scalar(summand.load((at[1],)))
         return made.to(x.dtype).value
 
-    kept = call.val[1].dtype
     _write(call, mean, momentum, batch_mean)
     _write(call, variance, momentum, lambda c: Scalar(squares.load((c,))) / (number - 1))
     return [

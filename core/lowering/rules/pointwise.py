@@ -19,9 +19,13 @@ from jitney.lowering.rules.promotion import opmath, promoted
 from jitney.lowering.tensor import Shape, Tensor
 from jitney.lowering.values import Value, constant, position
 
-Mode = Literal["arithmetic", "compare", "own"]
-"""What operands are converted to. ``arithmetic``: the result's dtype, or float32 instead of a half, rounded once at the
-end as eager's kernels do. ``compare``: their common dtype. ``own``: nothing."""
+Mode = Literal["arithmetic", "stepwise", "compare", "own"]
+"""What operands are converted to, and what in formulas compute.
+
+``arithmetic``: the result's dtype, but float32 instead of a half, which is rounded to once, at the end, as in most of
+eager's kernels. ``stepwise``: the result's dtype, a half too: every step is rounded. ``compare``: their common dtype.
+``own``: nothing is converted.
+"""
 Formula = Callable[..., Any]
 POINTWISE: dict[Any, Rule] = {}
 
@@ -55,7 +59,7 @@ def elementwise(
 ) -> Callable[[Shape], Value]:
     """The function from an index to the element, of ``dtype`` or the call's."""
     dtype = dtype or call.dtype
-    common = {"arithmetic": lambda: dtype, "compare": lambda: promoted(call.args), "own": lambda: None}[mode]()
+    common = None if mode == "own" else promoted(call.args) if mode == "compare" else dtype
     compute = opmath(common) if common is not None and mode == "arithmetic" else common
     operands = [_operand(call, a, *((None, None) if n in own else (common, compute))) for n, a in enumerate(call.args)]
 
