@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import math
 import threading
 import types
 from dataclasses import dataclass, field
@@ -21,8 +20,9 @@ from jitney.capture.iterators import parts
 from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.config import config
+from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, Unsupported
-from jitney.guards import Pool, Source, first_failure
+from jitney.guards import Pool, first_failure
 from jitney.pipeline import graph_function
 from jitney.state import TRACING
 
@@ -135,7 +135,7 @@ class Dispatcher:
         self.shown = target.code  # the code that messages are about
         self.entries: list[Entry] = []
         self.functions: tuple[Any, ...] = ()
-        self.seen: dict[str, Any] = {}
+        self.seen = Seen(session.dynamic)
         self.skip: str = ""
         self.native = False  # it is not for capturing: its calls are
         self.warned = False  # of the limit of entries
@@ -145,7 +145,7 @@ class Dispatcher:
         """Drop everything compiled, and what was learnt."""
         self.entries.clear()
         self.functions = ()
-        self.seen.clear()
+        self.seen.forget()
         self.skip = ""
         self.warned = False
 
@@ -230,9 +230,9 @@ class Dispatcher:
     def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry | None:
         target = self.target
         settings = Settings(
-            dynamic_dims=self._dynamic_dims,
-            dynamic_number=self._dynamic_number,
-            steady=self._steady,
+            dynamic_dims=self.seen.dynamic_dims,
+            dynamic_number=self.seen.is_dynamic,
+            steady=self.seen.is_steady,
             make_point=self.session.point,
             drive=drive,
             through=self.session.through,
@@ -377,45 +377,6 @@ class Dispatcher:
         code = self.shown
         self.skip = reason
         events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
-
-    # ------------------------------------------------------------------ what is dynamic
-
-    def _dynamic_dims(self, real: Any, source: Source) -> list[bool]:
-        """Which sizes of a tensor are symbolic: marked, asked for, or seen with another value before."""
-        sizes = tuple(real.shape)
-        marked = getattr(real, "_jitney_dynamic", frozenset()) | getattr(real, "_dynamo_dynamic_indices", frozenset())
-        static = getattr(real, "_jitney_static", frozenset()) | getattr(real, "_dynamo_static_indices", frozenset())
-        old = self.seen.get(f"size {source.name}")
-        if old is None or len(old) != len(sizes):
-            new: Any = sizes
-        else:
-            new = tuple(a if a == b else None for a, b in zip(old, sizes, strict=True))
-        self.seen[f"size {source.name}"] = new
-        if self.session.dynamic is False:
-            return [i in marked for i in range(len(sizes))]
-        if isinstance(real, torch.nn.Parameter) and not marked:
-            return [False] * len(sizes)
-        everything = self.session.dynamic is True or not config.assume_static_by_default
-        changed = [n is None and config.automatic_dynamic_shapes for n in new]
-        return [
-            (i in marked or everything or changed[i]) and i not in static and sizes[i] > 1 for i in range(len(sizes))
-        ]
-
-    def _dynamic_number(self, source: Source, value: int | float) -> bool:
-        """Is this number symbolic? An int or float that took another value before is, unless it is infinite or NaN."""
-        if isinstance(value, float) and not math.isfinite(value):
-            return False
-        if self.session.dynamic is False or not config.automatic_dynamic_shapes:
-            return False
-        old = self.seen.setdefault(f"number {source.name}", value)
-        if old is None or old != value:
-            self.seen[f"number {source.name}"] = None
-            return value not in (0, 1)
-        return False
-
-    def _steady(self, source: Source, value: Any) -> bool:
-        """Has this value been the same in every capture so far?"""
-        return bool(self.seen.setdefault(f"steady {source.name}", value) == value)
 
 
 class Root(Dispatcher):
