@@ -62,19 +62,13 @@ def problems() -> dict[str, str]:
 def _verdict(candidate: Candidate, engine: Engine) -> str:
     if engine.cache is None:
         return trial(candidate, engine)
-    key = engine.key(_text(candidate), f"verdict {_library_identity()}")
+    key = engine.key(_text(candidate), f"verdict {symbols.torch_identity()}")
     known = engine.cache.load(key)
     if known is not None:
         return known.decode()
     verdict = trial(candidate, engine)
     engine.cache.store(key, verdict.encode())
     return verdict
-
-
-def _library_identity() -> str:
-    path = symbols.torch_library()
-    status = path.stat() if path is not None else None
-    return f"{torch.__version__} {path} {status and (status.st_size, status.st_mtime_ns)}"
 
 
 def trial(candidate: Candidate, engine: Engine) -> str:

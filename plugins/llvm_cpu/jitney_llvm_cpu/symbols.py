@@ -44,6 +44,13 @@ def torch_library() -> Path | None:
     return path if path.is_file() else None
 
 
+def torch_identity() -> str:
+    """Equal as long as torch's CPU library is the same file: what a verdict on its functions holds for."""
+    path = torch_library()
+    status = path.stat() if path is not None else None
+    return f"{torch.__version__} {path} {status and (status.st_size, status.st_mtime_ns)}"
+
+
 @functools.cache
 def libraries() -> tuple[ctypes.CDLL, ...]:
     """Where functions are looked up, in order: torch's CPU library with all that it depends on, then the process."""
