@@ -28,56 +28,7 @@ def without(half: Half, saved: int, absent: Collection[int]) -> Half:
         saved: how many of its inputs are saved values; the others are tangents.
         absent: positions among the tangents.
     """
-    graph = fx.Graph()
-    made: dict[fx.Node, Any] = {}
-    missing: set[fx.Node] = set()
-    zeros: dict[fx.Node, fx.Node] = {}
-    sizes = SizeNodes(graph)
-    dependent: set[fx.Node] = set()
-    placeholders = [n for n in half.module.graph.nodes if n.op == "placeholder"]
-    tangents = set(placeholders[saved:])
-    missing.update(placeholders[saved + i] for i in absent)
-
-    def value(node: fx.Node) -> fx.Node:
-        """A missing value that an operator needs beside others is zero."""
-        if node not in missing:
-            return made[node]
-        if node not in zeros:
-            fake = node.meta["val"]
-            if sizes.at is None:
-                for given in placeholders:
-                    if given in made:
-                        sizes.at = made[given]
-                        sizes.add(made[given], given.meta["val"])
-            size = [sizes.node(s) if is_symbolic(s) else s for s in fake.shape]
-            facts = {"dtype": fake.dtype, "device": fake.device}
-            zeros[node] = graph.call_function(aten.zeros.default, (size,), facts)
-            zeros[node].meta.update(node.meta)
-        return zeros[node]
-
-    for node in half.module.graph.nodes:
-        if node.op == "placeholder":
-            if node not in missing:
-                made[node] = graph.placeholder(node.name)
-                made[node].meta.update(node.meta)
-            if node in tangents:
-                dependent.add(node)
-            continue
-        if node.op == "output":
-            outputs = tuple(None if n in missing else made[n] if isinstance(n, fx.Node) else n for n in node.args[0])
-            graph.output(outputs)
-            break
-        from_outside = [a for a in node.all_input_nodes if a in dependent]
-        if from_outside:
-            dependent.add(node)
-            if all(a in missing for a in from_outside):
-                missing.add(node)
-                continue
-        alone = _the_other(node, missing) if any(a in missing for a in from_outside) else None
-        if alone is not None:
-            made[node] = made[alone]
-            continue
-        made[node] = graph.node_copy(node, value)
+    graph = _Reduced(half, saved, absent).run()
     for node in reversed(graph.nodes):
         if node.op == "call_function" and not node.users and node.target is not operator.setitem:
             graph.erase_node(node)
@@ -85,6 +36,65 @@ def without(half: Half, saved: int, absent: Collection[int]) -> Half:
     values = [None if n is None else v for n, v in zip(returned, half.outputs, strict=True)]
     kept = [v for i, v in enumerate(half.inputs) if i - saved not in absent]
     return Half(fx.GraphModule(half.module, graph), kept, values)
+
+
+class _Reduced:
+    """Copies a backward graph node by node, without what depends on missing tangents alone."""
+
+    def __init__(self, half: Half, saved: int, absent: Collection[int]) -> None:
+        self.old: fx.Graph = half.module.graph
+        self.graph = fx.Graph()
+        self.made: dict[fx.Node, fx.Node] = {}  # old node -> its copy
+        self.zeros: dict[fx.Node, fx.Node] = {}  # missing node -> a zero in its place
+        self.sizes = SizeNodes(self.graph)
+        self.placeholders = [n for n in self.old.nodes if n.op == "placeholder"]
+        self.dependent = set(self.placeholders[saved:])  # on tangents
+        self.missing = {self.placeholders[saved + i] for i in absent}
+
+    def run(self) -> fx.Graph:
+        """The copy."""
+        for node in self.old.nodes:
+            if node.op == "output":
+                self.graph.output(tuple(self._returned(n) for n in node.args[0]))
+            elif node.op != "placeholder":
+                self._operator(node)
+            elif node not in self.missing:
+                self.made[node] = self.graph.placeholder(node.name)
+                self.made[node].meta.update(node.meta)
+        return self.graph
+
+    def _returned(self, value: Any) -> Any:
+        if value in self.missing:
+            return None
+        return self.made[value] if isinstance(value, fx.Node) else value
+
+    def _operator(self, node: fx.Node) -> None:
+        from_outside = [a for a in node.all_input_nodes if a in self.dependent]
+        absent = [a for a in from_outside if a in self.missing]
+        if from_outside:
+            self.dependent.add(node)
+            if len(absent) == len(from_outside):
+                self.missing.add(node)
+                return
+        alone = _the_other(node, self.missing) if absent else None
+        self.made[node] = self.made[alone] if alone is not None else self.graph.node_copy(node, self._value)
+
+    def _value(self, node: fx.Node) -> fx.Node:
+        """A missing value that an operator needs beside others is zero."""
+        if node not in self.missing:
+            return self.made[node]
+        if node not in self.zeros:
+            if self.sizes.at is None:
+                for given in self.placeholders:
+                    if given in self.made:
+                        self.sizes.at = self.made[given]
+                        self.sizes.add(self.made[given], given.meta["val"])
+            fake = node.meta["val"]
+            size = [self.sizes.node(s) if is_symbolic(s) else s for s in fake.shape]
+            facts = {"dtype": fake.dtype, "device": fake.device}
+            self.zeros[node] = self.graph.call_function(aten.zeros.default, (size,), facts)
+            self.zeros[node].meta.update(node.meta)
+        return self.zeros[node]
 
 
 def _the_other(node: fx.Node, missing: set[fx.Node]) -> fx.Node | None:
