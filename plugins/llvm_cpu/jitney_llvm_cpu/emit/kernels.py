@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from jitney.lowering.index import Index, index
 from jitney.lowering.kernel import Kernel, Nest, Reduce
-from jitney_llvm_cpu.emit.nests import NestWriter, cost, lanes_of
+from jitney_llvm_cpu.emit.nests import Part, cost, lanes_of
 from jitney_llvm_cpu.emit.reductions import Reduction
-from jitney_llvm_cpu.emit.storage import FLAGS, PARTIALS, POINTERS, RESULTS, SIZES, Storage, Surroundings, no_value
+from jitney_llvm_cpu.emit.scope import no_value
+from jitney_llvm_cpu.emit.storage import FLAGS, PARTIALS, POINTERS, RESULTS, SIZES, Storage, Surroundings
 from jitney_llvm_cpu.emit.text import I64, PTR, Function, Reg, number, typed
+from jitney_llvm_cpu.emit.tiles import plan, write_nest
 
 THREADS = Reg("%threads", I64)
 _GIVEN = {POINTERS: Reg("%pointers", PTR), SIZES: Reg("%sizes", PTR)}
@@ -74,11 +76,14 @@ class KernelWriter:
         return items, work + 1
 
     def _chunk(self) -> int:
-        """How many rounds of the first loop are an item."""
+        """How many rounds of the first loop are an item: what is done together."""
         nest = self.kernel.body[0]
-        if self.kernel.outer or len(nest.loops) != 1:
+        if self.kernel.outer or not nest.loops:
             return 1
-        return _VECTORS * lanes_of(nest, self.around.machine)
+        tiles = plan(nest, self.around.machine)
+        if tiles is not None and nest.loops[0] in (tiles.across, tiles.along):
+            return tiles.side
+        return _VECTORS * lanes_of(nest, self.around.machine) if len(nest.loops) == 1 else 1
 
     # The body
 
@@ -124,18 +129,18 @@ class KernelWriter:
 
     def _nest(self, storage: Storage, nest: Nest) -> None:
         scope = storage.scope
-        for name, (reduction, state) in NestWriter(scope, nest).write().items():
+        for name, (reduction, state) in write_nest(scope, nest).items():
             scope.refs[name] = reduction.result(scope.f, state)
 
     def _share(self, storage: Storage) -> None:
         """The only nest of a kernel without outer loops, its first loop from begin to end."""
         f, scope, nest = storage.f, storage.scope, self.kernel.body[0]
         scope.enter([])
-        bounds = None
+        parts = {}
         if nest.loops:
-            size = scope.number(nest.loops[0].size, no_value)
-            bounds = self._bounds(f, size)
-        results = NestWriter(scope, nest, bounds).write()
+            first = nest.loops[0]
+            parts[first] = self._part(f, scope.number(first.size, no_value))
+        results = write_nest(scope, nest, parts)
         if results:
             cells = storage.cells(_from_context(f, RESULTS), _THREAD, self.reductions)
             for row, (reduction, state) in zip(cells, results.values(), strict=True):
@@ -144,11 +149,12 @@ class KernelWriter:
                     f.store(reg, cell, 8)
         scope.leave()
 
-    def _bounds(self, f: Function, size: Reg) -> tuple[Reg, Reg]:
+    def _part(self, f: Function, size: Reg) -> Part:
         if self.chunk == 1:
-            return _BEGIN, _END
+            return Part(_BEGIN, _END, True)
         chunk = number(self.chunk)
-        return f.binary("mul", _BEGIN, chunk), f.intrinsic("umin", f.binary("mul", _END, chunk), size)
+        end = f.intrinsic("umin", f.binary("mul", _END, chunk), size)
+        return Part(f.binary("mul", _BEGIN, chunk), end, True)
 
     def _combine_results(self, storage: Storage, base: Reg) -> None:
         """The threads' accumulators, in their order, as what ``finish`` knows."""

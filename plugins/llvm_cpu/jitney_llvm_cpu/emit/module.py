@@ -10,8 +10,8 @@ from jitney.lowering.index import Size, index
 from jitney.lowering.kernel import Kernel
 from jitney_llvm_cpu.emit.kernels import THREADS, KernelWriter
 from jitney_llvm_cpu.emit.scalars import Machine, Math
-from jitney_llvm_cpu.emit.scope import Scope
-from jitney_llvm_cpu.emit.storage import Place, Surroundings, no_value
+from jitney_llvm_cpu.emit.scope import Scope, no_value
+from jitney_llvm_cpu.emit.storage import Place, Surroundings
 from jitney_llvm_cpu.emit.text import I64, PTR, Module, Reg, number
 from jitney_llvm_cpu.target import Target
 

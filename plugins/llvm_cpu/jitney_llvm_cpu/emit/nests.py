@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jitney.lowering.index import Var
@@ -13,7 +13,7 @@ from jitney_llvm_cpu.emit.dtypes import REGISTER
 from jitney_llvm_cpu.emit.elements import Elements, Lanes
 from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
-from jitney_llvm_cpu.emit.scope import NEST, Scope, plus
+from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
 from jitney_llvm_cpu.emit.text import Reg, lanes, number, typed
 
 # A float sum is added up in runs of this many additions, then the runs: errors grow with the length of either only.
@@ -81,22 +81,31 @@ def cost(statements: Sequence[Statement]) -> int:
     return total
 
 
+@dataclass(frozen=True)
+class Part:
+    """The part of a loop that is to run; ``whole``: it ends at a multiple of the vectors, or where the loop does."""
+
+    low: Reg
+    high: Reg
+    whole: bool = False
+
+
 class NestWriter:
     """Writes one nest where the function is.
 
     Args:
         scope: the levels around it; the nest begins and ends its own.
         nest: what to write.
-        bounds: the part of the first loop that is to run; None: all of it.
+        parts: what is to run of a loop, where that is not all of it.
     """
 
-    def __init__(self, scope: Scope, nest: Nest, bounds: tuple[Reg, Reg] | None = None) -> None:
+    def __init__(self, scope: Scope, nest: Nest, parts: Mapping[Var, Part] | None = None) -> None:
         self.scope = scope
         self.f = scope.f
         self.elements = Elements(scope)
         self.nest = nest
-        self.bounds = bounds
-        self.loops = [v for v in nest.loops if v.size.value != 1 or (bounds and v is nest.loops[0])]
+        self.parts = parts or {}
+        self.loops = [v for v in nest.loops if v.size.value != 1 or v in self.parts]
         self.reduces = [s for s in nest.statements if isinstance(s, Reduce)]
         self.kept = [s for s in nest.statements if isinstance(s, Accumulate) and self._is_kept(s)]
         self.shape = shape(nest, self.loops, [*self.reduces, *self.kept], scope.machine)
@@ -105,11 +114,18 @@ class NestWriter:
 
     def write(self) -> dict[str, tuple[Reduction, State]]:
         """The nest's code; the scalar state of each of its reductions."""
+        self.scope.begin_nest()
+        results = self.write_inside()
+        self.scope.leave()
+        return results
+
+    def write_inside(self) -> dict[str, tuple[Reduction, State]]:
+        """The same as a part of a nest that has begun."""
         scope = self.scope
-        scope.begin_nest()
-        before = scope.load_floor
+        scope.forget_levels()
+        before, inner = scope.load_floor, scope.depth + 1
         maybe_empty = [k for k, v in enumerate(self.loops) if (v.size.bounds()[0] or 0) < 1]
-        scope.load_floor = max([before] + [NEST + 1 + k for k in maybe_empty])
+        scope.load_floor = max([before] + [inner + k for k in maybe_empty])
         states = self._begin(self.reductions[: len(self.reduces)])
         if all(v.size.value != 0 for v in self.loops):
             states = self._loops(0, states)
@@ -117,7 +133,6 @@ class NestWriter:
         for statement, reduction, copies in zip(self.reduces, self.reductions, states, strict=False):
             results[statement.name] = (reduction, reduction.across(self.f, copies))
         scope.load_floor = before
-        scope.leave()
         return results
 
     # Which sums are kept in registers
@@ -149,11 +164,8 @@ class NestWriter:
         if not self.loops:
             return self._round(number(0), 1, None, states)
         var = self.loops[depth]
-        low, high = number(0), None
-        if depth == 0 and self.bounds is not None:
-            low, high = self.bounds
-        else:
-            high = self.scope.number(var.size, self.elements.scalar)
+        part = self.parts.get(var) or Part(number(0), self.scope.number(var.size, no_value))
+        low, high = part.low, part.high
         if depth == len(self.loops) - 1:
             return self._innermost(depth, low, high, states)
 
@@ -174,13 +186,18 @@ class NestWriter:
         middle = self._last_whole(low, high, step)
         if middle.known is None or low.known is None or middle.known > low.known:
             states = self._loop(depth, low, middle, step, states, lambda i, s: self._round(i, copies, None, s))
-        if step > 1 and (self.loops[depth].size % step).value != 0:
+        if step > 1 and (high.known is None or high.known != middle.known) and not self._divides(depth, step):
             states = self._rest(middle, high, states)
         for statement, reduction, kept in zip(
             self.kept, self.reductions[first_kept:], states[first_kept:], strict=True
         ):
             self._add_to(statement, reduction, reduction.result(self.f, reduction.across(self.f, kept)))
         return states[:first_kept]
+
+    def _divides(self, depth: int, step: int) -> bool:
+        """Does the loop always end with a whole step?"""
+        part = self.parts.get(self.loops[depth])
+        return (self.loops[depth].size % step).value == 0 and (part is None or part.whole)
 
     def _last_whole(self, low: Reg, high: Reg, step: int) -> Reg:
         if low.known is not None and high.known is not None:
@@ -215,7 +232,7 @@ class NestWriter:
         nonempty = low.known is not None and high.known is not None and low.known < high.known
         if low.known == 0 and depth >= 0 and not nonempty:
             least = self.loops[depth].size.bounds()[0] or 0
-            nonempty = least >= step and not (depth == 0 and self.bounds)
+            nonempty = least >= step and self.loops[depth] not in self.parts
         if depth != self.run_depth or depth < 0:
             return self._plain_loop(low, high, step, states, once, nonempty)
         reductions = self._of(states)

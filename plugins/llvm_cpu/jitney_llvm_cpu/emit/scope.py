@@ -86,9 +86,13 @@ class Scope:
     def begin_nest(self) -> None:
         """A nest begins here: what its loads need is loaded after the nests before it."""
         self.levels[ITERATION].mark = self.f.mark()
+        self.forget_levels()
+        self.enter([])
+
+    def forget_levels(self) -> None:
+        """Loops are about to begin in another order."""
         self._index_levels.clear()
         self._value_levels.clear()
-        self.enter([])
 
     def level(self, x: Index) -> int:
         """The outermost level at which an index expression is known."""
@@ -199,6 +203,11 @@ class Scope:
         rest = from_terms({product: coef for coef, product in inner}, 0)  # type: ignore[misc]
         base = self.address(buffer, outer, scalar)
         return self.f.element(MEMORY[self.memory[buffer].dtype], base, self.number(rest, scalar))
+
+
+def no_value(value: Value) -> Reg:
+    """For expressions without run-time indices."""
+    raise TypeError(f"a size depends on {value}")
 
 
 def widened(f: Function, value: Reg, dtype: torch.dtype) -> Reg:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from jitney.lowering.index import Index, Size, index
 from jitney.lowering.kernel import Accumulate, Kernel, Partial, Store
-from jitney.lowering.values import Value
 from jitney_llvm_cpu.emit.dtypes import MEMORY, from_memory, to_memory
 from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scalars import Machine
-from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, multiply
+from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, multiply, no_value
 from jitney_llvm_cpu.emit.text import I8, I64, PTR, Function, Module, Reg, literal, number, typed
 
 _STACK = 64 * 1024  # bytes of scratch that a thread may have on its stack
@@ -252,11 +251,6 @@ class Storage:
         for which, pointer in parts.items():
             f.store(pointer, f.element("ptr", base, number(which)), 8)
         return base
-
-
-def no_value(value: Value) -> Reg:
-    """For expressions without run-time indices."""
-    raise TypeError(f"a size depends on {value}")
 
 
 def _always(reg: Reg) -> Callable[[], Reg]:

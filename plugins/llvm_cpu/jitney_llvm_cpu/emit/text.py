@@ -102,6 +102,11 @@ class Module:
     declarations: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, None] = field(default_factory=dict)
 
+    @property
+    def names(self) -> set[str]:
+        """The functions that it has so far."""
+        return {f.name for f in self.functions}
+
     def function(self, name: str, parameters: Sequence[Reg], internal: bool = True) -> Function:
         """A new function without result."""
         made = Function(self, name, parameters, internal)
