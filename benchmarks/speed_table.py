@@ -7,11 +7,13 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from front_ends import PEER, REFERENCE
+from meters import QUIET
 
 MIB = 2**20
 MEAN = "geometric mean"
 MODES = ("dynamic", "automatic")
-DISTURBED = " *"  # after the name of a workload whose rounds shared the machine
+DISTURBED = " *"  # after the name of a workload whose measures shared the machine
+SHARED = f";{DISTURBED}: other processes took part of the machine"
 
 Row = list[object]
 Table = tuple[str, list[str], list[Row], str]  # title, heads, rows, caption
@@ -89,6 +91,15 @@ def label(name: str, workload: Mapping[str, Any]) -> str:
     return name + (DISTURBED if workload.get("disturbed") else "")
 
 
+def loaded(workload: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Did any of the first calls share the machine?"""
+    found: list[float] = []
+    for name in names:
+        record = workload.get("front_ends", {}).get(name, {})
+        found += [record.get("first_load", 0.0), *record.get("cold_load", []), *record.get("warm_load", [])]
+    return any(load >= QUIET for load in found)
+
+
 def word(workload: Mapping[str, Any], name: str, value: object) -> object:
     """The figure, or why there is none."""
     record = workload.get("front_ends", {}).get(name, {})
@@ -117,7 +128,7 @@ def speed_table(workloads: Mapping[str, Any], names: Sequence[str]) -> Table:
         rows.append([title, *[None] * len(names), *found, *[None] * len(names)])
     caption = "A / B: how many times faster than B, median over rounds; copy %: share of the speed of torch's copy"
     if any(w.get("disturbed") for w in workloads.values()):
-        caption += f";{DISTURBED}: other processes took part of the machine"
+        caption += SHARED
     return "Speed on the CPU", head, rows, caption
 
 
@@ -128,13 +139,16 @@ def start_table(workloads: Mapping[str, Any], names: Sequence[str]) -> Table:
     head = ["workload", *(f"{name} {short}" for short in kinds.values() for name in others)]
     rows: list[Row] = []
     for title, w in workloads.items():
-        rows.append([title, *(word(w, name, seconds(w, name, kind)) for kind in kinds for name in others)])
+        row: Row = [title + (DISTURBED if loaded(w, others) else "")]
+        rows.append(row + [word(w, name, seconds(w, name, kind)) for kind in kinds for name in others])
     columns = [[seconds(w, name, kind) for w in workloads.values()] for kind in kinds for name in others]
     rows.append([MEAN, *map(mean, columns)])
     caption = (
         "cold: new process, empty caches, imports included; again: empty caches, but the process has compiled "
         "something; second: new process, caches of the cold one"
     )
+    if any(loaded(w, others) for w in workloads.values()):
+        caption += SHARED
     return "Seconds of the first call", head, rows, caption
 
 

@@ -84,6 +84,14 @@ def test_first_calls_are_medians_of_their_processes() -> None:
     assert rows[1][0] == "geometric mean"
 
 
+def test_first_calls_that_shared_the_machine_are_marked() -> None:
+    quiet, busy = workload(1.0, 2.0), workload(1.0, 2.0)
+    busy["front_ends"]["mine"]["warm_load"] = [0.0, 0.5]
+    _, _, rows, caption = speed_table.start_table({"quiet": quiet, "busy": busy}, NAMES)
+    assert [row[0] for row in rows] == ["quiet", "busy *", "geometric mean"]
+    assert "other processes" in caption
+
+
 def test_memory_is_in_mib_and_beside_the_peer() -> None:
     def record(process: int, steps: int, before: int) -> dict[str, int]:
         return {"process": process << 20, "steps": steps << 20, "before": before << 20}
