@@ -32,7 +32,7 @@ def _factor(x: Any) -> str:
     if x.kind in ("min", "max"):
         return f"{x.kind}({text(x.a)}, {text(x.b)})"
     first = text(x.a)
-    if not isinstance(x.a, (ix.Atom, ix.FloorDiv, ix.Min, ix.Max)) and x.a.value is None:
+    if not isinstance(x.a, (ix.Atom, ix.FloorDiv, ix.Min, ix.Max)) and not first.isdecimal():
         first = f"({first})"
     second = text(x.b) if isinstance(x.b, ix.Atom) or x.b.value is not None else f"({text(x.b)})"
     return f"{first}//{second}" if x.kind == "floordiv" else f"{first} % {second}"
@@ -43,7 +43,7 @@ def render(x: ix.Index, spell: Callable[[ix.Atom], str]) -> str:
     if isinstance(x, ix.Atom):
         return spell(x)
     if isinstance(x, ix.Compound):
-        return f"{CALLS[x.kind]}({render(x.a, spell)}, {render(x.b, spell)})"
+        return f"{x.kind}({render(x.a, spell)}, {render(x.b, spell)})"
     shown = ""
     for coef, product in sorted(x.terms, key=lambda term: term[0] < 0):
         part = render(product[0], spell)
@@ -58,6 +58,3 @@ def render(x: ix.Index, spell: Callable[[ix.Atom], str]) -> str:
     if x.constant:
         shown = f"({shown} {'-' if x.constant < 0 else '+'} {abs(x.constant)})"
     return shown
-
-
-CALLS = {"floordiv": "floordiv", "mod": "mod", "min": "min", "max": "max"}

@@ -134,8 +134,8 @@ INTERVALS: dict[str, Callable[[Any], Interval]] = {
 # --- symbolic sizes -------------------------------------------------------------------------------------------------
 
 
-def nonnegative(x: ix.Index) -> bool:
-    """Is ``x >= 0`` proven?"""
+def nonnegative(x: ix.Index, splits: int = 5) -> bool:
+    """Is ``x >= 0`` proven? ``splits`` is how many minima and maxima may be told apart into cases."""
     low, high = x.bounds() if x._bounds is not None or not x.terms else _of_terms(x)
     if low is not None and low >= 0:
         return True
@@ -145,21 +145,22 @@ def nonnegative(x: ix.Index) -> bool:
         low = _lowest(x, -1)
         if low is not None and low >= 0:
             return True
-    return _by_cases(x)
+    return splits > 0 and _by_cases(x, splits - 1)
 
 
-def _by_cases(x: ix.Index) -> bool:
+def _by_cases(x: ix.Index, splits: int) -> bool:
     """A minimum or maximum is one of its operands: prove it for both, or for one where that is enough."""
-    enough: list[tuple[ix.Index, ...]] = []
+    enough: list[ix.Index] = []
     for factor in dict.fromkeys(factor for _, product in x.terms for factor in product):
         parts = _split(polynomial.table_of(x), factor) if factor.kind in ("min", "max") else None
-        if parts is not None:
-            step, rest = (polynomial.from_terms(part) for part in parts)
-            cases = tuple(step * operand + rest for operand in factor.children)
-            if _sign(parts[0]) != (-1 if factor.kind == "min" else 1):
-                return all(map(nonnegative, cases))
-            enough.append(cases)
-    return any(nonnegative(case) for cases in enough for case in cases)
+        if parts is None:
+            continue
+        step, rest = (polynomial.from_terms(part) for part in parts)
+        cases = [step * operand + rest for operand in factor.children]
+        if _sign(parts[0]) != (-1 if factor.kind == "min" else 1):
+            return all(nonnegative(case, splits) for case in cases)
+        enough = enough or cases
+    return any(nonnegative(case, splits) for case in enough)
 
 
 def _symbolic(x: ix.Index) -> bool:

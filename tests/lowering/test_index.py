@@ -203,8 +203,8 @@ def test_sums_and_products_do_not_depend_on_the_order(program, order, atoms):
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 A, B, C = Size("A"), Size("B"), Size("C")
-i, j, k = Var("i", 8), Var("j", 16), Var("k", 4)
-a, b, f = Var("a", A), Var("b", B), Var("f", A * B)
+i, j = Var("i", 8), Var("j", 16)
+a, b = Var("a", A), Var("b", B)
 g = Opaque("g")
 
 

@@ -6,7 +6,7 @@ from jitney.lowering import index as ix
 from jitney.lowering.index import Opaque, Size, Var, at_most, equal, is_zero, less, max_, min_
 
 A, B, C = Size("A"), Size("B"), Size("C")
-i, j, k = Var("i", 8), Var("j", 16), Var("k", 4)
+i, j = Var("i", 8), Var("j", 16)
 a, b, f = Var("a", A), Var("b", B), Var("f", A * B)
 g = Opaque("g")
 
