@@ -37,7 +37,7 @@ def test_a_plugin_is_named_after_its_folder_and_lists_its_packages(path):
     name = path.parent.name
     assert plugin["project"]["name"] == f"jitney-{name.replace('_', '-')}"
     points = plugin["project"]["entry-points"]
-    assert set(points) <= {"jitney.backends", "jitney.extensions"}
+    assert set(points) <= {"jitney.backends", "jitney.extensions", "torch_dynamo_backends"}
     assert all(list(group) == [name] and group[name].startswith(f"jitney_{name}") for group in points.values())
     listed = set(plugin["tool"]["setuptools"]["packages"])
     assert packages(path.parent / f"jitney_{name}", f"jitney_{name}") == listed
