@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -32,6 +33,7 @@ CHEAP_OPERATION = 4  # cost
 CHEAP_OPERATIONS = 2
 CHEAP_WITHOUT_LOADS = 16  # all of them together
 MUCH_SMALLER = 4  # times
+FLAGS = 8  # truth values put together in one step
 # What one loop body may grow to before a part of it becomes a step of its own.
 MANY_OPERATIONS = 60
 MANY_LOADS = 12
@@ -51,6 +53,7 @@ class Builder:
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
         self.checks: list[tuple[str, str, type[Exception]]] = []
+        self._wrong: dict[tuple[str, type[Exception]], list[Value]] = {}
         self.atoms: dict[Opaque, Value] = {}  # indices that are computed
         self.node: fx.Node | None = None  # what is being lowered
         self._names = Names()
@@ -220,6 +223,25 @@ class Builder:
         flag = self.reduce("any", wrong, range(len(wrong.size)))
         self.checks.append((self.realise(flag).buffer, message, exception))
 
+    def refuse_number(self, wrong: Value, message: str, exception: type[Exception]) -> None:
+        """Raise when the graph has run, if this truth value, of no loop, is true. See ``end``."""
+        self._wrong.setdefault((message, exception), []).append(wrong)
+
+    def end(self) -> None:
+        """Put all that ``refuse_number`` was told into one check for each exception."""
+        cpu = torch.device("cpu")
+        for (message, exception), wrong in self._wrong.items():
+            while len(wrong) > FLAGS:
+                groups = [wrong[i : i + FLAGS] for i in range(0, len(wrong), FLAGS)]
+                wrong = [self.kept_number(_any(group), cpu) for group in groups]
+            self.refuse(_single(_any(wrong), cpu), message, exception)
+
+    def kept_number(self, value: Value, device: torch.device) -> Value:
+        """A value of no loop, computed once: a load of it."""
+        made = _single(value, device)
+        self.realise(made)
+        return made.load(())
+
     # ------------------------------------------------------------------ conversions
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
@@ -249,6 +271,15 @@ class Builder:
         self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (given, dim), {}, reason="joined",
                            nodes=self.nodes()))  # fmt: skip
         return self.tensor(buffer)
+
+
+def _single(value: Value, device: torch.device) -> Tensor:
+    """A tensor without dimensions."""
+    return Tensor((), value.dtype, device, lambda at: value)
+
+
+def _any(truths: Sequence[Value]) -> Value:
+    return functools.reduce(lambda a, b: apply("or", a, b), truths)
 
 
 def _before_cast(tensor: Tensor, dtype: torch.dtype) -> Callable[[Shape], Value]:

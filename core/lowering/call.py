@@ -12,7 +12,7 @@ from torch import fx
 from jitney.lowering.builder import Builder, computable
 from jitney.lowering.index import Index, index
 from jitney.lowering.signals import NoRule
-from jitney.lowering.tensor import ONE, ZERO, Shape, Tensor
+from jitney.lowering.tensor import ONE, ZERO, Float, Shape, Tensor
 from jitney.lowering.values import Value
 
 Rule = Callable[["Call"], Any]  # returns a Tensor, or a sequence of them for an operator with several results
@@ -76,7 +76,7 @@ class Call:
         values = self.val if isinstance(self.val, (list, tuple)) else [self.val]
         devices = set()
         for t in (*self.tensors, *values):
-            if not isinstance(t, (Tensor, torch.Tensor)):
+            if not isinstance(t, (Tensor, torch.Tensor)) or isinstance(t, Float):
                 continue
             if not computable(t.dtype, t.device):
                 raise NoRule(f"{str(t.dtype).removeprefix('torch.')} on {t.device.type}")

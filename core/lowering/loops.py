@@ -115,14 +115,19 @@ class Strided:
 
 
 @dataclass(frozen=True)
+class Number(Strided):
+    """A Python float: the element of a tensor without dimensions, in float64."""
+
+
+@dataclass(frozen=True)
 class Extern:
     """An operator that runs as a whole.
 
     Args:
         buffers: what it makes, in the order of its tensor results; None for results that nobody reads.
         target: the ATen overload.
-        args, kwargs: as in the FX node, with ``Strided`` for tensors and ``Index`` for symbolic sizes, nested in
-            tuples and lists as there.
+        args, kwargs: as in the FX node, with ``Strided`` for tensors, ``Index`` for symbolic sizes and ``Number`` for
+            symbolic floats, nested in tuples and lists as there.
         written: names of buffers that it changes in place.
         reason: why it has no loops.
     """
@@ -187,10 +192,11 @@ class Program:
         buffers: all, by name.
         inputs: per placeholder the name of its buffer, the size that it binds, or None for one that nobody reads.
         steps: in an order in which they may run.
-        outputs: per output of the graph a tensor, a size, a Python number or None.
+        outputs: per output of the graph a tensor, a size, a ``Number``, a plain number or None.
         sizes: the symbolic sizes that may appear, and where each is read.
         checks: what must not have happened when the graph has run: (a buffer of one bool, the message, the exception).
         constants: tensors that the graph holds, by the name of their buffer: full before the first step.
+        floats: the inputs that are Python floats; their buffers are float64 without dimensions.
     """
 
     buffers: dict[str, Buffer]
@@ -200,6 +206,7 @@ class Program:
     sizes: dict[Size, Reading]
     checks: list[tuple[str, str, type[Exception]]] = field(default_factory=list)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    floats: frozenset[int] = frozenset()
 
     def verify(self) -> None:
         """Every buffer is filled once and before it is read, dtypes agree, loop variables are the nest's own."""

@@ -14,13 +14,14 @@ from jitney.config import config
 from jitney.errors import BackendFailed
 from jitney.lowering.builder import Builder
 from jitney.lowering.call import Call, bound
+from jitney.lowering.floats import computed
 from jitney.lowering.index import Index, Size
-from jitney.lowering.loops import Extern, Program, Strided
+from jitney.lowering.loops import Extern, Number, Program, Strided
 from jitney.lowering.rules import RULES, VIEWS
 from jitney.lowering.signals import NoRule, NotLowered
 from jitney.lowering.sizes import Sizes
-from jitney.lowering.tensor import ONE, ZERO, Tensor, contiguous, corner
-from jitney.lowering.values import Load, constant, walk
+from jitney.lowering.tensor import ONE, ZERO, Float, Tensor, contiguous, corner
+from jitney.lowering.values import Load, apply, constant, walk
 
 PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -56,6 +57,7 @@ class _Lowering:
         self.values: dict[fx.Node, Any] = {}  # Tensor, Index, plain values; lists of these
         self.inputs: list[str | Size | None] = []
         self.constants: dict[str, torch.Tensor] = {}
+        self.floats: set[int] = set()
         self.outputs: list[Any] = []
         self.live = _live(graph.graph)
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
@@ -66,6 +68,7 @@ class _Lowering:
             if node in self.live or node.op == "placeholder":
                 self.builder.node = node
                 getattr(self, f"_{node.op}")(node)
+        self.builder.end()
         return Program(
             self.builder.buffers,
             self.inputs,
@@ -74,6 +77,7 @@ class _Lowering:
             self.sizes.readings,
             self.builder.checks,
             self.constants,
+            frozenset(self.floats),
         )
 
     # ------------------------------------------------------------------ where values come from
@@ -85,9 +89,16 @@ class _Lowering:
             made = self.sizes.index(value)
             self.values[node] = made
             self.inputs[-1] = made if isinstance(made, Size) else None
-        elif isinstance(value, (torch.SymFloat, torch.SymBool)):
+        elif isinstance(value, torch.SymFloat):
             if node in self.live:
-                raise NotLowered(f"a symbolic {value.node.pytype.__name__} as input")
+                buffer = self.builder.buffer(torch.float64, (), (), torch.device("cpu"), "in")
+                self.inputs[-1] = buffer.name
+                self.floats.add(len(self.inputs) - 1)
+                held = self.builder.tensor(buffer)
+                self.values[node] = Float(lambda at: held.load(()))
+        elif isinstance(value, torch.SymBool):
+            if node in self.live:
+                raise NotLowered("a symbolic truth value as input")
         elif isinstance(value, torch.Tensor):
             if node in self.live:
                 self.values[node] = self._input(value)
@@ -129,10 +140,24 @@ class _Lowering:
         elif node.target is operator.getitem:
             source, number = node.args
             self.values[node] = self.values[source][number]  # type: ignore[index]
-        elif isinstance(val, (torch.SymFloat, torch.SymBool)):
-            raise NotLowered(f"{node.target} of symbolic numbers")
+        elif isinstance(val, torch.SymFloat):
+            self.values[node] = self._float(node)
+        elif isinstance(val, torch.SymBool):
+            raise NotLowered(f"the truth value {node.target} of symbolic numbers")
         else:
             self.values[node] = self._operator(node, val)
+
+    def _float(self, node: fx.Node) -> Float:
+        args = self._arguments(node.args)
+        if node.target is not torch.ops.aten._local_scalar_dense.default:
+            made = computed(self.builder, node.target, args)
+        else:
+            source = args[0]
+            corner_of = tuple([ZERO] * len(source.size))
+            made = Float(lambda at: apply("cast", source.load(corner_of), dtype=torch.float64))
+        if self.writes or (_uses(node, None, self.live) > 1 and not self.builder.is_trivial(made)):
+            self.builder.realise(made)
+        return made
 
     def _operator(self, node: fx.Node, val: Any) -> Any:
         rule = RULES.get(node.target)
@@ -228,6 +253,8 @@ class _Lowering:
         if isinstance(value, fx.Node):
             found = self.values[value]
             fake = value.meta["val"]
+            if isinstance(found, Float):
+                return self._number(found)
             if isinstance(found, Tensor):
                 return self._in_memory(found, fake)
             if isinstance(found, (list, tuple)):
@@ -238,6 +265,10 @@ class _Lowering:
         if isinstance(value, dict):
             return {k: self._passed(v) for k, v in value.items()}
         return value
+
+    def _number(self, value: Float) -> Number:
+        where = self.builder.realise(value)
+        return Number(where.buffer, where.dtype, where.size, where.stride, where.offset)
 
     def _in_memory(self, tensor: Tensor, fake: Any) -> Strided:
         """The tensor with the strides that it has in eager: operators choose the strides of their results by them."""
@@ -262,6 +293,8 @@ class _Lowering:
                 continue
             self.builder.node = result
             value = self.values[result]
+            if isinstance(value, Float):
+                value = self._number(value)
             self.outputs.append(self._result(value, result.meta["val"]) if isinstance(value, Tensor) else value)
 
     def _result(self, tensor: Tensor, fake: Any) -> Strided:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from jitney.lowering.signals import NoRule
 from jitney.lowering.values import Constant, Value, apply, constant
 
 Number = bool | int | float
@@ -96,7 +97,9 @@ class Scalar:
         return one("not", self)
 
     def __bool__(self) -> bool:
-        raise TypeError("a value has no truth value while it is only described")
+        raise NoRule("a formula that depends on a number which only the running graph knows")
+
+    __float__ = __int__ = __index__ = __bool__
 
 
 def wrapped(number: Number, dtype: torch.dtype) -> Number:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from jitney.lowering.index import Atom, Compound, Index, Size
-from jitney.lowering.loops import Buffer, Computed, Extern, Program, Strided
+from jitney.lowering.loops import Buffer, Computed, Extern, Number, Program, Strided
 from jitney.lowering.operations import OPERATIONS
 from jitney.lowering.values import Apply, Constant, Load, Position, Value, walk
 
@@ -31,9 +31,9 @@ class _Run:
             value = inputs[reading.input]
             self.sizes[size] = value if reading.what == "value" else getattr(value, reading.what)(reading.dim)
         self.memory: dict[str, torch.Tensor] = dict(program.constants)
-        for name, value in zip(program.inputs, inputs, strict=True):
+        for number, (name, value) in enumerate(zip(program.inputs, inputs, strict=True)):
             if isinstance(name, str):
-                self.memory[name] = value
+                self.memory[name] = torch.tensor(value, dtype=torch.float64) if number in program.floats else value
         for step in program.steps:
             if isinstance(step, Computed):
                 self._compute(step)
@@ -48,6 +48,8 @@ class _Run:
         return [self._argument(o) for o in self.program.outputs]
 
     def _argument(self, value: Any) -> Any:
+        if isinstance(value, Number):
+            return self._view(value).item()
         if isinstance(value, Strided):
             return self._view(value)
         if isinstance(value, Index):

@@ -126,6 +126,13 @@ class Tensor:
         return f"Tensor({self.dtype}, [{', '.join(map(str, self.size))}], {where})"
 
 
+class Float(Tensor):
+    """A symbolic float: a tensor without dimensions in float64 that promotes types as a number does."""
+
+    def __init__(self, element: Callable[[Shape], Value]) -> None:
+        super().__init__((), torch.float64, torch.device("cpu"), element)
+
+
 def place(strided: Strided, at: Sequence[Index]) -> Index:
     """Where an element is, in elements from the buffer's first."""
     total = strided.offset

@@ -16,7 +16,7 @@ import torch
 from jitney.generated import build
 from jitney.lowering.index import Index, Size, render
 from jitney.lowering.kernel import Kernel
-from jitney.lowering.loops import Buffer, Extern, Strided, strided
+from jitney.lowering.loops import Buffer, Extern, Number, Strided, strided
 from jitney.lowering.schedule import Schedule
 
 _counter = itertools.count()
@@ -63,6 +63,8 @@ class Wrapper:
             _as_strided=torch.as_strided,
             _conform=conform,
             _uint8=torch.uint8,
+            _tensor=torch.tensor,
+            _float64=torch.float64,
             floordiv=operator.floordiv,
             mod=operator.mod,
         )
@@ -133,7 +135,10 @@ class Wrapper:
 
     def _begin(self) -> None:
         for number, name in enumerate(self.program.inputs):
-            if isinstance(name, str):
+            if number in self.program.floats:
+                self.variables[name] = f"f{number}"
+                self.lines.append(f"f{number} = _tensor(i{number}, dtype=_float64)")
+            elif isinstance(name, str):
                 self.variables[name] = f"i{number}"
         for name, tensor in self.program.constants.items():
             self.variables[name] = self.constant(tensor)
@@ -205,6 +210,8 @@ class Wrapper:
         ]
 
     def _argument(self, argument: Any) -> str:
+        if isinstance(argument, Number):
+            return f"{self._strided(argument)}.item()"
         if isinstance(argument, Strided):
             return self._strided(argument)
         if isinstance(argument, Index):

@@ -213,7 +213,7 @@ def _batch_norm(
         new_mean = _moved(mean, batch_mean, momentum)
     if variance is not None:
         number = count(x, _channel_dims(x))
-        new_variance = _moved(variance, batch_variance * (number / (number - 1)), momentum)
+        new_variance = _moved(variance, batch_variance * number / (number - 1), momentum)
     return result, batch_mean.to(kept), rstd.to(kept), new_mean, new_variance
 
 

@@ -16,7 +16,7 @@ from jitney.lowering.call import Call, Rule, is_spread, projected
 from jitney.lowering.index import Index
 from jitney.lowering.notation import Scalar, wrapped
 from jitney.lowering.rules.promotion import opmath, promoted
-from jitney.lowering.tensor import Shape, Tensor
+from jitney.lowering.tensor import Float, Shape, Tensor
 from jitney.lowering.values import Value, constant, position
 
 Mode = Literal["arithmetic", "stepwise", "compare", "own"]
@@ -86,7 +86,7 @@ def _operand(call: Call, operand: Any, common: torch.dtype | None, compute: torc
         call.builder.spread(operand)
     project = projected(operand, size)
     # Eager takes a tensor without dimensions beside others as a number: not rounded to a half before it is used.
-    exact = not operand.size and bool(size)
+    exact = isinstance(operand, Float) or (not operand.size and bool(size))
     cast = call.builder.cast
 
     def scalar(at: Shape) -> Scalar:

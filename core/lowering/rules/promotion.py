@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from jitney.lowering.index import Index
-from jitney.lowering.tensor import Tensor
+from jitney.lowering.tensor import Float, Tensor
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -25,7 +25,7 @@ def promoted(operands: Iterable[Any]) -> torch.dtype:
         dtype = _dtype(operand)
         if dtype is None:
             continue
-        rank = 2 if not isinstance(operand, Tensor) else 0 if operand.size else 1
+        rank = 2 if not isinstance(operand, Tensor) or isinstance(operand, Float) else 0 if operand.size else 1
         before = found[rank]
         found[rank] = dtype if before is None else torch.promote_types(before, dtype)
     result: torch.dtype | None = None
@@ -41,14 +41,14 @@ def promoted(operands: Iterable[Any]) -> torch.dtype:
 
 
 def _dtype(operand: Any) -> torch.dtype | None:
+    if isinstance(operand, (float, Float)):
+        return torch.get_default_dtype()
     if isinstance(operand, Tensor):
         return operand.dtype
     if isinstance(operand, bool):
         return torch.bool
     if isinstance(operand, (int, Index)):
         return torch.int64
-    if isinstance(operand, float):
-        return torch.get_default_dtype()
     return None
 
 
