@@ -17,7 +17,7 @@ TRACING = threading.RLock()
 
 @contextlib.contextmanager
 def without_anomaly_mode() -> Iterator[None]:
-    """While tracing, autograd's engine looks for no NaN: FakeTensors have no numbers, and its warnings would be false."""
+    """While tracing, autograd's engine looks for no NaN: FakeTensors have no numbers; its warnings would be false."""
     if not torch.is_anomaly_enabled():
         yield
         return
