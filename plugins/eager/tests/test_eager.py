@@ -9,7 +9,8 @@ from jitney.errors import InvalidOption
 
 def build(options=None):
     graph = torch.fx.symbolic_trace(lambda x: (torch.relu(x), x + 1))
-    return resolve("eager", options).compile(graph, [torch.ones(2)], kind="inference", frame="f")
+    backend = resolve("eager", options)
+    return backend.compile(graph, [torch.ones(2)], backend.request("inference", "f"))
 
 
 def test_pip_made_it_known_by_name():
