@@ -154,7 +154,7 @@ def _joined(module: fx.GraphModule, pieces: Sequence[Piece], compile_piece: Comp
     """One function that calls the pieces in order."""
     names: dict[fx.Node, str] = {}
     namespace: dict[str, Any] = {}
-    parameters = []
+    parameters: list[str] = []
     for node in module.graph.nodes:
         if node.op == "placeholder":
             names[node] = f"i{len(parameters)}"

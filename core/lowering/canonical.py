@@ -25,7 +25,7 @@ class _Renaming:
         self.buffers: dict[str, str] = {}
         self.refs: dict[str, str] = {}
         self.vars: dict[Any, Index] = {}
-        own = {m.name: f"m{n}" for n, m in enumerate((*kernel.scratch, *kernel.partials))}
+        own = {m.name: f"m{n}" for n, m in enumerate(kernel.memory)}
         self.memory = dict(own)
         for loops in (kernel.outer, *(nest.loops for nest in (*kernel.body, *kernel.finish))):
             for var in loops:

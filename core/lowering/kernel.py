@@ -133,6 +133,11 @@ class Kernel:
     partials: tuple[Partial, ...] = ()
     nodes: tuple[fx.Node, ...] = ()
 
+    @property
+    def memory(self) -> tuple[Scratch | Partial, ...]:
+        """What it has besides the buffers from outside."""
+        return (*self.scratch, *self.partials)
+
     @functools.cached_property
     def sizes(self) -> frozenset[Size]:
         """The symbolic sizes that appear anywhere."""
@@ -143,7 +148,7 @@ class Kernel:
 
     def _indices(self) -> Iterator[Index]:
         yield from (v.size for v in self.outer)
-        yield from (m.extent for m in (*self.scratch, *self.partials))
+        yield from (m.extent for m in self.memory)
         for nest in (*self.body, *self.finish):
             yield from (v.size for v in nest.loops)
             for statement in nest.statements:
@@ -172,7 +177,7 @@ class Kernel:
     def verify(self) -> None:
         """Names, dtypes and scopes fit; raises ``BackendFailed``."""
         memory = dict(self.buffers)
-        for own in (*self.scratch, *self.partials):
+        for own in self.memory:
             if own.name in memory:
                 raise BackendFailed(f"kernel {self.name}: {own.name} is two things")
             memory[own.name] = own.dtype
@@ -194,7 +199,7 @@ class Kernel:
         self, nest: Nest, scope: set[Var], memory: dict[str, torch.dtype], known: dict[str, torch.dtype]
     ) -> dict[str, torch.dtype]:
         results: dict[str, torch.dtype] = {}
-        own = {m.name for m in (*self.scratch, *self.partials)}
+        own = {m.name for m in self.memory}
         for s in nest.statements:
             bound: set[Opaque] = set()
             for v in walk(s.value):

@@ -44,7 +44,9 @@ class Operation:
 def _alike(allowed: frozenset[torch.dtype]) -> Result:
     def result(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
         if len(set(dtypes)) != 1 or dtypes[0] not in allowed:
-            raise TypeError(f"operands of {', '.join(map(str, dtypes))}; one dtype of {sorted(map(str, allowed))} wanted")
+            raise TypeError(
+                f"operands of {', '.join(map(str, dtypes))}; one dtype of {sorted(map(str, allowed))} wanted"
+            )
         if asked not in (None, dtypes[0]):
             raise TypeError(f"operands of {dtypes[0]} give no {asked}")
         return dtypes[0]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from jitney.generated import build
-from jitney.lowering.index import Index, Size, render
+from jitney.lowering.index import Atom, Index, Size, render
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Buffer, Extern, Number, Strided, strided
 from jitney.lowering.schedule import Schedule
@@ -56,7 +56,7 @@ class Wrapper:
         self.lines: list[str] = []
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
-        self.spelled = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
+        self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
         self.namespace.update(
             _empty_strided=self.allocator.empty_strided,
             _empty=self.allocator.empty,
@@ -85,12 +85,12 @@ class Wrapper:
         body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
         self.source = f"def run({', '.join(parameters)}):\n{body}"
         filename = f"<jitney kernels of {self.name} {next(_counter)}>"
-        run: Any = build(self.source, filename, self.namespace, "run")
-        run.filled = frozenset(
+        function: Any = build(self.source, filename, self.namespace, "run")
+        function.filled = frozenset(
             number for number, o in enumerate(self.program.outputs)
             if isinstance(o, Strided) and o.buffer in self.schedule.filled
         )  # fmt: skip
-        return run
+        return function
 
     # ------------------------------------------------------------------ for the backend
 
@@ -135,7 +135,7 @@ class Wrapper:
 
     def _begin(self) -> None:
         for number, name in enumerate(self.program.inputs):
-            if number in self.program.floats:
+            if isinstance(name, str) and number in self.program.floats:
                 self.variables[name] = f"f{number}"
                 self.lines.append(f"f{number} = _tensor(i{number}, dtype=_float64)")
             elif isinstance(name, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,7 +71,7 @@ def _without_twins(steps: Sequence[Step], program: Program) -> list[Step]:
             continue
         table = dict(zip(step.loops, canonical, strict=False))
         sizes = tuple((v.size, v in step.reduced) for v in step.loops)
-        value = rebuild(step.value, index=lambda i, t=table: i.substitute(t))
+        value = rebuild(step.value, index=functools.partial(_substitute, table))
         key = (step.kind, sizes, value, step.place.substitute(table), program.buffers[step.buffer].dtype)
         twin = first.setdefault(key, step.buffer)
         if twin != step.buffer and step.buffer not in outputs:
@@ -78,6 +79,10 @@ def _without_twins(steps: Sequence[Step], program: Program) -> list[Step]:
         else:
             result.append(step)
     return result
+
+
+def _substitute(table: Mapping[Any, Index], index: Index) -> Index:
+    return index.substitute(table)
 
 
 def _renamed(step: Step, names: Mapping[str, str]) -> Step:

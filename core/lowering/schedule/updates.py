@@ -42,6 +42,7 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
 
 def _whole(program: Program, output: int) -> bool:
     view = program.outputs[output]
+    assert isinstance(view, Strided)
     buffer = program.buffers[view.buffer]
     return view.offset.value == 0 and (view.size, view.stride, view.dtype) == (buffer.size, buffer.stride, buffer.dtype)
 
