@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitney.lowering.index import Index, index
-from jitney.lowering.kernel import Kernel, Nest, Reduce
+from jitney.lowering.kernel import Kernel, Nest
 from jitney_llvm_cpu.emit.nests import Part, cost, lanes_of
 from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scope import no_value
@@ -24,11 +24,8 @@ class KernelWriter:
         self.around = around
         self.kernel = kernel
         self.name = name
+        # What the threads reduce, known once the body is written.
         self.reductions: dict[str, Reduction] = {}
-        if not kernel.outer:
-            for s in kernel.body[0].statements:
-                if isinstance(s, Reduce):
-                    self.reductions[s.name] = Reduction(s.kind, s.value.dtype, around.machine)
         self.chunk = self._chunk()
 
     def write(self) -> None:
@@ -44,8 +41,7 @@ class KernelWriter:
             grain = f.intrinsic("umax", f.binary("udiv", number(self.around.grain), work), number(1))
             f.run("jitney_parallel", Reg(f"@{self.name}.body", PTR), context, items, grain, THREADS)
         else:
-            some = f.compare("icmp ne", items, number(0))
-            f.when(some, [], lambda: f.run(f"{self.name}.body", context, number(0), items, number(0)) or [])
+            f.when(f.compare("icmp ne", items, number(0)), [], lambda: self._run_serially(f, context, items))
         scope.enter([])
         partials = [parts[PARTIALS + k] for k in range(len(self.kernel.partials))]
         if partials:
@@ -56,6 +52,10 @@ class KernelWriter:
             self._nest(storage, nest)
         storage.release(parts)
         f.finish()
+
+    def _run_serially(self, f: Function, context: Reg, items: Reg) -> list[Reg]:
+        f.run(f"{self.name}.body", context, number(0), items, number(0))
+        return []
 
     def _items(self) -> tuple[Index, Index]:
         """How many items there are, and the work of each, in elements of cheap work."""
@@ -141,6 +141,7 @@ class KernelWriter:
             first = nest.loops[0]
             parts[first] = self._part(f, scope.number(first.size, no_value))
         results = write_nest(scope, nest, parts)
+        self.reductions = {name: reduction for name, (reduction, _) in results.items()}
         if results:
             cells = storage.cells(_from_context(f, RESULTS), _THREAD, self.reductions)
             for row, (reduction, state) in zip(cells, results.values(), strict=True):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jitney.lowering.index import Var
+from jitney.lowering.index import Var, fits_int32, index
 from jitney.lowering.kernel import Accumulate, Nest, Reduce, Statement, Store
 from jitney.lowering.operations import OPERATIONS
 from jitney.lowering.values import Apply, Load, walk
+from jitney_llvm_cpu.emit.accesses import Lanes
 from jitney_llvm_cpu.emit.dtypes import REGISTER
-from jitney_llvm_cpu.emit.elements import Elements, Lanes
+from jitney_llvm_cpu.emit.elements import Elements
 from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
@@ -18,6 +19,8 @@ from jitney_llvm_cpu.emit.text import Reg, lanes, number, typed
 
 # A float sum is added up in runs of this many additions, then the runs: errors grow with the length of either only.
 RUN = 128
+# A loop is written out if that is at most so much work.
+_UNROLLED = 16
 
 Copies = list[State]  # one state per copy of the loop's body
 Round = Callable[[Reg, list[Copies]], list[Copies]]
@@ -44,6 +47,10 @@ def shape(nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate],
         width = min(width, 1 << (trips - 1).bit_length())
     if width == 1:
         return Shape(1, 1)
+    if not sums and trips is not None and nest.loops[-1].size.value == trips and trips % width == 0:
+        whole = trips // width
+        if whole * cost(nest.statements) <= _UNROLLED:
+            return Shape(width, whole)
     copies = _copies(nest, sums)
     while copies > 1 and trips is not None and trips < copies * width:
         copies //= 2
@@ -108,8 +115,9 @@ class NestWriter:
         self.loops = [v for v in nest.loops if v.size.value != 1 or v in self.parts]
         self.reduces = [s for s in nest.statements if isinstance(s, Reduce)]
         self.kept = [s for s in nest.statements if isinstance(s, Accumulate) and self._is_kept(s)]
-        self.shape = shape(nest, self.loops, [*self.reduces, *self.kept], scope.machine)
-        self.reductions = [Reduction(s.kind, s.value.dtype, scope.machine) for s in (*self.reduces, *self.kept)]
+        sums: list[Reduce | Accumulate] = [*self.reduces, *self.kept]
+        self.shape = shape(nest, self.loops, sums, scope.machine)
+        self.reductions = [self._reduction(s) for s in sums]
         self.run_depth, self.run_length = self._runs()
 
     def write(self) -> dict[str, tuple[Reduction, State]]:
@@ -135,7 +143,17 @@ class NestWriter:
         scope.load_floor = before
         return results
 
-    # Which sums are kept in registers
+    # Which sums are kept in registers, and how
+
+    def _reduction(self, s: Reduce | Accumulate) -> Reduction:
+        if isinstance(s, Accumulate) or s.position is None:
+            return Reduction(s.kind, s.value.dtype, self.scope.machine)
+        counted = index(0)
+        for var in self.nest.loops:
+            counted = counted * var.size + var
+        return Reduction(
+            s.kind, s.value.dtype, self.scope.machine, narrow=fits_int32(s.position), rising=s.position is counted
+        )
 
     def _is_kept(self, s: Accumulate) -> bool:
         """Does the innermost loop add to one place?"""
@@ -211,7 +229,7 @@ class NestWriter:
         width = self.shape.width
 
         def once(i: Reg, inside: list[Copies]) -> list[Copies]:
-            return self._round(i, 1, self._mask(i, high), inside)
+            return self._round(i, 1, self._left(i, high), inside)
 
         if low.known is not None and high.known is not None and high.known - low.known <= width:
             return once(low, states)
@@ -219,13 +237,21 @@ class NestWriter:
             return self._maybe(self.f.compare("icmp ult", low, high), states, lambda s: once(low, s))
         return self._loop(-1, low, high, width, states, once)
 
-    def _mask(self, first: Reg, high: Reg) -> Reg:
+    def _left(self, first: Reg, high: Reg) -> Reg:
+        """How many iterations there are from ``first`` on, at most as many as a vector has lanes."""
         width = self.shape.width
         if first.known is not None and high.known is not None:
-            left = high.known - first.known
-            return lanes([int(k < left) for k in range(width)], "i1")
-        left_reg = self.f.convert("trunc", self.f.binary("sub", high, first), "i32")
-        return self.f.compare("icmp sgt", self.f.splat(left_reg, width), lanes(range(width), "i32"))
+            return number(min(high.known - first.known, width))
+        left = self.f.binary("sub", high, first)
+        return left if self.shape.copies == 1 else self.f.intrinsic("umin", left, number(width))
+
+    def _mask(self, left: Reg) -> Reg:
+        width = self.shape.width
+        if left.known is not None:
+            return lanes([int(k < left.known) for k in range(width)], "i1")
+        return self.f.compare(
+            "icmp sgt", self.f.splat(self.f.convert("trunc", left, "i32"), width), lanes(range(width), "i32")
+        )
 
     def _loop(self, depth: int, low: Reg, high: Reg, step: int, states: list[Copies], once: Round) -> list[Copies]:
         """One loop; the one that is cut into runs becomes two."""
@@ -274,12 +300,13 @@ class NestWriter:
 
     # The innermost body
 
-    def _round(self, first: Reg, copies: int, mask: Reg | None, states: list[Copies]) -> list[Copies]:
-        """``copies`` vectors of iterations, from ``first`` on."""
+    def _round(self, first: Reg, copies: int, left: Reg | None, states: list[Copies]) -> list[Copies]:
+        """``copies`` vectors of iterations, from ``first`` on; or one of which only some lanes are ``left``."""
         var = self.loops[-1] if self.loops else None
         self.scope.enter([(var, first)] if var is not None else [], mark=False)
         width = self.shape.width
-        everywhere = [Lanes(width, var, first, u * width, mask) for u in range(copies)]
+        mask = None if left is None else self._mask(left)
+        everywhere = [Lanes(width, var, first, u * width, mask, left) for u in range(copies)]
         roots = [s.value for s in self.nest.statements]
         made = [self.elements.values(roots, at) for at in everywhere]
         states = [list(c) for c in states]
@@ -291,7 +318,7 @@ class NestWriter:
                     self._add_lanes(s, value, at)
                 else:
                     which = self._number_of(s)
-                    position = self._position(s, at)
+                    position = self._position(s, self.reductions[which], at)
                     states[which][u] = self.reductions[which].step(self.f, states[which][u], value, position, mask)
         self.scope.leave()
         return states
@@ -300,10 +327,12 @@ class NestWriter:
         every: list[Statement] = [*self.reduces, *self.kept]
         return next(k for k, other in enumerate(every) if other is s)
 
-    def _position(self, s: Statement, at: Lanes) -> Reg | None:
+    def _position(self, s: Statement, reduction: Reduction, at: Lanes) -> Reg | None:
         if not isinstance(s, Reduce) or s.position is None:
             return None
-        return self.elements.index64(s.position, at)
+        place = self.elements.index(s.position, at)
+        # A position that fits may still have been made with 64 bits, as all scalars are.
+        return self.f.convert("trunc" if reduction.narrow else "sext", place, reduction.position)
 
     def _add_lanes(self, s: Accumulate, value: Reg, at: Lanes) -> None:
         reduction = Reduction(s.kind, s.value.dtype, self.scope.machine)

@@ -21,7 +21,6 @@ State = list[Reg]
 
 # kind -> the operation that merges two
 MERGE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
-_LAST = 2**63 - 1
 
 
 def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
@@ -41,16 +40,31 @@ def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
 
 @dataclass(frozen=True)
 class Reduction:
-    """One reduction of values of ``dtype``."""
+    """One reduction of values of ``dtype``.
+
+    Args:
+        kind: see ``loops.REDUCTIONS``.
+        dtype: of the values.
+        machine: for whom.
+        narrow: positions fit into 32 bits.
+        rising: each position is greater than the one before it in the same accumulator.
+    """
 
     kind: str
     dtype: torch.dtype
     machine: Machine
+    narrow: bool = False
+    rising: bool = False
 
     @property
     def positional(self) -> bool:
         """Is the result a position?"""
         return self.kind.startswith("arg")
+
+    @property
+    def position(self) -> str:
+        """The type of a position, in LLVM's words."""
+        return "i32" if self.narrow else "i64"
 
     @property
     def loses(self) -> bool:
@@ -65,7 +79,9 @@ class Reduction:
     def begin(self, width: int) -> State:
         """The state before the first value."""
         first = literal(identity(self.kind, self.dtype), typed(REGISTER[self.dtype], width))
-        return [first, literal(_LAST, typed("i64", width))] if self.positional else [first]
+        if not self.positional:
+            return [first]
+        return [first, literal(2**31 - 1 if self.narrow else 2**63 - 1, typed(self.position, width))]
 
     def step(self, f: Function, state: State, value: Reg, position: Reg | None, mask: Reg | None) -> State:
         """One value more in each lane that the mask names (None: in all)."""
@@ -74,31 +90,37 @@ class Reduction:
             value = f.select(mask, value, neutral[0])
             if position is not None:
                 position = f.select(mask, position, neutral[1])
-        return self.merge(f, state, [value] if position is None else [value, position])
+        if position is None:
+            return self.merge(f, state, [value])
+        takes = self._wins(f, state[0], value) if self.rising else self._wins_or_ties(f, state, [value, position])
+        return [f.select(takes, value, state[0]), f.select(takes, position, state[1])]
 
     def merge(self, f: Function, a: State, b: State) -> State:
         """Two states of equal width as one."""
         if self.positional:
-            return self._better(f, a, b)
+            takes = self._wins_or_ties(f, a, b)
+            return [f.select(takes, new, old) for new, old in zip(b, a, strict=True)]
         dtypes = [self.held, self.held]
         # The operation lets a nan through whichever side it is on; the later value comes first, it is the shorter way.
         return [scalars.apply(f, self.machine, MERGE[self.kind], [b[0], a[0]], dtypes, self.held)]
 
-    def _better(self, f: Function, a: State, b: State) -> State:
-        """The greater (or lesser) one, a nan before all; of equals the one with the lower position."""
-        (best, at), (new, there) = a, b
-        earlier = f.compare("icmp ult", there, at)
+    def _wins(self, f: Function, best: Reg, new: Reg) -> Reg:
+        """Is a value greater (or lesser) than the best so far, or a nan where that is none?"""
         sign = "gt" if self.kind == "argmax" else "lt"
         if self.dtype.is_floating_point:
-            new_nan, best_nan = f.compare("fcmp uno", new, new), f.compare("fcmp uno", best, best)
-            wins = f.binary("or", f.compare(f"fcmp o{sign}", new, best), _and_not(f, new_nan, best_nan))
-            ties = f.binary("or", f.compare("fcmp oeq", new, best), f.binary("and", new_nan, best_nan))
+            return f.binary("and", f.compare(f"fcmp u{sign}", new, best), f.compare("fcmp ord", best, best))
+        return f.compare(f"icmp {'u' if self.dtype in (torch.uint8, torch.bool) else 's'}{sign}", new, best)
+
+    def _wins_or_ties(self, f: Function, a: State, b: State) -> Reg:
+        """The same, or is it equal and at a lower position?"""
+        (best, at), (new, there) = a, b
+        if self.dtype.is_floating_point:
+            neither = f.binary("and", f.compare("fcmp uno", new, new), f.compare("fcmp uno", best, best))
+            ties = f.binary("or", f.compare("fcmp oeq", new, best), neither)
         else:
-            unsigned = self.dtype in (torch.uint8, torch.bool)
-            wins = f.compare(f"icmp {'u' if unsigned else 's'}{sign}", new, best)
             ties = f.compare("icmp eq", new, best)
-        takes = f.binary("or", wins, f.binary("and", ties, earlier))
-        return [f.select(takes, new, best), f.select(takes, there, at)]
+        earlier = f.compare("icmp ult", there, at)
+        return f.binary("or", self._wins(f, best, new), f.binary("and", ties, earlier))
 
     def across(self, f: Function, states: Sequence[State]) -> State:
         """All lanes of several accumulators as one scalar state."""
@@ -117,19 +139,11 @@ class Reduction:
     def result(self, f: Function, state: State) -> Reg:
         """What a scalar state comes to, as the result's dtype is held."""
         if self.positional:
-            return state[1]
+            # Where nothing was greater than the least number of all, the first value is it.
+            none = f.compare("icmp eq", state[1], self.begin(1)[1])
+            return f.convert("sext", f.select(none, literal(0, state[1].type), state[1]), "i64")
         value = state[0]
         return rounded(f, value, self.dtype) if self.dtype in HALVES else value
-
-    def empty(self) -> Reg:
-        """The result of no iterations."""
-        if self.positional:
-            return literal(0, typed("i64"))
-        return literal(identity(self.kind, self.dtype), typed(REGISTER[self.dtype]))
-
-
-def _and_not(f: Function, a: Reg, b: Reg) -> Reg:
-    return f.binary("and", a, f.binary("xor", b, literal(1, b.type)))
 
 
 def _half(f: Function, a: Reg, start: int, width: int) -> Reg:

@@ -143,8 +143,8 @@ def _fma(o: Ops, a: Reg, b: Reg, c: Reg) -> Reg:
 def _safe(o: Ops, b: Reg) -> tuple[Reg, Reg | None]:
     """A divisor that does not trap, and where it was -1 (None: nowhere): lanes past the end of a loop may hold a 0."""
     if b.known is not None:
-        minus = b.known == -1
-        return (literal(1, b.type), literal(1, typed("i1", b.type.width))) if minus else (b, None)
+        everywhere = literal(1, typed("i1", b.type.width))
+        return (literal(1, b.type), everywhere) if b.known == -1 else (b, None)
     one = literal(1, b.type)
     nonzero = o.f.select(o.f.compare("icmp eq", b, literal(0, b.type)), one, b)
     if o.unsigned:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from jitney.lowering.index import Atom, Compound, FloorDiv, Index, Max, Min, Opaque, Size, Var, from_terms, index
+from jitney.lowering.index import Atom, Compound, FloorDiv, Index, Max, Min, Opaque, Size, Term, Var, from_terms, index
 from jitney.lowering.values import Load, Position, Ref, Value
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.scalars import Machine
@@ -165,7 +165,7 @@ class Scope:
             total = plus(f, total, multiply(f, term, number(coef)))
         return plus(f, total, number(x.constant))
 
-    def split(self, x: Index, depth: int) -> tuple[Index, list[tuple[int, tuple[Index, ...]]]]:
+    def split(self, x: Index, depth: int) -> tuple[Index, list[Term]]:
         """The terms known outside of a level as one expression, without the constant, and the other terms."""
         outer, inner = {}, []
         for coef, product in x.terms:
@@ -200,7 +200,7 @@ class Scope:
         outer, inner = self.split(x, depth)
         if not inner:  # known at the function's level: no outer one
             outer, inner = index(0), list(x.terms)
-        rest = from_terms({product: coef for coef, product in inner}, 0)  # type: ignore[misc]
+        rest = from_terms({product: coef for coef, product in inner}, 0)
         base = self.address(buffer, outer, scalar)
         return self.f.element(MEMORY[self.memory[buffer].dtype], base, self.number(rest, scalar))
 

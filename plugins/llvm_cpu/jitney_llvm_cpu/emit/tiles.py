@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from jitney.lowering.index import Index, Var
 from jitney.lowering.kernel import Nest, Store
@@ -123,7 +124,7 @@ class TiledNest:
                 with self.f.at(mark):
                     size = side * side * value.dtype.itemsize
                     base = self.f.value(PTR, f"alloca i8, i64 {size}, align 64")
-                self.scope.memory[name] = Memory(value.dtype, lambda base=base: base, True)
+                self.scope.memory[name] = Memory(value.dtype, partial(_same, base), True)
             made.append(names)
         return made
 
@@ -177,6 +178,10 @@ class TiledNest:
         if name not in self.f.module.names:
             _write_turn(self.f.module, name, scalar, side)
         self.f.run(name, self.scope.memory[read].pointer(), self.scope.memory[turned].pointer())
+
+
+def _same(base: Reg) -> Reg:
+    return base
 
 
 def _write_turn(module: Module, name: str, scalar: str, side: int) -> None:

@@ -1,0 +1,231 @@
+"""Loads and stores of vectors: neighbours at once, every second one by shuffles, all others one by one.
+
+In the last round of a loop only some lanes are iterations; the others are neither read nor written. Masked instructions
+do that where the machine has them, for neighbours of 32 and 64 bits; otherwise a loop over the lanes does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jitney.lowering.index import Index, Var, from_terms
+from jitney.lowering.values import Value
+from jitney_llvm_cpu.emit.dtypes import MEMORY
+from jitney_llvm_cpu.emit.scope import FUNCTION, Scope, multiply
+from jitney_llvm_cpu.emit.text import I32, PTR, Reg, Type, literal, number, typed
+
+
+@dataclass
+class Lanes:
+    """Some iterations of the innermost loop at once.
+
+    Args:
+        width: how many.
+        var: the loop's variable; None if there is no loop.
+        first: its register; the first lane is ``offset`` further.
+        mask: the lanes that are iterations at all; None: all of them. Lane 0 always is one.
+        left: how many lanes are iterations, if there is a mask; those are the first.
+    """
+
+    width: int
+    var: Var | None = None
+    first: Reg | None = None
+    offset: int = 0
+    mask: Reg | None = None
+    left: Reg | None = None
+    values: dict[Value, Reg] = field(default_factory=dict)
+    indices: dict[Index, Reg] = field(default_factory=dict)
+
+
+class Accesses:
+    """Writes loads and stores, as elements are in memory.
+
+    Args:
+        scope: the levels around.
+        scalar: the register of a value that is the same in all lanes.
+        vector: an index expression in all lanes, as i32 or i64.
+    """
+
+    def __init__(self, scope: Scope, scalar: Callable[[Value], Reg], vector: Callable[[Index, Lanes], Reg]) -> None:
+        self.scope = scope
+        self.f = scope.f
+        self.scalar = scalar
+        self.vector = vector
+
+    def load(self, buffer: str, x: Index, at: Lanes) -> Reg:
+        """``buffer[x]`` in the lanes that are iterations, anything in the others."""
+        type_ = typed(self._scalar(buffer), at.width)
+        if at.width == 1:
+            return self.f.load(type_, self.scope.address(buffer, x, self.scalar), _bytes(type_))
+        step = self._step(x, at)
+        if at.left is not None and at.left.known is None and not (step in (1, -1) and type_.bits >= 32):
+            return self._load_each(type_, self._place(buffer, x, step, at), at.left)
+        if step == 1:
+            return self._load_run(type_, self._run(buffer, x, step, at), at.mask)
+        if step == -1:
+            return self._reversed(self._load_run(type_, self._run(buffer, x, step, at), self._reversed_mask(at)))
+        if step == 2 and at.mask is None:
+            return self._load_every_second(type_, *self._start(buffer, x, step, at))
+        place = self._place(buffer, x, step, at)
+        made: Reg | None = None
+        for lane in range(self._count(at)):
+            one = self.f.load(typed(type_.scalar), place(lane), _bytes(type_))
+            made = self.f.insert(made, one, lane, at.width)
+        assert made is not None
+        return made
+
+    def store(self, buffer: str, x: Index, value: Reg, at: Lanes) -> None:
+        """``buffer[x] = value`` in the lanes that are iterations."""
+        f, align = self.f, _bytes(value.type)
+        if at.width == 1:
+            f.store(value, self.scope.address(buffer, x, self.scalar), align)
+            return
+        step = self._step(x, at)
+        if at.left is not None and at.left.known is None and not (step in (1, -1) and value.type.bits >= 32):
+            self._store_each(value, self._place(buffer, x, step, at), at.left)
+        elif step == 1:
+            self._store_run(value, self._run(buffer, x, step, at), at.mask)
+        elif step == -1:
+            self._store_run(self._reversed(value), self._run(buffer, x, step, at), self._reversed_mask(at))
+        else:
+            place = self._place(buffer, x, step, at)
+            for lane in range(self._count(at)):
+                f.store(f.extract(value, lane), place(lane), align)
+
+    # Where
+
+    def _scalar(self, buffer: str) -> str:
+        return MEMORY[self.scope.memory[buffer].dtype]
+
+    def _count(self, at: Lanes) -> int:
+        return at.width if at.left is None or at.left.known is None else at.left.known
+
+    def _step(self, x: Index, at: Lanes) -> int | None:
+        """The constant distance between neighbouring lanes, if all else in the index is the same in all lanes."""
+        assert at.var is not None
+        stride = x.stride(at.var)
+        if stride is None or stride.value is None or self.scope.level(x - stride * at.var) >= self.scope.depth:
+            return None
+        return stride.value
+
+    def _start(self, buffer: str, x: Index, step: int, at: Lanes) -> tuple[Reg, int]:
+        """The address of the first lane as a register shared by all copies, and how many elements further it is."""
+        assert at.var is not None and at.first is not None
+        level = self.scope.levels[self.scope.depth]
+        moving = x - x.constant
+        base = self.scope.address(buffer, moving - at.var * step, self.scalar)
+        pointer = level.addresses.get((buffer, moving))
+        if pointer is None:
+            pointer = self.f.element(self._scalar(buffer), base, multiply(self.f, at.first, number(step)))
+            level.addresses[buffer, moving] = pointer
+        return pointer, x.constant + at.offset * step
+
+    def _run(self, buffer: str, x: Index, step: int, at: Lanes) -> Reg:
+        """The lowest address of neighbouring elements."""
+        pointer, offset = self._start(buffer, x, step, at)
+        if step == -1:
+            offset -= at.width - 1
+        return self.f.element(self._scalar(buffer), pointer, number(offset))
+
+    def _place(self, buffer: str, x: Index, step: int | None, at: Lanes) -> Callable[[int | Reg], Reg]:
+        """A function from a lane's number to its address."""
+        f, scalar = self.f, self._scalar(buffer)
+        if step is not None:
+            pointer, offset = self._start(buffer, x, step, at)
+
+            def along(lane: int | Reg) -> Reg:
+                if isinstance(lane, int):
+                    return f.element(scalar, pointer, number(offset + lane * step))
+                first = f.element(scalar, pointer, number(offset))
+                return f.element(scalar, first, multiply(f, lane, number(step)))
+
+            return along
+        outer, inner = self.scope.split(x, self.scope.depth)
+        base = self.scope.address(buffer, outer, self.scalar)
+        terms = {product: coef for coef, product in inner}
+        places = self.vector(from_terms(terms, x.constant), at)
+        if at.left is not None and at.left.known is None:
+            table = self._stack(places.type)
+            f.store(places, table, _bytes(places.type))
+
+        def anywhere(lane: int | Reg) -> Reg:
+            if isinstance(lane, int):
+                one = f.extract(places, lane)
+            else:
+                one = f.load(typed(places.type.scalar), f.element(places.type.scalar, table, lane), _bytes(places.type))
+            return f.element(scalar, base, f.convert("sext", one, "i64"))
+
+        return anywhere
+
+    # Neighbours
+
+    def _load_run(self, type_: Type, pointer: Reg, mask: Reg | None) -> Reg:
+        if mask is None:
+            return self.f.load(type_, pointer, _bytes(type_))
+        symbol = f"llvm.masked.load.{type_.suffix}.p0"
+        self.f.declare(symbol, type_.text, ["ptr", "i32", mask.type.text, type_.text])
+        return self.f.invoke(symbol, type_, [pointer, literal(_bytes(type_), I32), mask, literal(0, type_)])
+
+    def _store_run(self, value: Reg, pointer: Reg, mask: Reg | None) -> None:
+        align = _bytes(value.type)
+        if mask is None:
+            self.f.store(value, pointer, align)
+            return
+        symbol = f"llvm.masked.store.{value.type.suffix}.p0"
+        self.f.declare(symbol, "void", [value.type.text, "ptr", "i32", mask.type.text])
+        self.f.run(symbol, value, pointer, literal(align, I32), mask)
+
+    def _reversed(self, a: Reg) -> Reg:
+        return self.f.shuffle(a, None, range(a.type.width - 1, -1, -1))
+
+    def _reversed_mask(self, at: Lanes) -> Reg | None:
+        return None if at.mask is None else self._reversed(at.mask)
+
+    def _load_every_second(self, type_: Type, pointer: Reg, offset: int) -> Reg:
+        """Two runs that overlap in one element, so that nothing after the last lane's is read."""
+        width = type_.width
+        first, second = (
+            self.f.load(type_, self.f.element(type_.scalar, pointer, number(offset + start)), _bytes(type_))
+            for start in (0, width - 1)
+        )
+        return self.f.shuffle(first, second, [2 * k if 2 * k < width else 2 * k + 1 for k in range(width)])
+
+    # One lane after the other
+
+    def _load_each(self, type_: Type, place: Callable[[Reg], Reg], left: Reg) -> Reg:
+        f, one = self.f, typed(type_.scalar)
+        table = self._stack(type_)
+        f.store(literal(0, type_), table, _bytes(type_))
+
+        def once(lane: Reg, inside: list[Reg]) -> list[Reg]:
+            value = f.load(one, place(lane), _bytes(type_))
+            f.store(value, f.element(type_.scalar, table, lane), _bytes(type_))
+            return []
+
+        f.loop(number(0), left, 1, [], once, nonempty=True)
+        return f.load(type_, table, _bytes(type_))
+
+    def _store_each(self, value: Reg, place: Callable[[Reg], Reg], left: Reg) -> None:
+        f, one = self.f, typed(value.type.scalar)
+        table = self._stack(value.type)
+        f.store(value, table, _bytes(value.type))
+
+        def once(lane: Reg, inside: list[Reg]) -> list[Reg]:
+            item = f.load(one, f.element(one.scalar, table, lane), _bytes(one))
+            f.store(item, place(lane), _bytes(one))
+            return []
+
+        f.loop(number(0), left, 1, [], once, nonempty=True)
+
+    def _stack(self, type_: Type) -> Reg:
+        """A place for one vector on the stack."""
+        mark = self.scope.levels[FUNCTION].mark
+        assert mark is not None
+        with self.f.at(mark):
+            return self.f.value(PTR, f"alloca {type_.text}, align {_bytes(type_) * type_.width}")
+
+
+def _bytes(type_: Type) -> int:
+    """Of one element."""
+    return type_.bits // 8
