@@ -244,6 +244,15 @@ def test_scratch_of_loops_in_another_order_than_the_dimensions() -> None:
     same(m.output(total), {})
 
 
+def test_positions_of_extremes_are_found_one_a_row() -> None:
+    m = Maker(I64)
+    x = m.input(9, 3, 2)
+    top = m.reduce("argmax", (9, 3, 2), {2}, lambda i, j, k: m.at(x, i, j, k))
+    total = m.reduce("sum", (9, 3, 2), {1, 2}, lambda i, j, k: m.at(x, i, j, k))
+    both = m.pointwise((9, 3), lambda i, j: apply("add", m.at(top, i, j), m.at(total, i)))
+    same(m.output(both), {})
+
+
 def same(program: Program, env: dict[Any, int], order: Callable[[list[Any]], list[Any]] = list) -> None:
     """Run the steps, and the kernels with rows in this order: equal outputs."""
     wanted, got = fresh(program, env), fresh(program, env)

@@ -47,6 +47,12 @@ class Member:
         return min(matched, next(i for i, v in enumerate(self.step.loops) if v in self.step.reduced))
 
 
+    @property
+    def floor(self) -> int:
+        """How many of its first loops must be outer loops: positions cannot be accumulated, so one result a row."""
+        return len(self.step.vars) if self.step.kind.startswith("arg") else 0
+
+
 @dataclass(frozen=True)
 class Group:
     """Members in the order of the program; the first ``depth`` loops of ``spine`` are the rows."""
@@ -146,7 +152,7 @@ def _as_members(step: Computed, number: int) -> list[Member]:
 
 def _placed(group: Group, member: Member, matched: int) -> Group | None:
     limit = min(group.depth, member.limit(matched))
-    lowest = 0 if not group.spine else 1
+    lowest = max(0 if not group.spine else 1, *(m.floor for m in (member, *group.members)))
     for depth in range(limit, lowest - 1, -1):
         if depth < group.depth and _few(group.spine[:depth]) and not _few(group.spine[: group.depth]):
             return None
