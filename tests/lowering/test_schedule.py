@@ -253,6 +253,15 @@ def test_positions_of_extremes_are_found_one_a_row() -> None:
     same(m.output(both), {})
 
 
+def test_the_position_of_the_extreme_of_everything() -> None:
+    m = Maker(I64)
+    x = m.input(9, 4)
+    top = m.reduce("argmax", (9, 4), {0, 1}, lambda i, j: m.at(x, i, j))
+    total = m.reduce("sum", (9, 4), {1}, lambda i, j: m.at(x, i, j))
+    mean = m.pointwise((9, 4), lambda i, j: apply("sub", m.at(x, i, j), m.at(total, i)))
+    same(m.output(top, mean), {})
+
+
 def same(program: Program, env: dict[Any, int], order: Callable[[list[Any]], list[Any]] = list) -> None:
     """Run the steps, and the kernels with rows in this order: equal outputs."""
     wanted, got = fresh(program, env), fresh(program, env)

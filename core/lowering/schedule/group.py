@@ -116,6 +116,8 @@ def _few(loops: Sequence[Var]) -> bool:
 
 def join(group: Group, step: Computed, number: int, names: Names) -> Group | None:
     """The group with one more member, or None if it cannot be one."""
+    if any(m.deferred and m.step.kind not in PARTIAL_KINDS for m in group.members):
+        return None  # the position of an extreme of everything: a kernel of its own
     found = match(group.spine, step.loops, names)
     if not found.count and (group.spine or step.loops):
         return None
