@@ -59,7 +59,7 @@ class Accesses:
         if at.width == 1:
             return self.f.load(type_, self.scope.address(buffer, x, self.scalar), _bytes(type_))
         step = self._step(x, at)
-        if at.left is not None and at.left.known is None and not (step in (1, -1) and type_.bits >= 32):
+        if at.left is not None and at.left.known is None and not self._masked(step, type_):
             return self._load_each(type_, self._place(buffer, x, step, at), at.left)
         if step == 1:
             return self._load_run(type_, self._run(buffer, x, step, at), at.mask)
@@ -82,7 +82,7 @@ class Accesses:
             f.store(value, self.scope.address(buffer, x, self.scalar), align)
             return
         step = self._step(x, at)
-        if at.left is not None and at.left.known is None and not (step in (1, -1) and value.type.bits >= 32):
+        if at.left is not None and at.left.known is None and not self._masked(step, value.type):
             self._store_each(value, self._place(buffer, x, step, at), at.left)
         elif step == 1:
             self._store_run(value, self._run(buffer, x, step, at), at.mask)
@@ -92,6 +92,9 @@ class Accesses:
             place = self._place(buffer, x, step, at)
             for lane in range(self._count(at)):
                 f.store(f.extract(value, lane), place(lane), align)
+
+    def _masked(self, step: int | None, type_: Type) -> bool:
+        return step in (1, -1) and self.scope.machine.masks(type_.bits)
 
     # Where
 

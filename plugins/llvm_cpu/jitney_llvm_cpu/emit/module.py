@@ -45,8 +45,7 @@ def emit_module(entries: Sequence[Entry], target: Target, *, grain: int, math: M
         math: where vector functions come from.
         parallel: the text that defines ``jitney_parallel`` (see ``threads.py``); empty: everything runs serially.
     """
-    module = Module()
-    module.include(parallel)
+    module = Module(converts_halves=target.has("f16c") or not target.is_x86)
     module.include(parallel)
     writer = _Writer(module, Machine(target, math), grain, bool(parallel))
     for entry in entries:

@@ -51,7 +51,7 @@ def shape(nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate],
         whole = trips // width
         if whole * cost(nest.statements) <= _UNROLLED:
             return Shape(width, whole)
-    copies = _copies(nest, sums)
+    copies = _copies(nest, sums, trips)
     while copies > 1 and trips is not None and trips < copies * width:
         copies //= 2
     return Shape(width, copies)
@@ -65,12 +65,14 @@ def lanes_of(nest: Nest, machine: Machine) -> int:
     return machine.native(max(bits))
 
 
-def _copies(nest: Nest, sums: Sequence[Reduce | Accumulate]) -> int:
+def _copies(nest: Nest, sums: Sequence[Reduce | Accumulate], trips: int | None) -> int:
     """Accumulators enough to hide the time of one addition, unless the rest of the body takes longer anyway."""
     if not sums:
         return 1
     work = cost(nest.statements)
     wanted = 4 if work <= 8 else 2 if work <= 16 else 1
+    if work <= 2 and trips is not None and trips >= 256:
+        wanted = 8
     registers = sum(3 if s.kind.startswith("arg") else 1 for s in sums)
     while wanted > 1 and registers * wanted > 8:
         wanted //= 2

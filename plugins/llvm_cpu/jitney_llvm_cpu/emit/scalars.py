@@ -47,6 +47,10 @@ class Machine:
         """How many lanes of so many bits a vector of the machine has."""
         return self.target.lanes(bits // 8)
 
+    def masks(self, bits: int) -> bool:
+        """Has the machine masked loads and stores of elements of so many bits? If not, LLVM makes branches of them."""
+        return self.target.has("avx512bw") or (bits >= 32 and self.target.has("avx"))
+
 
 @dataclass(frozen=True, slots=True)
 class Ops:

@@ -96,8 +96,13 @@ def number(value: int) -> Reg:
 
 @dataclass
 class Module:
-    """Functions, and what they call."""
+    """Functions, and what they call.
 
+    Args:
+        converts_halves: the machine has instructions between float16 and float32; if not, LLVM would call functions.
+    """
+
+    converts_halves: bool = True
     functions: list[Function] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, None] = field(default_factory=dict)

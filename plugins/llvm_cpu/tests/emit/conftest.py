@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
@@ -38,11 +38,18 @@ class Compiled:
         self.entry(pointers, (ctypes.c_int64 * max(1, len(sizes)))(*sizes), threads)
 
 
-def compiled(*kernels: Kernel, sizes: Sequence[Size] = (), grain: int = 1, vector_bytes: int = 0) -> Compiled:
-    """Compiles kernels, each buffer behind a pointer of its own; the small grain lets small loops use threads."""
+def compiled(
+    *kernels: Kernel, sizes: Sequence[Size] = (), grain: int = 1, vector_bytes: int = 0, without: Sequence[str] = ()
+) -> Compiled:
+    """Compiles kernels, each buffer behind a pointer of its own; the small grain lets small loops use threads.
+
+    ``without``: features of the CPU that are not to be used.
+    """
     for kernel in kernels:
         kernel.verify()
     target = _target(vector_bytes)
+    for feature in without:
+        target = replace(target, features=target.features.replace(f"+{feature}", f"-{feature}"))
     names = tuple(sorted({name for kernel in kernels for name in kernel.buffers}))
     places = {name: Place(k, index(0)) for k, name in enumerate(names)}
     engine = Engine(target)

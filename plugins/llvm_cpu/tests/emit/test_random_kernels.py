@@ -19,6 +19,8 @@ DTYPES = sorted(ALL, key=str)
 BINARY = ["add", "sub", "mul", "maximum", "minimum"]
 LOGIC = ["and", "or", "xor"]
 COMPARE = ["eq", "ne", "lt", "le", "gt", "ge"]
+# With these gone, an x86 has neither masks nor halves.
+AVX = tuple("avx avx2 fma f16c vaes vpclmulqdq avxvnni gfni avx512f avx512bw avx512cd avx512dq avx512vl".split())
 ROUNDING = ["floor", "ceil", "trunc", "round", "neg", "abs"]
 
 
@@ -209,7 +211,8 @@ def kernels(draw):
         finish = tuple(copies)
     dtypes = {name: t.dtype for name, t in making.buffers.items()}
     kernel = Kernel("random", making.outer, body, dtypes, finish, partials=tuple(making.partials))
-    return kernel, making.buffers, making.sizes, draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([0, 16]))
+    machine = draw(st.sampled_from([{}, {"vector_bytes": 16}, {"vector_bytes": 16, "without": AVX}]))
+    return kernel, making.buffers, making.sizes, draw(st.sampled_from([1, 2, 3])), machine
 
 
 @settings(
@@ -220,11 +223,11 @@ def kernels(draw):
 )
 @given(kernels())
 def test_random_kernels_do_what_the_reference_does(compiled, case):
-    kernel, buffers, sizes, threads, vector_bytes = case
+    kernel, buffers, sizes, threads, machine = case
     expected = {name: t.clone() for name, t in buffers.items()}
     run_kernel(kernel, expected, sizes)
     found = {name: t.clone() for name, t in buffers.items()}
-    compiled(kernel, sizes=list(sizes), vector_bytes=vector_bytes)(found, list(sizes.values()), threads)
+    compiled(kernel, sizes=list(sizes), **machine)(found, list(sizes.values()), threads)
     for name in buffers:
         torch.testing.assert_close(
             found[name], expected[name], rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{kernel}\n{m}"

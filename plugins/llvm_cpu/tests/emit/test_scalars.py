@@ -240,15 +240,28 @@ def test_every_byte_but_zero_is_true(compiled):
     assert out.tolist() == [0, 1, 1, 1, 1, 1, 0, 1, 1]
 
 
+@pytest.mark.parametrize("without", [(), ("f16c",)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_rounding_to_sixteen_bits_is_torch_s(compiled, dtype):
+def test_rounding_to_sixteen_bits_is_torch_s(compiled, dtype, without):
     bits = torch.tensor([*range(0, 2**16, 7)], dtype=torch.int64)
     pattern = torch.cat([(bits << 16) | low for low in (0x0, 0x1000, 0x7FFF, 0x8000, 0x8001, 0xFFFF)])
     x = pattern.to(torch.int32).view(torch.float32)
     i = Var("i", len(x))
     out = torch.empty(len(x), dtype=dtype)
     store = Store("out", index(i), apply("cast", load("x", index(i), torch.float32), dtype=dtype))
-    compiled(Kernel("k", (), (Nest((i,), (store,)),), {"x": torch.float32, "out": dtype}))({"x": x, "out": out})
+    kernel = Kernel("k", (), (Nest((i,), (store,)),), {"x": torch.float32, "out": dtype})
+    compiled(kernel, without=without)({"x": x, "out": out})
     expected = x.to(dtype)
     assert torch.equal(out.isnan(), expected.isnan())
     assert torch.equal(out[~out.isnan()].view(torch.int16), expected[~out.isnan()].view(torch.int16))
+
+
+@pytest.mark.parametrize("without", [(), ("f16c",)])
+def test_all_numbers_of_float16_are_read_as_torch_reads_them(compiled, without):
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    i = Var("i", len(x))
+    out = torch.empty(len(x))
+    store = Store("out", index(i), apply("cast", load("x", index(i), torch.float16), dtype=torch.float32))
+    kernel = Kernel("k", (), (Nest((i,), (store,)),), {"x": torch.float16, "out": torch.float32})
+    compiled(kernel, without=without)({"x": x, "out": out})
+    torch.testing.assert_close(out, x.float(), rtol=0, atol=0, equal_nan=True)
