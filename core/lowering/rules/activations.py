@@ -9,7 +9,6 @@ import torch
 from jitney.lowering.notation import (
     Number,
     Scalar,
-    eq,
     exp,
     expm1,
     is_nan,
@@ -137,7 +136,7 @@ def elu_backward(grad: Scalar, alpha: Number, scale: Number, input_scale: Number
     """The gradient, from the input or from the result."""
     negative = alpha * scale
     below = grad * input_scale * (x + negative) if is_result else grad * input_scale * negative * exp(x * input_scale)
-    return where(x <= 0, below, grad * scale)
+    return where(x > 0, grad * scale, below)  # the other way round for nan
 
 
 @pointwise(aten.leaky_relu.default)
@@ -161,7 +160,7 @@ def prelu(x: Scalar, weight: Scalar) -> Scalar:
 @pointwise(aten.hardtanh_backward.default)
 def hardtanh_backward(grad: Scalar, x: Scalar, low: Number, high: Number) -> Scalar:
     """The gradient: nothing outside of the limits."""
-    return where((x <= low) | (x >= high), 0, grad)
+    return where((x > low) & (x < high), grad, 0)
 
 
 @pointwise(aten.hardsigmoid.default)
@@ -185,19 +184,19 @@ def hardswish(x: Scalar) -> Scalar:
 @pointwise(aten.hardswish_backward.default)
 def hardswish_backward(grad: Scalar, x: Scalar) -> Scalar:
     """The gradient."""
-    return where(x <= -3, 0, where(x < 3, grad * (x / 3 + 0.5), grad))
+    return where(x <= -3, 0, where(x >= 3, grad, grad * (x / 3 + 0.5)))
 
 
-@pointwise(aten.hardshrink.default)
+@pointwise(aten.hardshrink.default, mode="stepwise")
 def hardshrink(x: Scalar, limit: Number) -> Scalar:
     """0 within the limit."""
     return where((x >= -limit) & (x <= limit), 0, x)
 
 
-@pointwise(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+@pointwise(aten.hardshrink_backward.default, aten.softshrink_backward.default, mode="stepwise")
 def shrink_backward(grad: Scalar, x: Scalar, limit: Number) -> Scalar:
     """The gradient: nothing within the limit."""
-    return where((x >= -limit) & (x <= limit), 0, grad)
+    return where((x < -limit) | (x > limit), grad, 0)
 
 
 @pointwise(aten.softshrink.default)
@@ -227,9 +226,8 @@ def logit_backward(grad: Scalar, x: Scalar, eps: float | None) -> Scalar:
     """The gradient."""
     slope = grad / (x * (1 - x))
     if eps is None:
-        at_ends = eq(x, 0) | eq(x, 1)
-        return where((x < 0) | (x > 1), math.nan, where(at_ends, grad * math.inf, slope))
-    return where((x < eps) | (x > 1 - eps), 0, slope)
+        return where((x < 0) | (x > 1), math.nan, slope)
+    return where((x >= eps) & (x <= 1 - eps), slope, 0)
 
 
 @pointwise(aten.native_dropout_backward.default, own=(1,))

@@ -58,7 +58,7 @@ for _name in ("floor", "ceil", "trunc", "round"):
 # --- sums and products ----------------------------------------------------------------------------------------------
 
 
-@pointwise(aten.add.Tensor, aten.add.Scalar)
+@pointwise(aten.add.Tensor, aten.add.Scalar, rounded=(1, 2))
 def add(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     """``a + alpha * b``; for truth values ``or``."""
     if a.dtype is torch.bool:
@@ -70,19 +70,19 @@ def add(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     return fma(b, alpha, a) if a.is_float else a + b * alpha
 
 
-@pointwise(aten.sub.Tensor, aten.sub.Scalar)
+@pointwise(aten.sub.Tensor, aten.sub.Scalar, rounded=(1, 2))
 def sub(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     """``a - alpha * b``."""
     return a - b if alpha == 1 else add(a, b, -alpha)
 
 
-@pointwise(aten.rsub.Tensor, aten.rsub.Scalar)
+@pointwise(aten.rsub.Tensor, aten.rsub.Scalar, rounded=(1, 2))
 def rsub(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     """``b - alpha * a``."""
     return sub(b if isinstance(b, Scalar) else a.like(b), a, alpha)
 
 
-@pointwise(aten.mul.Tensor, aten.mul.Scalar)
+@pointwise(aten.mul.Tensor, aten.mul.Scalar, exact=(1,))
 def mul(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a * b``; for truth values ``and``."""
     return a & b if a.dtype is torch.bool else a * b
@@ -119,7 +119,7 @@ def square(x: Scalar) -> Scalar:
 # --- division -------------------------------------------------------------------------------------------------------
 
 
-@pointwise(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
+@pointwise(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor, exact=(1,))
 def div(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a / b`` in floating point."""
     return a / b
@@ -149,15 +149,16 @@ def div_mode(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar
         return two("floordiv" if floors else "truncdiv", a, divisor(b, "division"))
     if not floors:
         return one("trunc", a / b)
-    wide = opmath(a.dtype)  # the floor is computed in float32, whatever it is rounded to
-    b = b if isinstance(b, Scalar) else a.like(b)
-    return floor_div(a.to(wide), b.to(wide))
+    if isinstance(b, Scalar):
+        return floor_div(a, b)
+    wide = a.to(opmath(a.dtype))  # the number is not rounded to a half
+    return floor_div(wide, wide.like(b))
 
 
-@pointwise(aten.floor_divide.default, aten.floor_divide.Scalar)
+@pointwise(aten.floor_divide.default, aten.floor_divide.Scalar, mode="stepwise")
 def floor_divide(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a // b``."""
-    return div_mode(a, b, "floor").to(a.dtype)
+    return div_mode(a, b, "floor")
 
 
 def floor_div(a: Scalar, b: Scalar) -> Scalar:
@@ -171,13 +172,13 @@ def floor_div(a: Scalar, b: Scalar) -> Scalar:
     return where(eq(b, 0), a / b, floored)
 
 
-@pointwise(aten.remainder.Tensor, aten.remainder.Scalar)
+@pointwise(aten.remainder.Tensor, aten.remainder.Scalar, rounded=(1,))
 def remainder(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a % b`` with the sign of ``b``."""
     return two("remainder", a, b if a.is_float else divisor(b, "remainder"))
 
 
-@pointwise(aten.fmod.Tensor, aten.fmod.Scalar)
+@pointwise(aten.fmod.Tensor, aten.fmod.Scalar, rounded=(1,))
 def fmod(a: Scalar, b: Scalar | Number) -> Scalar:
     """The remainder with the sign of ``a``."""
     return two("fmod", a, b if a.is_float else divisor(b, "remainder"))
@@ -192,6 +193,8 @@ def pow_number(x: Scalar, exponent: Number) -> Scalar:
     if not x.is_float:
         return integer_power(x, int(exponent))
     special = SPECIAL_POWERS.get(float(exponent))
+    if x.dtype is torch.float16 and exponent not in (0, 1):
+        special = None  # eager has no kernels for these
     return special(x) if special else two("pow", x, exponent)
 
 
@@ -295,7 +298,7 @@ def abs_(x: Scalar) -> Scalar:
     return absolute(x)
 
 
-@pointwise(aten.sign.default)
+@pointwise(aten.sign.default, aten.sgn.default)
 def sign(x: Scalar) -> Scalar:
     """1, 0 or -1; 0 for nan."""
     if x.dtype in (torch.bool, torch.uint8):
@@ -359,7 +362,7 @@ def clamp_max(x: Scalar, high: Scalar | Number) -> Scalar:
     return minimum(x, high)
 
 
-@pointwise(aten.nan_to_num.default)
+@pointwise(aten.nan_to_num.default, mode="stepwise")
 def nan_to_num(x: Scalar, nan: float | None, high: float | None, low: float | None) -> Scalar:
     """Finite numbers instead of nan and infinities."""
     return x if not x.is_float else _finite(x, nan or 0.0, high, low)
@@ -377,7 +380,7 @@ def heaviside(x: Scalar, at_zero: Scalar) -> Scalar:
     """0 below zero, 1 above."""
     if x.dtype is torch.bool:
         return where(x, True, at_zero)
-    return where(eq(x, 0), at_zero, (~(x < 0)).to(x.dtype))
+    return where(eq(x, 0), at_zero, (x > 0).to(x.dtype))
 
 
 @pointwise(aten.frac.default)
@@ -500,16 +503,16 @@ def logical_not(x: Scalar) -> Scalar:
 
 
 def _register_bitwise(name: str, op: str) -> None:
-    packet = getattr(aten, name)
+    packet, method = getattr(aten, f"bitwise_{name}"), getattr(aten, f"__{name}__")
 
     def formula(a: Scalar | Number, b: Scalar | Number) -> Scalar:
         return two(op, a, b)
 
-    pointwise(packet.Tensor, packet.Scalar, packet.Scalar_Tensor)(formula)
+    pointwise(packet.Tensor, packet.Scalar, packet.Scalar_Tensor, method.Tensor, method.Scalar)(formula)
 
 
-for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
-    _register_bitwise(_name, _op)
+for _name in ("and", "or", "xor"):
+    _register_bitwise(_name, _name)
 
 
 @pointwise(aten.bitwise_not.default)
@@ -518,13 +521,23 @@ def bitwise_not(x: Scalar) -> Scalar:
     return ~x
 
 
-@pointwise(aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar)
+@pointwise(
+    aten.bitwise_left_shift.Tensor,
+    aten.bitwise_left_shift.Tensor_Scalar,
+    aten.__lshift__.Tensor,
+    aten.__lshift__.Scalar,
+)
 def left_shift(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a << b``."""
     return two("shl", a, b)
 
 
-@pointwise(aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar)
+@pointwise(
+    aten.bitwise_right_shift.Tensor,
+    aten.bitwise_right_shift.Tensor_Scalar,
+    aten.__rshift__.Tensor,
+    aten.__rshift__.Scalar,
+)
 def right_shift(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a >> b``."""
     return two("shr", a, b)

@@ -8,7 +8,7 @@ import torch
 
 from jitney.lowering.call import Call
 from jitney.lowering.notation import Number, Scalar, absolute, log, maximum, where
-from jitney.lowering.rules.pointwise import POINTWISE, elementwise, pointwise
+from jitney.lowering.rules.pointwise import POINTWISE, Pointwise, pointwise
 from jitney.lowering.rules.reductions import amount
 from jitney.lowering.signals import NoRule
 from jitney.lowering.tensor import Shape, Tensor, count
@@ -44,7 +44,7 @@ def mse_loss_backward(call: Call) -> Tensor:
     def formula(grad: Scalar, x: Scalar, target: Scalar, _: Any) -> Scalar:
         return factor * (x - target) * grad
 
-    return call.result(elementwise(call, formula, "stepwise"))
+    return call.result(Pointwise(formula, "stepwise").element(call))
 
 
 def huber_loss_backward(call: Call) -> Tensor:
@@ -58,7 +58,7 @@ def huber_loss_backward(call: Call) -> Tensor:
         inside = factor * difference * grad
         return where(difference <= -delta, -slope * delta, where(difference >= delta, slope * delta, inside))
 
-    return call.result(elementwise(call, formula, "stepwise"))
+    return call.result(Pointwise(formula, "stepwise").element(call))
 
 
 def binary_cross_entropy_backward(call: Call) -> Tensor:
@@ -73,7 +73,7 @@ def binary_cross_entropy_backward(call: Call) -> Tensor:
             return slope
         return slope / (number.value if number.value is not None else amount([number], slope.dtype))
 
-    return call.result(elementwise(call, formula, "stepwise"))
+    return call.result(Pointwise(formula, "stepwise").element(call))
 
 
 def binary_cross_entropy(call: Call) -> Tensor:
@@ -92,7 +92,7 @@ def binary_cross_entropy(call: Call) -> Tensor:
         loss = (target - 1) * maximum(log(1 - x), -100.0) - target * maximum(log(x), -100.0)
         return loss if weight is None else loss * weight
 
-    return call.result(elementwise(call, formula, "arithmetic"))
+    return call.result(Pointwise(formula).element(call))
 
 
 POINTWISE[aten.mse_loss_backward.default] = mse_loss_backward

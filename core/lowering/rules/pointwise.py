@@ -32,74 +32,83 @@ POINTWISE: dict[Any, Rule] = {}
 
 @dataclass(frozen=True)
 class Pointwise:
-    """A rule made of a formula."""
+    """A rule made of a formula.
+
+    Args:
+        formula: what to compute.
+        mode: what operands are converted to.
+        own: positions of operands that keep their dtype in any mode.
+        exact: positions where a tensor without dimensions, beside others, is not rounded to their half.
+        rounded: positions of numbers that are rounded to the operands' half; others go into formulas as they are.
+    """
 
     formula: Formula
-    mode: Mode
+    mode: Mode = "arithmetic"
     own: tuple[int, ...] = ()
+    exact: tuple[int, ...] = ()
+    rounded: tuple[int, ...] = ()
 
     def __call__(self, call: Call) -> Tensor:
         """The result of one call."""
-        return call.result(elementwise(call, self.formula, self.mode, self.own))
+        return call.result(self.element(call))
+
+    def element(self, call: Call) -> Callable[[Shape], Value]:
+        """The function from an index to the element."""
+        dtype = call.dtype
+        common = None if self.mode == "own" else promoted(call.args) if self.mode == "compare" else dtype
+        operands = [self._operand(call, n, None if n in self.own else common) for n in range(len(call.args))]
+
+        def element(at: Shape) -> Value:
+            made = self.formula(*[a(at) if callable(a) else a for a in operands])
+            if not isinstance(made, Scalar):
+                return constant(wrapped(made, dtype), dtype)
+            return made.to(dtype).value
+
+        return element
+
+    def _operand(self, call: Call, n: int, common: torch.dtype | None) -> Any:
+        """A function from an index to a ``Scalar`` for tensors and symbolic numbers; everything else as it is."""
+        operand = call.args[n]
+        if isinstance(operand, (bool, int, float)):
+            return self._number(operand, n, common)
+        if not isinstance(operand, (Tensor, Index)):
+            return operand
+        compute = opmath(common) if common is not None and self.mode == "arithmetic" else common
+        steps: list[torch.dtype] = [] if compute is None or common is None else [common, compute]
+        if isinstance(operand, (Float, Index)):
+            number = position(operand) if isinstance(operand, Index) else call.builder.spread(operand).load(())
+            made = Scalar(number)
+            for dtype in steps if n in self.rounded else steps[1:]:
+                made = made.to(dtype)
+            return lambda at: made
+        if n in self.exact and not operand.size and call.size:
+            steps = steps[1:]
+        if is_spread(operand, call.size):
+            call.builder.spread(operand)
+        project, cast = projected(operand, call.size), call.builder.cast
+
+        def scalar(at: Shape) -> Scalar:
+            value = operand.load(project(at))
+            for dtype in steps:
+                value = cast(value, dtype)
+            return Scalar(value)
+
+        return scalar
+
+    def _number(self, number: bool | int | float, n: int, common: torch.dtype | None) -> bool | int | float:
+        if common is None or not common.is_floating_point or isinstance(number, bool):
+            return number
+        if n in self.rounded and self.mode == "arithmetic":
+            return float(torch.tensor(number, dtype=common))
+        return float(number)  # ints too: formulas compute with numbers in double precision
 
 
-def pointwise(*targets: Any, mode: Mode = "arithmetic", own: tuple[int, ...] = ()) -> Callable[[Formula], Formula]:
-    """Register a formula for these overloads; the operands at positions ``own`` keep their dtype in any mode."""
+def pointwise(*targets: Any, **settings: Any) -> Callable[[Formula], Formula]:
+    """Register a formula for these overloads; ``settings`` as in ``Pointwise``."""
 
     def register(formula: Formula) -> Formula:
-        for target in targets:
-            POINTWISE[target] = Pointwise(formula, mode, own)
+        rule = Pointwise(formula, **settings)
+        POINTWISE.update(dict.fromkeys(targets, rule))
         return formula
 
     return register
-
-
-def elementwise(
-    call: Call, formula: Formula, mode: Mode, own: tuple[int, ...] = (), dtype: torch.dtype | None = None
-) -> Callable[[Shape], Value]:
-    """The function from an index to the element, of ``dtype`` or the call's."""
-    dtype = dtype or call.dtype
-    common = None if mode == "own" else promoted(call.args) if mode == "compare" else dtype
-    compute = opmath(common) if common is not None and mode == "arithmetic" else common
-    operands = [_operand(call, a, *((None, None) if n in own else (common, compute))) for n, a in enumerate(call.args)]
-
-    def element(at: Shape) -> Value:
-        made = formula(*[a(at) if callable(a) else a for a in operands])
-        if not isinstance(made, Scalar):
-            return constant(wrapped(made, dtype), dtype)
-        return made.to(dtype).value
-
-    return element
-
-
-def _operand(call: Call, operand: Any, common: torch.dtype | None, compute: torch.dtype | None) -> Any:
-    """A function from an index to a ``Scalar`` for tensors and symbolic sizes; everything else as it is."""
-    size = call.size
-    if isinstance(operand, Index):
-        number = Scalar(position(operand))
-        if compute is not None:
-            number = number.to(compute)
-        return lambda at: number
-    if not isinstance(operand, Tensor):
-        return _number(operand, common)
-    if is_spread(operand, size):
-        call.builder.spread(operand)
-    project = projected(operand, size)
-    # Eager takes a tensor without dimensions beside others as a number: not rounded to a half before it is used.
-    exact = isinstance(operand, Float) or (not operand.size and bool(size))
-    cast = call.builder.cast
-
-    def scalar(at: Shape) -> Scalar:
-        value = operand.load(project(at))
-        if common is not None and compute is not None:
-            value = cast(value if exact else cast(value, common), compute)
-        return Scalar(value)
-
-    return scalar
-
-
-def _number(operand: Any, common: torch.dtype | None) -> Any:
-    """Ints beside floats are floats from the start, so that formulas compute with them in double precision."""
-    if common is not None and common.is_floating_point and type(operand) is int:
-        return float(operand)
-    return operand
