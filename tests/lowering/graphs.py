@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import fx
 import jitney
 from jitney.backends import Backend
 from jitney.lowering import decompositions, lower
-from jitney.lowering.loops import Computed, Program
+from jitney.lowering.loops import Computed, Extern, Program
 from jitney.lowering.reference import run
 
 
@@ -39,34 +39,84 @@ class Captured:
         return program
 
 
-def lowered(fn: Callable[..., Any], *args: Any, dynamic: bool | None = False, **options: Any) -> Captured:
-    """``fn`` called through its lowered graph, its result compared with eager's; what was made on the way."""
+def lowered(
+    fn: Callable[..., Any],
+    *args: Any,
+    whole: Sequence[str] | None = (),
+    dynamic: bool | None = False,
+    exact: bool = False,
+    **options: Any,
+) -> Captured:
+    """``fn`` called through its lowered graphs, its result compared with eager's.
+
+    Args:
+        fn: what to lower.
+        args: its arguments.
+        whole: the operators that run as a whole, as in ``mm.default``; None if that does not matter.
+        dynamic: see ``jitney.compile``.
+        exact: must values be equal to the last bit?
+        options: for ``Captured``.
+
+    Returns:
+        what was made on the way.
+    """
+    __tracebackhide__ = True
     captured = Captured(**options)
     want = fn(*args)
     got = jitney.compile(fn, backend=captured.backend, fullgraph=True, dynamic=dynamic)(*args)
     assert captured.programs, "nothing was lowered"
-    assert_same(got, want)
+    assert_same(got, want, exact)
+    if whole is not None:
+        assert externs(captured.programs) == list(whole)
     return captured
 
 
-def assert_same(got: Any, want: Any) -> None:
-    """Equal structure, dtypes, sizes, strides, and values within rounding."""
+def trained(
+    fn: Callable[..., Any], *args: Any, whole: Sequence[str] | None = (), dynamic: bool | None = False, **options: Any
+) -> Captured:
+    """Like ``lowered``, and the gradients of all arguments that require them are compared too."""
+    __tracebackhide__ = True
+    captured = Captured(**options)
+    compiled = jitney.compile(fn, backend=captured.backend, fullgraph=True, dynamic=dynamic)
+    found = []
+    for call in (fn, compiled):
+        own = [a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in args]
+        result = call(*own)
+        tangent = torch.linspace(-1, 2, result.numel()).reshape(result.shape).to(result.dtype)
+        result.backward(tangent)
+        found.append([result.detach(), *(a.grad for a in own if isinstance(a, torch.Tensor) and a.requires_grad)])
+    assert len(captured.programs) == 2, "forward and backward were expected"
+    assert_same(found[1], found[0], strides=False)
+    if whole is not None:
+        assert externs(captured.programs) == list(whole)
+    return captured
+
+
+def externs(programs: Sequence[Program]) -> list[str]:
+    """The operators that run as a whole."""
+    steps = [s for program in programs for s in program.steps if isinstance(s, Extern)]
+    return [str(s.target).removeprefix("aten.") for s in steps]
+
+
+def assert_same(got: Any, want: Any, exact: bool = False, *, strides: bool = True) -> None:
+    """Equal structure, dtypes, sizes, strides, and values: to the last bit, or within rounding."""
     __tracebackhide__ = True
     if isinstance(want, (list, tuple)):
         assert isinstance(got, (list, tuple)) and len(got) == len(want)
         for a, b in zip(got, want, strict=True):
-            assert_same(a, b)
+            assert_same(a, b, exact, strides=strides)
     elif isinstance(want, torch.Tensor):
         assert isinstance(got, torch.Tensor)
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
-        if want.numel():
-            strides = [(a, b) for n, a, b in zip(want.shape, got.stride(), want.stride(), strict=True) if n != 1]
-            assert all(a == b for a, b in strides), f"strides {got.stride()}, not {want.stride()}"
-        torch.testing.assert_close(got, want, equal_nan=True)
+        if want.numel() and strides:
+            pairs = [(a, b) for n, a, b in zip(want.shape, got.stride(), want.stride(), strict=True) if n != 1]
+            assert all(a == b for a, b in pairs), f"strides {got.stride()}, not {want.stride()}"
+        limits = {"rtol": 0.0, "atol": 0.0} if exact else {}
+        torch.testing.assert_close(got, want, equal_nan=True, **limits)
     else:
-        assert got == want
+        assert type(got) is type(want) and got == want
 
 
 def kinds(program: Program) -> list[str]:
     """The steps: kinds of loops, names of operators."""
-    return [s.kind if isinstance(s, Computed) else str(s.target.name().split("::")[1]) for s in program.steps]
+    return [s.kind if isinstance(s, Computed) else str(s.target).removeprefix("aten.") for s in program.steps]

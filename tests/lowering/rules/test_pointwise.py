@@ -1,0 +1,344 @@
+"""Every pointwise rule beside eager: dtypes, special values, promotion, layouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lowering.graphs import lowered
+
+from jitney.lowering.rules.pointwise import POINTWISE
+
+aten = torch.ops.aten
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+INTEGERS = (torch.int64, torch.int32, torch.int8, torch.uint8)
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.5, 3.0, -3.0, 6.5, 20.5, -7.25, 100.0, -100.0, 1e-3, 1e-30,
+           math.inf, -math.inf, math.nan]  # fmt: skip
+# Halves may differ from eager in their last bit: eager's kernels round otherwise for float16, or in what is left over
+# after whole vectors.
+NOT_EXACT = {"erf", "gelu", "gelu_backward", "sigmoid_backward"}
+
+
+def floats(dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(44, generator=generator, dtype=torch.float64) * 3
+    return torch.cat([torch.tensor(SPECIAL, dtype=torch.float64), drawn]).to(dtype)
+
+
+def integers(dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    limits = torch.iinfo(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(0, 100, (20,), generator=generator)
+    return torch.cat([torch.tensor([0, 1, 2, 5, limits.min, limits.max]).to(dtype), drawn.to(dtype)])
+
+
+def truths(seed: int = 0) -> torch.Tensor:
+    return torch.rand(8, generator=torch.Generator().manual_seed(seed)) < 0.5
+
+
+UNARY_OF_FLOATS: dict[str, Callable[..., Any]] = {
+    name: getattr(torch, name)
+    for name in """
+    exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sqrt rsqrt
+    floor ceil trunc round abs neg sign frac reciprocal sigmoid square signbit isnan isinf isposinf isneginf logical_not
+    deg2rad rad2deg sinc relu nan_to_num logit lgamma isfinite sgn
+    """.split()
+} | {
+    "round_2": lambda x: torch.round(x, decimals=2),
+    "round_m1": lambda x: torch.round(x, decimals=-1),
+    "entr": torch.special.entr,
+    "nan_to_num_3": lambda x: torch.nan_to_num(x, 1.5, 7.0, -7.0),
+    "logit_eps": lambda x: torch.logit(x, 0.1),
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "mish": F.mish,
+    "softplus": lambda x: F.softplus(x, 1.5, 10.0),
+    "elu": lambda x: F.elu(x, 0.7),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 1.3),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
+    "hardtanh": lambda x: F.hardtanh(x, -0.7, 1.1),
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "hardshrink": lambda x: F.hardshrink(x, 0.6),
+    "softshrink": lambda x: F.softshrink(x, 0.6),
+    "threshold": lambda x: F.threshold(x, 0.5, 9.0),
+    "logsigmoid": F.logsigmoid,
+    "clamp": lambda x: x.clamp(-1.5, 2.25),
+    "clamp_min": lambda x: x.clamp_min(0.3),
+    "clamp_max": lambda x: x.clamp_max(0.3),
+    **{f"pow {e}": (lambda x, e=e: x**e) for e in (0, 0.5, -0.5, 1, -1, 2, -2, 3, 2.7)},
+    "2 ** x": lambda x: 2.0**x,
+    "1 ** x": lambda x: 1.0**x,
+    "scalars": lambda x: (x + 0.1) * 0.3 - 1.7 / (0.9 - x),
+    "to double": lambda x: x.double() * 2,
+    "to half": lambda x: x.to(torch.bfloat16) + 1,
+    "to bool": lambda x: x.bool(),
+    "compare": lambda x: (x > 0.1, x >= 1, x < 0.5, x <= 3, x == 0.5, x != 2),
+    "remainder": lambda x: x % 1.5,
+    "remainder -": lambda x: x % -1.5,
+    "fmod": lambda x: torch.fmod(x, 1.5),
+    "floor_divide": lambda x: x // 1.5,
+    "div trunc": lambda x: torch.div(x, 1.5, rounding_mode="trunc"),
+    "masked_fill": lambda x: x.masked_fill(x > 0, -2.5),
+    "rsub": lambda x: torch.rsub(x, 1.5, alpha=2.5),
+    "xlogy": lambda x: torch.xlogy(x, 2.5),
+}
+
+
+@pytest.mark.parametrize("name", UNARY_OF_FLOATS)
+def test_one_float_operand(name: str) -> None:
+    def fn(*xs: torch.Tensor) -> list[Any]:
+        return [UNARY_OF_FLOATS[name](x) for x in xs]
+
+    dtypes = FLOATS if name != "lgamma" else FLOATS[:2]
+    args = [floats(dtype) for dtype in dtypes]
+    captured = lowered(fn, *args, whole=None)
+    assert all(not hasattr(s, "target") for s in captured.program.steps), "an operator ran as a whole"
+
+
+@pytest.mark.parametrize("name", sorted(set(UNARY_OF_FLOATS) - NOT_EXACT))
+def test_halves_are_rounded_where_eager_rounds_them(name: str) -> None:
+    def fn(*xs: torch.Tensor) -> list[Any]:
+        return [UNARY_OF_FLOATS[name](x) for x in xs]
+
+    lowered(fn, floats(torch.bfloat16), floats(torch.float16), whole=None, exact=True)
+
+
+BINARY_OF_FLOATS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: torch.add(a, b, alpha=1.7),
+    "sub": lambda a, b: torch.sub(a, b, alpha=0.3),
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "pow": torch.pow,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "fmax": torch.fmax,
+    "fmin": torch.fmin,
+    "atan2": torch.atan2,
+    "hypot": torch.hypot,
+    "copysign": torch.copysign,
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "xlogy": torch.xlogy,
+    "xlog1py": torch.special.xlog1py,
+    "heaviside": torch.heaviside,
+    "lerp": lambda a, b: torch.lerp(a, b, 0.3),
+    "lerp far": lambda a, b: torch.lerp(a, b, 0.8),
+    "lerp tensor": lambda a, b: torch.lerp(a, b, b),
+    "addcmul": lambda a, b: torch.addcmul(a, b, b, value=0.3),
+    "addcdiv": lambda a, b: torch.addcdiv(a, a, b, value=0.3),
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "where number": lambda a, b: torch.where(a > b, a, 1.5),
+    "clamp": lambda a, b: torch.clamp(a, -b.abs(), b.abs()),
+    "logical": lambda a, b: (a.logical_and(b), a.logical_or(b), a.logical_xor(b)),
+    "compare": lambda a, b: (a > b, a >= b, a < b, a <= b, a == b, a != b),
+    "prelu": lambda a, b: aten._prelu_kernel(a, b),
+    "backwards": lambda a, b: [
+        aten.tanh_backward(a, b), aten.silu_backward(a, b), aten.mish_backward(a, b),
+        aten.threshold_backward(a, b, 0.5), aten.elu_backward(a, 0.7, 1.0, 1.0, False, b),
+        aten.elu_backward(a, 0.7, 1.0, 1.0, True, b), aten.leaky_relu_backward(a, b, 0.1, False),
+        aten.hardtanh_backward(a, b, -1.0, 1.0), aten.hardsigmoid_backward(a, b), aten.hardswish_backward(a, b),
+        aten.hardshrink_backward(a, b, 0.6), aten.softshrink_backward(a, b, 0.6), aten.logit_backward(a, b),
+        aten.logit_backward(a, b, 0.1), aten.softplus_backward(a, b, 1.5, 10.0),
+        aten.native_dropout_backward(a, b > 0, 1.25),
+    ],
+    "sigmoid_backward": lambda a, b: aten.sigmoid_backward(a, b),
+    "gelu_backward": lambda a, b: [aten.gelu_backward(a, b), aten.gelu_backward(a, b, approximate="tanh")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BINARY_OF_FLOATS)
+def test_two_float_operands(name: str) -> None:
+    def fn(*xs: torch.Tensor) -> list[Any]:
+        return [BINARY_OF_FLOATS[name](a, b) for a, b in zip(xs[::2], xs[1::2], strict=True)]
+
+    args = [t for dtype in FLOATS for t in (floats(dtype), floats(dtype, 1).flip(0))]
+    lowered(fn, *args)
+
+
+@pytest.mark.parametrize("name", sorted(set(BINARY_OF_FLOATS) - NOT_EXACT))
+def test_halves_are_rounded_where_eager_rounds_two(name: str) -> None:
+    def fn(*xs: torch.Tensor) -> list[Any]:
+        return [BINARY_OF_FLOATS[name](a, b) for a, b in zip(xs[::2], xs[1::2], strict=True)]
+
+    args = [t for dtype in FLOATS[2:] for t in (floats(dtype), floats(dtype, 1).flip(0))]
+    lowered(fn, *args, exact=True)
+
+
+INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sums": lambda a, b: (a + b, a - b, a * b, torch.add(a, b, alpha=3), a + 2),
+    "square": lambda a, b: a**2,
+    "cube": lambda a, b: a**3,
+    "true division": lambda a, b: a / 7,
+    "float functions": lambda a, b: (a.sin(), a.exp(), torch.sigmoid(b)),
+    "constants divide": lambda a, b: (a // 7, a % 7, torch.fmod(a, 7), torch.div(a, 7, rounding_mode="trunc")),
+    "extremes": lambda a, b: (torch.maximum(a, b), torch.minimum(a, b), a.clamp(2, 50)),
+    "bits": lambda a, b: (a & b, a | b, a ^ b, ~a, a & 12, a << 1, b >> 2),
+    "compare": lambda a, b: (a > b, a >= 3, a < b, a <= b, a == b, a != 5),
+    "float beside": lambda a, b: (a * 0.5, a > 1.5, a + 0.25),
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "rounding": lambda a, b: (a.floor(), a.ceil(), a.round(), a.trunc()),
+    "logical": lambda a, b: (a.logical_and(b), a.logical_not(), a.bool()),
+    "to float": lambda a, b: (a.float(), a.double(), a.bfloat16()),
+}
+
+
+@pytest.mark.parametrize("name", INTEGER_FUNCTIONS)
+def test_integers(name: str) -> None:
+    def fn(*xs: torch.Tensor) -> list[Any]:
+        return [INTEGER_FUNCTIONS[name](a, b) for a, b in zip(xs[::2], xs[1::2], strict=True)]
+
+    args = [t for dtype in INTEGERS for t in (integers(dtype), integers(dtype, 1).flip(0))]
+    lowered(fn, *args)
+
+
+def test_truth_values() -> None:
+    def fn(a: torch.Tensor, b: torch.Tensor) -> Any:
+        return [a & b, a | b, a ^ b, ~a, a + b, a * b, a == b, a.float(), torch.where(a, b, ~b), a + 1, a * 0.5, a > b,
+                torch.maximum(a, b)]  # fmt: skip
+
+    lowered(fn, truths(), truths(1))
+
+
+@pytest.mark.parametrize("divide", ["//", "%", "fmod", "trunc"])
+def test_integers_divided_by_a_tensor_run_as_a_whole(divide: str) -> None:
+    """There may be a zero among the divisors, which eager refuses."""
+    functions: dict[str, Any] = {
+        "//": (torch.floor_divide, "floor_divide.default"),
+        "%": (torch.remainder, "remainder.Tensor"),
+        "fmod": (torch.fmod, "fmod.Tensor"),
+        "trunc": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), "div.Tensor_mode"),
+    }
+    fn, operator = functions[divide]
+    lowered(fn, torch.tensor([7, -7, 5]), torch.tensor([2, 2, -3]), whole=[operator])
+
+
+MIXES = [
+    (torch.float32, torch.int64),
+    (torch.bfloat16, torch.float32),
+    (torch.bfloat16, torch.float16),
+    (torch.uint8, torch.int8),
+    (torch.bool, torch.float16),
+    (torch.int32, torch.bool),
+    (torch.float64, torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), MIXES)
+def test_types_are_promoted_as_in_eager(first: torch.dtype, second: torch.dtype) -> None:
+    def fn(a: torch.Tensor, b: torch.Tensor, single: torch.Tensor) -> Any:
+        pairs = [(a, b), (b, a), (a, single), (single, b), (single, single)]
+        return [f(x, y) for x, y in pairs for f in (torch.add, torch.mul, torch.true_divide, torch.gt, torch.eq)]
+
+    a = torch.tensor([1.5, 0.0, 100.25, 3.0]).to(first)
+    b = torch.tensor([2.75, 1.0, 3.0, 77.5]).to(second)
+    lowered(fn, a, b, torch.tensor(2.6).to(second))
+
+
+NUMBERS: dict[str, Callable[..., Any]] = {
+    "add": lambda x: (x + 0.3, 0.3 + x, torch.add(x, 0.3, alpha=0.7)),
+    "sub": lambda x: (x - 0.3, 0.3 - x),
+    "mul": lambda x: (x * 0.3, 0.3 * x),
+    "div": lambda x: (x / 0.3, 0.3 / x),
+    "floor": lambda x: (x // 0.3, torch.div(x, 0.3, rounding_mode="trunc")),
+    "remainder": lambda x: (x % 0.3, torch.fmod(x, 0.3)),
+    "pow": lambda x: (x.abs() ** 0.3, 0.3**x),
+    "compare": lambda x: (x > 0.3, x >= 0.3, x < 0.3, x <= 0.3, x == 0.3, x != 0.3),
+    "choose": lambda x: (torch.where(x > 0, x, 0.3), x.masked_fill(x > 0, 0.3), x.clamp(-0.3, 0.3)),
+    "lerp": lambda x: (torch.lerp(x, x * 2, 0.3), torch.addcmul(x, x, x, value=0.3)),
+    "shrink": lambda x: (F.hardshrink(x, 0.3), F.softshrink(x, 0.3), F.threshold(x, 0.3, 0.7)),
+    "activations": lambda x: (F.leaky_relu(x, 0.3), F.elu(x, 0.3), F.softplus(x, 0.3), F.hardtanh(x, -0.3, 0.3)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_rounded_to_halves_where_eager_rounds_them(name: str, dtype: torch.dtype) -> None:
+    near = torch.tensor([0.3, -0.3, 0.7, 0.30078125, 0.2998046875], dtype=dtype)
+    lowered(NUMBERS[name], torch.cat([floats(dtype), near, near.flip(0)]), whole=None, exact=True)
+
+
+def test_a_tensor_without_dimensions_is_rounded_to_the_others_half_where_eager_does_so() -> None:
+    def fn(a: torch.Tensor, s: torch.Tensor) -> Any:
+        return a * s, s * a, a + s, s + a, a - s, a / s, s / a, torch.maximum(a, s), a > s, torch.where(a > 0, a, s)
+
+    lowered(fn, floats(torch.bfloat16), torch.tensor(1.00390625 / 3), exact=True)
+
+
+LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
+    "contiguous": lambda: torch.randn(2, 3, 4, 5),
+    "channels last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "transposed": lambda: torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0),
+    "sliced": lambda: torch.randn(4, 6, 8, 5)[::2, 1:4, ::2],
+    "expanded": lambda: torch.randn(1, 3, 1, 5).expand(2, 3, 4, 5),
+    "empty": lambda: torch.randn(2, 0, 4, 5),
+    "ones": lambda: torch.randn(1, 3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_have_eagers_strides(layout: str) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x * 2 + 1, x + y, (x.exp(), x > y)
+
+    lowered(fn, LAYOUTS[layout](), torch.randn(5))
+
+
+@pytest.mark.parametrize("layout", sorted(set(LAYOUTS) - {"sliced"}))
+def test_results_have_eagers_strides_where_sizes_are_symbols(layout: str) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x * 2 + 1, x + y, (x.exp(), x > y)
+
+    lowered(fn, LAYOUTS[layout](), torch.randn(5), dynamic=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_operands_are_broadcast(dynamic: bool) -> None:
+    def fn(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
+        return a + b, b * c, a - c, (a + b) * c
+
+    lowered(fn, torch.randn(4, 1, 3), torch.randn(5, 1), torch.randn(()), dynamic=dynamic)
+
+
+def test_sizes_are_operands() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        n, m = x.shape
+        return x * n, x / (n * m), x > m, x.long() + n, x.bfloat16() * n
+
+    lowered(fn, torch.randn(5, 7), dynamic=True)
+
+
+def test_a_float_at_the_border_of_a_comparison_is_rounded_as_eager_rounds_it() -> None:
+    x = torch.tensor([0.1, 0.3], dtype=torch.bfloat16)
+    lowered(lambda x: (x > 0.1, x == 0.1, x < 0.3, x >= 0.3), x, exact=True)
+
+
+def test_every_rule_is_reached_by_a_test_of_this_file() -> None:
+    """A rule without a row above must be named here, with the file that tests it."""
+    elsewhere = {
+        "binary_cross_entropy", "binary_cross_entropy_backward", "huber_loss", "huber_loss_backward",
+        "mse_loss_backward", "log_sigmoid_backward", "nextafter", "convert_element_type", "lift_fresh_copy",
+    }  # fmt: skip
+    names = {str(target).split(".")[1] for target in POINTWISE}
+    source = Path(__file__).read_text()
+    missing = {n for n in names - elsewhere if n.lstrip("_").removesuffix("_kernel") not in source}
+    unused = {"rsub", "clone", "to_copy", "true_divide", "special_entr", "special_xlog1py"}
+    compared = {"eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
+                "bitwise_left_shift", "bitwise_right_shift"}  # fmt: skip
+    assert {n.lstrip("_") for n in missing} <= unused | compared
+
+
+def test_nextafter() -> None:
+    x = floats(torch.float32)
+    lowered(torch.nextafter, x, x.flip(0), exact=True)
