@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from jitney.lowering.signals import NoRule
-from jitney.lowering.values import Constant, Value, apply, constant
+from jitney.lowering.values import Apply, Constant, Value, apply, constant
 
 Number = bool | int | float
 
@@ -27,6 +27,14 @@ class Scalar:
     def is_float(self) -> bool:
         """Is it a floating point number?"""
         return self.value.dtype.is_floating_point
+
+    @property
+    def is_widened(self) -> bool:
+        """Is it a half, converted for the computation?"""
+        value = self.value
+        return (
+            isinstance(value, Apply) and value.op == "cast" and value.args[0].dtype in (torch.float16, torch.bfloat16)
+        )
 
     @property
     def number(self) -> Number | None:

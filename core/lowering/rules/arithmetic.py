@@ -67,7 +67,8 @@ def add(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     if alpha == 1:
         return a + b
     b = b if isinstance(b, Scalar) else a.like(b)
-    return fma(b, alpha, a) if a.is_float else a + b * alpha
+    # Eager's kernels round once, but for those of halves.
+    return fma(b, alpha, a) if a.is_float and not a.is_widened else a + b * alpha
 
 
 @pointwise(aten.sub.Tensor, aten.sub.Scalar, rounded=(1, 2))
@@ -91,7 +92,9 @@ def mul(a: Scalar, b: Scalar | Number) -> Scalar:
 @pointwise(aten.addcmul.default)
 def addcmul(x: Scalar, a: Scalar, b: Scalar, value: Number) -> Scalar:
     """``x + value * a * b``."""
-    return x + (a * b if value == 1 else value * a * b)
+    if not x.is_float:
+        return x + (a * b if value == 1 else value * a * b)
+    return fma(a if value == 1 else value * a, b, x)
 
 
 @pointwise(aten.addcdiv.default)
@@ -232,7 +235,7 @@ def pow_tensor(x: Scalar, exponent: Scalar) -> Scalar:
     return two("pow", x, exponent)
 
 
-@pointwise(aten.pow.Scalar)
+@pointwise(aten.pow.Scalar, rounded=(0,))
 def pow_of_number(base: Number, exponent: Scalar) -> Scalar:
     """``base ** exponent``, of floating point numbers."""
     if not exponent.is_float:
