@@ -28,6 +28,7 @@ import torch
 from bar_chart import BARS, GREY, speed_chart
 from children import ask, reply
 from front_ends import PEER, REFERENCE, Jitney, front_end
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -120,8 +121,8 @@ def find_start(plan: Plan, name: str, other: str) -> None:
                 record.setdefault("start_errors", []).append(f"{kind} start: {found['error']}")
                 record["start_traceback"] = found.get("traceback")
                 return
-            record.setdefault(f"{kind}_s", []).append(found["seconds"])
-            record.setdefault(f"{kind}_load", []).append(found["load"])
+            for key, value in found.items():
+                record.setdefault(f"{kind}_{key}", []).append(value)
 
 
 def find_memory(plan: Plan, name: str, tool: str) -> None:
@@ -188,7 +189,7 @@ def print_table(title: str, heads: Sequence[str], rows: Sequence[speed_table.Row
         table.add_column(escape(head).replace(" ", "\n") if i else head, justify="right" if i else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(escape(report.show(value)) for value in row))
-    report.console.print(table, width=max(report.console.width, 40 + 10 * len(heads)))
+    Console(width=max(report.console.width, 30 + 11 * len(heads))).print(table)
 
 
 def chart(summary: Mapping[str, Any]) -> str:
@@ -214,7 +215,7 @@ def present(summary: Mapping[str, Any], out: Path) -> bool:
         report.console.print()
     for name, found in summary["geometric_means"].items():
         for key, text in (("warm_over_cold", "second process over cold"), (f"seconds_over_{PEER}", f"over {PEER}")):
-            values = found[key] if isinstance(found[key], dict) else {"": found[key]}
+            values = found[key]
             said = ", ".join(f"{kind.removesuffix('_s')} {v:.3f}".strip() for kind, v in values.items() if v)
             if said:
                 line = f"{name}: seconds of first calls, {text}, {speed_table.MEAN}: {said}"

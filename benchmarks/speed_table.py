@@ -49,6 +49,12 @@ def seconds(workload: Mapping[str, Any], name: str, kind: str) -> float | None:
     return middle(value) if isinstance(value, list) else value
 
 
+def compiling(workload: Mapping[str, Any], name: str, kind: str) -> float | None:
+    """Seconds of a `cold` or `warm` first call, without those of loading the front end and its backend."""
+    whole, loading = seconds(workload, name, f"{kind}_s"), seconds(workload, name, f"{kind}_loading_s")
+    return whole - loading if whole is not None and loading is not None else None
+
+
 def over(a: float | None, b: float | None) -> float | None:
     return a / b if a is not None and b else None
 
@@ -79,7 +85,10 @@ def means(workloads: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[
             "speed_undisturbed": undisturbed,
             "copy_share": of(lambda w, n=name: figure(w, n, "copy_share")),
             f"seconds_over_{PEER}": compile_ratio,
-            "warm_over_cold": of(lambda w, n=name: over(seconds(w, n, "warm_s"), seconds(w, n, "cold_s"))),
+            "warm_over_cold": {
+                "in all": of(lambda w, n=name: over(seconds(w, n, "warm_s"), seconds(w, n, "cold_s"))),
+                "after loading": of(lambda w, n=name: over(compiling(w, n, "warm"), compiling(w, n, "cold"))),
+            },
         }
     return found
 

@@ -78,6 +78,7 @@ def test_every_part_is_measured_printed_and_written(tmp_path: Path, capsys: pyte
             assert record["graphs"] == 1 and record["left"] == []
             assert record["largest_difference"] < 1e-5 and record["ms"] > 0 and record["speed"]["eager"] > 0
             assert len(record["cold_s"]) == len(record["warm_s"]) == 1
+            assert 0 <= record["cold_loading_s"][0] < record["cold_s"][0]
     small = found["workloads"]["small"]
     assert small["bytes"] == 2 * 64 * 64 * 4
     assert small["front_ends"]["aot_eager"]["copy_share"] > 0 and COPY not in small["front_ends"]
