@@ -52,6 +52,9 @@ class Accesses:
         self.f = scope.f
         self.scalar = scalar
         self.vector = vector
+        # For each index the distance between lanes, and what remains of it without that and without its constant.
+        self._steps: dict[Index, int | None] = {}
+        self._rests: dict[Index, Index] = {}
 
     def load(self, buffer: str, x: Index, at: Lanes) -> Reg:
         """``buffer[x]`` in the lanes that are iterations, anything in the others."""
@@ -106,22 +109,27 @@ class Accesses:
 
     def _step(self, x: Index, at: Lanes) -> int | None:
         """The constant distance between neighbouring lanes, if all else in the index is the same in all lanes."""
-        assert at.var is not None
-        stride = x.stride(at.var)
-        if stride is None or stride.value is None or self.scope.level(x - stride * at.var) >= self.scope.depth:
-            return None
-        return stride.value
+        if x not in self._steps:
+            assert at.var is not None
+            stride = x.stride(at.var)
+            self._steps[x] = None
+            if stride is not None and stride.value is not None:
+                rest = x - at.var * stride.value
+                if self.scope.level(rest) < self.scope.depth:
+                    self._steps[x] = stride.value
+                    self._rests[x] = rest - rest.constant
+        return self._steps[x]
 
     def _start(self, buffer: str, x: Index, step: int, at: Lanes) -> tuple[Reg, int]:
         """The address of the first lane as a register shared by all copies, and how many elements further it is."""
-        assert at.var is not None and at.first is not None
+        assert at.first is not None
         level = self.scope.levels[self.scope.depth]
-        moving = x - x.constant
-        base = self.scope.address(buffer, moving - at.var * step, self.scalar)
-        pointer = level.addresses.get((buffer, moving))
+        rest = self._rests[x]
+        pointer = level.runs.get((buffer, rest, step))
         if pointer is None:
+            base = self.scope.address(buffer, rest, self.scalar)
             pointer = self.f.element(self._scalar(buffer), base, multiply(self.f, at.first, number(step)))
-            level.addresses[buffer, moving] = pointer
+            level.runs[buffer, rest, step] = pointer
         return pointer, x.constant + at.offset * step
 
     def _run(self, buffer: str, x: Index, step: int, at: Lanes) -> Reg:

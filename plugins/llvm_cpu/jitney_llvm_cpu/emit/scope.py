@@ -30,6 +30,7 @@ class Level:
     values: dict[Value, Reg] = field(default_factory=dict)
     splats: dict[tuple[str, int], Reg] = field(default_factory=dict)
     addresses: dict[tuple[str, Index], Reg] = field(default_factory=dict)
+    runs: dict[tuple[str, Index, int], Reg] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
