@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from jitney_llvm_cpu import engine as engine_module
-from jitney_llvm_cpu import symbols
 from jitney_llvm_cpu.cache import DiskCache
 from jitney_llvm_cpu.engine import Engine
 from jitney_llvm_cpu.target import Target
@@ -99,19 +98,6 @@ def test_a_function_that_nobody_has_is_named():
     )
     with pytest.raises(LookupError, match="jitney_nobody_has_this"):
         Engine(Target.host()).compile(text)
-
-
-def test_registered_addresses_are_found_and_may_not_change():
-    cell = ctypes.c_int64(41)
-    symbols.register("jitney_test_cell", ctypes.addressof(cell))
-    text = "@jitney_test_cell = external global i64\n" + (
-        "define i64 @f() {\n %v = load i64, ptr @jitney_test_cell\n %w = add i64 %v, 1\n ret i64 %w\n}"
-    )
-    library = Engine(Target.host()).compile(text)
-    assert library.function("f", result=ctypes.c_int64)() == 42
-    with pytest.raises(ValueError, match="another address"):
-        symbols.register("jitney_test_cell", 8)
-    symbols._registered.pop("jitney_test_cell")
 
 
 def test_a_function_keeps_its_library_alive():
