@@ -13,7 +13,7 @@ from jitney.lowering.index import Index, Names, Opaque, Var, index
 from jitney.lowering.loops import Buffer, Computed, Extern, Step, Strided
 from jitney.lowering.operations import ALL, OPERATIONS
 from jitney.lowering.sizes import Sizes
-from jitney.lowering.tensor import ZERO, Shape, Tensor, contiguous, corner, count, is_dense, variables
+from jitney.lowering.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
 from jitney.lowering.values import (
     Apply,
     Constant,
@@ -75,10 +75,8 @@ class Builder:
 
     def strides_for(self, tensor: Tensor) -> Shape:
         """The strides that a buffer of this tensor should have: eager's, unless these overlap or leave holes."""
-        wanted = tensor.wanted
-        if wanted is not None and is_dense(tensor.size, wanted, self.sizes.hint):
-            return wanted
-        return contiguous(tensor.size)
+        found = None if tensor.wanted is None else dense(tensor.size, tensor.wanted, self.sizes.hint)
+        return contiguous(tensor.size) if found is None else found
 
     def realise(self, tensor: Tensor) -> Strided:
         """Where the tensor lies; it is computed into a buffer if it lies nowhere yet."""

@@ -20,7 +20,7 @@ from jitney.lowering.loops import Extern, Number, Program, Strided
 from jitney.lowering.rules import RULES, VIEWS
 from jitney.lowering.signals import NoRule, NotLowered
 from jitney.lowering.sizes import Sizes
-from jitney.lowering.tensor import ONE, ZERO, Float, Tensor, contiguous, corner
+from jitney.lowering.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
 from jitney.lowering.values import Load, apply, constant, walk
 
 PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -112,9 +112,10 @@ class _Lowering:
 
     def _geometry(self, value: torch.Tensor) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
         size = self.sizes.shape(value.shape)
-        # What has no strides (sparse, quantised, opaque) only extern calls handle, as it is.
-        stride = self.sizes.shape(value.stride()) if _is_strided(value) else contiguous(size)
-        return size, stride
+        if not _is_strided(value):  # sparse, quantised, opaque: only extern calls handle it, as it is
+            return size, contiguous(size)
+        stride = self.sizes.shape(value.stride())
+        return size, dense(size, stride, self.sizes.hint) or stride
 
     def _get_attr(self, node: fx.Node) -> None:
         value: Any = self.graph
@@ -279,7 +280,7 @@ class _Lowering:
         differ = [d for d, s in enumerate(tensor.size) if s != 1 and strided.stride[d] is not stride[d]]
         if not differ or any(s == 0 for s in tensor.size):
             return Strided(strided.buffer, strided.dtype, strided.size, stride, strided.offset)
-        if any(stride[d] == 0 for d in differ):
+        if overlaps(tensor.size, stride, self.sizes.hint):
             return strided  # an expanded tensor, which some operator made whole: as good
         return self.builder.stored(tensor, stride)
 
@@ -309,6 +310,8 @@ class _Lowering:
         if differ:
             spread = {d for d in differ if stride[d] == 0}
             narrow = [ONE if d in spread else s for d, s in enumerate(tensor.size)]
+            if overlaps(narrow, stride, self.sizes.hint):
+                return strided
             source = tensor.view(narrow, lambda at: [ZERO if d in spread else i for d, i in enumerate(at)], whole=False)
             strided = self.builder.stored(source, stride)
         return Strided(strided.buffer, strided.dtype, tensor.size, stride, strided.offset)

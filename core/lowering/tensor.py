@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from jitney.lowering.index import Index, Opaque, Var, index
+from jitney.lowering.index import Index, Opaque, Var, index, max_
 from jitney.lowering.loops import Strided
 from jitney.lowering.values import Value, load
 
@@ -183,15 +183,30 @@ def count(size: Sequence[Index]) -> Index:
     return total
 
 
-def is_dense(size: Sequence[Index], stride: Sequence[Index], hint: Callable[[Index], int]) -> bool:
-    """Do the elements fill their memory without holes or overlaps?"""
+def dense(size: Sequence[Index], stride: Sequence[Index], hint: Callable[[Index], int]) -> Shape | None:
+    """Strides that fill their memory without holes or overlaps, in terms of the sizes alone; None if these do not.
+
+    torch's own count a size that may be 0 as at least 1: there ``max(n - 1, 1)`` stands where here ``n - 1`` does.
+    """
     if any(s == 0 for s in size):
-        return tuple(stride) == contiguous(size)
-    dims = [(step, extent) for step, extent in zip(stride, size, strict=True) if extent != 1]
-    dims.sort(key=lambda pair: hint(pair[0]))
-    expected = ONE
-    for step, extent in dims:
-        if step is not expected:
-            return False
-        expected = expected * extent
-    return True
+        return contiguous(size)
+    found = list(stride)
+    plain = counted = ONE
+    for d in sorted(range(len(size)), key=lambda d: (hint(stride[d]), -d)):
+        if size[d] == 1:
+            continue
+        if stride[d] is not plain and stride[d] is not counted:
+            return None
+        found[d] = plain
+        plain, counted = plain * size[d], counted * max_(size[d], 1)
+    return tuple(found)
+
+
+def overlaps(size: Sequence[Index], stride: Sequence[Index], hint: Callable[[Index], int]) -> bool:
+    """May two elements lie in one place?"""
+    reach = 0
+    for step, extent in sorted((hint(t), hint(s)) for s, t in zip(size, stride, strict=True) if s != 1):
+        if step <= reach:
+            return True
+        reach += step * (extent - 1)
+    return False

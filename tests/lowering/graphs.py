@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 import jitney
+from jitney._torch import FakeTensorMode
 from jitney.backends import Backend
 from jitney.lowering import decompositions, lower
 from jitney.lowering.loops import Computed, Extern, Program
@@ -120,3 +121,22 @@ def assert_same(got: Any, want: Any, exact: bool = False, *, strides: bool = Tru
 def kinds(program: Program) -> list[str]:
     """The steps: kinds of loops, names of operators."""
     return [s.kind if isinstance(s, Computed) else str(s.target).removeprefix("aten.") for s in program.steps]
+
+
+def faked(graph: fx.GraphModule, *args: torch.Tensor, **options: Any) -> Program:
+    """A graph made by hand, lowered for such arguments, and checked against running it."""
+    with FakeTensorMode() as mode:
+        inputs = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+        _Annotated(graph).run(*inputs)
+    program = lower(graph, inputs, **options)
+    program.verify()
+    assert_same(run(program, args), list(graph(*args)))
+    return program
+
+
+class _Annotated(fx.Interpreter):
+    """Notes in each node what it gives."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        n.meta["val"] = super().run_node(n)
+        return n.meta["val"]

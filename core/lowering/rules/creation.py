@@ -12,7 +12,7 @@ from jitney.lowering.index import Index
 from jitney.lowering.notation import Scalar, where, wrapped
 from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.signals import NoRule
-from jitney.lowering.tensor import Shape, Tensor, is_dense
+from jitney.lowering.tensor import Shape, Tensor, dense
 from jitney.lowering.values import Value, apply, constant, position
 
 aten = torch.ops.aten
@@ -81,7 +81,9 @@ def copy(call: Call) -> Tensor:
           aten.new_empty_strided.default, aten.empty_permuted.default)  # fmt: skip
 def empty(call: Call) -> Tensor:
     """Anything: zeros cost nothing, since whoever reads them reads a constant."""
-    call.refuse_unless(is_dense(call.size, call.stride, call.builder.sizes.hint), "memory with holes or overlaps")
+    call.refuse_unless(
+        dense(call.size, call.stride, call.builder.sizes.hint) is not None, "memory with holes or overlaps"
+    )
     return _filled(call, 0)
 
 

@@ -254,7 +254,7 @@ def unfold(call: Call) -> Tensor:
         raise NoRule("windows of a single element")
     dim = axis(dim, len(x.size))
     call.builder.spread(x)
-    return x.view(call.size, lambda at: [*at[:dim], at[dim] * step + at[-1], *at[dim + 1 : -1]], whole=False)
+    return x.view(call.size, lambda at: [*at[:dim], at[dim] * step + at[-1], *at[dim + 1 : -1]])
 
 
 # --- other shapes ---------------------------------------------------------------------------------------------------
