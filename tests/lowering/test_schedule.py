@@ -57,12 +57,20 @@ class Maker:
         self.program.steps.append(Computed(made.name, loops, made.place(loops), value(*loops), order=nest))
         return made
 
-    def reduce(self, kind: str, size: Sequence[Any], dims: set[int], value: Callable[..., Value]) -> Buffer:
+    def reduce(
+        self,
+        kind: str,
+        size: Sequence[Any],
+        dims: set[int],
+        value: Callable[..., Value],
+        order: Sequence[int] | None = None,
+    ) -> Buffer:
         made = self.buffer(*(s for d, s in enumerate(size) if d not in dims))
         loops = tuple(self.names.var(s) for s in size)
         kept = tuple(v for d, v in enumerate(loops) if d not in dims)
         gone = tuple(v for d, v in enumerate(loops) if d in dims)
-        step = Computed(made.name, kept, made.place(kept), value(*loops), gone, kind, loops)
+        nest = tuple(loops[d] for d in order) if order is not None else loops
+        step = Computed(made.name, kept, made.place(kept), value(*loops), gone, kind, nest)
         self.program.steps.append(step)
         return made
 
@@ -217,7 +225,8 @@ def programs(draw: st.DrawFn) -> tuple[Program, dict[Any, int]]:
         else:
             kind = draw(st.sampled_from(["sum", "max", "min", "argmax"]))
             gone = draw(st.sets(st.sampled_from(range(len(size))), min_size=1))
-            made = m.reduce(kind, size, gone, read)
+            order = draw(st.permutations(range(len(size))))
+            made = m.reduce(kind, size, gone, read, order=order if draw(st.booleans()) else None)
         known.append(made)
     outputs = draw(st.lists(st.sampled_from(known[2:]), min_size=1, max_size=3, unique_by=lambda b: b.name))
     return m.output(*outputs), env
@@ -260,6 +269,14 @@ def test_the_position_of_the_extreme_of_everything() -> None:
     total = m.reduce("sum", (9, 4), {1}, lambda i, j: m.at(x, i, j))
     mean = m.pointwise((9, 4), lambda i, j: apply("sub", m.at(x, i, j), m.at(total, i)))
     same(m.output(top, mean), {})
+
+
+def test_reductions_of_everything_in_another_order_than_the_dimensions() -> None:
+    for kind in ("sum", "argmax"):
+        m = Maker(I64)
+        x = m.input(5, 1, 4)
+        total = m.reduce(kind, (5, 1, 4), {0, 1, 2}, lambda i, j, k: load(x.name, k * 5 + i + j, I64), order=(2, 1, 0))
+        same(m.output(total), {})
 
 
 def same(program: Program, env: dict[Any, int], order: Callable[[list[Any]], list[Any]] = list) -> None:

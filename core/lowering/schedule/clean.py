@@ -45,10 +45,10 @@ def substituted(step: Computed, table: Mapping[Any, Index], loops: Sequence[Var]
 
 
 def _without_unit_loops(step: Computed) -> Computed:
+    if step.kind.startswith("arg"):  # one result after the other, and positions count in the order of dimensions
+        step = substituted(step, {}, (*step.vars, *step.reduced))
     units = {v: index(0) for v in step.loops if v.size.value == 1}
     step = substituted(step, units) if units else step
-    if step.kind.startswith("arg"):  # one result after the other: a position cannot be accumulated
-        step = substituted(step, {}, (*step.vars, *step.reduced))
     if step.kind == "pointwise" or step.reduced:
         return step
     value = constant(0, torch.int64) if step.kind.startswith("arg") else step.value

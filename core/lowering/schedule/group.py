@@ -93,7 +93,7 @@ def is_aligned(maker: Member | None, member: Member, load: Load) -> bool:
 
 def alone(step: Computed, number: int) -> Group:
     """A group of one step."""
-    member = Member(step, number, step.kind != "pointwise" and step.loops[:1] == step.reduced[:1])
+    member = Member(step, number, step.loops[:1] != () and step.loops[0] in step.reduced)
     if member.deferred and _too_many(step.vars):
         # The results one by one, each from all that it needs.
         member = Member(substituted(step, {}, (*step.vars, *step.reduced)), number, deferred=not step.vars)
@@ -132,14 +132,15 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     depth = group.depth if not found.first else _new_depth(group, found.first)
     if found.rest and found.count < len(found.spine):
         spine = found.spine  # they part here: the rest is each member's own
-    for member in _as_members(step, number):
+    for member in _as_members(step, number, depth):
         joined = _placed(Group(spine, depth, members), member, found.count)
         if joined is not None:
             return joined
     return None
 
 
-def _as_members(step: Computed, number: int) -> list[Member]:
+def _as_members(step: Computed, number: int, depth: int) -> list[Member]:
+    """How the step may be a member, best first: a reduction within the row, or one over rows."""
     if step.kind == "pointwise":
         return [Member(step, number)]
     first = next(i for i, v in enumerate(step.loops) if v in step.reduced)
@@ -149,7 +150,7 @@ def _as_members(step: Computed, number: int) -> list[Member]:
     if not first:
         return waiting
     rowwise = [Member(step, number)]
-    return waiting + rowwise if _few(step.loops[:first]) else rowwise + waiting
+    return waiting + rowwise if first < depth and _few(step.loops[:first]) else rowwise + waiting
 
 
 def _placed(group: Group, member: Member, matched: int) -> Group | None:
