@@ -5,9 +5,10 @@ from __future__ import annotations
 from jitney.lowering.index import Index, index
 from jitney.lowering.kernel import Kernel, Nest
 from jitney_llvm_cpu.emit.nests import Part, cost, lanes_of
+from jitney_llvm_cpu.emit.partials import Partials, run_length
 from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scope import no_value
-from jitney_llvm_cpu.emit.storage import FLAGS, PARTIALS, POINTERS, RESULTS, SIZES, Storage, Surroundings
+from jitney_llvm_cpu.emit.storage import POINTERS, RESULTS, SIZES, Storage, Surroundings
 from jitney_llvm_cpu.emit.text import I64, PTR, Function, Reg, number, typed
 from jitney_llvm_cpu.emit.tiles import plan, write_nest
 
@@ -27,6 +28,7 @@ class KernelWriter:
         # What the threads reduce, known once the body is written.
         self.reductions: dict[str, Reduction] = {}
         self.chunk = self._chunk()
+        self.run_length = run_length(kernel)
 
     def write(self) -> None:
         """Both functions."""
@@ -35,7 +37,7 @@ class KernelWriter:
         storage = Storage(self.around, self.kernel, f, _GIVEN.__getitem__)
         scope = storage.scope
         items, work = (scope.number(x, no_value) for x in self._items())
-        parts = storage.allocate(THREADS, self.reductions)
+        parts = storage.allocate(THREADS, self.reductions, bool(self.run_length))
         context = storage.context(parts)
         if self.around.parallel:
             grain = f.intrinsic("umax", f.binary("udiv", number(self.around.grain), work), number(1))
@@ -43,9 +45,8 @@ class KernelWriter:
         else:
             f.when(f.compare("icmp ne", items, number(0)), [], lambda: self._run_serially(f, context, items))
         scope.enter([])
-        partials = [parts[PARTIALS + k] for k in range(len(self.kernel.partials))]
-        if partials:
-            storage.combine_partials(partials, parts[FLAGS], THREADS)
+        if self.kernel.partials:
+            storage.partials(bool(self.run_length), parts.__getitem__).combine(THREADS)
         if self.reductions:
             self._combine_results(storage, parts[RESULTS])
         for nest in self.kernel.finish:
@@ -95,11 +96,16 @@ class KernelWriter:
         if any((v.size.bounds()[0] or 0) < 1 for v in (*self.kernel.outer, *self.kernel.body[0].loops[:1])):
             storage.scope.load_floor = 1
         storage.own_scratch(_THREAD)
-        storage.own_partials(_THREAD)
+        partials = None
+        if self.kernel.partials:
+            partials = storage.partials(bool(self.run_length), lambda which: _from_context(f, which))
+            partials.begin(_THREAD)
         if self.kernel.outer:
-            self._outer_loops(storage)
+            self._outer_loops(storage, partials)
         else:
             self._share(storage)
+            if partials is not None and self.run_length:
+                partials.end_run(_THREAD)
         f.finish()
 
     def _source_lines(self) -> list[str]:
@@ -107,7 +113,7 @@ class KernelWriter:
         traces = [str(node.meta.get("stack_trace") or "").rstrip() for node in self.kernel.nodes]
         return list(dict.fromkeys(t.splitlines()[-1].strip() for t in traces if t))
 
-    def _outer_loops(self, storage: Storage) -> None:
+    def _outer_loops(self, storage: Storage, partials: Partials | None) -> None:
         """The outer loops, flattened: counters with a carry, begun by division."""
         f, scope, outer = storage.f, storage.scope, self.kernel.outer
         sizes = [scope.number(v.size, no_value) for v in outer]
@@ -125,7 +131,18 @@ class KernelWriter:
             scope.leave()
             return _following(f, at, sizes)
 
-        f.loop(_BEGIN, _END, 1, counters if len(outer) > 1 else [], once)
+        carried = counters if len(outer) > 1 else []
+        if partials is None or not self.run_length:
+            f.loop(_BEGIN, _END, 1, carried, once)
+            return
+
+        def run(start: Reg, at: list[Reg]) -> list[Reg]:
+            stop = f.intrinsic("umin", f.binary("add", start, number(self.run_length)), _END)
+            inner = f.loop(start, stop, 1, at, once, nonempty=True)
+            partials.end_run(_THREAD)
+            return inner
+
+        f.loop(_BEGIN, _END, self.run_length, carried, run)
 
     def _nest(self, storage: Storage, nest: Nest) -> None:
         scope = storage.scope

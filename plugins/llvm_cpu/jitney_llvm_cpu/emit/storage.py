@@ -1,8 +1,7 @@
-"""Where a kernel's memory is: buffers from outside, scratch, accumulators of threads, and the context that a body gets.
+"""Where a kernel's memory is: buffers from outside, scratch, and the context that a body gets.
 
-The context is an array of pointers: what the entry was given, results of reductions, scratch, flags, partials. Every
-partial is an array of slots: slot 0 is the total, slot ``thread + 1`` is a thread's own, initialised by that thread
-when it first has something to do, which its flag says.
+The context is an array of pointers: what the entry was given, results of reductions, scratch, the threads' flags and
+their partials.
 """
 
 from __future__ import annotations
@@ -11,15 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jitney.lowering.index import Index, Size, index
-from jitney.lowering.kernel import Accumulate, Kernel, Partial, Store
-from jitney_llvm_cpu.emit.dtypes import MEMORY, from_memory, to_memory
+from jitney.lowering.kernel import Accumulate, Kernel, Store
+from jitney_llvm_cpu.emit.partials import LINE, Partials, whole_lines
 from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, multiply, no_value
 from jitney_llvm_cpu.emit.text import I8, I64, PTR, Function, Module, Reg, literal, number, typed
 
 _STACK = 64 * 1024  # bytes of scratch that a thread may have on its stack
-_LINE = 64  # bytes of a cache line: what threads write is further apart
 
 POINTERS, SIZES, RESULTS, SCRATCH, FLAGS, PARTIALS = range(6)  # numbers in the context; a partial each from the last on
 
@@ -92,7 +90,7 @@ class Storage:
     def _scratch_bytes(self) -> Index:
         total = index(0)
         for s in self.kernel.scratch:
-            total = total + _lines(s.extent * s.dtype.itemsize)
+            total = total + whole_lines(s.extent * s.dtype.itemsize)
         return total
 
     def own_scratch(self, thread: Reg) -> None:
@@ -102,86 +100,22 @@ class Storage:
             return
         each = scope.number(self._scratch_bytes(), no_value)
         if self.scratch_on_stack:
-            base = f.value(PTR, f"alloca i8, i64 {each}, align {_LINE}")
+            base = f.value(PTR, f"alloca i8, i64 {each}, align {LINE}")
         else:
             base = f.element("i8", self.entry(SCRATCH), multiply(f, thread, each))
         offset = index(0)
         for s in self.kernel.scratch:
             start = f.element("i8", base, scope.number(offset, no_value))
             self.memory[s.name] = Memory(s.dtype, _always(start), True)
-            offset = offset + _lines(s.extent * s.dtype.itemsize)
+            offset = offset + whole_lines(s.extent * s.dtype.itemsize)
         scope.levels[FUNCTION].mark = f.mark()
 
     # Partials
 
-    def own_partials(self, thread: Reg) -> None:
-        """In the body: this thread's accumulators, initialised if it is the first time."""
-        if not self.kernel.partials:
-            return
-        f = self.f
-        slots = []
-        for k, p in enumerate(self.kernel.partials):
-            slots.append(self._slot(self.entry(PARTIALS + k), p, f.binary("add", thread, number(1))))
-            self.memory[p.name] = Memory(p.dtype, _always(slots[-1]), True)
-        flag = f.element("i8", self.entry(FLAGS), thread)
-        fresh = f.compare("icmp eq", f.load(I8, flag, 1), literal(0, I8))
-
-        def begin() -> list[Reg]:
-            f.store(literal(1, I8), flag, 1)
-            for p, slot in zip(self.kernel.partials, slots, strict=True):
-                self._fill(p, slot)
-            return []
-
-        f.when(fresh, [], begin)
-        self.scope.levels[FUNCTION].mark = f.mark()
-
-    def _slot(self, base: Reg, p: Partial, which: Reg) -> Reg:
-        each = self.scope.number(_lines(p.extent * p.dtype.itemsize), no_value)
-        return self.f.element("i8", base, multiply(self.f, which, each))
-
-    def _fill(self, p: Partial, slot: Reg) -> None:
-        """Every element of a slot is the identity of the partial's kind."""
-        f = self.f
-        scalar = MEMORY[p.dtype]
-        first = to_memory(f, self._reduction(p).begin(1)[0], p.dtype)
-
-        def once(i: Reg, inside: list[Reg]) -> list[Reg]:
-            f.store(first, f.element(scalar, slot, i), p.dtype.itemsize)
-            return []
-
-        f.loop(number(0), self.scope.number(p.extent, no_value), 1, [], once)
-
-    def _reduction(self, p: Partial) -> Reduction:
-        return Reduction(p.kind, p.dtype, self.around.machine)
-
-    def combine_partials(self, bases: Sequence[Reg], flags: Reg, threads: Reg) -> None:
-        """After the body: slot 0 of each partial is the total over the threads, in their order."""
-        f = self.f
-        for p, base in zip(self.kernel.partials, bases, strict=True):
-            self._fill(p, base)
-
-            def add(thread: Reg, inside: list[Reg], p: Partial = p, base: Reg = base) -> list[Reg]:
-                used = f.compare("icmp ne", f.load(I8, f.element("i8", flags, thread), 1), literal(0, I8))
-                slot = self._slot(base, p, f.binary("add", thread, number(1)))
-                f.when(used, [], lambda: self._merge(p, base, slot))
-                return []
-
-            f.loop(number(0), threads, 1, [], add)
-            self.memory[p.name] = Memory(p.dtype, _always(base), True)
-
-    def _merge(self, p: Partial, total: Reg, slot: Reg) -> list[Reg]:
-        f = self.f
-        type_, align = typed(MEMORY[p.dtype]), p.dtype.itemsize
-        reduction = self._reduction(p)
-
-        def once(i: Reg, inside: list[Reg]) -> list[Reg]:
-            places = [f.element(type_.scalar, base, i) for base in (total, slot)]
-            a, b = (from_memory(f, f.load(type_, place, align), p.dtype) for place in places)
-            f.store(to_memory(f, reduction.result(f, reduction.merge(f, [a], [b])), p.dtype), places[0], align)
-            return []
-
-        f.loop(number(0), self.scope.number(p.extent, no_value), 1, [], once)
-        return []
+    def partials(self, runs: bool, parts: Callable[[int], Reg]) -> Partials:
+        """The accumulators of threads; ``parts`` gives a part of the context."""
+        bases = [parts(PARTIALS + k) for k in range(len(self.kernel.partials))]
+        return Partials(self.scope, self.kernel, bases, parts(FLAGS), runs)
 
     # Results of reductions in kernels without outer loops
 
@@ -201,7 +135,7 @@ class Storage:
 
     # Around the body
 
-    def allocate(self, threads: Reg, reductions: Mapping[str, Reduction]) -> dict[int, Reg]:
+    def allocate(self, threads: Reg, reductions: Mapping[str, Reduction], runs: bool) -> dict[int, Reg]:
         """Memory for all threads, by number in the context; results and flags are initialised."""
         f, scope = self.f, self.scope
         made = {POINTERS: self.entry(POINTERS), SIZES: self.entry(SIZES)}
@@ -210,12 +144,12 @@ class Storage:
         if self.kernel.scratch and not self.scratch_on_stack:
             made[SCRATCH] = self._heap(multiply(f, threads, scope.number(self._scratch_bytes(), no_value)))
         if self.kernel.partials:
-            made[FLAGS] = f.value(PTR, f"alloca i8, i64 {threads}, align {_LINE}")
+            made[FLAGS] = f.value(PTR, f"alloca i8, i64 {threads}, align {LINE}")
             f.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
             f.run("llvm.memset.p0.i64", made[FLAGS], literal(0, I8), threads, literal(0, typed("i1")))
         for k, p in enumerate(self.kernel.partials):
-            each = scope.number(_lines(p.extent * p.dtype.itemsize), no_value)
-            made[PARTIALS + k] = self._heap(multiply(f, f.binary("add", threads, number(1)), each))
+            each = scope.number(whole_lines(p.extent * p.dtype.itemsize), no_value)
+            made[PARTIALS + k] = self._heap(multiply(f, Partials.slots(p, threads, f, runs), each))
         return made
 
     def release(self, parts: Mapping[int, Reg]) -> None:
@@ -227,13 +161,13 @@ class Storage:
 
     def _heap(self, size: Reg) -> Reg:
         self.f.declare("aligned_alloc", "ptr", ["i64", "i64"])
-        return self.f.invoke("aligned_alloc", PTR, [number(_LINE), size])
+        return self.f.invoke("aligned_alloc", PTR, [number(LINE), size])
 
     def _result_cells(self, threads: Reg, reductions: Mapping[str, Reduction]) -> Reg:
         f = self.f
         count = sum(len(r.begin(1)) for r in reductions.values())
         size = multiply(f, threads, number(8 * _result_words(count)))
-        base = f.value(PTR, f"alloca i8, i64 {size}, align {_LINE}")
+        base = f.value(PTR, f"alloca i8, i64 {size}, align {LINE}")
 
         def once(thread: Reg, inside: list[Reg]) -> list[Reg]:
             for r, row in zip(reductions.values(), self.cells(base, thread, reductions), strict=True):
@@ -257,9 +191,5 @@ def _always(reg: Reg) -> Callable[[], Reg]:
     return lambda: reg
 
 
-def _lines(size: Index) -> Index:
-    return (size + (_LINE - 1)) // _LINE * _LINE
-
-
 def _result_words(count: int) -> int:
-    return -(-count * 8 // _LINE) * _LINE // 8
+    return -(-count * 8 // LINE) * LINE // 8

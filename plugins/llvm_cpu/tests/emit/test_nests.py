@@ -488,3 +488,27 @@ def test_the_text_depends_on_the_kernel_alone(compiled):
         )
 
     assert compiled(made()).text == compiled(made()).text
+
+
+@pytest.mark.parametrize("n", [3, 16, 70])
+def test_long_columns_are_as_exact_as_torch_s(compiled, n):
+    m = 60_000
+    a = torch.rand((m, n), generator=torch.Generator().manual_seed(1)) + 0.1
+    exact = a.double().sum(0)
+    s = Size("s0")
+    for rows in (index(m), s):
+        i, j, k = Var("i", rows), Var("j", n), Var("k", n)
+        add = Accumulate("p", index(j), "sum", load("a", i * n + j, F))
+        finish = Nest((k,), (Store("o", index(k), load("p", index(k), F)),))
+        partials = (Partial("p", F, index(n), "sum"), Partial("q", F, index(n), "max"))
+        highest = Accumulate("q", index(j), "max", load("a", i * n + j, F))
+        top = Nest((k,), (Store("t", index(k), load("q", index(k), F)),))
+        buffers = {"a": F, "o": F, "t": F}
+        kernel = Kernel("k", (i,), (Nest((j,), (add, highest)),), buffers, (finish, top), partials=partials)
+        function = compiled(kernel, sizes=[s])
+        for threads in (1, 2, 3):
+            out, most = torch.zeros(n), torch.zeros(n)
+            function({"a": a, "o": out, "t": most}, [m], threads)
+            eager = (a.sum(0).double() - exact).abs().max()
+            assert (out.double() - exact).abs().max() <= max(8 * eager, 3e-7 * exact.max())
+            assert torch.equal(most, a.amax(0))
