@@ -81,9 +81,8 @@ def copy(call: Call) -> Tensor:
           aten.new_empty_strided.default, aten.empty_permuted.default)  # fmt: skip
 def empty(call: Call) -> Tensor:
     """Anything: zeros cost nothing, since whoever reads them reads a constant."""
-    call.refuse_unless(
-        dense(call.size, call.stride, call.builder.sizes.hint) is not None, "memory with holes or overlaps"
-    )
+    filled = dense(call.size, call.stride, call.builder.sizes.hint) is not None
+    call.refuse_unless(filled, "memory with holes or overlaps")
     return _filled(call, 0)
 
 

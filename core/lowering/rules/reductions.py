@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from jitney.lowering.call import Call, Rule, axis
 from jitney.lowering.index import Index
-from jitney.lowering.notation import Scalar, absolute, ne
+from jitney.lowering.notation import Scalar, absolute, ne, one, two
 from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.rules.views import reshaped
 from jitney.lowering.signals import NoRule
@@ -236,24 +237,28 @@ def count_nonzero(call: Call) -> Tensor:
 # --- norms ----------------------------------------------------------------------------------------------------------
 
 
+Formula = Callable[[Scalar], Scalar]
+NORMS: dict[float, tuple[str, Formula, Formula]] = {  # order -> reduction, of what, and what is made of it
+    0.0: ("sum", lambda x: ne(x, 0).to(x.dtype), _same),
+    1.0: ("sum", absolute, _same),
+    2.0: ("sum", lambda x: x * x, lambda x: one("sqrt", x)),
+    math.inf: ("max", absolute, _same),
+    -math.inf: ("min", absolute, _same),
+}
+
+
+def _powers(order: float) -> tuple[Formula, Formula]:
+    return lambda x: two("pow", absolute(x), order), lambda x: two("pow", x, 1.0 / order)
+
+
 @reduction(aten.linalg_vector_norm.default)
 def vector_norm(call: Call) -> Tensor:
     """The norm of a given order."""
     x, order, dims, *_ = call.args
+    call.refuse_unless(isinstance(order, (int, float)), "a norm of a symbolic order")
     compute = opmath(call.dtype)
     dims = dimensions(dims, len(x.size))
-    inner: Callable[[Scalar], Scalar] = absolute
-    outer: Callable[[Scalar], Scalar] = _same
-    kind = "sum"
-    if order in (float("inf"), float("-inf")):
-        kind = "max" if order > 0 else "min"
-    elif order == 0:
-        inner = lambda v: ne(v, 0).to(v.dtype)  # noqa: E731 (one of several formulas)
-    elif order == 2:
-        inner = lambda v: v * v  # noqa: E731
-        outer = lambda v: Scalar(apply("sqrt", v.value))  # noqa: E731
-    elif order != 1:
-        raise NoRule(f"a norm of order {order}")
+    kind, inner, outer = NORMS.get(float(order)) or ("sum", *_powers(float(order)))
     total = reduced(call, kind, mapped(call, x, compute, inner), dims, _in_dtype(call.val, compute))
 
     def element(at: Shape) -> Value:
