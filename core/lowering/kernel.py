@@ -183,6 +183,7 @@ class Kernel:
             memory[own.name] = own.dtype
         if not self.outer and len(self.body) != 1:
             raise BackendFailed(f"kernel {self.name}: {len(self.body)} nests without outer loops")
+        self._verify_order()
         known: dict[str, torch.dtype] = {}
         for nest in self.body:
             results = self._verify_nest(nest, {*self.outer, *nest.loops}, memory, known)
@@ -194,6 +195,20 @@ class Kernel:
             known = results
         for nest in self.finish:
             known |= self._verify_nest(nest, {*nest.loops}, memory, known)
+
+    def _verify_order(self) -> None:
+        """Nothing is read before it is stored, and in the nest that stores it only where it is stored."""
+        stored = {
+            s.buffer: (at, s) for at, nest in enumerate(self.body) for s in nest.statements if isinstance(s, Store)
+        }
+        for at, nest in enumerate(self.body):
+            for s in nest.statements:
+                for v in walk(s.value):
+                    if not isinstance(v, Load) or v.buffer not in stored:
+                        continue
+                    when, store = stored[v.buffer]
+                    if when > at or (when == at and v.index is not store.index):
+                        raise BackendFailed(f"kernel {self.name}: {v} is read before it is stored, in {s}")
 
     def _verify_nest(
         self, nest: Nest, scope: set[Var], memory: dict[str, torch.dtype], known: dict[str, torch.dtype]

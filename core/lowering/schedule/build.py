@@ -44,7 +44,19 @@ def build(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset
         group = collapse(group, names, group.depth)
     else:
         group = _flat(group, names)
-    return _Builder(group, name, buffers, needed, names).kernel()
+    while True:
+        try:
+            return _Builder(group, name, buffers, needed, names).kernel()
+        except _NeedsMemory as found:  # once more, with its results stored as soon as they are there
+            needed |= {found.name}
+
+
+class _NeedsMemory(Exception):
+    """A reduction's results are read in a way that scratch memory does not serve."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 def _flat(group: Group, names: Names) -> Group:
@@ -71,6 +83,7 @@ class _Builder:
         self.scratch: dict[str, Scratch] = {}
         self.partials: list[Partial] = []
         self.finish: list[Nest] = []
+        self.stored: dict[str, int] = {}  # buffer of a reduction -> the nest that stores its results
         self.kept: set[str] = set()  # buffers that stay in memory though only this kernel reads them
 
     def kernel(self) -> Kernel:
@@ -103,6 +116,7 @@ class _Builder:
             at = self.at[read.buffer]
             together = is_aligned(maker, member, read) or self._aligned_after_renaming(maker, member, read, local)
             earliest = max(earliest, at if together and maker.pointwise else at + 1)
+            earliest = max(earliest, self.stored.get(read.buffer, -1) + 1)
         at = self._nest(local, earliest)
         table: dict[Any, Index] = {
             mine: theirs for mine, theirs in zip(local, self.nests[at].loops, strict=True) if mine is not theirs
@@ -162,6 +176,7 @@ class _Builder:
         start = _Nest(tuple(local), [Store(_scratch(name), place, identity)])
         self.nests.insert(at, start)
         self.at = {b: n + (n >= at) for b, n in self.at.items()}
+        self.stored = {b: n + (n >= at) for b, n in self.stored.items()}
         self.nests[at + 1].statements.append(Accumulate(_scratch(name), place, step.kind, value))
         if name in self.needed:
             self._store_later(name, step.place, load(_scratch(name), place, value.dtype), tuple(local), at + 2)
@@ -287,18 +302,17 @@ class _Builder:
         """The buffer stays in memory after all."""
         if name in self.needed or name in self.kept:
             return
-        self.kept.add(name)
         maker = self.made[name]
-        if maker.pointwise:
-            self.nests[self.at[name]].statements.append(Store(name, maker.step.place, self.values[name]))
-            return
-        local = tuple(v for v in maker.step.vars if v not in self.outer)
-        value = load(_scratch(name), linear(local), self.buffers[name].dtype) if local else self.values[name]
-        self._store_later(name, maker.step.place, value, local, self.at[name] + 1)
+        if not maker.pointwise:
+            raise _NeedsMemory(name)
+        self.kept.add(name)
+        self.nests[self.at[name]].statements.append(Store(name, maker.step.place, self.values[name]))
 
     def _store_later(self, name: str, place: Index, value: Value, local: tuple[Var, ...], earliest: int) -> None:
         """A store in a nest of these loops, which may have other variables for them."""
-        nest = self.nests[self._nest(local, earliest)]
+        at = self._nest(local, earliest)
+        nest = self.nests[at]
+        self.stored[name] = at
         table: dict[Any, Index] = dict(zip(local, nest.loops, strict=True))
         value = rebuild(value, index=lambda i: i.substitute(table))
         nest.statements.append(Store(name, place.substitute(table), value))

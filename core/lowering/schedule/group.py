@@ -46,7 +46,6 @@ class Member:
             return matched
         return min(matched, next(i for i, v in enumerate(self.step.loops) if v in self.step.reduced))
 
-
     @property
     def floor(self) -> int:
         """How many of its first loops must be outer loops: positions cannot be accumulated, so one result a row."""
