@@ -13,6 +13,7 @@ from jitney.lowering.index import Index, Var, from_terms
 from jitney.lowering.values import Value
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.scope import FUNCTION, Scope, multiply
+from jitney_llvm_cpu.emit.strides import Step, Strides, moved
 from jitney_llvm_cpu.emit.text import I32, PTR, Reg, Type, literal, number, typed
 
 
@@ -43,18 +44,19 @@ class Accesses:
 
     Args:
         scope: the levels around.
+        strides: what it knows of distances between lanes.
         scalar: the register of a value that is the same in all lanes.
         vector: an index expression in all lanes, as i32 or i64.
     """
 
-    def __init__(self, scope: Scope, scalar: Callable[[Value], Reg], vector: Callable[[Index, Lanes], Reg]) -> None:
+    def __init__(
+        self, scope: Scope, strides: Strides, scalar: Callable[[Value], Reg], vector: Callable[[Index, Lanes], Reg]
+    ) -> None:
         self.scope = scope
         self.f = scope.f
+        self.strides = strides
         self.scalar = scalar
         self.vector = vector
-        # For each index the distance between lanes, and what remains of it without that and without its constant.
-        self._steps: dict[Index, int | None] = {}
-        self._rests: dict[Index, Index] = {}
 
     def load(self, buffer: str, x: Index, at: Lanes) -> Reg:
         """``buffer[x]`` in the lanes that are iterations, anything in the others."""
@@ -62,13 +64,18 @@ class Accesses:
         if at.width == 1:
             return self.f.load(type_, self.scope.address(buffer, x, self.scalar), _bytes(type_))
         step = self._step(x, at)
-        if at.left is not None and at.left.known is None and not self._masked(step, type_):
+        size = step.size if step is not None else None
+        if step is not None and step.size == 0:
+            pointer, offset = self._start(buffer, x, step, at)
+            pointer = self.f.element(type_.scalar, pointer, number(offset))
+            return self.f.splat(self.f.load(typed(type_.scalar), pointer, _bytes(type_)), at.width)
+        if at.left is not None and at.left.known is None and not self._masked(size, type_):
             return self._load_each(type_, self._place(buffer, x, step, at), at.left)
-        if step == 1:
+        if step is not None and size == 1:
             return self._load_run(type_, self._run(buffer, x, step, at), at.mask)
-        if step == -1:
+        if step is not None and size == -1:
             return self._reversed(self._load_run(type_, self._run(buffer, x, step, at), self._reversed_mask(at)))
-        if step == 2 and at.mask is None:
+        if step is not None and size == 2 and at.mask is None:
             return self._load_every_second(type_, *self._start(buffer, x, step, at))
         place = self._place(buffer, x, step, at)
         made: Reg | None = None
@@ -85,19 +92,20 @@ class Accesses:
             f.store(value, self.scope.address(buffer, x, self.scalar), align)
             return
         step = self._step(x, at)
-        if at.left is not None and at.left.known is None and not self._masked(step, value.type):
+        size = step.size if step is not None else None
+        if at.left is not None and at.left.known is None and not self._masked(size, value.type):
             self._store_each(value, self._place(buffer, x, step, at), at.left)
-        elif step == 1:
+        elif step is not None and size == 1:
             self._store_run(value, self._run(buffer, x, step, at), at.mask)
-        elif step == -1:
+        elif step is not None and size == -1:
             self._store_run(self._reversed(value), self._run(buffer, x, step, at), self._reversed_mask(at))
         else:
             place = self._place(buffer, x, step, at)
             for lane in range(self._count(at)):
                 f.store(f.extract(value, lane), place(lane), align)
 
-    def _masked(self, step: int | None, type_: Type) -> bool:
-        return step in (1, -1) and self.scope.machine.masks(type_.bits)
+    def _masked(self, size: int | None, type_: Type) -> bool:
+        return size in (1, -1) and self.scope.machine.masks(type_.bits)
 
     # Where
 
@@ -107,39 +115,33 @@ class Accesses:
     def _count(self, at: Lanes) -> int:
         return at.width if at.left is None or at.left.known is None else at.left.known
 
-    def _step(self, x: Index, at: Lanes) -> int | None:
-        """The constant distance between neighbouring lanes, if all else in the index is the same in all lanes."""
-        if x not in self._steps:
-            assert at.var is not None
-            stride = x.stride(at.var)
-            self._steps[x] = None
-            if stride is not None and stride.value is not None:
-                rest = x - at.var * stride.value
-                if self.scope.level(rest) < self.scope.depth:
-                    self._steps[x] = stride.value
-                    self._rests[x] = rest - rest.constant
-        return self._steps[x]
+    def _step(self, x: Index, at: Lanes) -> Step | None:
+        assert at.var is not None
+        return self.strides.step(x, at.var, at.width)
 
-    def _start(self, buffer: str, x: Index, step: int, at: Lanes) -> tuple[Reg, int]:
-        """The address of the first lane as a register shared by all copies, and how many elements further it is."""
-        assert at.first is not None
+    def _start(self, buffer: str, x: Index, step: Step, at: Lanes) -> tuple[Reg, int]:
+        """An address shared by all copies, and how many elements further the first lane is."""
+        assert at.var is not None and at.first is not None
+        if step.rest is None:
+            place = moved(x, at.var, at.offset)
+            return self.scope.address(buffer, place - place.constant, self.scalar), place.constant
         level = self.scope.levels[self.scope.depth]
-        rest = self._rests[x]
-        pointer = level.runs.get((buffer, rest, step))
+        key = (buffer, step.rest, step.size)
+        pointer = level.runs.get(key)
         if pointer is None:
-            base = self.scope.address(buffer, rest, self.scalar)
-            pointer = self.f.element(self._scalar(buffer), base, multiply(self.f, at.first, number(step)))
-            level.runs[buffer, rest, step] = pointer
-        return pointer, x.constant + at.offset * step
+            base = self.scope.address(buffer, step.rest, self.scalar)
+            pointer = self.f.element(self._scalar(buffer), base, multiply(self.f, at.first, number(step.size)))
+            level.runs[key] = pointer
+        return pointer, x.constant + at.offset * step.size
 
-    def _run(self, buffer: str, x: Index, step: int, at: Lanes) -> Reg:
+    def _run(self, buffer: str, x: Index, step: Step, at: Lanes) -> Reg:
         """The lowest address of neighbouring elements."""
         pointer, offset = self._start(buffer, x, step, at)
-        if step == -1:
+        if step.size == -1:
             offset -= at.width - 1
         return self.f.element(self._scalar(buffer), pointer, number(offset))
 
-    def _place(self, buffer: str, x: Index, step: int | None, at: Lanes) -> Callable[[int | Reg], Reg]:
+    def _place(self, buffer: str, x: Index, step: Step | None, at: Lanes) -> Callable[[int | Reg], Reg]:
         """A function from a lane's number to its address."""
         f, scalar = self.f, self._scalar(buffer)
         if step is not None:
@@ -147,9 +149,9 @@ class Accesses:
 
             def along(lane: int | Reg) -> Reg:
                 if isinstance(lane, int):
-                    return f.element(scalar, pointer, number(offset + lane * step))
+                    return f.element(scalar, pointer, number(offset + lane * step.size))
                 first = f.element(scalar, pointer, number(offset))
-                return f.element(scalar, first, multiply(f, lane, number(step)))
+                return f.element(scalar, first, multiply(f, lane, number(step.size)))
 
             return along
         outer, inner = self.scope.split(x, self.scope.depth)

@@ -11,8 +11,9 @@ from jitney.lowering.values import Apply, Constant, Load, Position, Ref, Value, 
 from jitney_llvm_cpu.emit import casts, scalars
 from jitney_llvm_cpu.emit.accesses import Accesses, Lanes
 from jitney_llvm_cpu.emit.dtypes import constant, from_memory, to_memory
-from jitney_llvm_cpu.emit.scope import Scope, compound, plus, widened
-from jitney_llvm_cpu.emit.text import Reg, lanes, literal, number, typed
+from jitney_llvm_cpu.emit.scope import Scope, compound, widened
+from jitney_llvm_cpu.emit.strides import Strides
+from jitney_llvm_cpu.emit.text import Reg, lanes, literal, typed
 
 
 class Elements:
@@ -21,7 +22,8 @@ class Elements:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.f = scope.f
-        self.accesses = Accesses(scope, self.scalar, self.index)
+        self.strides = Strides(scope, self.scalar)
+        self.accesses = Accesses(scope, self.strides, self.scalar, self.index)
 
     # Values
 
@@ -117,13 +119,15 @@ class Elements:
     def _write_vector(self, x: Index, at: Lanes, scalar: str) -> Reg:
         f = self.f
         type_ = typed(scalar, at.width)
-        if x is at.var:
-            assert at.first is not None
-            first = plus(f, at.first, number(at.offset))
-            first = (
-                literal(first.known, typed(scalar)) if first.known is not None else f.convert("trunc", first, scalar)
-            )
-            return f.binary("add", f.splat(first, at.width), lanes(range(at.width), scalar))
+        assert at.var is not None and at.first is not None
+        step = self.strides.step(x, at.var, at.width)
+        if step is not None:
+            first = self.strides.first(x, step, at.var, at.first, at.offset)
+            if first.known is not None:
+                return lanes([first.known + k * step.size for k in range(at.width)], scalar)
+            same = f.splat(f.convert("trunc", first, scalar), at.width)
+            steps = lanes([k * step.size for k in range(at.width)], scalar)
+            return f.binary("add", same, steps) if step.size else same
         if isinstance(x, Opaque):
             value = self.scope.opaque[x]
             return f.convert("trunc", widened(f, self._value(value, at), value.dtype), scalar)

@@ -278,20 +278,13 @@ def test_indices_that_are_loaded(compiled, n, indices):
 
 
 def divided(i: Var, n: int) -> list[Index]:
-    """Indices in which a variable is divided."""
-    return [
-        i // 3,
-        i % 5,
-        (i // 4) * 4 + i % 4,
-        (n - 1 - i) // 2,
-        (i + 3) % 8,
-        (i - 4) // 3 + 2,
-        min_(i, n // 2),
-        (i - 7) % 6,
-    ]
+    """Indices in which a variable is divided, some of them by whole vectors."""
+    few = [i // 3, i % 5, (i // 4) * 4 + i % 4, (n - 1 - i) // 2, (i + 3) % 8, (i - 4) // 3 + 2, min_(i, n // 2)]
+    vectors = [i // 16, i % 32, (i // 32) * 3 + i % 32, (i + 8) % 16, (i + 64) // 32, (i // 8) % 4, (i % 64) // 16 + i]
+    return [*few, (i - 7) % 6, *vectors, (i // 32) * 32 + 31 - i % 32, (i * 2) // 32, (i * 2) % 32, (i // 2) % 16]
 
 
-@pytest.mark.parametrize("n", [2, 8, 33, 100])
+@pytest.mark.parametrize("n", [2, 8, 33, 100, 256])
 def test_indices_with_divisions(compiled, n):
     i = Var("i", n)
     stores = [Store(f"o{k}", index(i), load("a", x, F)) for k, x in enumerate(divided(i, n))]
@@ -299,7 +292,7 @@ def test_indices_with_divisions(compiled, n):
     stores += [Store(f"q{k}", index(i), position(x, F)) for k, x in enumerate(divided(i, n))]
     dtypes = {s.buffer: s.value.dtype for s in stores}
     kernel = Kernel("k", (), (Nest((i,), tuple(stores)),), {"a": F} | dtypes)
-    check(compiled, kernel, {"a": data(n + 8)} | {name: torch.zeros(n, dtype=d) for name, d in dtypes.items()})
+    check(compiled, kernel, {"a": data(2 * n + 40)} | {name: torch.zeros(n, dtype=d) for name, d in dtypes.items()})
 
 
 def test_scattered_stores(compiled):
