@@ -25,6 +25,7 @@ from jitney.lowering.notation import (
     two,
     where,
 )
+from jitney.lowering.operations import INTEGERS
 from jitney.lowering.rules.pointwise import pointwise
 from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.signals import NoRule
@@ -150,12 +151,10 @@ def div_mode(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar
     floors = rounding_mode == "floor"
     if not a.is_float:
         return two("floordiv" if floors else "truncdiv", a, divisor(b, "division"))
-    if not floors:
-        return one("trunc", a / b)
     if isinstance(b, Scalar):
-        return floor_div(a, b)
-    wide = a.to(opmath(a.dtype))  # the number is not rounded to a half
-    return floor_div(wide, wide.like(b))
+        return floor_div(a, b) if floors else one("trunc", a / b)
+    wide = a.to(opmath(a.dtype))  # neither the number nor the quotient is rounded to a half
+    return floor_div(wide, wide.like(b)) if floors else one("trunc", wide / wide.like(b))
 
 
 @pointwise(aten.floor_divide.default, aten.floor_divide.Scalar, mode="stepwise")
@@ -349,20 +348,29 @@ def fmin(a: Scalar, b: Scalar) -> Scalar:
 def clamp(x: Scalar, low: Scalar | Number | None, high: Scalar | Number | None) -> Scalar:
     """Not below ``low``, then not above ``high``."""
     if low is not None:
-        x = maximum(x, low)
-    return minimum(x, high) if high is not None else x
+        x = maximum(x, _bound(x, low))
+    return minimum(x, _bound(x, high)) if high is not None else x
+
+
+def _bound(x: Scalar, bound: Scalar | Number) -> Scalar | Number:
+    """Eager raises for a number that the integers of ``x`` cannot hold."""
+    if not isinstance(bound, Scalar) and x.dtype in INTEGERS:
+        limits = torch.iinfo(x.dtype)
+        if not limits.min <= bound <= limits.max:
+            raise NoRule(f"{bound} is no {x.dtype}")
+    return bound
 
 
 @pointwise(aten.clamp_min.default, aten.clamp_min.Tensor)
 def clamp_min(x: Scalar, low: Scalar | Number) -> Scalar:
     """Not below ``low``."""
-    return maximum(x, low)
+    return maximum(x, _bound(x, low))
 
 
 @pointwise(aten.clamp_max.default, aten.clamp_max.Tensor)
 def clamp_max(x: Scalar, high: Scalar | Number) -> Scalar:
     """Not above ``high``."""
-    return minimum(x, high)
+    return minimum(x, _bound(x, high))
 
 
 @pointwise(aten.nan_to_num.default, mode="stepwise")

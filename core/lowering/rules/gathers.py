@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from jitney.lowering.call import Call, Rule, axis
-from jitney.lowering.index import Index
+from jitney.lowering.index import Index, min_
 from jitney.lowering.notation import Scalar, eq, ne, where
 from jitney.lowering.rules.creation import number
 from jitney.lowering.rules.promotion import opmath
@@ -114,18 +114,22 @@ def scatter(call: Call) -> Tensor:
     x, dim, at_index, source, *_ = call.args
     call.refuse_unless(bool(x.size), "a scatter into a single element")
     dim = axis(dim, len(x.size))
-    others = [d for d in range(len(x.size)) if d != dim]
-    single = at_index.size[dim] == 1 and all(at_index.size[d] is x.size[d] for d in others)
-    call.refuse_unless(single, "not one index in each row")
+    call.refuse_unless(at_index.size[dim] == 1, "not one index in each row")
+    call.refuse_unless(all(s != 0 for s in at_index.size), "no index at all")
     adds = call.node.target is aten.scatter_add.default
-    size = x.size[dim]
-    _refuse_outside(call, at_index, dim, size)
+    shorter = [d for d in range(len(x.size)) if d != dim and at_index.size[d] is not x.size[d]]
+    _refuse_outside(call, at_index, dim, x.size[dim])
 
     def element(at: Shape) -> Value:
-        row = (*at[:dim], ZERO, *at[dim + 1 :])
-        here = eq(Scalar(at_index.load(row)), Scalar(position(at[dim], at_index.dtype)))
+        row = list(at)
+        row[dim] = ZERO
+        for d in shorter:
+            row[d] = min_(at[d], at_index.size[d] - 1)
+        here = eq(Scalar(at_index.load(tuple(row))), Scalar(position(at[dim], at_index.dtype)))
+        for d in shorter:
+            here = here & (Scalar(position(at[d])) < Scalar(position(at_index.size[d])))
         old = Scalar(x.load(at))
-        new = Scalar(source.load(row)) if isinstance(source, Tensor) else number(source, x.dtype)
+        new = Scalar(source.load(tuple(row))) if isinstance(source, Tensor) else number(source, x.dtype)
         if adds:
             new = new | old if x.dtype is torch.bool else old + new
         return where(here, new, old).value

@@ -65,6 +65,8 @@ def _order_of(x: Tensor) -> Shape | None:
 
 def reduced(call: Call, kind: str, source: Tensor, dims: Sequence[int], val: Any = None) -> Tensor:
     """The reduction, converted to the result's dtype, in its shape (which may keep the dimensions, as size 1)."""
+    if kind in ("max", "min", "argmax", "argmin") and any(source.size[d].value == 0 for d in dims):
+        raise NoRule("an extreme of no elements")  # which eager refuses
     val = call.val if val is None else val
     size = call.builder.sizes.shape(val.shape)
     stride = call.builder.sizes.shape(val.stride())

@@ -1,0 +1,101 @@
+"""Variances and normalisations, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lowering.graphs import kinds, lowered, trained
+
+WIDE = [torch.float32, torch.float64]
+
+
+def parameter(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(size).to(dtype).requires_grad_()
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("affine", ["both", "weight", "none"])
+def test_layer_norm(affine: str, dtype: torch.dtype) -> None:
+    def fn(x: torch.Tensor, w: Any = None, b: Any = None) -> torch.Tensor:
+        return F.layer_norm(x, x.shape[-2:], w, b)
+
+    given = [parameter(3, 4, 8, dtype=dtype)]
+    given += [parameter(4, 8, dtype=dtype) for _ in range({"both": 2, "weight": 1, "none": 0}[affine])]
+    trained(fn, *given)
+
+
+def test_layer_norm_where_sizes_are_symbols() -> None:
+    given = parameter(3, 8), parameter(8), parameter(8)
+    trained(lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), *given, dynamic=True)
+
+
+def test_layer_norm_of_halves_is_exactly_eagers() -> None:
+    x, w, b = (torch.randn(s).to(torch.bfloat16) for s in ((4, 64), (64,), (64,)))
+    lowered(lambda x, w, b: F.layer_norm(x, (64,), w, b), x, w, b, exact=True)
+
+
+def test_layer_norm_of_halves_with_wide_parameters() -> None:
+    """The forward; eager's gradient of the parameters is a few per cent off."""
+    lowered(lambda x, w: F.layer_norm(x, (64,), w), torch.randn(4, 64).to(torch.bfloat16), torch.randn(64), exact=True)
+
+
+def test_layer_norm_reads_its_input_three_times_and_stores_it_nowhere() -> None:
+    x, w = torch.randn(5, 64), torch.randn(64)
+    program = lowered(lambda x, w: F.layer_norm(x, (64,), w, w), x, w).program
+    assert kinds(program) == ["sum", "sum", "pointwise", "pointwise"]
+    assert [len(s.loops) for s in program.steps] == [2, 2, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("affine", [True, False])
+def test_group_norm(affine: bool, dtype: torch.dtype) -> None:
+    def fn(x: torch.Tensor, w: Any = None, b: Any = None) -> torch.Tensor:
+        return F.group_norm(x, 3, w, b)
+
+    trained(fn, *[parameter(*s, dtype=dtype) for s in [(2, 6, 4, 5), (6,), (6,)][: 3 if affine else 1]])
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_rms_norm(dtype: torch.dtype) -> None:
+    trained(lambda x, w: F.rms_norm(x, (8,), w), parameter(4, 8, dtype=dtype), parameter(8, dtype=dtype))
+    trained(lambda x: F.rms_norm(x, (8,), None, 1e-5), parameter(4, 8, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_instance_norm(dtype: torch.dtype) -> None:
+    trained(lambda x: F.instance_norm(x), parameter(2, 3, 4, 5, dtype=dtype))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_with_statistics_as_arguments(training: bool) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(x, m.clone(), v.clone(), w, b, training)
+
+    trained(fn, parameter(4, 6, 5), parameter(6), parameter(6), torch.randn(6), torch.rand(6) + 0.5, whole=None)
+
+
+def test_batch_norm_where_sizes_are_symbols() -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(x, None, None, w, b, True)
+
+    trained(fn, parameter(4, 6, 5), parameter(6), parameter(6), dynamic=True)
+
+
+@pytest.mark.parametrize("fn", [torch.var, torch.std, torch.var_mean], ids=lambda f: f.__name__)
+def test_too_few_elements_give_what_eager_gives(fn: Any) -> None:
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        lowered(lambda x: fn(x, dim=1), torch.randn(4, 1))
+    lowered(lambda x: fn(x, dim=1, correction=0), torch.randn(4, 1))
+
+
+@pytest.mark.parametrize("fn", [torch.var, torch.std], ids=lambda f: f.__name__)
+def test_gradients_of_variances(fn: Any) -> None:
+    trained(lambda x: fn(x, dim=1), parameter(4, 5))
+    trained(lambda x: fn(x, dim=(0, 2), keepdim=True), parameter(4, 5, 6), dynamic=True)
+
+
+def test_variances_keep_their_precision_far_from_zero() -> None:
+    lowered(lambda x: x.var(1), torch.randn(4, 100) + 1e4)
