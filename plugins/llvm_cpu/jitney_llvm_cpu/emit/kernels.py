@@ -10,7 +10,7 @@ from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scope import no_value
 from jitney_llvm_cpu.emit.storage import POINTERS, RESULTS, SIZES, Storage, Surroundings
 from jitney_llvm_cpu.emit.text import I64, PTR, Function, Reg, number, typed
-from jitney_llvm_cpu.emit.tiles import plan, write_nest
+from jitney_llvm_cpu.emit.tiles import plan, with_tiles, write_nest
 
 THREADS = Reg("%threads", I64)
 _GIVEN = {POINTERS: Reg("%pointers", PTR), SIZES: Reg("%sizes", PTR)}
@@ -23,7 +23,7 @@ class KernelWriter:
 
     def __init__(self, around: Surroundings, kernel: Kernel, name: str) -> None:
         self.around = around
-        self.kernel = kernel
+        self.kernel = kernel = with_tiles(kernel, around.machine)
         self.name = name
         # What the threads reduce, known once the body is written.
         self.reductions: dict[str, Reduction] = {}

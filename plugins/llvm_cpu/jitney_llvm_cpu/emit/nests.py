@@ -170,7 +170,7 @@ class NestWriter:
             return -1, 0
         chain, step = 1, self.shape.width * self.shape.copies
         for depth in reversed(range(len(self.loops))):
-            length = max(1, RUN // chain)
+            length = max(1, RUN // max(chain, 1))  # no rounds at all: any length
             trips = self.loops[depth].size.bounds()[1]
             if trips is None or chain * -(-trips // step) > 2 * RUN:
                 return depth, length

@@ -7,11 +7,11 @@ tile along its innermost loop. So every cache line is read once, whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from jitney.lowering.index import Index, Var
-from jitney.lowering.kernel import Nest, Store
+from jitney.lowering.kernel import Kernel, Nest, Store
 from jitney.lowering.values import Load, Value, load, rebuild, walk
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.nests import NestWriter, Part, lanes_of
@@ -21,6 +21,7 @@ from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, no_value, plus
 from jitney_llvm_cpu.emit.text import PTR, Module, Reg, number, typed
 
 _LEAST = 4  # a loop of fewer rounds is not worth tiles
+_ITEMS = 16  # so many are enough for all threads to have something to do
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,26 @@ def plan(nest: Nest, machine: Machine) -> Plan | None:
     if side < 2 * _LEAST or any(size is not None and size < _LEAST for size in sizes):
         return None
     return Plan(across, along, tuple(found[across]), side)
+
+
+def with_tiles(kernel: Kernel, machine: Machine) -> Kernel:
+    """The same kernel, with an outer loop moved into its only nest if that can then be done in tiles."""
+    if len(kernel.body) != 1 or kernel.scratch or kernel.partials:
+        return kernel
+    nest = kernel.body[0]
+    for var in kernel.outer:
+        moved = Nest((var, *nest.loops), nest.statements)
+        how = plan(moved, machine)
+        if how is None or how.across is not var:
+            continue
+        others = tuple(v for v in kernel.outer if v is not var)
+        items = 1
+        for v in others:
+            items *= v.size.bounds()[0] or 1
+        if items >= _ITEMS:
+            return replace(kernel, outer=others, body=(moved,))
+        return replace(kernel, outer=(), body=(Nest((var, *others, *nest.loops), nest.statements),))
+    return kernel
 
 
 def write_nest(scope: Scope, nest: Nest, parts: Mapping[Var, Part] | None = None) -> dict[str, tuple[Reduction, State]]:

@@ -102,6 +102,17 @@ def test_permuted_loops(compiled, order):
         check(compiled, kernel, {"a": data(5 * 18 * 20), "o": torch.zeros(5 * 18 * 20)})
 
 
+@pytest.mark.parametrize("sizes", [(20, 3, 33), (3, 20, 16), (40, 2, 5)])
+def test_reading_against_an_outer_loop(compiled, sizes):
+    a, b, j = (Var(name, size) for name, size in zip("abj", sizes, strict=True))
+    place = (a * b.size + b) * j.size + j
+    n = sizes[0] * sizes[1] * sizes[2]
+    for turned in ((b * j.size + j) * a.size + a, (j * a.size + a) * b.size + b):
+        store = Store("o", place, apply("add", load("x", turned, F), position(b * 5 + j, F)))
+        kernel = Kernel("k", (a, b), (Nest((j,), (store,)),), {"x": F, "o": F})
+        check(compiled, kernel, {"x": data(n), "o": torch.zeros(n)})
+
+
 def test_tiles_after_a_reduction_of_the_same_iteration(compiled):
     m, n = 20, 35
     o, i, j = Var("o", 3), Var("i", m), Var("j", n)
