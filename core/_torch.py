@@ -258,6 +258,13 @@ def without_modes() -> Iterator[None]:
         yield
 
 
+def hidden_writes(node: Any) -> list[Any]:
+    """Arguments of an FX node that its operator writes to though no schema says so: batch norm's running statistics."""
+    if node.op != "call_function" or node.target is not torch.ops.aten.native_batch_norm.default or not node.args[5]:
+        return []
+    return [argument for argument in node.args[3:5] if argument is not None]
+
+
 __all__ = [
     "DISABLED_CODE",
     "MODULE_CALL_FILE",
@@ -303,6 +310,7 @@ __all__ = [
     "functionalization_skipped",
     "global_module_hooks",
     "group_tensors",
+    "hidden_writes",
     "is_composite",
     "log_api_usage",
     "module_call",

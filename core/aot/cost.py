@@ -65,6 +65,8 @@ def has_effect(node: fx.Node) -> bool:
     """Must the operator run even if nobody uses its result?"""
     if not isinstance(node.target, _torch.OPERATOR_CLASSES):
         return False
+    if _torch.hidden_writes(node):
+        return True
     return is_random(node) or not getattr(node.target, "_schema").returns  # noqa: B009 (a packet has none)
 
 

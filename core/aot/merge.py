@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney import _torch
 from jitney.aot.cost import is_random
 from jitney.aot.joint import Joint
 from jitney.aot.results import root_of
@@ -39,6 +40,8 @@ def _mergeable(node: fx.Node) -> bool:
     if node.target is operator.getitem:
         return isinstance(node.meta["val"], torch.Tensor)
     if getattr(node.target, "namespace", None) not in NAMESPACES:
+        return False
+    if _torch.hidden_writes(node) or any(node in _torch.hidden_writes(user) for user in node.users):
         return False
     return isinstance(node.meta["val"], torch.Tensor | tuple | list)
 

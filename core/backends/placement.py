@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import events
+from jitney import _torch, events
 from jitney.backends.backend import Backend, Compiled, CompileRequest
 from jitney.generated import build
 
@@ -54,6 +54,7 @@ def split(graph: fx.Graph, backends: Sequence[Backend]) -> list[Piece]:
     """
     pieces: list[Piece] = []
     where: dict[fx.Node, int] = {}
+    written: dict[fx.Node, int] = {}  # what an operator has written to, and its piece
     effect: set[int] = set()  # the piece of the last operator that draws random numbers or writes
     for node in graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
@@ -61,6 +62,9 @@ def split(graph: fx.Graph, backends: Sequence[Backend]) -> list[Piece]:
         needs = {where[n] for n in node.all_input_nodes if n in where}
         keeps_order = _keeps_order(node)
         needs |= effect if keeps_order else set()
+        needs |= {written[n] for n in node.all_input_nodes if n in written}
+        targets = _written(node)
+        needs |= {where[user] for n in targets for user in n.users if user in where}
         waits = set().union(needs, *(pieces[p].before for p in needs))
         owner = _owner(node, where, pieces, backends)
         for number in range(len(pieces) - 1, -1, -1):
@@ -74,9 +78,16 @@ def split(graph: fx.Graph, backends: Sequence[Backend]) -> list[Piece]:
         for other in (pieces[number], *(p for p in pieces if number in p.before)):
             other.before |= added
         where[node] = number
+        written |= dict.fromkeys(targets, number)
         effect = {number} if keeps_order else effect
     _connect(graph, pieces, where)
     return _ordered(pieces)
+
+
+def _written(node: fx.Node) -> list[fx.Node]:
+    """The arguments that an operator may write to."""
+    schema = getattr(node.target, "_schema", None)
+    return node.all_input_nodes if schema is not None and schema.is_mutable else _torch.hidden_writes(node)
 
 
 def _keeps_order(node: fx.Node) -> bool:

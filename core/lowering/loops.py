@@ -7,7 +7,7 @@ is said yet about fusion, order of loops or memory: that is the schedule's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +22,29 @@ from jitney.lowering.values import Load, Position, Ref, Value, walk
 REDUCTIONS: dict[str, int] = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 1, "argmin": 1}
 """``sum``/``prod`` in the value's dtype; ``max``/``min`` give nan if one is nan; ``any``/``all`` of bool; ``argmax``
 and ``argmin`` give the int64 linear position in ``reduced`` (row-major) of the first extreme, or of the first nan."""
+
+
+_IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
+    "sum": lambda dtype: 0,
+    "prod": lambda dtype: 1,
+    "max": lambda dtype: -float("inf") if dtype.is_floating_point else _least(dtype),
+    "min": lambda dtype: float("inf") if dtype.is_floating_point else _most(dtype),
+    "any": lambda dtype: False,
+    "all": lambda dtype: True,
+}
+
+
+def _least(dtype: torch.dtype) -> int:
+    return 0 if dtype is torch.bool else torch.iinfo(dtype).min
+
+
+def _most(dtype: torch.dtype) -> int:
+    return 1 if dtype is torch.bool else torch.iinfo(dtype).max
+
+
+def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
+    """What a reduction begins with, and what it gives for no values."""
+    return _IDENTITIES[kind](dtype)
 
 
 @dataclass(frozen=True)

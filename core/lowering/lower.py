@@ -183,7 +183,7 @@ class _Lowering:
 
     def _before_writes(self, node: fx.Node) -> None:
         """What is put off, and reads what the operator writes to, is computed now."""
-        written = {a for a in hidden_writes(node) if isinstance(self.values.get(a), Tensor)}
+        written = {a for a in _torch.hidden_writes(node) if isinstance(self.values.get(a), Tensor)}
         if not written:
             return
         buffers = {self.builder.realise(self.values[a]).buffer for a in written}
@@ -231,7 +231,7 @@ class _Lowering:
                 if parameter.alias_info is not None and parameter.alias_info.is_write:
                     written |= {s.buffer for s in (given if isinstance(given, list) else [given])
                                 if isinstance(s, Strided)}  # fmt: skip
-        written |= {self.values[a].strided.buffer for a in hidden_writes(node)}
+        written |= {self.values[a].strided.buffer for a in _torch.hidden_writes(node)}
         several = isinstance(val, (list, tuple))
         read = _read_results(node, self.live) if several else set()
         results: list[Any] = []
@@ -317,13 +317,6 @@ class _Lowering:
         return Strided(strided.buffer, strided.dtype, tensor.size, stride, strided.offset)
 
 
-def hidden_writes(node: fx.Node) -> list[fx.Node]:
-    """Arguments that an operator writes to though its schema does not say so: batch norm's running statistics."""
-    if node.target is not torch.ops.aten.native_batch_norm.default or not node.args[5]:
-        return []
-    return [a for a in node.args[3:5] if isinstance(a, fx.Node)]
-
-
 # --- what is asked of nodes -----------------------------------------------------------------------------------------
 
 
@@ -349,7 +342,9 @@ def _has_effect(node: fx.Node) -> bool:
     if node.op != "call_function" or not isinstance(node.target, _torch.OPERATOR_CLASSES):
         return False
     schema = getattr(node.target, "_schema", None)
-    return _is_random(node) or schema is None or schema.is_mutable or not schema.returns
+    if schema is None or schema.is_mutable or not schema.returns:
+        return True
+    return _is_random(node) or bool(_torch.hidden_writes(node))
 
 
 def _live(graph: fx.Graph) -> frozenset[fx.Node]:

@@ -148,7 +148,7 @@ class Wrapper:
             self.lines.append(f"o{number} = {self._empty(buffer)}")
         for name, old in self.schedule.filled.items():
             self.variables[name] = self.variables[old]
-        if self.schedule.memory.size.value != 0:
+        if self.schedule.memory.blocks:
             self.lines.append(f"memory = _empty({self.size(self.schedule.memory.size)}, dtype=_uint8)")
             self.lines.append("arena = memory.data_ptr()")
 

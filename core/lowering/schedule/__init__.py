@@ -61,10 +61,10 @@ def schedule(program: Program, updates: Mapping[int, int] = MappingProxyType({})
     kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for item in kernels if isinstance(item, Extern) for b in item.buffers if b is not None}
-    written = [name for item in kernels if isinstance(item, Kernel) for name in sorted(item.writes)]
     memory = plan(kernels, program.buffers, inputs | kept | external | program.constants.keys())
     filled = filled_in_place(program, kernels, updates)
-    allocated = tuple(name for name in written if name in kept and name not in filled)
+    given = inputs | external | program.constants.keys() | filled.keys()
+    allocated = tuple(name for name in program.buffers if name in kept - given)
     made = Schedule(program, tuple(kernels), memory, allocated, filled)
     if config.verify:
         made.verify()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from jitney.lowering.index import Index, Names, Var, equal, index
 from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scratch, Statement, Store
-from jitney.lowering.loops import Buffer, Computed
+from jitney.lowering.loops import Buffer, Computed, identity
 from jitney.lowering.operations import OPERATIONS
 from jitney.lowering.schedule.clean import substituted
 from jitney.lowering.schedule.collapse import collapse
@@ -172,8 +170,8 @@ class _Builder:
             return
         place = linear(local)
         self._want_scratch(name, _product(local))
-        identity = constant(_identity(step.kind, value.dtype), value.dtype)
-        start = _Nest(tuple(local), [Store(_scratch(name), place, identity)])
+        begin = constant(identity(step.kind, value.dtype), value.dtype)
+        start = _Nest(tuple(local), [Store(_scratch(name), place, begin)])
         self.nests.insert(at, start)
         self.at = {b: n + (n >= at) for b, n in self.at.items()}
         self.stored = {b: n + (n >= at) for b, n in self.stored.items()}
@@ -324,26 +322,3 @@ def _scratch(name: str) -> str:
 
 def _product(loops: Sequence[Var]) -> Index:
     return functools.reduce(lambda total, var: total * var.size, loops, index(1))
-
-
-_IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
-    "sum": lambda dtype: 0,
-    "prod": lambda dtype: 1,
-    "max": lambda dtype: -float("inf") if dtype.is_floating_point else _least(dtype),
-    "min": lambda dtype: float("inf") if dtype.is_floating_point else _most(dtype),
-    "any": lambda dtype: False,
-    "all": lambda dtype: True,
-}
-
-
-def _least(dtype: torch.dtype) -> int:
-    return 0 if dtype is torch.bool else torch.iinfo(dtype).min
-
-
-def _most(dtype: torch.dtype) -> int:
-    return 1 if dtype is torch.bool else torch.iinfo(dtype).max
-
-
-def _identity(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """What a reduction begins with."""
-    return _IDENTITIES[kind](dtype)

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 from jitney.lowering.index import Index, Names, Var, index
-from jitney.lowering.loops import Computed, Extern, Program, Step, Strided
+from jitney.lowering.loops import Computed, Extern, Program, Step, Strided, identity
 from jitney.lowering.values import constant, rebuild
 
 
 def clean(program: Program) -> list[Step]:
     """The program's steps, fewer and simpler, in the same order."""
     steps = [_without_unit_loops(s) if isinstance(s, Computed) else s for s in program.steps]
+    steps = [s for s in steps if isinstance(s, Extern) or not any(v.size.value == 0 for v in s.vars)]
     return _without_dead(_without_twins(steps, program), program)
 
 
@@ -49,7 +50,13 @@ def _without_unit_loops(step: Computed) -> Computed:
         step = substituted(step, {}, (*step.vars, *step.reduced))
     units = {v: index(0) for v in step.loops if v.size.value == 1}
     step = substituted(step, units) if units else step
-    if step.kind == "pointwise" or step.reduced:
+    if step.kind == "pointwise":
+        return step
+    if any(v.size.value == 0 for v in step.reduced):
+        order = tuple(v for v in step.loops if v not in step.reduced)
+        value = constant(identity(step.kind, step.value.dtype), step.value.dtype)
+        return replace(step, kind="pointwise", value=value, reduced=(), order=order)
+    if step.reduced:
         return step
     value = constant(0, torch.int64) if step.kind.startswith("arg") else step.value
     return replace(step, kind="pointwise", value=value)

@@ -11,7 +11,8 @@ from lowering.graphs import lowered
 from jitney.lowering.decompositions.foreach import foreach
 
 CALLS: dict[str, Any] = {
-    "add": lambda a, b: (torch._foreach_add(a, b, alpha=2), torch._foreach_add(a, 1.5), torch._foreach_add(a, [1, 2.5])),
+    "add": lambda a, b: (torch._foreach_add(a, b, alpha=2), torch._foreach_add(a, 1.5),
+                         torch._foreach_add(a, [1, 2.5])),
     "sub": lambda a, b: (torch._foreach_sub(a, b, alpha=2), torch._foreach_sub(a, 1.5)),
     "mul": lambda a, b: (torch._foreach_mul(a, b), torch._foreach_mul(a, 2.0)),
     "div": lambda a, b: (torch._foreach_div(a, b), torch._foreach_div(a, [2.0, 3.0])),

@@ -1,0 +1,160 @@
+"""Whole programs beside eager: those that once gave other numbers, other strides, or no result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import jitney
+
+CL = torch.channels_last
+
+
+def check(fn: Callable[..., Any], *args: torch.Tensor, **options: Any) -> None:
+    """Equal results and strides, twice; inputs that the program writes to are compared too."""
+    compiled = jitney.compile(fn, backend="llvm_cpu", **options)
+    for _ in range(2):
+        mine = [a.clone(memory_format=torch.preserve_format) for a in args]
+        theirs = [a.clone(memory_format=torch.preserve_format) for a in args]
+        wanted, got = fn(*mine), compiled(*theirs)
+        torch.testing.assert_close((got, theirs), (wanted, mine), equal_nan=True)
+        for one, other in zip(*(torch.utils._pytree.tree_leaves(r) for r in (wanted, got)), strict=True):
+            assert one.stride() == other.stride()
+
+
+REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], torch.Tensor]]] = {
+    "sum of a transposed tensor": (lambda x: x.sum(), lambda: torch.randn(4, 5).t()),
+    "least of a transposed tensor": (lambda x: x.amin(), lambda: torch.randn(4, 5).t()),
+    "mean of channels_last": (lambda x: x.mean(), lambda: torch.randn(2, 3, 4, 5).to(memory_format=CL)),
+    "variance over height": (lambda x: x.var(2), lambda: torch.randn(33, 4, 4, 33).to(memory_format=CL)),
+    "variance over width": (lambda x: x.var(3), lambda: torch.randn(33, 4, 4, 33).to(memory_format=CL)),
+    "softmax over channels": (lambda x: x.softmax(1), lambda: torch.randn(9, 4, 4, 33).to(memory_format=CL)),
+    "extremes of two kinds": (lambda x: (x.amin((1, 2)), x.min(2)[1]), lambda: torch.randn(9, 4, 5)),
+    "sum and its place": (lambda x: (x.sum(), x.argmax(), x * 2), lambda: torch.randn(5, 4).t()),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_in_any_layout(name: str) -> None:
+    fn, make = REDUCTIONS[name]
+    torch.manual_seed(0)
+    x = make()
+    check(fn, x)
+    check(fn, x.double())
+
+
+EMPTY: dict[str, Callable[[torch.Tensor], Any]] = {
+    "sum": lambda x: x.sum(),
+    "sum over nothing": lambda x: x.sum(1),
+    "sum over something": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(),
+    "any": lambda x: (x > 0).any(),
+    "sums of two": lambda x: (x.sigmoid().sum(), (x * 2).mean()),
+    "softmax": lambda x: x.softmax(1),
+    "cat": lambda x: torch.cat([x * 2, x.exp()]).sigmoid(),
+    "product": lambda x: (x * 2) @ (x * 3).t(),
+    "loss": lambda x: F.mse_loss(x, x + 1),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3)])
+def test_empty_tensors(name: str, shape: tuple[int, int]) -> None:
+    check(EMPTY[name], torch.ones(shape))
+
+
+def test_extremes_of_nothing_raise_as_in_eager() -> None:
+    for fn in (lambda x: x.min(), lambda x: x.argmax()):
+        with pytest.raises((RuntimeError, IndexError)):
+            fn(torch.ones(0))
+        with pytest.raises((RuntimeError, IndexError)):
+            jitney.compile(fn, backend="llvm_cpu")(torch.ones(0))
+
+
+def test_a_bound_that_the_integers_lack_raises_as_in_eager() -> None:
+    x = torch.tensor([200], dtype=torch.uint8)
+    for fn in (lambda x: x.clamp(max=300), lambda x: x.clamp_max(300)):
+        with pytest.raises(RuntimeError):
+            fn(x)
+        with pytest.raises(RuntimeError):
+            jitney.compile(fn, backend="llvm_cpu")(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_quotient_of_halves_is_rounded_after_truncation(dtype: torch.dtype) -> None:
+    x = torch.arange(0, 256, 0.5).to(dtype)
+    for mode in ("trunc", "floor"):
+        check(lambda x, mode=mode: torch.div(x, 0.3, rounding_mode=mode), x)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+def test_statistics_are_updated_though_nobody_reads_the_result(backend: str) -> None:
+    def fn(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        model(x)
+        return x * 2
+
+    x = torch.randn(8, 4)
+    one, other = torch.nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4)
+    fn(one, x)
+    jitney.compile(fn, backend=backend)(other, x)
+    torch.testing.assert_close(other.state_dict(), one.state_dict())
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+def test_equal_copies_that_are_written_to_stay_two(backend: str) -> None:
+    def fn(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b, va, vb = mean.clone(), mean.clone(), var.clone(), var.clone()
+        F.batch_norm(x, a, va, training=True)
+        F.batch_norm(x * 2, b, vb, training=True)
+        return a, b
+
+    args = torch.randn(8, 4), torch.randn(4), torch.rand(4)
+    torch.testing.assert_close(jitney.compile(fn, backend=backend)(*args), fn(*args))
+
+
+def test_optimizers_write_in_place_and_are_seen_by_autograd() -> None:
+    def step(p: torch.Tensor, g: torch.Tensor) -> None:
+        p.mul_(0.9).add_(g, alpha=-0.1)
+
+    p = torch.nn.Parameter(torch.ones(64, 64))
+    before, pointer = p._version, p.data_ptr()
+    loss = (p * p).sum()
+    with torch.no_grad():
+        jitney.compile(step, backend="llvm_cpu")(p, torch.ones(64, 64))
+    assert p._version > before and p.data_ptr() == pointer
+    torch.testing.assert_close(p.detach(), torch.full((64, 64), 0.8))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_one_compile_serves_many_batch_sizes() -> None:
+    captured: list[Any] = []
+
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(F.gelu(x @ w), (16,)).softmax(-1)
+
+    w = torch.randn(16, 16)
+    compiled = jitney.compile(fn, backend="llvm_cpu", dynamic=True)
+    with jitney.events.listen(lambda e: captured.append(e) if isinstance(e, jitney.events.FrameCaptured) else None):
+        for batch in (2, 3, 17, 64):
+            x = torch.randn(batch, 5, 16)
+            torch.testing.assert_close(compiled(x, w), fn(x, w))
+    assert len(captured) == 1
+
+
+def test_large_outputs_use_memory_again_only_when_they_are_gone() -> None:
+    compiled = jitney.compile(lambda x: x + 1, backend="llvm_cpu")
+    x = torch.zeros(8 << 20)
+    one, two = compiled(x), compiled(x + 1)
+    view = one[5:10]
+    address = one.data_ptr()
+    del one
+    three = compiled(x + 2)
+    assert three.data_ptr() != address
+    assert view.tolist() == [1.0] * 5 and two[-1] == 2 and three[0] == 3
+    del view
+    assert compiled(x).data_ptr() == address
