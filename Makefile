@@ -6,6 +6,7 @@ PYTHON313 ?= python3.13
 VENV ?= .venv
 TESTS ?= tests plugins
 JOBS ?= 2
+BACKEND ?= aot_eager
 
 BIN := $(VENV)/bin
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
@@ -38,9 +39,9 @@ bench: $(READY)
 bench-cpu: $(READY)
 	$(BIN)/python benchmarks/speed_cpu.py $(BENCH_CPU)
 
-# torch's OpInfo database through aot_eager, some 20 minutes with two processes: make opinfo OPINFO="--ops 'linalg_.*'"
+# torch's OpInfo database through a backend, some 20 minutes with two processes: make opinfo BACKEND=llvm_cpu OPINFO="--ops 'linalg_.*'"
 opinfo: $(READY)
-	$(BIN)/python benchmarks/opinfo.py --jobs $(JOBS) $(OPINFO)
+	$(BIN)/python benchmarks/opinfo.py --backend $(BACKEND) --jobs $(JOBS) $(OPINFO)
 
 # The capture tests on the other supported Pythons, each in a virtual environment of its own.
 test-pythons:
