@@ -103,6 +103,8 @@ def _with_strides(inner: Any, stride: tuple[Any, ...]) -> Any:
     made = made.permute([order.index(d) for d in range(inner.dim())])
     if same(made.stride(), stride):
         return made
+    if any(type(n) is int and n == 0 for n in inner.shape):
+        return inner.new_empty_strided(inner.shape, stride)
     count = 1 + sum((n - 1) * s for n, s in zip(inner.shape, stride, strict=True))
     memory = inner.new_empty((count,)).as_strided_scatter(inner, inner.shape, stride)
     return memory.as_strided(inner.shape, stride)

@@ -128,14 +128,13 @@ class Symbols:
             symbolic_context=_torch.StatelessSymbolicContext(dynamic_sizes=policy),
             source=_torch.NamedSource(source.name),
         )
-        for i, size in enumerate(fake.shape):
-            if isinstance(size, torch.SymInt):
-                self._name_all(size, source.step("size", i))
-        for i, stride in enumerate(fake.stride()):
-            if isinstance(stride, torch.SymInt):
-                self._name_all(stride, source.step("stride", i))
-        if isinstance(fake.storage_offset(), torch.SymInt):
-            self._name_all(fake.storage_offset(), source.step("storage_offset"))
+        read: list[tuple[Any, str, int | None]] = [(size, "size", i) for i, size in enumerate(fake.shape)]
+        read += [(stride, "stride", i) for i, stride in enumerate(fake.stride())]
+        read.append((fake.storage_offset(), "storage_offset", None))
+        found = [r for r in read if isinstance(r[0], torch.SymInt)]
+        # What is one symbol says where that is; a stride that is a size times another stride must not.
+        for value, kind, key in sorted(found, key=lambda r: not r[0].node.expr.is_symbol):
+            self._name_all(value, source.step(kind, key))
         return fake
 
     def scalar(self, value: int | float, source: Source) -> Any:
@@ -270,6 +269,8 @@ def _unrelated(view: torch.Tensor) -> torch.Tensor:
 
 
 def _extent(size: Any, stride: Any) -> Any:
+    if any(type(n) is int and n == 0 for n in size):
+        return 0
     return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
 
 

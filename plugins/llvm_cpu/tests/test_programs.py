@@ -158,3 +158,43 @@ def test_large_outputs_use_memory_again_only_when_they_are_gone() -> None:
     assert view.tolist() == [1.0] * 5 and two[-1] == 2 and three[0] == 3
     del view
     assert compiled(x).data_ptr() == address
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_empty_views_with_strides_are_written_to(dynamic: bool) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x[:, :-1] = x[:, 1:]
+        return x * 2
+
+    compiled = jitney.compile(fn, backend="llvm_cpu", dynamic=dynamic, fullgraph=True)
+    for _ in range(2):
+        x, y = (torch.empty(0, 7)[:, 1::2] for _ in range(2))
+        assert compiled(x).stride() == fn(y).stride()
+
+
+PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "every second of the last": lambda x: x[..., 1::2],
+    "rows in the middle": lambda x: x[:, 1:4],
+    "rows and columns": lambda x: x[:, ::2, 1::3],
+    "from an offset": lambda x: x.flatten()[3:],
+    "one column": lambda x: x[..., 2],
+    "transposed parts": lambda x: x[:, 1:, 1::2].transpose(0, 2),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_guards_hold_on_parts_of_tensors_with_symbolic_sizes(name: str) -> None:
+    captured: list[Any] = []
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x.sum(0)
+
+    with jitney.config.patch(verify=True):
+        compiled = jitney.compile(fn, backend="llvm_cpu", dynamic=True, fullgraph=True)
+        with jitney.events.listen(lambda e: captured.append(e) if isinstance(e, jitney.events.FrameCaptured) else None):
+            for rows in (5, 6):
+                x = PARTS[name](torch.randn(3, rows, 12))
+                got, wanted = compiled(x), fn(x)
+                torch.testing.assert_close(got, wanted)
+                assert [g.stride() for g in got] == [w.stride() for w in wanted]
+    assert len(captured) == 1
