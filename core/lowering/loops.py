@@ -153,6 +153,7 @@ class Extern:
             symbolic floats, nested in tuples and lists as there.
         written: names of buffers that it changes in place.
         reason: why it has no loops.
+        into: its one result is written to memory that it is given; the backend launches it together with kernels.
     """
 
     buffers: tuple[str | None, ...]
@@ -162,6 +163,7 @@ class Extern:
     written: frozenset[str] = frozenset()
     reason: str = ""
     nodes: tuple[fx.Node, ...] = ()
+    into: bool = False
 
     @property
     def reads(self) -> frozenset[str]:
@@ -173,6 +175,15 @@ class Extern:
         """May a result share memory with an argument?"""
         schema = getattr(self.target, "_schema", None)
         return schema is None or any(result.alias_info is not None for result in schema.returns)
+
+    @property
+    def is_plain(self) -> bool:
+        """Does it make one new tensor, and nothing else?"""
+        schema = getattr(self.target, "_schema", None)
+        return (
+            schema is not None and [str(r.type) for r in schema.returns] == ["Tensor"] and not self.aliases
+            and None not in self.buffers and not self.written and self.reason != "random"
+        )  # fmt: skip
 
     @property
     def writes(self) -> frozenset[str]:

@@ -25,8 +25,8 @@ _counter = itertools.count()
 class Launch(Protocol):
     """Writes the lines that run kernels."""
 
-    def __call__(self, kernels: Sequence[Kernel], wrapper: Wrapper) -> list[str]:
-        """Python lines that run these kernels one after the other.
+    def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
+        """Python lines that run these one after the other: kernels, and operators with memory for their results.
 
         They find tensors by ``wrapper.pointer(buffer)`` and sizes by ``wrapper.size(expression)``, and put what else
         they need into ``wrapper.namespace``.
@@ -75,8 +75,8 @@ class Wrapper:
         self._read_sizes()
         self._begin()
         last = self._last_uses()
-        for number, (is_kernels, run) in enumerate(_runs(self.schedule.items)):
-            self.lines += self.launch(run, self) if is_kernels else self._extern(run[0])
+        for number, (launched, run) in enumerate(_runs(self.schedule.items)):
+            self.lines += self.launch(run, self) if launched else self._extern(run[0])
             dead = [v for name, v in self.variables.items() if last.get(name) == number and v.startswith("t")]
             self.lines += [f"del {', '.join(dead)}"] if dead else []
         for buffer, message, exception in self.program.checks:
@@ -120,7 +120,8 @@ class Wrapper:
         if value is None or isinstance(value, (bool, int, str)):
             return repr(value)
         for name, known in self.namespace.items():
-            if known is value and name.startswith("_c"):
+            same = known is value or (isinstance(value, torch.device) and known == value)
+            if same and name.startswith("_c"):
                 return name
         name = f"_c{len(self.namespace)}"
         self.namespace[name] = value
@@ -235,8 +236,12 @@ class Wrapper:
 
 
 def _runs(items: Sequence[Kernel | Extern]) -> list[tuple[bool, list[Any]]]:
-    return [(kernels, list(run)) for kernels, group in itertools.groupby(items, lambda i: isinstance(i, Kernel))
-            for run in ([list(group)] if kernels else [[i] for i in group])]  # fmt: skip
+    return [(launched, list(run)) for launched, group in itertools.groupby(items, _is_launched)
+            for run in ([list(group)] if launched else [[i] for i in group])]  # fmt: skip
+
+
+def _is_launched(item: Kernel | Extern) -> bool:
+    return isinstance(item, Kernel) or item.into
 
 
 def returns_one(call: Extern) -> bool:
@@ -255,8 +260,16 @@ def conform(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> 
     return made.copy_(tensor)
 
 
-def sizes_in(kernels: Sequence[Kernel], offsets: Iterable[Index] = ()) -> list[Size]:
-    """The symbolic sizes in kernels and other expressions, in a fixed order."""
-    found = {size for kernel in kernels for size in kernel.sizes}
+class HasSizes(Protocol):
+    """A kernel, or what a backend makes of an operator."""
+
+    @property
+    def sizes(self) -> frozenset[Size]:
+        """The symbolic sizes that appear anywhere."""
+
+
+def sizes_in(items: Iterable[HasSizes], offsets: Iterable[Index] = ()) -> list[Size]:
+    """The symbolic sizes in what is launched and other expressions, in a fixed order."""
+    found = {size for item in items for size in item.sizes}
     found |= {atom for offset in offsets for atom in offset.atoms if isinstance(atom, Size)}
     return sorted(found, key=str)

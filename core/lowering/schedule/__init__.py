@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from jitney.config import config
@@ -47,20 +47,29 @@ class Schedule:
         return "\n".join(str(item) for item in self.items)
 
 
-def schedule(program: Program, updates: Mapping[int, int] = MappingProxyType({})) -> Schedule:
+def schedule(
+    program: Program,
+    updates: Mapping[int, int] = MappingProxyType({}),
+    into: Callable[[Extern, Program], bool] = lambda call, program: False,
+) -> Schedule:
     """Clean, fuse, build kernels, plan memory.
 
     Args:
         program: the lowered graph.
         updates: outputs that will be copied into an input: see ``CompileRequest``.
+        into: does the backend launch this operator by itself, with memory for its result (``Extern.into``)? Asked for
+            operators that make one new tensor.
     """
     names = Names()
     items = fuse(clean(program), program, names)
-    kernels = _kernels(items, program, names)
+    kernels = [
+        replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item
+        for item in _kernels(items, program, names)
+    ]
     kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
     kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
     inputs = {name for name in program.inputs if isinstance(name, str)}
-    external = {b for item in kernels if isinstance(item, Extern) for b in item.buffers if b is not None}
+    external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
     memory = plan(kernels, program.buffers, inputs | kept | external | program.constants.keys())
     filled = filled_in_place(program, kernels, updates)
     given = inputs | external | program.constants.keys() | filled.keys()

@@ -17,10 +17,12 @@ from jitney.lowering import NotLowered, Wrapper, decompositions, lower, schedule
 from jitney.lowering.index import index
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Extern
+from jitney_llvm_cpu import shims
 from jitney_llvm_cpu.cache import DiskCache, cache_folder
 from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.engine import Dump, Engine
 from jitney_llvm_cpu.options import LlvmCpuOptions
+from jitney_llvm_cpu.products import NATIVE, call_of, native_call, raise_failed, shims_of
 from jitney_llvm_cpu.target import Target
 from jitney_llvm_cpu.threads import threads
 from jitney_llvm_cpu.vector_math import VectorMath
@@ -40,11 +42,12 @@ def compile_graph(
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward
-    made = schedule(program, request.updates)
     native = Native(options)
+    made = schedule(program, request.updates, native_call(native.machine.shims))
     wrapper = Wrapper(made, native, request.frame, memory)
     run = wrapper.build()
-    whole = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
+    externs = [item for item in made.items if isinstance(item, Extern)]
+    whole = [(str(item.target), NATIVE if item.into else item.reason) for item in externs]
     request.lowered(len(made.items) - len(whole), whole)
     text = native.text()
     if options.dump:
@@ -59,36 +62,49 @@ def aten_decompositions(options: LlvmCpuOptions) -> Mapping[Any, Callable[..., A
 
 
 class Native:
-    """Launches runs of kernels as one native call each (a ``Launch``); the code for all of them is made at the end."""
+    """Launches runs of kernels and matrix products as one native call each (a ``Launch``); code is made at the end."""
 
     def __init__(self, options: LlvmCpuOptions) -> None:
         self.options = options
         self.entries: list[Entry] = []
 
-    def __call__(self, kernels: Sequence[Kernel], wrapper: Wrapper) -> list[str]:
-        """Python lines that call the entry of these kernels."""
+    @property
+    def machine(self) -> _Machine:
+        """What this machine offers."""
+        return _machine(self.options.vector_bytes)
+
+    def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
+        """Python lines that call the entry of these items."""
+        run = [call_of(item, wrapper.program) if isinstance(item, Extern) else item for item in items]
         pointers: dict[str, int] = {}
         places: dict[str, Place] = {}
-        for name in sorted({name for kernel in kernels for name in kernel.buffers}):
+        for name in sorted({name for item in run for name in item.buffers}):
             block = wrapper.schedule.memory.blocks.get(name)
             address = "arena" if block is not None else wrapper.pointer(name)
             offset = block.offset if block is not None else index(0)
             places[name] = Place(pointers.setdefault(address, len(pointers)), offset)
-        sizes = sizes_in(kernels, [place.offset for place in places.values()])
+        sizes = sizes_in(run, [place.offset for place in places.values()])
         entry = f"e{len(self.entries)}"
-        self.entries.append(Entry(entry, kernels, places, sizes))
+        self.entries.append(Entry(entry, run, places, sizes))
         pack = wrapper.constant(struct.Struct(f"{len(pointers)}q").pack)
         given = "b''"
         if sizes:
             given = f"{wrapper.constant(struct.Struct(f'{len(sizes)}q').pack)}({', '.join(map(wrapper.size, sizes))})"
         threads = wrapper.constant(torch.get_num_threads)
-        return [f"{entry}({pack}({', '.join(pointers)}), {given}, {threads}())"]
+        text = f"{entry}({pack}({', '.join(pointers)}), {given}, {threads}())"
+        return [f"if {text}: {wrapper.constant(raise_failed)}()" if shims_of(run) else text]
 
     def text(self) -> str:
         """LLVM IR of all entries."""
-        machine = _machine(self.options.vector_bytes)
+        machine = self.machine
+        calls = shims.ir(shims_of([item for entry in self.entries for item in entry.items]))
         return emit_module(
-            self.entries, machine.target, grain=self.options.grain, math=machine.math, parallel=machine.parallel
+            self.entries,
+            machine.target,
+            grain=self.options.grain,
+            math=machine.math,
+            parallel=machine.parallel,
+            calls=calls,
         )
 
     def link(self, text: str, dump: Dump | None) -> dict[str, Callable[..., None]]:
@@ -99,7 +115,7 @@ class Native:
         if dump is not None:
             engine = Engine(engine.target, None, dump=dump)
         library = engine.compile(text)
-        return {entry.name: library.function(entry.name, *_ARGUMENTS) for entry in self.entries}
+        return {entry.name: library.function(entry.name, *_ARGUMENTS, result=ctypes.c_int32) for entry in self.entries}
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,7 @@ class _Machine:
     target: Target
     math: VectorMath
     parallel: str  # LLVM IR
+    shims: frozenset[str]
 
 
 @functools.cache
@@ -114,7 +131,7 @@ def _machine(vector_bytes: int) -> _Machine:
     """What this machine offers, tried once in the process."""
     target = Target.host(vector_bytes)
     engine = _engine(vector_bytes, True, "")
-    return _Machine(target, VectorMath(target, engine), threads(engine).ir)
+    return _Machine(target, VectorMath(target, engine), threads(engine).ir, shims.shims(engine).names)
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from jitney.lowering.canonical import canonical
 from jitney.lowering.index import Size, index
 from jitney.lowering.kernel import Kernel
+from jitney_llvm_cpu.emit.calls import Call, CallWriter
 from jitney_llvm_cpu.emit.kernels import THREADS, KernelWriter
 from jitney_llvm_cpu.emit.scalars import Machine, Math
 from jitney_llvm_cpu.emit.scope import Scope, no_value
@@ -20,22 +21,26 @@ POINTERS, SIZES = Reg("%pointers", PTR), Reg("%sizes", PTR)
 
 @dataclass(frozen=True)
 class Entry:
-    """A function ``void name(ptr pointers, ptr sizes, i64 threads)`` that runs kernels in order.
+    """A function ``i32 name(ptr pointers, ptr sizes, i64 threads)`` that runs kernels and calls in order.
+
+    It returns 0, or 1 as soon as a call fails.
 
     Args:
         name: the function's.
-        kernels: what to run.
+        items: what to run.
         places: where each buffer from outside is: ``pointers`` is an array of addresses.
         sizes: the symbolic sizes, in the order of the array ``sizes`` of int64.
     """
 
     name: str
-    kernels: Sequence[Kernel]
+    items: Sequence[Kernel | Call]
     places: Mapping[str, Place]
     sizes: Sequence[Size] = ()
 
 
-def emit_module(entries: Sequence[Entry], target: Target, *, grain: int, math: Math, parallel: str = "") -> str:
+def emit_module(
+    entries: Sequence[Entry], target: Target, *, grain: int, math: Math, parallel: str = "", calls: str = ""
+) -> str:
     """LLVM IR of the entries. The text depends on the arguments alone.
 
     Args:
@@ -44,9 +49,11 @@ def emit_module(entries: Sequence[Entry], target: Target, *, grain: int, math: M
         grain: elements of cheap work below which no thread is started.
         math: where vector functions come from.
         parallel: the text that defines ``jitney_parallel`` (see ``threads.py``); empty: everything runs serially.
+        calls: the text that defines what ``Call`` names (see ``shims.py``).
     """
     module = Module(converts_halves=target.has("f16c") or not target.is_x86)
     module.include(parallel)
+    module.include(calls)
     writer = _Writer(module, Machine(target, math), grain, bool(parallel))
     for entry in entries:
         writer.write(entry)
@@ -66,21 +73,30 @@ class _Writer:
     def write(self, entry: Entry) -> None:
         """An entry and the kernels that are new."""
         sizes = tuple(entry.sizes)
-        calls = [self._kernel(kernel, sizes) for kernel in entry.kernels]
-        f = self.module.function(entry.name, [POINTERS, SIZES, THREADS], internal=False)
+        items = [item if isinstance(item, Call) else self._kernel(item, sizes) for item in entry.items]
+        f = self.module.function(entry.name, [POINTERS, SIZES, THREADS], internal=False, result="i32")
         scope = Scope(
             f, self.machine, {}, lambda size: f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8)
         )
-        most = max((len(names) for _, names in calls), default=0)
+        most = max((len(item[1]) for item in items if not isinstance(item, Call)), default=0)
         table = f.value(PTR, f"alloca ptr, i64 {max(most, 1)}, align 8")
-        for function, names in calls:
+        calls = [item for item in items if isinstance(item, Call)]
+        call_writer = CallWriter(f, scope, calls)
+
+        def pointer(name: str) -> Reg:
+            place = entry.places[name]
+            base = f.load(PTR, f.element("ptr", POINTERS, number(place.pointer)), 8)
+            return f.element("i8", base, scope.number(place.offset, no_value))
+
+        for item in items:
+            if isinstance(item, Call):
+                call_writer.write(item, pointer)
+                continue
+            function, names = item
             for slot, name in enumerate(names):
-                place = entry.places[name]
-                base = f.load(PTR, f.element("ptr", POINTERS, number(place.pointer)), 8)
-                address = f.element("i8", base, scope.number(place.offset, no_value))
-                f.store(address, f.element("ptr", table, number(slot)), 8)
+                f.store(pointer(name), f.element("ptr", table, number(slot)), 8)
             f.run(function, table, SIZES, THREADS)
-        f.finish()
+        call_writer.finish(bool(calls))
 
     def _kernel(self, kernel: Kernel, sizes: tuple[Size, ...]) -> tuple[str, tuple[str, ...]]:
         """The function of a kernel, and the buffers for its table."""

@@ -112,9 +112,9 @@ class Module:
         """The functions that it has so far."""
         return {f.name for f in self.functions}
 
-    def function(self, name: str, parameters: Sequence[Reg], internal: bool = True) -> Function:
-        """A new function without result."""
-        made = Function(self, name, parameters, internal)
+    def function(self, name: str, parameters: Sequence[Reg], internal: bool = True, result: str = "void") -> Function:
+        """A new function."""
+        made = Function(self, name, parameters, internal, result)
         self.functions.append(made)
         return made
 
@@ -137,11 +137,14 @@ class Module:
 class Function:
     """A function being written, at the end of its current block or at a mark made earlier."""
 
-    def __init__(self, module: Module, name: str, parameters: Sequence[Reg], internal: bool) -> None:
+    def __init__(
+        self, module: Module, name: str, parameters: Sequence[Reg], internal: bool, result: str = "void"
+    ) -> None:
         self.module = module
         self.name = name
         self.parameters = parameters
         self.internal = internal
+        self.result = result
         self.label = "entry"
         self._lines: Lines = ["entry:"]
         self._all = self._lines
@@ -152,7 +155,7 @@ class Function:
         linkage = "internal " if self.internal else ""
         parameters = ", ".join(f"{p.type} {p}" for p in self.parameters)
         body = "\n".join(_flat(self._all))
-        return f"define {linkage}void @{self.name}({parameters}) nounwind {{\n{body}\n}}"
+        return f"define {linkage}{self.result} @{self.name}({parameters}) nounwind {{\n{body}\n}}"
 
     # Where text goes
 
@@ -358,7 +361,7 @@ class Function:
         return out
 
     def finish(self) -> None:
-        """The end of the function."""
+        """The end of a function without result."""
         self.line("ret void")
 
     def _name(self, type_: Type) -> Reg:
