@@ -13,8 +13,14 @@ from typing import Any
 
 import torch
 
+# NumPy's functions in terms of torch's.
+import torch._numpy as numpy
+
 # ShapeEnv asks for a torch Source to name a symbol; the base class is part of its signature.
 from torch._guards import Source as TorchSource
+
+# The memory format that many kernels give their results, by the strides of their argument.
+from torch._prims_common import suggest_memory_format
 
 # Shapes, dtypes and devices of results without computing them.
 from torch._subclasses.fake_tensor import (
@@ -315,9 +321,11 @@ __all__ = [
     "log_api_usage",
     "module_call",
     "next_sequence_number",
+    "numpy",
     "op_database",
     "out_of_tree_device",
     "set_grad_enabled",
+    "suggest_memory_format",
     "sympy_interp",
     "tracing_state",
     "transforms_active",

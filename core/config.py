@@ -56,6 +56,7 @@ class Config:
         "", "the folder of what later processes use again, such as compiled kernels; empty: the user's cache folder"
     )
     plugins_disabled: str = _setting("", 'comma-separated backends and extensions never to import, or "all"')
+    trace_numpy: bool = _setting(True, "functions of NumPy on arrays are captured as operations on tensors")
     verify: bool = _setting(False, "check every intermediate representation after each pass")
     logs: str = _setting("", 'what to log, as in "capture,+guards,recompiles"; see set_logs')
 

@@ -13,6 +13,7 @@ import torch
 
 from jitney import _torch, callers, events
 from jitney.backends import BoundBackend
+from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.call_through import CallThrough, stays_python
 from jitney.capture.convert import Captured, Settings, Target, capture, parameters
 from jitney.capture.emit import MISS, Emitted, build_function, tensor_facts
@@ -303,7 +304,7 @@ class Dispatcher:
         if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
             return True
         entry = self.entries[0]
-        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts}
+        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
         failure = first_failure(entry.emitted.guards, scope)
         text, line = "a tensor's metadata, which values are one object, a class's bases, or torch's global state", ""
         code = self.shown
@@ -351,7 +352,7 @@ class Dispatcher:
 
     def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
         """Guards that fail on the values they were made from: run eagerly, and say so."""
-        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts}
+        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
         failure = first_failure(entry.emitted.guards, scope)
         text = f"{failure[0].text} (found {failure[1]})" if failure else "; ".join(entry.emitted.extra_guards)
         if config.verify:

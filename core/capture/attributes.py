@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture import class_writes
+from jitney.capture.arrays.stand_in import HOOKS, Array
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.record import ABSENT, Record
@@ -38,6 +39,8 @@ def load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
         return vm.native(getattr, obj, name)
     if kind in STAND_INS:
         return tensor_attr(vm, obj, name)
+    if kind is Array:
+        return HOOKS["attr"](vm, obj, name)
     if issubclass(kind, type):
         return class_attr(vm, obj, name)
     if issubclass(kind, types.ModuleType):
@@ -370,6 +373,8 @@ def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     if kind in STAND_INS:
         store_tensor_attr(vm, obj, name, value)
         return
+    if kind is Array:
+        raise Break(f"ndarray.{name} is set", "set it outside compiled code")
     setter = lookup(vm, kind, "__setattr__")
     if type(setter) is PYTHON_FUNCTION:
         vm.call(setter, obj, name, value)
@@ -418,6 +423,8 @@ def _descriptor_store(vm: Interpreter, descriptor: Any, obj: Any, name: str, val
 
 def delete_attr(vm: Interpreter, obj: Any, name: str) -> None:
     """``del obj.name``."""
+    if type(obj) is Array:
+        raise Break(f"ndarray.{name} is deleted")
     deleter = lookup(vm, type(obj), "__delattr__")
     if type(deleter) is PYTHON_FUNCTION:
         vm.call(deleter, obj, name)

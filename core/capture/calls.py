@@ -15,6 +15,7 @@ import torch
 
 from jitney import _torch
 from jitney.capture import logs, natives, policy
+from jitney.capture.arrays.stand_in import HOOKS, ArrayMethod
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
 from jitney.capture.code import EFFECTFUL, decode, leaves_traces
@@ -385,6 +386,7 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     types.ClassMethodDescriptorType: _call_c_function,
     functools.partial: _call_partial,
     Reentrant: _call_reentrant,
+    ArrayMethod: lambda vm, fn, args, kwargs: HOOKS["method"](vm, fn, args, kwargs),
     weakref.ref: _call_weakref,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
     type(functools.lru_cache(lambda: None)): _call_lru_cache,

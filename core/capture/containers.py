@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture.arrays.stand_in import HOOKS, Array
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.exposure import (
     FRESH_CONTAINERS,
@@ -41,6 +42,8 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     kind = type(obj)
     if kind in STAND_INS:
         return vm.native(operator.getitem, obj, expose(vm, key))
+    if kind is Array:
+        return HOOKS["getitem"](vm, obj, key)
     method = python_method(vm, obj, "__getitem__")
     if method is not None:
         return vm.call(method, obj, key)
@@ -132,6 +135,9 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     if type(obj) in STAND_INS:
         vm.native(operator.setitem, obj, expose(vm, key), value)
         return
+    if type(obj) is Array:
+        HOOKS["setitem"](vm, obj, key, value)
+        return
     method = python_method(vm, obj, "__setitem__")
     if method is not None:
         vm.call(method, obj, key, value)
@@ -194,6 +200,9 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
     kind = type(value)
     if kind in OWN_TYPES:
         return value
+    if kind is Array:
+        HOOKS["len"](value)
+        return iter(SequenceView(vm, value))
     method = python_method(vm, value, "__iter__")
     if method is not None:
         return vm.call(method, value)
@@ -273,5 +282,7 @@ def length(vm: Interpreter, value: Any) -> Any:
         if value.dim() == 0:
             return vm.native(len, value)
         return value.size(0)
+    if type(value) is Array:
+        return HOOKS["len"](value)
     refuse_opaque(vm, "len()", value)
     return vm.native(len, value)

@@ -179,6 +179,8 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             vm.frames.clear()
             vm.world.forget_values()
             vm.raised_at.clear()
+            vm.arrays.clear()
+            vm.adopted_arrays.clear()
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()
         captured = Captured(made, stopped, time.perf_counter() - begin, stack)

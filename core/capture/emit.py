@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from jitney import _torch, generated
+from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.code import decode
 from jitney.capture.containers import dict_base
 from jitney.capture.frame import NULL, After, Frame
@@ -56,7 +57,7 @@ LATE_GUARDS = "# conditions on sizes that the compiled graph adds"
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
-    r"|retry|failed"
+    r"|retry|failed|from_numpy|from_readonly|from_scalar"
     r"|inputs|often|guard_errors|facts|holding|before|locks|unchanged|value)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
@@ -137,6 +138,7 @@ class Emitter:
                 "_parts": parts,
                 "_torch": torch,
                 "_math": math,
+                **FETCHES,
             }
         )
         self.program = Program(self.pool)

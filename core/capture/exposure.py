@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
+from jitney.capture.arrays.stand_in import Array
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.iterators import OutsideIterator
@@ -134,7 +135,7 @@ def _specialise(value: Any) -> Any:
 def python_method(vm: Interpreter, value: Any, name: str) -> Any:
     """The class's method of this name if it is written in Python, else None."""
     kind = type(value)
-    if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or not kind.__flags__ & HEAP_TYPE:
+    if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or kind is Array or not kind.__flags__ & HEAP_TYPE:
         return None
     found = lookup(vm, kind, name)
     return found if type(found) is PYTHON_FUNCTION else None

@@ -13,6 +13,9 @@ from typing import Any
 from jitney import _torch
 from jitney.callers import is_ours
 from jitney.capture import checkpoints, copying, optimizers, scans, signatures, wrappers  # noqa: F401 (register handlers)
+from jitney.capture.arrays import attributes  # noqa: F401 (register handlers)
+from jitney.capture.arrays.adopt import adopt
+from jitney.capture.arrays.stand_in import Array
 from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
 from jitney.capture.locks import LockRegions
@@ -54,6 +57,9 @@ class Interpreter:
         self.world = World(self.tracer, self.user_line)
         self.tracer.on_wrapper = lambda *facts: wrappers.guard(self.world, *facts)
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
+        self.arrays: dict[int, Array] = {}  # id(array or scalar from outside) -> its stand-in
+        self.adopted_arrays: list[Any] = []
+        self.world.adopt_array = lambda value, source: adopt(self, value, source)
         self.locks = LockRegions()
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []

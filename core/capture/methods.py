@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture import attributes, containers, exposure, operators
+from jitney.capture.arrays.stand_in import HOOKS
 from jitney.capture.attributes import lookup
 from jitney.capture.containers import iterable
 from jitney.capture.exposure import PLAIN, callback, expose, has_tensor, printable, python_method, specialise
@@ -22,6 +23,7 @@ from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break
 from jitney.capture.special import format_value
 from jitney.capture.stand_ins import STAND_INS
+from jitney.config import config
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -73,6 +75,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     """A C method bound to ``owner``."""
     kind = type(owner)
     if kind in STAND_INS:
+        if name == "numpy" and not args and not kwargs and config.trace_numpy:
+            return HOOKS["from_tensor"](vm, owner)
         call_args = [expose(vm, a) for a in args]
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(owner, CONTENT_TYPES):

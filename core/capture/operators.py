@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
+from jitney.capture.arrays.stand_in import Array
 from jitney.capture.attributes import lookup
 from jitney.capture.containers import (
     check_key,
@@ -182,6 +183,8 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
     if method is not None:
         value = vm.call(method, a, b)
         return value is not NotImplemented, value
+    if type(a) is Array and not a.scalar:
+        return True, vm.native(BINARY[symbol], a, expose(vm, b))
     if isinstance(a, set):
         check_elements(vm, expose(vm, a))
         check_elements(vm, expose(vm, b))

@@ -18,6 +18,9 @@ import torch
 
 from jitney import _torch
 from jitney.capture import policy
+from jitney.capture.arrays.dtypes import DTYPE_CLASSES, SCALARS
+from jitney.capture.arrays.memory import as_readonly
+from jitney.capture.arrays.stand_in import Array, ArrayMethod
 from jitney.capture.containers import SequenceView
 from jitney.capture.exposure import OWN_TYPES
 from jitney.capture.frame import NULL, ExcInfo, give_traceback
@@ -53,6 +56,7 @@ UNCHANGING = (
     *CODE_LIKE, *METADATA, *ATOMS, types.FunctionType, torch.device, torch.Generator, range, slice, frozenset, tuple,
     types.GenericAlias, types.UnionType, torch.finfo, torch.iinfo, re.Pattern, re.Match, types.MethodType,
     type(functools.lru_cache(lambda: None)), weakref.ref, BaseException, types.TracebackType, torch.Tensor,
+    *DTYPE_CLASSES, *SCALARS,
 )  # fmt: skip
 
 
@@ -135,6 +139,20 @@ class Rebuilder:
             return self.remember(value, self.program.expression(source))
         self.outputs.append(value)
         return self.remember(value, f"_o{len(self.outputs) - 1}")
+
+    def _array(self, value: Array) -> str:
+        """An array over the tensor's memory, or a scalar with its value."""
+        if value.source is not None:
+            return self.remember(value, self.program.expression(value.source))
+        text = f"{self.expr(value.tensor)}.numpy()"
+        if value.scalar:
+            text += "[()]"
+        elif value.readonly:
+            text = f"{self.constant(as_readonly)}({text})"
+        return self.assign(value, text)
+
+    def _array_method(self, value: ArrayMethod) -> str:
+        return self.assign(value, f"({self.expr(value.owner)}).{value.name}")
 
     def _scope(self, value: InferenceScope) -> str:
         self.outputs.append(value)
@@ -473,5 +491,7 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     SequenceView: Rebuilder._sequence,
     InterpretedGenerator: Rebuilder._generator,
     weakref.ref: Rebuilder._weakref,
+    Array: Rebuilder._array,
+    ArrayMethod: Rebuilder._array_method,
     types.SimpleNamespace: Rebuilder._namespace,
 }

@@ -15,6 +15,7 @@ import torch
 
 from jitney import _torch
 from jitney.capture import attributes, containers
+from jitney.capture.arrays.stand_in import Array
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.containers import iterable
 from jitney.capture.exposure import PLAIN, callback, demanded, plain_text, printable, python_method, specialise
@@ -111,6 +112,8 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         return bool(vm.native(issubclass, types.GeneratorType, classes))
     if kind in STAND_INS:
         return bool(vm.native(isinstance, value, classes)) and classes is not _torch.FakeTensor
+    if kind is Array:
+        return bool(vm.native(issubclass, value.kind, classes))
     record = vm.world.record_of(value)
     several = classes if isinstance(classes, tuple) else (classes,)
     if record is not None and any(type(c) is not type and not attributes.trusted(c) for c in several):

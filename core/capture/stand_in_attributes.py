@@ -9,6 +9,7 @@ import torch
 
 from jitney import _torch
 from jitney.capture import wrappers
+from jitney.capture.arrays.stand_in import Array
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.signals import Break
 from jitney.capture.stand_ins import STAND_INS
@@ -31,6 +32,8 @@ def python_type(vm: Interpreter, obj: Any) -> type:
         return torch.nn.Parameter if isinstance(obj, torch.nn.Parameter) else torch.Tensor
     if kind is InterpretedGenerator:
         return types.GeneratorType
+    if kind is Array:
+        return obj.kind
     return SYMBOLIC.get(kind, kind)
 
 

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from jitney.capture.arrays.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.code import leaves_traces
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.signals import Break
@@ -79,6 +81,7 @@ class World:
         self.absent_names: dict[int, tuple[Source, set[str]]] = {}
         self.is_dynamic: Callable[[Source, Any], bool] = lambda source, value: False
         self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
+        self.adopt_array: Callable[[Any, Source], Any] = lambda value, source: None
         self.steady: Callable[[Source, Any], bool] = lambda source, value: True
         self._table: dict[type, Callable[[Any, Source], Any]] = self._make_table()
 
@@ -386,6 +389,11 @@ class World:
         table[weakref.ref] = self._wrap_object
         for t in (torch.Tensor, torch.nn.Parameter):
             table[t] = self.tracer.adopt_checked
+        for t in (np.ndarray, *SCALARS):
+            table[t] = self._wrap_array
+        for t in (np.ufunc, type(np.sum)):
+            table[t] = self._wrap_code_like
+        table.update(dict.fromkeys(DTYPE_CLASSES, self._wrap_equal))
         return table
 
     def _classify(self, kind: type) -> Callable[[Any, Source], Any]:
@@ -526,6 +534,12 @@ class World:
             f"a {type(value).__qualname__}, a subclass of {base.__name__}, from outside",
             f"pass a plain {base.__name__}",
         )
+
+    def _wrap_array(self, value: Any, source: Source) -> Any:
+        made = self.adopt_array(value, source)
+        if made is not None:
+            return made
+        return self._refuse_subclass(value, source) if isinstance(value, float) else self._wrap_object(value, source)
 
     def _opaque(self, value: Any, source: Source) -> Any:
         self.guard(source, "is", value)

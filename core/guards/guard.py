@@ -68,6 +68,11 @@ def same_items(value: Any, expected: tuple[Any, ...]) -> bool:
     return same((*value,), expected)
 
 
+def same_dtype(value: Any, expected: Any) -> bool:
+    """The same dtype of NumPy, though maybe another object (pickle makes such): of the same C type, nothing more."""
+    return bool(value == expected and value.char == expected.char and value.metadata is None)
+
+
 def all_different(*values: Any) -> bool:
     """Is none of these objects another one of them?"""
     return len({*map(id, values)}) == len(values)
@@ -120,6 +125,7 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "is": lambda v, x, pool: f"{v} is {pool.name(x)}",
     "type": lambda v, x, pool: f"_type({v}) is {pool.object(x)}",
     "equals": _equals,
+    "dtype": lambda v, x, pool: f"({v} is {pool.object(x)} or {pool.object(same_dtype)}({v}, {pool.object(x)}))",
     "code": lambda v, x, pool: f"_type({v}) is {pool.object(type(lambda: 0))} and {v}.__code__ is {pool.object(x)}",
     "len": lambda v, x, pool: f"_b.len({v}) == {x}",
     "keys": _keys,

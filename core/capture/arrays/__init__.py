@@ -1,0 +1,1 @@
+"""NumPy arrays while capturing: stand-ins around tensors, and NumPy's functions in terms of torch's."""

@@ -1,0 +1,136 @@
+"""Subscripts of arrays: views by numbers and slices, copies by arrays of indices, and writes to either."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from jitney.capture.arrays.calls import as_array, attempt, write
+from jitney.capture.arrays.creation import assigned
+from jitney.capture.arrays.stand_in import Array
+from jitney.capture.exposure import specialise
+from jitney.capture.signals import Break
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def getitem(vm: Interpreter, array: Array, key: Any) -> Any:
+    """``array[key]``."""
+    return attempt(vm, "ndarray.__getitem__", lambda vm, args, _: _get(vm, array, args[0]), [key], {})
+
+
+def setitem(vm: Interpreter, array: Array, key: Any, value: Any) -> None:
+    """``array[key] = value``."""
+    attempt(vm, "ndarray.__setitem__", lambda vm, args, _: _set(vm, array, *args), [key, value], {})
+
+
+def _get(vm: Interpreter, array: Array, key: Any) -> Any:
+    if array.scalar:
+        raise Break("a scalar of NumPy is subscripted")
+    parts = key if type(key) is tuple else (key,)
+    made = [_part(vm, p) for p in parts]
+    if any(isinstance(p, torch.Tensor) for p in made):
+        if any(isinstance(p, torch.Tensor) and p.dtype is torch.bool for p in made):
+            raise Break("how many elements a mask takes depends on its values", "use np.where(mask, a, b)")
+        _check_fancy(made)
+        return Array(vm, array.tensor[tuple(made)])
+    _check_bounds(vm, array, made)
+    found = array.tensor[tuple(made)]
+    whole = Ellipsis not in made and found.ndim == 0
+    return Array(vm, found.clone(), scalar=True) if whole else Array(vm, found, readonly=array.readonly)
+
+
+def _set(vm: Interpreter, array: Array, key: Any, value: Any) -> None:
+    if array.scalar or array.readonly:
+        raise Break("a read-only array is written to", "NumPy raises for it")
+    parts = key if type(key) is tuple else (key,)
+    made = [_part(vm, p) for p in parts]
+    given = assigned(vm, value, array)
+    masks = [p for p in made if isinstance(p, torch.Tensor) and p.dtype is torch.bool]
+    if masks:
+        _set_masked(array, made, given)
+        return
+    if any(isinstance(p, torch.Tensor) for p in made):
+        raise Break("an array is written to by indices: which one of equal ones is last")
+    _check_bounds(vm, array, made)
+    target = Array(vm, array.tensor[tuple(made)])
+    if isinstance(given, torch.Tensor):
+        while given.ndim > target.tensor.ndim and type(given.shape[0]) is int and given.shape[0] == 1:
+            given = given.squeeze(0)
+        write(target, given)
+    else:
+        target.tensor.fill_(given)
+
+
+def _set_masked(array: Array, made: list[Any], given: Any) -> None:
+    """``array[mask] = value`` with one value for all."""
+    (mask,) = made
+    if isinstance(given, torch.Tensor):
+        if given.ndim:
+            raise Break("as many values as a mask has are written")
+    else:
+        given = torch.full((), given, dtype=array.tensor.dtype)
+    if tuple(mask.shape) != tuple(array.tensor.shape[: mask.ndim]):
+        raise Break("a mask of another shape", "NumPy raises for it")
+    wide = mask.reshape((*mask.shape, *[1] * (array.tensor.ndim - mask.ndim)))
+    write(array, torch.where(wide, given, array.tensor))
+
+
+def _part(vm: Interpreter, part: Any) -> Any:
+    """One part of a key as torch takes it."""
+    part = specialise(part)
+    kind = type(part)
+    if part is None or kind in (int, types.EllipsisType):
+        return part
+    if isinstance(part, np.integer):
+        return int(part)
+    if kind is slice:
+        values = [int(v) if isinstance(v, np.integer) else v for v in (part.start, part.stop, part.step)]
+        if any(v is not None and type(v) is not int for v in values) or (values[2] is not None and values[2] < 1):
+            raise Break("a slice that goes backwards", "torch has no such views")
+        return slice(*values)
+    if kind is list and not part:
+        raise Break("an empty list as an index")
+    if kind in (Array, list):
+        found = as_array(vm, part).tensor
+        if found.ndim == 0:
+            raise Break("an index that is a value of an array")
+        if found.dtype is torch.bool:
+            return found
+        if found.dtype not in INTEGERS:
+            raise Break("indices that are no integers", "NumPy raises for it")
+        return found.to(torch.int64)
+    raise Break(f"an index of class {kind.__qualname__}")
+
+
+def _check_fancy(made: list[Any]) -> None:
+    """Break unless the arrays of indices are together, and only slices beside them: there torch agrees with NumPy."""
+    places = [i for i, p in enumerate(made) if isinstance(p, torch.Tensor)]
+    others = [p for p in made if not isinstance(p, torch.Tensor)]
+    if any(type(p) is not slice for p in others) or places != list(range(places[0], places[-1] + 1)):
+        raise Break("arrays of indices beside other indices")
+
+
+def _check_bounds(vm: Interpreter, array: Array, made: list[Any]) -> None:
+    """Raise NumPy's IndexError for a number that is out of bounds: iterating over an array ends by it."""
+    axis = 0
+    if made.count(Ellipsis) > 1:
+        raise Break("several ellipses")
+    for part in made:
+        if part is None:
+            continue
+        if part is Ellipsis:
+            axis = array.tensor.ndim - sum(p is not None and p is not Ellipsis for p in made) + axis
+            continue
+        if axis >= array.tensor.ndim or axis < 0:
+            raise Break("more indices than dimensions", "NumPy raises for it")
+        size = array.tensor.shape[axis]
+        if type(part) is int and not -size <= part < size:
+            vm.raise_user(IndexError(f"index {part} is out of bounds for axis {axis} with size {int(size)}"))
+        axis += 1
