@@ -24,6 +24,7 @@ SHARED = {
     "faults",
     "fits",
     "generated",
+    "layouts",
     "scalars",
     "state",
     "wrapping",

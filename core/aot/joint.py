@@ -20,6 +20,7 @@ from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import BACKWARD, FORWARD, AtenTracer
 from jitney.errors import JitneyError
+from jitney.layouts import StandInMode
 from jitney.state import StateKeeper, enter_inference_mode
 
 
@@ -118,7 +119,7 @@ def _fake_mode(inputs: Sequence[Any]) -> Any:
         if isinstance(value, torch.Tensor):
             return next(leaf.fake_mode for leaf in wrapping.leaves(value))
     shapes = next((v.node.shape_env for v in inputs if is_symbolic(v)), None)
-    return _torch.FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=False)
+    return StandInMode(shape_env=shapes, allow_non_fake_inputs=False)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from jitney import _torch
 from jitney.capture import wrappers
 from jitney.capture.signals import Break
 from jitney.guards import Source
+from jitney.layouts import StandInMode
 from jitney.scalars import OPERATIONS, Definition, Scalars, expression_nodes
 from jitney.wrapping import Wrapping
 
@@ -27,7 +28,7 @@ class Symbols:
     def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]]) -> None:
         self.dynamic_dims = dynamic_dims
         self.env = _torch.ShapeEnv(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
-        self.fake_mode = _torch.FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=False)
+        self.fake_mode = StandInMode(shape_env=self.env, allow_non_fake_inputs=False)
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
         self.values: dict[Any, Any] = {}  # sympy symbol -> a SymInt or SymFloat that is it
         self.unknown: set[Any] = set()  # symbols that only the running graph knows

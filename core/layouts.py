@@ -1,0 +1,152 @@
+"""Strides that eager's kernels give their results, for operators of which torch's stand-ins say something else.
+
+What a stand-in says is taken for the truth: programs branch on it while they are captured, ``reshape`` makes a view or
+a copy by it, and results leave compiled graphs with it. ``StandInMode`` is torch's mode, put right by one rule for each
+operator that was found to differ when all of torch's OpInfo samples were laid out in other ways (torch 2.13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from jitney import _torch
+
+aten = torch.ops.aten
+Rule = Callable[..., Any]  # the operator's arguments -> tensors laid out as its results (None: as torch says)
+
+# By kernel: the one for CPUs does so, or those of all devices do, since they share TensorIterator.
+CPU: dict[Any, Rule] = {}
+EVERYWHERE: dict[Any, Rule] = {}
+
+
+class StandInMode(_torch.FakeTensorMode):
+    """As torch's mode; results have eager's strides."""
+
+    def dispatch(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """One operator on stand-ins."""
+        kwargs = kwargs or {}
+        made = super().dispatch(func, types, args, kwargs)
+        rule = EVERYWHERE.get(func)
+        if rule is None:
+            rule = CPU.get(func)
+            if rule is None or not _is_cpu(made):
+                return made
+        with self:
+            wanted = rule(*args, **kwargs)
+            if isinstance(made, (list, tuple)):
+                return tuple([_laid_out(m, w) for m, w in zip(made, wanted, strict=True)])
+            return _laid_out(made, wanted)
+
+
+def _is_cpu(made: Any) -> bool:
+    first = made[0] if isinstance(made, (list, tuple)) else made
+    return isinstance(first, torch.Tensor) and first.device.type == "cpu"
+
+
+def _laid_out(made: torch.Tensor, like: torch.Tensor | None) -> torch.Tensor:
+    if like is None or _same(made.stride(), like.stride()):
+        return made
+    return torch.empty_strided(made.shape, like.stride(), dtype=made.dtype, device=made.device)
+
+
+def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Symbolic ones are the same if they are written alike: nothing is guarded."""
+    return [getattr(getattr(s, "node", None), "expr", s) for s in some] == [
+        getattr(getattr(s, "node", None), "expr", s) for s in others
+    ]
+
+
+def _rule(table: dict[Any, Rule], *targets: Any) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        table.update(dict.fromkeys(targets, rule))
+        return rule
+
+    return register
+
+
+# --- elementwise: torch's Python references order equal strides otherwise than TensorIterator -----------------------
+
+
+@_rule(EVERYWHERE, aten.copysign.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.heaviside.default,
+       aten.logaddexp.default, aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default,
+       aten.logical_xor.default)  # fmt: skip
+def _like_a_sum(a: Any, b: Any, *rest: Any, **options: Any) -> Any:
+    return aten.add.Tensor(a, b)
+
+
+@_rule(EVERYWHERE, aten.ldexp.Tensor)
+def _like_a_product_with_a_power(a: Any, b: Any) -> Any:
+    return aten.add.Tensor(a, _power(2.0, b))
+
+
+@_rule(EVERYWHERE, aten.native_dropout_backward.default)
+def _like_a_masked_one(grad: Any, mask: Any, scale: float) -> Any:
+    return aten.add.Tensor(grad, mask)
+
+
+# --- in the memory format that the argument suggests ----------------------------------------------------------------
+
+
+@_rule(CPU, aten.roll.default)
+def _roll(x: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
+    """Made by joining two parts, dimension by dimension, the last first; without dimensions it is flattened."""
+    if not dims:
+        return torch.empty(x.shape, dtype=x.dtype)
+    if any(type(n) is int and n == 0 for n in x.shape):
+        return None
+    for shift, dim in zip(reversed(shifts), reversed(dims), strict=True):
+        size = x.shape[dim]
+        start = (size - shift) % size
+        x = torch.cat([x.narrow(dim, start, size - start), x.narrow(dim, 0, start)], dim)
+    return x
+
+
+@_rule(CPU, aten.channel_shuffle.default)
+def _shuffled(x: Any, groups: int) -> Any:
+    return torch.empty(x.shape, memory_format=_torch.suggest_memory_format(x))
+
+
+@_rule(CPU, aten.reflection_pad3d.default, aten.replication_pad3d.default)
+def _padded(x: Any, padding: Sequence[Any]) -> Any:
+    size = list(x.shape)
+    for k in range(3):
+        size[-1 - k] = size[-1 - k] + padding[2 * k] + padding[2 * k + 1]
+    return torch.empty(size, memory_format=_torch.suggest_memory_format(x))
+
+
+@_rule(CPU, aten.max_unpool2d.default)
+def _unpooled(x: Any, indices: Any, size: Sequence[Any]) -> Any:
+    return torch.empty([*x.shape[:-2], *size], memory_format=_torch.suggest_memory_format(x))
+
+
+@_rule(CPU, aten.native_batch_norm.default, aten._native_batch_norm_legit.default,
+       aten._native_batch_norm_legit.no_stats)  # fmt: skip
+def _normed(x: Any, *rest: Any, **options: Any) -> Any:
+    formats = (torch.contiguous_format, _torch.suggest_memory_format(x))
+    if any(x.is_contiguous(memory_format=f) for f in formats):
+        return None, None, None
+    return torch.empty(x.shape), None, None
+
+
+# --- always contiguous ----------------------------------------------------------------------------------------------
+
+
+@_rule(EVERYWHERE, aten.pow.Scalar)
+def _power(base: Any, exponent: Any) -> Any:
+    return torch.empty(exponent.shape)
+
+
+@_rule(CPU, aten.normal.Tensor_Tensor)
+def _contiguous(a: Any, b: Any, *rest: Any, **options: Any) -> Any:
+    return torch.empty(torch.broadcast_shapes(a.shape, b.shape))
+
+
+@_rule(CPU, aten.log_sigmoid_forward.default)
+def _contiguous_two(x: Any) -> Any:
+    made = torch.empty(x.shape)
+    return made, made

@@ -1,0 +1,94 @@
+"""Stand-ins have the strides that eager's results have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from jitney.layouts import StandInMode
+
+aten = torch.ops.aten
+
+
+def backwards(x: torch.Tensor) -> torch.Tensor:
+    order = list(range(x.dim()))[::-1]
+    return x.permute(order).contiguous().permute(order)
+
+
+def last_two(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(-1, -2).contiguous().transpose(-1, -2) if x.dim() > 1 else x
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return x.contiguous(memory_format=formats.get(x.dim(), torch.contiguous_format))
+
+
+def every_second(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([x, x], -1).flatten(-2)[..., ::2] if x.dim() else x
+
+
+LAYOUTS = (torch.clone, backwards, last_two, channels_last, every_second)
+
+BINARY = (
+    aten.copysign.Tensor, aten.floor_divide.default, aten.heaviside.default, aten.logaddexp.default,
+    aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default,
+    aten.ldexp.Tensor, aten.normal.Tensor_Tensor, aten.add.Tensor,
+)  # fmt: skip
+SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((10, 5), ()), ((5, 10, 5), (10, 5)), ((10, 1, 5), (10, 5)), ((10, 1, 5), (1, 10, 5)), ((2, 3, 4, 5), (3, 1, 5)),
+)  # fmt: skip
+
+
+def same_strides(call: Callable[..., Any], *args: Any) -> None:
+    mode = StandInMode()
+    fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+    wanted, got = call(*args), call(*fakes)
+    for one, other in zip(*(r if isinstance(r, tuple) else (r,) for r in (wanted, got)), strict=True):
+        assert (other.shape, other.dtype) == (one.shape, one.dtype)
+        sizes = [(n, s) for n, s in zip(one.shape, one.stride(), strict=True) if n > 1]
+        assert [(n, s) for n, s in zip(other.shape, other.stride(), strict=True) if n > 1] == sizes
+
+
+@pytest.mark.parametrize("op", BINARY, ids=str)
+def test_of_two_arguments_in_any_layout(op: Callable[..., Any]) -> None:
+    for first, second in SHAPES:
+        for a in LAYOUTS:
+            for b in LAYOUTS:
+                x, y = a(torch.rand(first)), b(torch.rand(second))
+                same_strides(op, x, y)
+                if second and op is not aten.normal.Tensor_Tensor:
+                    same_strides(op, y, x)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_of_one_argument_in_any_layout(layout: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    four, five = layout(torch.rand(2, 4, 3, 5)), layout(torch.rand(2, 4, 3, 5, 3))
+    for x in (four, five, layout(torch.rand(3, 4)), layout(torch.rand(2, 0, 3))):
+        same_strides(lambda x: 2.0**x, x)
+        for shifts, dims in (((1,), (-1,)), ((0,), (0,)), ((1, -2), (0, 1)), ((3,), ()), ((5,), (1,))):
+            same_strides(lambda x, s=shifts, d=dims: torch.roll(x, s, d), x)
+        same_strides(lambda x, y: aten.div.Tensor_mode(x, y, rounding_mode="floor"), x, torch.tensor(0.3))
+        same_strides(lambda x: aten.native_dropout_backward(x, x > 0.5, 2.0), x)
+        same_strides(torch.nn.functional.logsigmoid, x)
+        same_strides(aten.log_sigmoid_forward.default, x)
+    same_strides(lambda x: torch.channel_shuffle(x, 2), four)
+    for x in (four, five):
+        for pad in (aten.reflection_pad3d, aten.replication_pad3d):
+            same_strides(lambda x, pad=pad: pad(x, [1, 1, 0, 1, 1, 0]), x)
+    places = layout(torch.arange(2 * 4 * 3 * 5).reshape(2, 4, 3, 5) % 30)
+    same_strides(lambda x, at: aten.max_unpool2d(x, at, [6, 10]), four, places)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_of_batch_norm_in_any_layout(layout: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    for shape in ((4, 3), (4, 3, 5), (2, 3, 4, 5), (2, 3, 4, 5, 2)):
+        x, weight, spread = layout(torch.rand(shape)), torch.rand(3), torch.rand(6)[::2]
+        for w in (weight, spread, None):
+            same_strides(lambda x, w: aten.native_batch_norm(x, w, w, None, None, True, 0.1, 1e-5)[0], x, w)
+            same_strides(
+                lambda x, w, a, b: aten.native_batch_norm(x, w, w, a, b, False, 0.1, 1e-5)[0], x, w, weight, weight
+            )
