@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from jitney.capture.arrays.dtypes import DTYPE_CLASSES, SCALARS
+from jitney.capture.arrays.stand_in import Array, ArrayMethod
 from jitney.capture.code import leaves_traces
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.signals import Break
@@ -438,6 +439,8 @@ class World:
         owner = self.wrap(value.__self__, source.attr("__self__"))
         self.guard(source, "type", type(value))
         self.guard(source.attr("__name__"), "equals", value.__name__)
+        if type(owner) is Array:
+            return ArrayMethod(owner, value.__name__)
         if owner is not value.__self__:
             value = getattr(owner, value.__name__)
         self.add(value, source)

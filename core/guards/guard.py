@@ -164,6 +164,8 @@ class Guard:
             return f"{name} has none of {', '.join(sorted(map(str, self.expected)))}"
         if self.kind == "type":
             return f"type({name}) is {self.expected.__qualname__}"
+        if self.kind == "dtype":
+            return f"{name} is {self.expected}"
         if self.kind == "code":
             return f"{name} is a function with the code of {self.expected.co_qualname}"
         if self.kind in ("is", "equals"):

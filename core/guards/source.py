@@ -95,7 +95,7 @@ class Source:
         if self.kind == "const":
             return self.label or _describe(self.key)
         base = self.base.name if self.base is not None else ""
-        if self.kind == "dict_of":
+        if self.kind in ("dict_of", "from_numpy", "from_readonly", "from_scalar"):
             return base
         if self.base is not None and self.base.kind == "dict_of" and isinstance(self.key, str):
             return f"{base}.{self.key}"

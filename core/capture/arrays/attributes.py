@@ -8,6 +8,7 @@ from jitney.capture.arrays import creation, indexing, reductions, shapes, tail, 
 from jitney.capture.arrays.calls import METHODS, attempt, view
 from jitney.capture.arrays.stand_in import HOOKS, Array, ArrayMethod
 from jitney.capture.signals import Break
+from jitney.config import config
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -30,23 +31,27 @@ def array_attr(vm: Interpreter, array: Array, name: str) -> Any:
     if name in ("T", "mT") and not array.scalar:
         x = array.tensor
         return view(array, x.permute(tuple(range(x.ndim))[::-1]) if name == "T" else x.transpose(-1, -2))
-    if name in METHODS and hasattr(array.kind, name):
+    if callable(getattr(array.kind, name, None)) and not name.startswith("__"):
         return ArrayMethod(array, name)
     raise Break(f"{array.kind.__name__}.{name} is not captured", "read it outside the compiled function")
 
 
 def call_method(vm: Interpreter, method: ArrayMethod, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """``array.name(...)``."""
-    handler = METHODS[method.name]
     name = f"ndarray.{method.name}"
+    handler = METHODS.get(method.name)
+    if handler is None:
+        raise Break(f"{name}() is not captured", "it runs in NumPy")
+    if not config.trace_numpy:
+        raise Break(f"{name}() with config.trace_numpy off", "it runs in NumPy")
     return attempt(vm, name, lambda vm, given, named: handler(vm, method.owner, given, named), args, kwargs)
 
 
-def length(array: Array) -> int:
-    """``len(array)``."""
+def length(array: Array) -> Any:
+    """``len(array)``, which may be a symbol."""
     if array.tensor.ndim == 0:
         raise Break("len() of an array without dimensions", "NumPy raises for it")
-    return int(array.tensor.shape[0])
+    return array.tensor.shape[0]
 
 
 HOOKS.update(

@@ -11,8 +11,9 @@ from jitney.capture.arrays.calls import METHODS, NUMBERS, as_array, captures, co
 from jitney.capture.arrays.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float
 from jitney.capture.arrays.shapes import shape_of
 from jitney.capture.arrays.stand_in import Array, holds_array
-from jitney.capture.exposure import specialise
+from jitney.capture.exposure import expose, specialise
 from jitney.capture.signals import Break
+from jitney.capture.special import special
 from jitney.capture.stand_ins import is_stand_in
 
 if TYPE_CHECKING:
@@ -77,13 +78,23 @@ captures(np.asarray, _np_asarray)
 captures(np.asanyarray, _np_asarray)
 
 
+def _np_ascontiguous(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    (value,) = args
+    if kwargs or type(value) is not Array or value.scalar or not value.tensor.ndim:
+        raise Break("np.ascontiguousarray with more than an array")
+    return value if value.tensor.is_contiguous() else Array(vm, value.tensor.contiguous())
+
+
+captures(np.ascontiguousarray, _np_ascontiguous)
+
+
 # ------------------------------------------------------------------ other dtypes
 
 
 def _converted(tensor: Any, want: torch.dtype) -> Any:
     """New memory in another dtype. Casts that C leaves undefined for some values are NumPy's own to do."""
-    if is_float(tensor.dtype) and not is_float(want) and want is not torch.bool:
-        raise Break("a cast from floats to integers, of which C does not define what is out of range")
+    if is_float(tensor.dtype) and want in (torch.uint8, torch.int8, torch.int16):
+        raise Break("a cast from floats to small integers, of which C does not define what is out of range")
     return tensor.clone() if tensor.dtype is want else tensor.to(want)
 
 
@@ -254,3 +265,24 @@ def _from_numpy(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 captures(torch.from_numpy, _from_numpy)
+
+
+def _tensor_of(fn: Any, copies: bool) -> Any:
+    """``torch.as_tensor`` and ``torch.tensor``, which also take arrays."""
+
+    def made(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        given = [expose(vm, a) for a in args]
+        named = {k: expose(vm, v) for k, v in kwargs.items()}
+        if not holds_array([*given, *named.values()]):
+            return vm.native(fn, *given, **named)
+        (value,) = given
+        if set(named) - {"dtype"} or type(value) is not Array or value.scalar:
+            raise Break(f"torch.{fn.__name__} of an array with more than a dtype", "use torch.from_numpy(x).to(...)")
+        tensor = value.tensor.clone() if copies else to_tensor(value)
+        return tensor if named.get("dtype") is None else cast(tensor, named["dtype"])
+
+    return made
+
+
+for _fn, _copies in ((torch.as_tensor, False), (torch.tensor, True)):
+    special(_fn)(_tensor_of(_fn, _copies))

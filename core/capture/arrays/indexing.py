@@ -11,7 +11,6 @@ import torch
 from jitney.capture.arrays.calls import as_array, attempt, write
 from jitney.capture.arrays.creation import assigned
 from jitney.capture.arrays.stand_in import Array
-from jitney.capture.exposure import specialise
 from jitney.capture.signals import Break
 
 if TYPE_CHECKING:
@@ -57,7 +56,11 @@ def _set(vm: Interpreter, array: Array, key: Any, value: Any) -> None:
         _set_masked(array, made, given)
         return
     if any(isinstance(p, torch.Tensor) for p in made):
-        raise Break("an array is written to by indices: which one of equal ones is last")
+        _check_fancy(made)
+        if isinstance(given, torch.Tensor) and given.ndim:
+            raise Break("an array is written to by indices: which one of equal ones is last")
+        array.tensor[tuple(made)] = given
+        return
     _check_bounds(vm, array, made)
     target = Array(vm, array.tensor[tuple(made)])
     if isinstance(given, torch.Tensor):
@@ -84,15 +87,14 @@ def _set_masked(array: Array, made: list[Any], given: Any) -> None:
 
 def _part(vm: Interpreter, part: Any) -> Any:
     """One part of a key as torch takes it."""
-    part = specialise(part)
     kind = type(part)
-    if part is None or kind in (int, types.EllipsisType):
+    if part is None or kind in (int, torch.SymInt, types.EllipsisType):
         return part
     if isinstance(part, np.integer):
         return int(part)
     if kind is slice:
         values = [int(v) if isinstance(v, np.integer) else v for v in (part.start, part.stop, part.step)]
-        if any(v is not None and type(v) is not int for v in values) or (values[2] is not None and values[2] < 1):
+        if any(v is not None and type(v) not in (int, torch.SymInt) for v in values) or (values[2] or 1) < 1:
             raise Break("a slice that goes backwards", "torch has no such views")
         return slice(*values)
     if kind is list and not part:
@@ -131,6 +133,6 @@ def _check_bounds(vm: Interpreter, array: Array, made: list[Any]) -> None:
         if axis >= array.tensor.ndim or axis < 0:
             raise Break("more indices than dimensions", "NumPy raises for it")
         size = array.tensor.shape[axis]
-        if type(part) is int and not -size <= part < size:
+        if type(part) in (int, torch.SymInt) and not -size <= part < size:
             vm.raise_user(IndexError(f"index {part} is out of bounds for axis {axis} with size {int(size)}"))
         axis += 1

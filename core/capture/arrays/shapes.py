@@ -220,6 +220,14 @@ def _roll(want: Want, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
     return torch.roll(x, shift, axis)
 
 
+def _itself(vm: Interpreter, owner: Array) -> Array:
+    """What real arrays give as their conjugate."""
+    return owner
+
+
+METHODS["conj"] = METHODS["conjugate"] = lambda vm, owner, args, kwargs: _itself(vm, owner, *args, **kwargs)
+
+
 @implements(np.tile)
 def _tile(want: Want, x: Tensor, reps: Any) -> Tensor:
     return torch.tile(x, shape_of(reps))
@@ -274,6 +282,52 @@ def _take(want: Want, x: Tensor, indices: Tensor, axis: Any = None) -> Tensor:
     return found.reshape((*flat.shape[:dim], *indices.shape, *flat.shape[dim + 1 :]))
 
 
+@implements(np.diag)
+def _diag(want: Want, x: Tensor, k: int = 0) -> Tensor:
+    if x.ndim != 1:
+        raise Break("np.diag of a matrix, a view")
+    return torch.diag(x, k)
+
+
+@implements(np.isclose, arrays=2)
+def _isclose(
+    want: Want, a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    if not is_float(a.dtype) or a.dtype is not b.dtype:
+        raise Break("np.isclose of what are not floats of one dtype", HINT)
+    bound = atol + rtol * torch.abs(b)
+    found = ((torch.abs(a - b) <= bound) & torch.isfinite(b)) | (a == b)
+    return found | (torch.isnan(a) & torch.isnan(b)) if equal_nan else found
+
+
+# ------------------------------------------------------------------ what capture knows
+
+
+captures(np.ndim, lambda vm, args, kwargs: as_array(vm, *args, **kwargs).tensor.ndim)
+captures(np.shape, lambda vm, args, kwargs: tuple(as_array(vm, *args, **kwargs).tensor.shape))
+
+
+def _size(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    (value,) = args
+    return as_array(vm, value, **kwargs).tensor.numel()
+
+
+captures(np.size, _size)
+
+
+def _diagonal(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Array:
+    base = as_array(vm, args[0])
+    if kwargs or base.scalar:
+        raise Break("np.diagonal with keywords")
+    offset, first, second = (*map(specialise, args[1:]), *(0, 0, 1)[len(args) - 1 :])
+    found = torch.diagonal(base.tensor, offset, first, second)
+    return Array(vm, found, readonly=True)
+
+
+captures(np.diagonal, _diagonal)
+METHODS["diagonal"] = lambda vm, owner, args, kwargs: _diagonal(vm, [owner, *args], kwargs)
+
+
 # ------------------------------------------------------------------ several arrays
 
 
@@ -306,6 +360,27 @@ _join(np.vstack, lambda axis, tensors: torch.vstack(tensors), None)
 _join(np.hstack, lambda axis, tensors: torch.hstack(tensors), None)
 _join(np.dstack, lambda axis, tensors: torch.dstack(tensors), None)
 _join(np.column_stack, lambda axis, tensors: torch.column_stack(tensors), None)
+
+
+def _append(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    (array, values), axis = args[:2], args[2] if len(args) > 2 else kwargs.get("axis")
+    return vm.call(np.concatenate, [as_array(vm, array), as_array(vm, values)], axis=axis)
+
+
+captures(np.append, _append)
+
+
+def _einsum(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    subscripts, *operands = args
+    if kwargs or type(subscripts) is not str or "..." in subscripts:
+        raise Break("np.einsum with more than letters and arrays", HINT)
+    arrays = [as_array(vm, a) for a in operands]
+    like = sampled(np.einsum, args, {})
+    want = as_torch(as_numpy(like.dtype))
+    return result(vm, torch.einsum(subscripts, *[cast(a.tensor, want) for a in arrays]), like, arrays)
+
+
+captures(np.einsum, _einsum)
 
 
 def _value(vm: Interpreter, value: Any, want: Want) -> Any:

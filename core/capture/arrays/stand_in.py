@@ -135,6 +135,32 @@ def _unary(ufunc: Any) -> Callable[..., Any]:
     return lambda self: self.vm.call(ufunc, self)
 
 
+def power_ufunc(base: Any, exponent: Any) -> tuple[Any, ...]:
+    """The ufunc and the operands that ``base ** exponent`` means: NumPy has shorter ways for some numbers."""
+    if type(base) is Array and base.dtype.kind == "b":
+        raise Break("a power of booleans, which is int8 in NumPy")
+    if type(base) is Array and not base.scalar and type(exponent) in (int, float):
+        found = (
+            POWERS.get(exponent)
+            if base.dtype.kind == "f"
+            else POWERS[2]
+            if type(exponent) is int and exponent == 2
+            else None
+        )
+        if found is not None:
+            return found, base
+    return np.power, base, exponent
+
+
+def _power(self: Any, other: Any) -> Any:
+    return self.vm.call(*power_ufunc(self, other))
+
+
+def _power_in_place(self: Any, other: Any) -> Any:
+    return NotImplemented if self.scalar else self.vm.call(*power_ufunc(self, other), out=self)
+
+
+POWERS: dict[float, Any] = {1: np.positive, -1: np.reciprocal, 0.5: np.sqrt, 2: np.square}
 BINARY: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "floordiv": np.floor_divide,
     "mod": np.remainder, "pow": np.power, "matmul": np.matmul, "and": np.bitwise_and, "or": np.bitwise_or,
@@ -150,6 +176,7 @@ for _name, _ufunc in BINARY.items():
     setattr(Array, f"__r{_name}__", _Slot(_reflected(_ufunc)))
     if _name != "divmod":
         setattr(Array, f"__i{_name}__", _Slot(_in_place(_ufunc)))
+Array.__pow__, Array.__ipow__ = _Slot(_power), _Slot(_power_in_place)  # type: ignore[attr-defined]
 for _name, _ufunc in UNARY.items():
     setattr(Array, f"__{_name}__", _Slot(_unary(_ufunc)))
 

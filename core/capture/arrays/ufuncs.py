@@ -42,10 +42,24 @@ def _only(*kinds: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor
 
 
 def _power(a: Tensor, b: Tensor) -> Tensor:
-    tensors = [v for v in (a, b) if isinstance(v, torch.Tensor)]
-    if not is_float(tensors[0].dtype) and (isinstance(b, torch.Tensor) or b < 0):
+    kind = (a if isinstance(a, torch.Tensor) else b).dtype
+    if is_float(
+        kind
+    ):  # torch has special cases for exponents that are numbers, and so has NumPy's **, but not np.power
+        a, b = (v if isinstance(v, torch.Tensor) else torch.full((), v, dtype=kind) for v in (a, b))
+    elif isinstance(b, torch.Tensor) or b < 0:
         raise Break("a power of integers: NumPy refuses negative exponents")
     return a**b
+
+
+def _remainder(a: Tensor, b: Tensor) -> Tensor:
+    """A zero has the sign of the divisor."""
+    found = a % b
+    return torch.where(found == 0, torch.copysign(found, b), found) if is_float(found.dtype) else found
+
+
+def _heaviside(a: Tensor, b: Tensor) -> Tensor:
+    return torch.where(torch.isnan(a), a, torch.heaviside(a, b))
 
 
 def _sign(a: Tensor) -> Tensor:
@@ -87,7 +101,8 @@ _float, _int = _only("f"), _only("i", "u")
 UFUNCS: dict[Any, Callable[..., Any]] = {
     np.arctan2: _float(torch.arctan2), np.hypot: _float(torch.hypot), np.logaddexp: _float(torch.logaddexp),
     np.copysign: _float(torch.copysign), np.nextafter: _float(torch.nextafter),
-    np.heaviside: _float(torch.heaviside), np.fmod: torch.fmod, np.gcd: _int(torch.gcd), np.lcm: _int(torch.lcm),
+    np.heaviside: _float(_heaviside), np.fmod: torch.fmod, np.gcd: _int(torch.gcd),
+    np.logaddexp2: _float(torch.logaddexp2),
     np.maximum: torch.maximum, np.minimum: torch.minimum,
     np.fmax: torch.fmax, np.fmin: torch.fmin, np.matmul: torch.matmul,
     np.logical_and: torch.logical_and, np.logical_or: torch.logical_or, np.logical_xor: torch.logical_xor,
@@ -102,11 +117,11 @@ UFUNCS: dict[Any, Callable[..., Any]] = {
     np.deg2rad: _scaled(np.pi / 180), np.radians: _scaled(np.pi / 180), np.rad2deg: _scaled(180 / np.pi),
     np.degrees: _scaled(180 / np.pi), np.floor: _integral(torch.floor), np.ceil: _integral(torch.ceil),
     np.trunc: _integral(torch.trunc), np.rint: torch.round,
-    np.divmod: lambda a, b: (torch.floor_divide(a, b), torch.remainder(a, b)),
+    np.divmod: lambda a, b: (torch.floor_divide(a, b), _remainder(a, b)),
 }  # fmt: skip
 OPERATORS: dict[Any, Callable[..., Any]] = {
     np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.divide: operator.truediv,
-    np.floor_divide: operator.floordiv, np.remainder: operator.mod, np.power: _power, np.float_power: _power,
+    np.floor_divide: operator.floordiv, np.remainder: _remainder, np.power: _power, np.float_power: _power,
     np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
     np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.less: operator.lt,
     np.less_equal: operator.le, np.equal: operator.eq, np.not_equal: operator.ne, np.greater: operator.gt,
