@@ -30,7 +30,7 @@ class StandInMode(_torch.FakeTensorMode):
     ) -> Any:
         """One operator on stand-ins."""
         kwargs = kwargs or {}
-        made = super().dispatch(func, types, args, kwargs)
+        made: Any = super().dispatch(func, types, args, kwargs)
         rule = EVERYWHERE.get(func)
         if rule is None:
             rule = CPU.get(func)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 from torch import fx
 
 from jitney import _torch
+from jitney.aot.memory import overlaps_itself
+from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import hint
 
 
@@ -76,6 +78,36 @@ def layouts_kept(node: fx.Node, values: Sequence[Any]) -> Iterator[None]:
         inner = unwrapped(root)
         if inner is not before and same(inner.shape, before.shape) and not same(inner.stride(), before.stride()):
             _lay_out(root, before.stride())
+
+
+@contextlib.contextmanager
+def writes_checked(args: Sequence[Any], kwargs: Mapping[str, Any], inputs: Set[int]) -> Iterator[None]:
+    """Refuse writes of one operation that a functional graph cannot say; ``inputs``: the graph's inputs' storages.
+
+    Raises:
+        NotSplit: it wrote to a tensor some of whose elements are in one place, or ``out=`` gave another size to a
+            tensor that somebody else may see.
+    """
+    spread = [(v, unwrapped(v)) for v in _tensors((args, kwargs)) if overlaps_itself(v.shape, v.stride())]
+    outs = [(v, v.shape) for v in _tensors(kwargs.get("out"))]
+    yield
+    if any(unwrapped(v) is not before for v, before in spread):
+        raise NotSplit("a write to a tensor some of whose elements share memory")
+    for v, size in outs:
+        if not same(v.shape, size) and (v._base is not None or v.is_inference() or storage_of(v) in inputs):
+            raise NotSplit("a tensor that is given as out= is resized")
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif is_wrapped(value):
+        yield value
+        return
+    elif not isinstance(value, (list, tuple)):
+        return
+    for item in value:
+        yield from _tensors(item)
 
 
 def same(some: Sequence[Any], others: Sequence[Any]) -> bool:

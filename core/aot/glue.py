@@ -165,7 +165,8 @@ class Glue:
         """Arguments that share memory, one of them written to: a functional graph cannot say what happens then."""
         written = [u.input for u in self.joint.updates]
         tensors = [i for i, v in enumerate(self.inputs) if isinstance(v, torch.Tensor)]
-        if not written or len(tensors) < 2:
+        loose = [i for i in written if any(isinstance(n, torch.SymInt) for n in _geometry(self.inputs[i]))]
+        if not written or (len(tensors) < 2 and not loose):
             return []
         self.namespace["_overlap"] = Overlap([self.inputs[i] for i in tensors], [i in written for i in tensors])
         return [f"if _overlap(({''.join(f'a{i}, ' for i in tensors)})):", f"    return _eagerly({arguments})"]
@@ -248,3 +249,7 @@ class Glue:
                 return f"a{at}"
             case _:
                 return f"v{i}"
+
+
+def _geometry(value: Any) -> tuple[Any, ...]:
+    return (*value.shape, *value.stride())

@@ -226,6 +226,7 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
     values: dict[fx.Node, Any] = {}
     state: list[Any] = []
     arguments = iter(given)
+    storages = {functional.storage_of(v) for v in given if functional.is_wrapped(v)}
     for node in module.graph.nodes:
         if node.op == "placeholder":
             values[node] = next(arguments)
@@ -238,7 +239,11 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
             raise NotSplit("a part of it runs in inference mode")
         if "out" in kwargs and getattr(node.target, "__name__", "") in MIXES_UP_OUT:
             raise NotSplit(f"functionalization mixes up what {node.target.__name__} writes to")
-        with _described(tracer, node), functional.layouts_kept(node, (*args, *kwargs.values())):
+        with (
+            _described(tracer, node),
+            functional.layouts_kept(node, (*args, *kwargs.values())),
+            functional.writes_checked(args, kwargs, storages),
+        ):
             if "scalar" in node.meta:
                 values[node] = tracer.scalar(node.target, args, node.meta["example_value"])
             elif node.op == "call_method":

@@ -1,4 +1,4 @@
-"""Do arguments share memory?"""
+"""Do arguments, or the elements of one, share memory?"""
 
 from __future__ import annotations
 
@@ -7,9 +7,27 @@ from typing import Any
 
 import torch
 
+from jitney.aot.sizes import hint
+
+
+def overlaps_itself(size: Sequence[Any], stride: Sequence[Any]) -> bool:
+    """May two elements of a tensor be in one place? Symbolic sizes and strides count as what they were when captured.
+
+    True also for some layouts that interleave dimensions without any two elements meeting.
+    """
+    dims = [(hint(s), hint(n)) for n, s in zip(size, stride, strict=True)]
+    if any(n == 0 for _, n in dims):
+        return False
+    reach = 0  # the farthest element of the dimensions inside
+    for step, count in sorted(d for d in dims if d[1] != 1):
+        if step <= reach:
+            return True
+        reach += (count - 1) * step
+    return False
+
 
 class Overlap:
-    """Asks whether an argument that is written to shares memory with another one.
+    """Asks whether an argument that is written to shares memory with another one, or some of its elements do.
 
     Args:
         examples: FakeTensors with the arguments' sizes.
@@ -21,12 +39,16 @@ class Overlap:
         self.extents = [_extent(e) for e in examples]
         self.checked: tuple[int, ...] | None = None
         self.fixed = all(e is not None for e in self.extents)
+        # Where all is known, nothing that overlaps itself comes here: the trace was refused.
+        self.loose = [i for i, w in enumerate(written) if w and self.extents[i] is None]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Addresses that were found apart once are not looked at again, as long as sizes are fixed."""
         addresses = tuple([t.data_ptr() for t in tensors])
         if addresses == self.checked and self.fixed:
             return False
+        if any(overlaps_itself(t.size(), t.stride()) for t in map(tensors.__getitem__, self.loose)):
+            return True
         if self._overlap(tensors, addresses):
             return True
         self.checked = addresses

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from jitney.aot import functional, wrapped
+from jitney.aot.memory import overlaps_itself
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import AtenTracer
@@ -324,6 +325,8 @@ class Results:
             shaped, written = functional.metadata_written(value), functional.data_written(value)
             if not shaped and not (written and self._node(value) is not self._input(i)):
                 continue
+            if written and overlaps_itself(captured.shape, captured.stride()):
+                raise NotSplit("a write to an input some of whose elements share memory")
             before = self.before[i]
             tracked = value.grad_fn is not before.history
             if shaped and not tracked and value.requires_grad:

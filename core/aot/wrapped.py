@@ -15,8 +15,9 @@ from torch import fx
 from jitney import _torch, wrapping
 from jitney.aot import functional
 from jitney.aot.layout import Layout, Template
+from jitney.aot.memory import overlaps_itself
 from jitney.aot.signals import NotSplit
-from jitney.aot.sizes import hint, is_symbolic
+from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import AtenTracer
 from jitney.wrapping import NotComparable, Wrapping
 
@@ -191,16 +192,8 @@ def expected_tangent(value: Any) -> Any:
     coerce = getattr(value, "__coerce_tangent_metadata__", None)
     with torch.no_grad():
         found = (value if coerce is None else coerce()).detach()
-        if any(map(_overlaps, (found, *wrapping.leaves(found)))):  # nobody could copy a gradient to such memory
+        if any(
+            overlaps_itself(t.size(), t.stride()) for t in (found, *wrapping.leaves(found))
+        ):  # nobody could copy a gradient to such memory
             found = found.clone(memory_format=torch.contiguous_format)
         return found
-
-
-def _overlaps(tensor: Any) -> bool:
-    """Do elements of a tensor share memory? Counted with the sizes at capture."""
-    end = 0
-    for stride, size in sorted((hint(s), hint(n)) for s, n in zip(tensor.stride(), tensor.size(), strict=True)):
-        if size > 1 and stride <= end:
-            return True
-        end += (size - 1) * stride
-    return False

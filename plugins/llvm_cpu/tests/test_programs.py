@@ -198,3 +198,75 @@ def test_guards_hold_on_parts_of_tensors_with_symbolic_sizes(name: str) -> None:
                 torch.testing.assert_close(got, wanted)
                 assert [g.stride() for g in got] == [w.stride() for w in wanted]
     assert len(captured) == 1
+
+
+def outcome(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call gave, or which exception, and what its arguments are then."""
+    try:
+        return fn(*args), None, args
+    except Exception as error:
+        return None, (type(error), str(error)), args
+
+
+def spread(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.as_strided((4, 3), (2, 1)).mul_(3)
+    return y
+
+
+ALIASED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
+    "an argument": (lambda x: x.add_(1), lambda: (torch.arange(10.0).as_strided((4, 3), (2, 1)),)),
+    "an expanded argument": (lambda x: x.mul_(2), lambda: (torch.arange(4.0).expand(3, 4),)),
+    "a row of one": (lambda x: x[0].mul_(2), lambda: (torch.arange(4.0).expand(3, 4),)),
+    "in a list": (lambda x: torch._foreach_add_([x], 1), lambda: (torch.arange(4.0).expand(3, 4),)),
+    "given as out": (lambda x, o: torch.exp(x, out=o), lambda: (torch.ones(4), torch.ones(1).expand(4))),
+    "made inside": (spread, lambda: (torch.arange(10.0),)),
+    "expanded inside": (lambda x: (x * 2).expand(3, 4).add_(1), lambda: (torch.arange(4.0),)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ALIASED)
+def test_writes_to_tensors_that_overlap_themselves(name: str, dynamic: bool) -> None:
+    fn, make = ALIASED[name]
+    compiled = jitney.compile(fn, backend="llvm_cpu", dynamic=dynamic)
+    for _ in range(2):
+        torch.testing.assert_close(outcome(compiled, make())[::2], outcome(fn, make())[::2])
+        assert outcome(compiled, make())[1] == outcome(fn, make())[1]
+
+
+def test_a_later_argument_that_overlaps_itself() -> None:
+    def fn(x: torch.Tensor) -> None:
+        x.mul_(2).add_(1)
+
+    compiled = jitney.compile(fn, backend="llvm_cpu", dynamic=True)
+    for stride in ((40, 10, 2), (42, 12, 3), (6, 5, 2), (6, 3, 2)):
+        mine, theirs = (torch.arange(200.0).as_strided((3, 4, 5), stride) for _ in range(2))
+        fn(mine)
+        compiled(theirs)
+        torch.testing.assert_close(theirs, mine)
+
+
+def into_fresh(x: torch.Tensor) -> torch.Tensor:
+    return torch.add(x, 1, out=torch.empty(0))
+
+
+RESIZED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
+    "an empty argument": (lambda x, o: torch.add(x, 1, out=o), lambda: (torch.ones(2, 3), torch.empty(0))),
+    "with dimensions": (lambda x, o: torch.add(x, 1, out=o), lambda: (torch.ones(2, 3), torch.empty(4, 0))),
+    "then used": (lambda x, o: torch.exp(x, out=o).sum() * o, lambda: (torch.ones(2, 3), torch.empty(0))),
+    "two": (lambda x, a, b: torch.max(x, 1, out=(a, b)),
+            lambda: (torch.ones(2, 3), torch.empty(0), torch.empty(0, dtype=torch.int64))),
+    "made inside": (into_fresh, lambda: (torch.ones(2, 3),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+@pytest.mark.parametrize("name", RESIZED)
+def test_tensors_given_as_out_are_resized(name: str, backend: str) -> None:
+    fn, make = RESIZED[name]
+    compiled = jitney.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(2):
+        wanted, got = outcome(fn, make()), outcome(compiled, make())
+        torch.testing.assert_close((got[0], got[2]), (wanted[0], wanted[2]))
+        assert got[1] is wanted[1] is None
