@@ -9,19 +9,24 @@ from jitney.errors import BackendFailed
 from jitney.lowering.index import Index, index
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Buffer, Extern
+from jitney.lowering.schedule.in_place import replaces
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
 @dataclass(frozen=True)
 class Block:
-    """A buffer's place in the arena, and the items (numbers) between which it must stay, both included."""
+    """A buffer's place in the arena, and the items (numbers) between which it must stay, both included.
+
+    ``instead_of``: the buffer whose place it takes over in its first item, which is that one's last.
+    """
 
     name: str
     offset: Index  # bytes
     size: Index  # bytes
     first: int
     last: int
+    instead_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,8 @@ class Memory:
         """No two buffers that live at the same time overlap; raises ``BackendFailed``."""
         blocks = list(self.blocks.values())
         for number, one in enumerate(blocks):
-            for other in blocks[:number]:
-                if one.first > other.last or other.first > one.last:
+            for other in blocks[:number]:  # these begin no later
+                if one.first > other.last or other.first > one.last or one.instead_of == other.name:
                     continue
                 gaps = [
                     (other.offset - one.offset - one.size).bounds(),
@@ -66,6 +71,10 @@ def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outsid
     total = index(0)
     for name in sorted(first, key=lambda n: (first[n], n)):
         size = _padded(buffers[name])
+        old = _replaced(name, items[first[name]], [b for b in blocks.values() if b.last == first[name]], buffers)
+        if old is not None and old.name not in {b.instead_of for b in blocks.values()}:
+            blocks[name] = Block(name, old.offset, old.size, first[name], last[name], old.name)
+            continue
         living = [b for b in blocks.values() if b.last >= first[name]]
         offset = _gap(living, size, blocks.values())
         if offset is None:
@@ -74,6 +83,17 @@ def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outsid
             total = index(max(total.value, (offset + size).value or 0))
         blocks[name] = Block(name, offset, size, first[name], last[name])
     return Memory(blocks, total)
+
+
+def _replaced(name: str, item: Kernel | Extern, ending: Sequence[Block], buffers: Mapping[str, Buffer]) -> Block | None:
+    """A block that ends with this item, and whose elements the buffer may replace one by one."""
+    new = buffers[name]
+    for block in ending:
+        old = buffers[block.name]
+        fits = new.extent is old.extent and new.dtype.itemsize == old.dtype.itemsize
+        if fits and block.first < block.last and replaces(item, name, block.name):
+            return block
+    return None
 
 
 def _padded(buffer: Buffer) -> Index:

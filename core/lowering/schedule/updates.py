@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jitney.lowering.kernel import Kernel, Store
+from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Buffer, Extern, Program, Strided
-from jitney.lowering.values import Load, walk
+from jitney.lowering.schedule.in_place import replaces
 
 
 def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int]) -> dict[str, str]:
@@ -34,7 +34,7 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
         if outputs.count(new) > 1 or old in outputs or not _whole(program, output) or not _alike(program, new, old):
             continue
         at = makers[new]
-        if last_read.get(old, at) > at or not _reads_first(items[at], new, old):
+        if last_read.get(old, at) > at or not replaces(items[at], new, old):
             continue
         found[new] = old
     return found
@@ -52,20 +52,3 @@ def _alike(program: Program, new: str, old: str) -> bool:
         return buffer.size, buffer.stride, buffer.dtype, buffer.device
 
     return facts(program.buffers[new]) == facts(program.buffers[old])
-
-
-def _reads_first(kernel: Kernel | Extern, new: str, old: str) -> bool:
-    """Is each element of ``old`` read in the iteration that stores ``new`` there, or in an earlier nest of its row?"""
-    assert isinstance(kernel, Kernel)
-    stores = [(n, s) for n, nest in enumerate(kernel.body) for s in nest.statements
-              if isinstance(s, Store) and s.buffer == new]  # fmt: skip
-    if len(stores) != 1:
-        return False
-    at, store = stores[0]
-    for number, nest in enumerate((*kernel.body, *kernel.finish)):
-        for statement in nest.statements:
-            for value in walk(statement.value):
-                if isinstance(value, Load) and value.buffer == old:
-                    if number > at or value.index is not store.index:
-                        return False
-    return True
