@@ -15,7 +15,7 @@ from jitney import _torch
 
 Variant = Literal["call", "inplace", "out", "inference"]
 VARIANTS: tuple[Variant, ...] = ("call", "inplace", "out")  # what is tried unless asked otherwise
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "bfloat16", "int64", "bool")}
 
 # The values of these are whatever the memory held; the rest of their results is compared.
 UNDEFINED_VALUES = frozenset(
