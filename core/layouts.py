@@ -141,6 +141,11 @@ def _power(base: Any, exponent: Any) -> Any:
     return torch.empty(exponent.shape)
 
 
+@_rule(CPU, aten._standard_gamma.default)
+def _gamma(x: Any, *rest: Any, **options: Any) -> Any:
+    return torch.empty(x.shape)
+
+
 @_rule(CPU, aten.normal.Tensor_Tensor)
 def _contiguous(a: Any, b: Any, *rest: Any, **options: Any) -> Any:
     return torch.empty(torch.broadcast_shapes(a.shape, b.shape))

@@ -69,6 +69,7 @@ def test_of_one_argument_in_any_layout(layout: Callable[[torch.Tensor], torch.Te
     four, five = layout(torch.rand(2, 4, 3, 5)), layout(torch.rand(2, 4, 3, 5, 3))
     for x in (four, five, layout(torch.rand(3, 4)), layout(torch.rand(2, 0, 3))):
         same_strides(lambda x: 2.0**x, x)
+        same_strides(torch._standard_gamma, x)
         for shifts, dims in (((1,), (-1,)), ((0,), (0,)), ((1, -2), (0, 1)), ((3,), ()), ((5,), (1,))):
             same_strides(lambda x, s=shifts, d=dims: torch.roll(x, s, d), x)
         same_strides(lambda x, y: aten.div.Tensor_mode(x, y, rounding_mode="floor"), x, torch.tensor(0.3))

@@ -10,9 +10,10 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import fx
 
-from jitney import events
+from jitney import callers, events
 from jitney.aot.backward import Backward
 from jitney.aot.checked import checked
+from jitney.aot.cost import has_effect, is_random
 from jitney.aot.glue import Glue
 from jitney.aot.joint import Joint, trace_joint
 from jitney.aot.partition import partition
@@ -20,6 +21,7 @@ from jitney.aot.signals import NotSplit
 from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_values
 from jitney.aot.wrapped_glue import WrappedGlue
 from jitney.config import config
+from jitney.errors import JitneyError
 from jitney.faults import blaming
 from jitney.state import TRACING, without_anomaly_mode
 
@@ -92,7 +94,7 @@ def _inferred(
     forward = _compiled(half, "inference", len(half.outputs), request, updates)
     glue = _glue(joint, inputs, (), request)
     glue.filled = frozenset(getattr(forward, "filled", ())) & updates.keys()
-    return _glued(glue, forward, None, module, request)
+    return _glued(glue, joint, forward, None, module, request)
 
 
 def _plain_updates(joint: Joint, half: Half) -> dict[int, int]:
@@ -130,7 +132,7 @@ def _trained(
         return blaming(made, plain, lambda error: request.failure(error, "backward"))
 
     backward = Backward(second, len(cut.saved), places, compile_backward, request.frame)
-    return _glued(_glue(joint, inputs, saved, request), forward, backward, module, request)
+    return _glued(_glue(joint, inputs, saved, request), joint, forward, backward, module, request)
 
 
 def _compiled(
@@ -143,14 +145,40 @@ def _compiled(
 
 def _glued(
     glue: Glue,
+    joint: Joint,
     forward: Callable[..., Sequence[Any]],
     backward: Callable[..., Any] | None,
     module: fx.GraphModule,
     request: AotRequest,
 ) -> Callable[..., Sequence[Any]]:
+    kind: HalfKind = "forward" if joint.trains else "inference"
+    if joint.updates and not any(has_effect(n) and not is_random(n) for n in joint.graph.nodes):
+        glue.failed = running_again(module.forward, lambda error: request.failure(error, kind))
     with events.phase("aot glue", request.frame):
         run = glue.build(forward, backward, module.forward)
     events.emit(events.Artefact("aot_wrapper", request.frame, request.backend, glue.source))
+    return run
+
+
+def running_again(
+    eagerly: Callable[..., Sequence[Any]], blame: Callable[[Exception], Exception]
+) -> Callable[[Exception, Sequence[Any]], Sequence[Any]]:
+    """What a graph that writes to its inputs does when its compiled forward has raised, before any of these writes.
+
+    It runs as it was captured, to fail as eager does, with eager's message and eager's writes up to there. If that does
+    not fail, the backend has, and one warning says so.
+    """
+
+    def run(error: Exception, inputs: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(error, JitneyError):
+            raise error
+        try:
+            outputs = eagerly(*inputs)
+        except Exception as own:
+            raise own from None
+        callers.warn(f"{blame(error)}\n(calls for which it raises run as captured)")
+        return outputs
+
     return run
 
 

@@ -30,6 +30,8 @@ class Glue:
         name: the user's function.
         autocast: was autocast on where the graph begins?
         filled: outputs that are inputs, which the forward has written to itself.
+        failed: ``failed(error, arguments)`` is called if the forward raises before anything was written; its results
+            are the function's.
     """
 
     joint: Joint
@@ -40,6 +42,7 @@ class Glue:
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
     filled: frozenset[int] = frozenset()
+    failed: Callable[..., Sequence[Any]] | None = None
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
@@ -70,7 +73,7 @@ class Glue:
             lines += self._function(arguments)
         lines.append(f"def _run({arguments}):")
         body = self._overlap(arguments)
-        body += self._call(arguments, backward is not None)
+        body += self._tried(self._call(arguments, backward is not None), arguments)
         for update in self.joint.updates:
             if update.geometry is not None:
                 size, stride = map(self._text, update.geometry)
@@ -137,6 +140,13 @@ class Glue:
         names = ("_no_autocast()", "_torch_no_grad()", "_enable_grad()")
         scopes = [name for name, wanted in zip(names, conditions, strict=False) if wanted]
         return [f"with {', '.join(scopes)}:", f"    {line}"] if scopes else [line]
+
+    def _tried(self, lines: list[str], arguments: str) -> list[str]:
+        if self.failed is None:
+            return lines
+        self.namespace["_failed"] = self.failed
+        handler = ["except Exception as error:", f"    return _failed(error, ({arguments},))"]
+        return ["try:", *(f"    {line}" for line in lines), *handler]
 
     def _call(self, arguments: str, trains: bool) -> list[str]:
         if trains:

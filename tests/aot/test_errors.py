@@ -155,8 +155,10 @@ def test_tracebacks_show_the_wrapper() -> None:
 
         return run
 
-    with pytest.raises(ZeroDivisionError) as raised:
-        jitney.compile(f, backend=Backend("late", compile_graph, level="aten"))(t(3, 4), t(3, 4))
+    with pytest.raises(BackendFailed) as raised:
+        run = jitney.compile(lambda x, y: x * y, backend=Backend("late", compile_graph, level="aten"), fullgraph=True)
+        run(t(3), t(3))
+    assert type(raised.value.__cause__) is ZeroDivisionError
     assert "r = _forward(a0, a1)" in "".join(traceback.format_exception(raised.value))
 
 
@@ -200,3 +202,56 @@ def test_operators_that_need_data_break_the_graph() -> None:
         return y[y > 0] + y.sum().item()
 
     same(g, lambda: (t(3, 4, requires_grad=True),), kept=..., breaks=None)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_compiled_graph_that_fails_before_it_writes_runs_as_captured(trains: bool) -> None:
+    def fail(outputs: Any) -> Any:
+        raise ValueError("no such instruction")
+
+    kind = "forward" if trains else "inference"
+    run = jitney.compile(f, backend=wrong(fail, kind))
+    for _ in range(2):
+        x, w, other = t(3, 4, requires_grad=trains), t(3, 4), t(3, 4)
+        with pytest.warns(UserWarning, match=rf"(?s)in f.*the compiled {kind} graph of f raised ValueError"):
+            out = run(x, w)
+        assert torch.equal(out, f(x, other)) and torch.equal(w, other)
+
+
+def writes_first(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    taken = x[i]
+    x.mul_(2)
+    return taken
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_failing_graph_has_written_what_eager_has(trains: bool) -> None:
+    def call(fn: Callable[..., Any]) -> tuple[str, torch.Tensor]:
+        x = t(3, 4, requires_grad=trains).clone()
+        with pytest.raises(IndexError) as raised:
+            fn(x, torch.tensor([1, 3]))
+        assert raised.value.__context__ is None or raised.value.__suppress_context__
+        return str(raised.value), x.detach()
+
+    run = jitney.compile(writes_first, backend="aot_eager")
+    for _ in range(2):
+        (wanted, x), (got, y) = call(writes_first), call(run)
+        assert got == wanted and torch.equal(x, y)
+    wanted_taken = writes_first(t(3, 4), torch.tensor([1, 2]))
+    assert torch.equal(run(t(3, 4), torch.tensor([1, 2])), wanted_taken)
+
+
+def test_a_graph_that_also_updates_statistics_is_not_run_twice() -> None:
+    def fn(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.batch_norm(x, mean, var, training=True)
+        x.mul_(2)
+        return y[i]
+
+    def call(fn: Callable[..., Any]) -> torch.Tensor:
+        mean = torch.zeros(4)
+        with pytest.raises(IndexError):
+            fn(t(3, 4), mean, torch.ones(4), torch.tensor([3]))
+        return mean
+
+    torch.testing.assert_close(call(jitney.compile(fn, backend="aot_eager")), call(fn))

@@ -270,3 +270,35 @@ def test_tensors_given_as_out_are_resized(name: str, backend: str) -> None:
         wanted, got = outcome(fn, make()), outcome(compiled, make())
         torch.testing.assert_close((got[0], got[2]), (wanted[0], wanted[2]))
         assert got[1] is wanted[1] is None
+
+
+OUT_OF_RANGE: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
+    "embedding": (lambda w, i: F.embedding(i, w), lambda: (torch.ones(5, 3), torch.tensor([0, 7]))),
+    "gather": (lambda w, i: w.gather(0, i), lambda: (torch.ones(5, 3), torch.tensor([[0, 7]]))),
+    "subscript": (lambda w, i: w[i], lambda: (torch.ones(5, 3), torch.tensor([0, -6]))),
+    "index_select": (lambda w, i: w.index_select(0, i), lambda: (torch.ones(5, 3), torch.tensor([0, 7]))),
+    "scatter": (lambda w, i: w.scatter(0, i, 1.0), lambda: (torch.ones(5, 3), torch.tensor([[0, 7]]))),
+    "index_put": (lambda w, i: w.index_put((i,), torch.ones(())), lambda: (torch.ones(5, 3), torch.tensor([0, 7]))),
+    "cross_entropy": (lambda w, i: F.cross_entropy(w, i), lambda: (torch.ones(2, 5), torch.tensor([0, 7]))),
+}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_indices_out_of_range_fail_as_in_eager(name: str, writes: bool) -> None:
+    """The message is eager's, and so is what was written before."""
+    fn, make = OUT_OF_RANGE[name]
+
+    def program(x: torch.Tensor, w: torch.Tensor, i: torch.Tensor) -> Any:
+        if writes:
+            x.add_(1)
+        made = fn(w, i)
+        if writes:
+            x.add_(made.sum())
+        return made
+
+    compiled = jitney.compile(program, backend="llvm_cpu")
+    for _ in range(2):
+        wanted, got = (outcome(f, (torch.zeros(3), *make())) for f in (program, compiled))
+        assert got[1] == wanted[1] is not None
+        assert torch.equal(got[2][0], wanted[2][0])
