@@ -14,6 +14,7 @@ from jitney.api import (
     reset,
     run,
 )
+from jitney.capture.arrays.wrapped import wrap_numpy
 from jitney.config import config
 from jitney.debug import compile_times, explain, set_logs
 
@@ -37,4 +38,5 @@ __all__ = [
     "reset",
     "run",
     "set_logs",
+    "wrap_numpy",
 ]

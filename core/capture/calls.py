@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
 import torch
 
 from jitney import _torch
@@ -251,6 +252,10 @@ def _call_reentrant(vm: Interpreter, fn: Reentrant, args: Args, kwargs: Kwargs) 
     return dispatch(vm, fn.fn, args, kwargs)
 
 
+def _call_numpy(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    raise Break(f"{fn.__module__}.{fn.__name__} is not captured", "it runs in NumPy")
+
+
 def _call_weakref(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     target = vm.native(fn, *args, **kwargs)
     record = vm.world.record_of(fn)
@@ -388,6 +393,7 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     Reentrant: _call_reentrant,
     ArrayMethod: lambda vm, fn, args, kwargs: HOOKS["method"](vm, fn, args, kwargs),
     weakref.ref: _call_weakref,
+    type(np.sum): _call_numpy,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
     type(functools.lru_cache(lambda: None)): _call_lru_cache,
 }

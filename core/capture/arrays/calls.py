@@ -203,4 +203,7 @@ def write(target: Array, value: Any) -> None:
     """Give an array's memory new values; breaks at one that is read-only or a scalar."""
     if target.scalar or target.readonly:
         raise Break("a read-only array is written to", "NumPy raises for it")
-    target.tensor.copy_(value)
+    if isinstance(value, torch.Tensor):
+        target.tensor.copy_(value)
+    else:
+        target.tensor.fill_(value)

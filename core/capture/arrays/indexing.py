@@ -66,9 +66,7 @@ def _set(vm: Interpreter, array: Array, key: Any, value: Any) -> None:
     if isinstance(given, torch.Tensor):
         while given.ndim > target.tensor.ndim and type(given.shape[0]) is int and given.shape[0] == 1:
             given = given.squeeze(0)
-        write(target, given)
-    else:
-        target.tensor.fill_(given)
+    write(target, given)
 
 
 def _set_masked(array: Array, made: list[Any], given: Any) -> None:

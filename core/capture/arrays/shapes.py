@@ -319,7 +319,8 @@ def _diagonal(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Array
     base = as_array(vm, args[0])
     if kwargs or base.scalar:
         raise Break("np.diagonal with keywords")
-    offset, first, second = (*map(specialise, args[1:]), *(0, 0, 1)[len(args) - 1 :])
+    given = [*map(specialise, args[1:])]
+    offset, first, second = given + [0, 0, 1][len(given) :]
     found = torch.diagonal(base.tensor, offset, first, second)
     return Array(vm, found, readonly=True)
 

@@ -176,7 +176,8 @@ for _name, _ufunc in BINARY.items():
     setattr(Array, f"__r{_name}__", _Slot(_reflected(_ufunc)))
     if _name != "divmod":
         setattr(Array, f"__i{_name}__", _Slot(_in_place(_ufunc)))
-Array.__pow__, Array.__ipow__ = _Slot(_power), _Slot(_power_in_place)  # type: ignore[attr-defined]
+for _name, _method in {"pow": _power, "ipow": _power_in_place}.items():
+    setattr(Array, f"__{_name}__", _Slot(_method))
 for _name, _ufunc in UNARY.items():
     setattr(Array, f"__{_name}__", _Slot(_unary(_ufunc)))
 

@@ -62,6 +62,12 @@ def _heaviside(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(torch.isnan(a), a, torch.heaviside(a, b))
 
 
+def _nextafter(a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype is torch.float16:
+        raise Break("np.nextafter of float16")
+    return torch.nextafter(a, b)
+
+
 def _sign(a: Tensor) -> Tensor:
     return torch.where(torch.isnan(a), a, torch.sign(a)) if is_float(a.dtype) else torch.sign(a)
 
@@ -100,7 +106,7 @@ _float, _int = _only("f"), _only("i", "u")
 # ufunc -> its form on tensors of the loop's dtypes; those in OPERATORS may get Python numbers, too
 UFUNCS: dict[Any, Callable[..., Any]] = {
     np.arctan2: _float(torch.arctan2), np.hypot: _float(torch.hypot), np.logaddexp: _float(torch.logaddexp),
-    np.copysign: _float(torch.copysign), np.nextafter: _float(torch.nextafter),
+    np.copysign: _float(torch.copysign), np.nextafter: _float(_nextafter),
     np.heaviside: _float(_heaviside), np.fmod: torch.fmod, np.gcd: _int(torch.gcd),
     np.logaddexp2: _float(torch.logaddexp2),
     np.maximum: torch.maximum, np.minimum: torch.minimum,
