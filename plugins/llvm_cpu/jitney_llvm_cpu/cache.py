@@ -8,6 +8,7 @@ again. A cache that cannot be written costs one warning in the process and nothi
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import struct
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 import warnings
+import weakref
 from pathlib import Path
 
 from jitney.config import config
@@ -65,6 +67,9 @@ class DiskCache:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            # The child has one thread: whoever held the lock is not there to give it back.
+            os.register_at_fork(after_in_child=functools.partial(_renew_lock, weakref.ref(self)))
         self._usable: bool | None = None  # not looked at yet
         self._writable = True
         # What the folder held at the last look, and what this process added; None before the first look.
@@ -156,6 +161,12 @@ class DiskCache:
                 os.unlink(path)
             total -= size
         return total
+
+
+def _renew_lock(owner: weakref.ref[DiskCache]) -> None:
+    cache = owner()
+    if cache is not None:
+        cache._lock = threading.Lock()
 
 
 def _digest(data: bytes) -> bytes:

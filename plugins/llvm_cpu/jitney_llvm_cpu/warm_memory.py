@@ -13,7 +13,9 @@ import ctypes
 import functools
 import math
 import mmap
+import os
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +37,9 @@ class WarmMemory:
         self.limit = limit
         self.free: list[tuple[int, mmap.mmap]] = []  # oldest first
         self.lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            # The child has one thread: whoever held the lock is not there to give it back.
+            os.register_at_fork(after_in_child=functools.partial(_renew_lock, weakref.ref(self)))
 
     def empty_strided(
         self, size: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype, device: torch.device
@@ -87,6 +92,12 @@ class WarmMemory:
                 self.free.pop(0)
         finally:
             self.lock.release()
+
+
+def _renew_lock(owner: weakref.ref[WarmMemory]) -> None:
+    memory = owner()
+    if memory is not None:
+        memory.lock = threading.Lock()
 
 
 @functools.cache
