@@ -61,10 +61,16 @@ class Builder:
     # ------------------------------------------------------------------ memory
 
     def buffer(
-        self, dtype: torch.dtype, size: Sequence[Index], stride: Sequence[Index], device: torch.device, prefix: str
+        self,
+        dtype: torch.dtype,
+        size: Sequence[Index],
+        stride: Sequence[Index],
+        device: torch.device,
+        prefix: str,
+        home: tuple[str, Index] | None = None,
     ) -> Buffer:
-        """New memory."""
-        made = Buffer(self._names.name(prefix), dtype, tuple(size), tuple(stride), device)
+        """New memory, or a part of another buffer's."""
+        made = Buffer(self._names.name(prefix), dtype, tuple(size), tuple(stride), device, home)
         self.buffers[made.name] = made
         return made
 
@@ -100,9 +106,9 @@ class Builder:
         self.realise(narrow)
         tensor.becomes(lambda at: apply("cast", narrow.load(at), dtype=tensor.dtype))
 
-    def stored(self, tensor: Tensor, stride: Sequence[Index]) -> Strided:
+    def stored(self, tensor: Tensor, stride: Sequence[Index], home: tuple[str, Index] | None = None) -> Strided:
         """A new buffer with these strides and the tensor's elements."""
-        buffer = self.buffer(tensor.dtype, tensor.size, stride, tensor.device, "b")
+        buffer = self.buffer(tensor.dtype, tensor.size, stride, tensor.device, "b", home)
         every = variables(tensor.size)
         self._computed(buffer, [v for v in every if v.size != 1], corner(tensor.size), tensor.load(corner(tensor.size)))
         return Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
@@ -263,9 +269,12 @@ class Builder:
                            frozenset({place.buffer}), "writes", self.nodes()))  # fmt: skip
 
     def joined(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
-        """Parts one after another along ``dim``, as an extern call that a memory plan may make free of work."""
-        given = [self.realise(part) for part in parts]
+        """Parts one after another along ``dim``. Each is computed to where it belongs, so that the call has no work."""
         buffer = self.buffer(parts[0].dtype, size, stride, parts[0].device, "x")
+        given, first = [], ZERO
+        for part in parts:
+            given.append(self.stored(part, stride, (buffer.name, first * stride[dim])))
+            first = first + part.size[dim]
         self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (given, dim), {}, reason="joined",
                            nodes=self.nodes()))  # fmt: skip
         return self.tensor(buffer)

@@ -58,6 +58,7 @@ class Buffer:
         stride: in elements; an element's place is the sum of index times stride, plus ``offset``.
         offset: in elements, from the first byte that the buffer's pointer names (inputs: always 0).
         device: where.
+        home: the buffer in whose memory it lies, as a part of that, and how many elements after the first.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Buffer:
     size: tuple[Index, ...]
     stride: tuple[Index, ...]
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    home: tuple[str, Index] | None = None
 
     def place(self, at: Sequence[Index]) -> Index:
         """The element's place, in elements from the buffer's first."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 
 from jitney.generated import build
-from jitney.lowering.index import Atom, Index, Size, render
+from jitney.lowering.index import Atom, Index, Size, index, render
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Buffer, Extern, Number, Strided, strided
 from jitney.lowering.schedule import Schedule
@@ -102,18 +102,30 @@ class Wrapper:
 
     def pointer(self, buffer: str) -> str:
         """Python text of the address of a buffer's first element."""
+        base, offset = self.place(buffer)
+        return base if offset.value == 0 else f"{base} + {self.size(offset)}"
+
+    def place(self, buffer: str) -> tuple[str, Index]:
+        """Python text of an address, and how many bytes after it the buffer begins."""
+        known = self.program.buffers[buffer]
+        if known.home is not None:
+            base, offset = self.place(known.home[0])
+            return base, offset + known.home[1] * known.dtype.itemsize
         block = self.schedule.memory.blocks.get(buffer)
         if block is not None:
-            return "arena" if block.offset.value == 0 else f"arena + {self.size(block.offset)}"
+            return "arena", block.offset
         tensor = self.tensor(buffer)
         if tensor not in self.pointers:
             self.pointers[tensor] = f"p_{tensor}"
             self.lines.append(f"p_{tensor} = {tensor}.data_ptr()")
-        return self.pointers[tensor]
+        return self.pointers[tensor], index(0)
 
     def tensor(self, buffer: str) -> str:
         """Python text of a tensor over all of a buffer."""
-        return self.variables.get(buffer) or self._temporary(self.program.buffers[buffer])
+        known = self.program.buffers[buffer]
+        if known.home is not None:
+            return self._strided(Strided(known.home[0], known.dtype, known.size, known.stride, known.home[1]))
+        return self.variables.get(buffer) or self._temporary(known)
 
     def constant(self, value: Any) -> str:
         """Python text of any object."""
@@ -171,6 +183,9 @@ class Wrapper:
 
     def _strided(self, view: Strided) -> str:
         buffer = self.program.buffers[view.buffer]
+        if buffer.home is not None:
+            view = replace(view, buffer=buffer.home[0], offset=view.offset + buffer.home[1])
+            buffer = self.program.buffers[view.buffer]
         whole = view.offset.value == 0 and view.size == buffer.size and view.stride == buffer.stride
         if whole and view.dtype is buffer.dtype:
             return self.tensor(view.buffer)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from jitney.lowering.call import Call, Rule, axis
-from jitney.lowering.index import Index
+from jitney.lowering.index import Index, fits_int32
 from jitney.lowering.notation import Scalar, absolute, ne, one, two
 from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.rules.views import reshaped
@@ -18,6 +18,7 @@ from jitney.lowering.tensor import ZERO, Shape, Tensor, count
 from jitney.lowering.values import Value, apply, position
 
 aten = torch.ops.aten
+_SIDE_BY_SIDE = 16
 REDUCTIONS: dict[Any, Rule] = {}
 
 
@@ -172,25 +173,54 @@ def _extreme_and_place(call: Call, kind: str) -> list[Tensor]:
     best, source = _of_truth(kind, x)
     places = x if x.dtype is not torch.bool else mapped(call, x, torch.uint8)
     values, indices = call.val
-    return [reduced(call, best, source, dims, values), reduced(call, f"arg{kind}", places, dims, indices)]
+    return [reduced(call, best, source, dims, values), _first_place(call, kind, places, dims, indices)]
 
 
 @reduction(aten.argmax.default)
 def argmax(call: Call) -> Tensor:
     """The first place of the greatest."""
-    return _place(call, "argmax")
+    return _place(call, "max")
 
 
 @reduction(aten.argmin.default)
 def argmin(call: Call) -> Tensor:
     """The first place of the least."""
-    return _place(call, "argmin")
+    return _place(call, "min")
 
 
 def _place(call: Call, kind: str) -> Tensor:
     x, dim, _ = call.args
     source = x if x.dtype is not torch.bool else mapped(call, x, torch.uint8)
-    return reduced(call, kind, source, dimensions(dim, len(x.size)))
+    return _first_place(call, kind, source, dimensions(dim, len(x.size)), call.val)
+
+
+def _first_place(call: Call, kind: str, x: Tensor, dims: Sequence[int], val: Any) -> Tensor:
+    """Where the extreme is. Rows that lie side by side are read together: the least number of one with the extreme."""
+    order = _order_of(x)
+    hint = call.builder.sizes.hint
+    if len(dims) != 1 or order is None or not _beside(x.size, order, dims[0], hint):
+        return reduced(call, f"arg{kind}", x, dims, val)
+    (dim,) = dims
+    if any(size.value == 0 for size in x.size):
+        raise NoRule("an extreme of no elements")  # which eager refuses
+    best = call.builder.reduce(kind, x, dims)
+    number = torch.int32 if fits_int32(x.size[dim]) else torch.int64
+
+    def element(at: Shape) -> Value:
+        value = Scalar(x.load(at))
+        top = Scalar(best.load(at[:dim] + at[dim + 1 :]))
+        found = apply("eq", value.value, top.value)
+        if value.is_float:  # the extreme is nan if one is
+            found = apply("or", found, apply("ne", value.value, value.value))
+        return apply("where", found, position(at[dim], number), position(x.size[dim], number))
+
+    return reduced(call, "min", Tensor(x.size, number, x.device, element, wanted=order), dims, val)
+
+
+def _beside(size: Shape, stride: Shape, dim: int, hint: Callable[[Index], int]) -> bool:
+    """Do many elements of other rows lie between two of one along this dimension?"""
+    nearest = min((d for d in range(len(size)) if hint(size[d]) != 1), key=lambda d: hint(stride[d]), default=dim)
+    return nearest != dim and hint(size[nearest]) >= _SIDE_BY_SIDE
 
 
 @reduction(aten.aminmax.default)

@@ -65,6 +65,7 @@ def schedule(
     kernels = [
         replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item
         for item in _kernels(items, program, names)
+        if not isinstance(item, Extern) or not _is_done(item, program)
     ]
     kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
     kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
@@ -78,6 +79,13 @@ def schedule(
     if config.verify:
         made.verify()
     return made
+
+
+def _is_done(item: Extern, program: Program) -> bool:
+    """Does it only join parts which are where they belong?"""
+    (made,) = item.buffers if len(item.buffers) == 1 else (None,)
+    homes = [program.buffers[name].home for name in item.reads]
+    return bool(homes) and all(home is not None and home[0] == made for home in homes)
 
 
 def _kernels(items: list[Group | Extern], program: Program, names: Names) -> list[Kernel | Extern]:

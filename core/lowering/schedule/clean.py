@@ -76,6 +76,9 @@ def _without_twins(steps: Sequence[Step], program: Program) -> list[Step]:
         if isinstance(step, Extern) or len(step.loops) > len(canonical) or step.reads & changing:
             result.append(step)
             continue
+        if program.buffers[step.buffer].home is not None:  # it must be there, and what is around it may change
+            result.append(step)
+            continue
         table = dict(zip(step.loops, canonical, strict=False))
         sizes = tuple((v.size, v in step.reduced) for v in step.loops)
         value = rebuild(step.value, index=functools.partial(_substitute, table))

@@ -63,7 +63,7 @@ def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outsid
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, item in enumerate(items):
-        for name in item.writes | item.reads:
+        for name in {_root(name, buffers) for name in item.writes | item.reads}:
             if name not in owned:
                 first.setdefault(name, number)
                 last[name] = number
@@ -83,6 +83,12 @@ def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outsid
             total = index(max(total.value, (offset + size).value or 0))
         blocks[name] = Block(name, offset, size, first[name], last[name])
     return Memory(blocks, total)
+
+
+def _root(name: str, buffers: Mapping[str, Buffer]) -> str:
+    """The buffer that has the memory."""
+    home = buffers[name].home
+    return name if home is None else home[0]
 
 
 def _replaced(name: str, item: Kernel | Extern, ending: Sequence[Block], buffers: Mapping[str, Buffer]) -> Block | None:

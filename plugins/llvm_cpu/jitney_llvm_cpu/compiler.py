@@ -14,7 +14,6 @@ from torch import fx
 
 from jitney.backends import CompileRequest
 from jitney.lowering import NotLowered, Wrapper, decompositions, lower, schedule, sizes_in
-from jitney.lowering.index import index
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Extern
 from jitney_llvm_cpu import shims
@@ -79,9 +78,7 @@ class Native:
         pointers: dict[str, int] = {}
         places: dict[str, Place] = {}
         for name in sorted({name for item in run for name in item.buffers}):
-            block = wrapper.schedule.memory.blocks.get(name)
-            address = "arena" if block is not None else wrapper.pointer(name)
-            offset = block.offset if block is not None else index(0)
+            address, offset = wrapper.place(name)
             places[name] = Place(pointers.setdefault(address, len(pointers)), offset)
         sizes = sizes_in(run, [place.offset for place in places.values()])
         entry = f"e{len(self.entries)}"

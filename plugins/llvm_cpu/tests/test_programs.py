@@ -302,3 +302,27 @@ def test_indices_out_of_range_fail_as_in_eager(name: str, writes: bool) -> None:
         wanted, got = (outcome(f, (torch.zeros(3), *make())) for f in (program, compiled))
         assert got[1] == wanted[1] is not None
         assert torch.equal(got[2][0], wanted[2][0])
+
+
+PLACES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "argmax": lambda x: x.argmax(0),
+    "argmin of what is computed": lambda x: (x * 2).argmin(0),
+    "with the values": lambda x: x.max(0),
+    "the dimension stays": lambda x: x.min(0, keepdim=True),
+    "of a transposed tensor": lambda x: x.t().argmax(1),
+    "in the middle": lambda x: x.view(-1, 3, 11).argmax(0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", PLACES)
+def test_where_the_extreme_of_a_column_is(name: str, dynamic: bool, dtype: torch.dtype) -> None:
+    compiled = jitney.compile(PLACES[name], backend="llvm_cpu", dynamic=dynamic)
+    for rows in (40, 7):
+        torch.manual_seed(rows)
+        x = (torch.randn(rows, 33) * 3).to(dtype)
+        if dtype.is_floating_point:
+            x[2, 5] = x[4, 5] = float("nan")
+            x[:, 3] = -float("inf")
+        torch.testing.assert_close(compiled(x), PLACES[name](x), equal_nan=True)
