@@ -50,6 +50,9 @@ def emit_module(
         math: where vector functions come from.
         parallel: the text that defines ``jitney_parallel`` (see ``threads.py``); empty: everything runs serially.
         calls: the text that defines what ``Call`` names (see ``shims.py``).
+
+    Raises:
+        BackendFailed: a kernel is not well formed; see ``Kernel.verify``.
     """
     module = Module(converts_halves=target.has("f16c") or not target.is_x86)
     module.include(parallel)
@@ -100,6 +103,7 @@ class _Writer:
 
     def _kernel(self, kernel: Kernel, sizes: tuple[Size, ...]) -> tuple[str, tuple[str, ...]]:
         """The function of a kernel, and the buffers for its table."""
+        kernel.verify()  # what is not well formed would become code that runs
         plain, names = canonical(kernel)
         for known, known_sizes, function in self.functions:
             if known_sizes == sizes and known == plain:

@@ -45,8 +45,6 @@ def compiled(
 
     ``without``: features of the CPU that are not to be used.
     """
-    for kernel in kernels:
-        kernel.verify()
     target = _target(vector_bytes)
     for feature in without:
         target = replace(target, features=target.features.replace(f"+{feature}", f"-{feature}"))

@@ -8,6 +8,8 @@ import pytest
 import torch
 from kernel_reference import run_kernel
 
+import jitney
+from jitney.errors import BackendFailed
 from jitney.lowering.index import Index, Size, Var, index, min_
 from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scratch, Store
 from jitney.lowering.operations import ALL
@@ -505,3 +507,24 @@ def test_long_columns_are_as_exact_as_torch_s(compiled, n):
             eager = (a.sum(0).double() - exact).abs().max()
             assert (out.double() - exact).abs().max() <= max(8 * eager, 3e-7 * exact.max())
             assert torch.equal(most, a.amax(0))
+
+
+def ill_formed() -> dict[str, Kernel]:
+    i, j = Var("i", 8), Var("j", 8)
+    copy = Nest((i,), (Store("out", index(i), load("a", index(i), F)),))
+    again = Nest((j,), (Store("more", index(j), load("a", index(j), F)),))
+    known = {"a": F, "out": F, "more": F}
+    early = Nest((i,), (Store("more", index(i), load("out", index(7) - i, F)), copy.statements[0]))
+    return {
+        "nests without outer loops": Kernel("k", (), (copy, again), known),
+        "is no loop around": Kernel("k", (), (Nest((i,), (Store("out", index(j), load("a", index(i), F)),)),), known),
+        "is read before it is stored": Kernel("k", (), (early,), known),
+        "is not torch.float32": Kernel("k", (), (copy,), known | {"out": torch.float64}),
+        "is not known": Kernel("k", (), (Nest((i,), (Store("out", index(i), ref("r", F)),)),), known),
+    }
+
+
+@pytest.mark.parametrize("what", ill_formed())
+def test_kernels_that_are_not_well_formed_are_refused_whatever_is_configured(compiled, what):
+    with jitney.config.patch(verify=False), pytest.raises(BackendFailed, match=what):
+        compiled(ill_formed()[what])
