@@ -25,6 +25,11 @@ def difference(a: Any, b: Any, sign: bool = True) -> str:
         return f"{a.dtype} of {a.shape}, {b.dtype} of {b.shape}"
     if isinstance(a, np.ndarray) and a.flags.writeable != b.flags.writeable:
         return f"writeable {a.flags.writeable}, {b.flags.writeable}"
+    if isinstance(a, np.ndarray) and (a.flags.c_contiguous, a.flags.f_contiguous) != (
+        b.flags.c_contiguous,
+        b.flags.f_contiguous,
+    ):
+        return f"strides {a.strides}, {b.strides}"
     if a.dtype.kind not in "fc":
         return "" if np.array_equal(a, b) else f"{a}, {b}"
     tolerance = TOLERANCE.get(str(a.dtype), 1e-6)

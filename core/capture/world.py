@@ -318,6 +318,8 @@ class World:
         """May this key be written into a guard as a constant?"""
         if isinstance(key, tuple):
             return type(key) is tuple and all(World.constant_key(k) for k in key)
+        if type(key) in SCALARS:  # float64 is a float
+            return False
         return isinstance(key, (*ATOMS, *METADATA, enum.Enum, types.FunctionType, torch.device, *CODE_LIKE))
 
     @staticmethod

@@ -93,6 +93,33 @@ def test_writes_reach_the_callers_array(fn: Any, backend: str) -> None:
     agrees(fn, numbers(6, 8)[::2, ::2], backend=backend)
 
 
+ORDERS: list[Any] = [
+    lambda x: x.T.copy(),
+    lambda x: x.copy("F"),
+    lambda x: x.T + 1,
+    lambda x: x.T.astype(np.float64),
+    lambda x: np.array(x.T),
+    lambda x: x.T + x[:, :3],
+    lambda x: np.where(x.T > 2, x.T, 0),
+    lambda x: np.zeros_like(x.T),
+    lambda x: x[:, [1, 0]],
+    lambda x: x.reshape(3, 2, 2).transpose(2, 0, 1) * 2,
+    lambda x: x.reshape(3, 2, 2).transpose(2, 0, 1).sum(1),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("make", ORDERS, ids=range(len(ORDERS)))
+def test_what_is_a_view_depends_on_the_order_in_memory(make: Any, backend: str) -> None:
+    def fn(x: Any) -> Any:
+        made = make(x)
+        flat = made.reshape(-1)
+        flat[0] = 77
+        return made, flat
+
+    whole(fn, X if make is not ORDERS[5] else numbers(3, 3), backend=backend)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_views_of_an_argument_are_views_of_it(backend: str) -> None:
     def fn(x: Any) -> Any:

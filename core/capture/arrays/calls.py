@@ -75,7 +75,7 @@ def as_array(vm: Interpreter, value: Any) -> Array:
             return constant(vm, specialise(_plain(value)))
         items = [as_array(vm, v) for v in value]
         dtype = as_torch(np.result_type(*[i.dtype for i in items]))
-        return Array(vm, torch.stack([cast(i.tensor, dtype) for i in items]))
+        return Array(vm, torch.stack([cast(i.tensor, dtype) for i in items]).contiguous())
     if is_stand_in(value):
         raise Break("a function of NumPy is called with a tensor", "call it with an array, as x.numpy() is")
     raise Break(f"a function of NumPy is called with a {kind.__qualname__}")
@@ -117,12 +117,32 @@ def sample(value: Any) -> Any:
             return value.dtype.type(1)
         shape = tuple(min(int(n), MOST) if type(n) is int else MOST for n in value.tensor.shape)
         if value.dtype.kind != "f":
-            return np.zeros(shape, value.dtype)
+            return laid_out(np.zeros(shape, value.dtype), value.tensor)
         size = int(np.prod(shape))
-        return (((np.arange(size) * 7919) % 13 + 1) / 3).astype(value.dtype).reshape(shape)
+        made = (((np.arange(size) * 7919) % 13 + 1) / 3).astype(value.dtype).reshape(shape)
+        return laid_out(made, value.tensor)
     if kind in (list, tuple):
         return kind(map(sample, value))
     return specialise(value)
+
+
+def laid_out(array: Any, like: Any) -> Any:
+    """The array with its dimensions in memory in the order that those of ``like`` have."""
+    if like.ndim < 2 or like.is_contiguous():
+        return array
+    order = sorted(range(like.ndim), key=lambda d: -int(like.stride(d)))
+    return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+
+
+def as_in_numpy(tensor: Any, like: Any) -> Any:
+    """A new tensor with its dimensions in memory in the order that NumPy gives them: reshapes are views by that."""
+    if tensor.ndim < 2 or (like.flags.c_contiguous and tensor.is_contiguous()):
+        return tensor
+    order = sorted(range(like.ndim), key=lambda d: (-like.strides[d], d))
+    if like.flags.c_contiguous:
+        order = list(range(like.ndim))
+    turned = tensor.permute(order)
+    return tensor if turned.is_contiguous() else turned.contiguous().permute([int(d) for d in np.argsort(order)])
 
 
 def sampled(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -153,7 +173,7 @@ def result(vm: Interpreter, tensor: Any, like: Any, inputs: Sequence[Any]) -> An
         raise Break(f"NumPy gives {like.dtype} with {like.ndim} dimensions, torch {tensor.dtype} with {tensor.ndim}")
     if any(storage(tensor) == storage(i.tensor) for i in inputs):
         tensor = tensor.clone()
-    return Array(vm, tensor, scalar=isinstance(like, np.generic))
+    return Array(vm, as_in_numpy(tensor, like), scalar=isinstance(like, np.generic))
 
 
 def view(base: Array, tensor: Any) -> Array:

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from jitney.capture.arrays.calls import METHODS, NUMBERS, as_array, captures, constant, number, write
+from jitney.capture.arrays.calls import (
+    METHODS,
+    NUMBERS,
+    as_array,
+    as_in_numpy,
+    captures,
+    constant,
+    number,
+    result,
+    sample,
+    sampled,
+    write,
+)
 from jitney.capture.arrays.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float
 from jitney.capture.arrays.shapes import shape_of
 from jitney.capture.arrays.stand_in import Array, holds_array
@@ -46,12 +58,12 @@ def _array(vm: Interpreter, value: Any, dtype: Any, copy: bool | None) -> Any:
         if dtype is not None:
             raise Break("an array of a tensor in another dtype")
         made = from_tensor(vm, value)
-        return Array(vm, made.tensor.clone()) if copy else made
+        return result(vm, made.tensor, sampled(np.array, [made], {}), [made]) if copy else made
     if type(value) is Array and not value.scalar:
         want = value.tensor.dtype if dtype is None else as_torch(as_numpy(dtype))
         if not copy and want is value.tensor.dtype:
             return value
-        return Array(vm, _converted(value.tensor, want))
+        return result(vm, _converted(value.tensor, want), sampled(np.array, [value, dtype], {}), [value])
     if dtype is not None and not holds_array(value):
         made = constant(vm, specialise(value), as_numpy(dtype))
     else:
@@ -105,7 +117,8 @@ def _astype(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> Any:
     want = as_torch(as_numpy(dtype))
     if kwargs.get("copy", True) is False and want is owner.tensor.dtype:
         return owner
-    return Array(vm, _converted(owner.tensor, want), scalar=owner.scalar)
+    like = sampled(lambda x: x.astype(dtype), [owner], {})
+    return result(vm, _converted(owner.tensor, want), like, [owner])
 
 
 METHODS["astype"] = _astype
@@ -198,7 +211,8 @@ def _like(value: Any) -> Any:
         if type(fill) not in NUMBERS:
             raise Break("np.full_like with an array")
         target = Array(vm, torch.full_like(base.tensor, 0, dtype=want))
-        return Array(vm, torch.full_like(base.tensor, assigned(vm, fill, target), dtype=want))
+        made = torch.full_like(base.tensor, assigned(vm, fill, target), dtype=want)
+        return Array(vm, as_in_numpy(made, np.zeros_like(sample(base))))
 
     return made
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from jitney.capture.arrays.calls import as_array, attempt, write
+from jitney.capture.arrays.calls import MOST, as_array, as_in_numpy, attempt, sample, write
 from jitney.capture.arrays.creation import assigned
 from jitney.capture.arrays.stand_in import Array
 from jitney.capture.signals import Break
@@ -38,11 +38,17 @@ def _get(vm: Interpreter, array: Array, key: Any) -> Any:
         if any(isinstance(p, torch.Tensor) and p.dtype is torch.bool for p in made):
             raise Break("how many elements a mask takes depends on its values", "use np.where(mask, a, b)")
         _check_fancy(made)
-        return Array(vm, array.tensor[tuple(made)])
+        like = sample(array)[tuple(slice(None) if type(p) is slice else np.zeros(_small(p), int) for p in made)]
+        return Array(vm, as_in_numpy(array.tensor[tuple(made)], like))
     _check_bounds(vm, array, made)
     found = array.tensor[tuple(made)]
     whole = Ellipsis not in made and found.ndim == 0
     return Array(vm, found.clone(), scalar=True) if whole else Array(vm, found, readonly=array.readonly)
+
+
+def _small(indices: Any) -> tuple[int, ...]:
+    """The shape of a sample of an array of indices."""
+    return tuple(min(int(n), MOST) if type(n) is int else MOST for n in indices.shape)
 
 
 def _set(vm: Interpreter, array: Array, key: Any, value: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import torch
 
 from jitney.capture.arrays.dtypes import BACK
 from jitney.capture.signals import Break
@@ -137,18 +138,17 @@ def _unary(ufunc: Any) -> Callable[..., Any]:
 
 def power_ufunc(base: Any, exponent: Any) -> tuple[Any, ...]:
     """The ufunc and the operands that ``base ** exponent`` means: NumPy has shorter ways for some numbers."""
-    if type(base) is Array and base.dtype.kind == "b":
+    if type(base) is not Array:
+        return np.power, base, exponent
+    if base.dtype.kind == "b":
         raise Break("a power of booleans, which is int8 in NumPy")
-    if type(base) is Array and not base.scalar and type(exponent) in (int, float):
-        found = (
-            POWERS.get(exponent)
-            if base.dtype.kind == "f"
-            else POWERS[2]
-            if type(exponent) is int and exponent == 2
-            else None
-        )
-        if found is not None:
-            return found, base
+    if type(exponent) in (torch.SymInt, torch.SymFloat):  # which way it is depends on the number
+        exponent = int(exponent) if type(exponent) is torch.SymInt else float(exponent)
+    if not base.scalar and type(exponent) in (int, float):
+        if base.dtype.kind == "f" and exponent in POWERS:
+            return POWERS[exponent], base
+        if type(exponent) is int and exponent == 2:
+            return np.square, base
     return np.power, base, exponent
 
 

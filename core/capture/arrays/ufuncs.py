@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from jitney.capture.arrays.calls import NUMBERS, SYMBOLS, as_array, captures, number, write
+from jitney.capture.arrays.calls import NUMBERS, SYMBOLS, as_array, as_in_numpy, captures, number, sampled, write
 from jitney.capture.arrays.dtypes import BACK, as_numpy, as_torch, cast, is_float, rounded
 from jitney.capture.arrays.stand_in import Array
 from jitney.capture.exposure import specialise
@@ -153,9 +153,9 @@ def call_ufunc(ufunc: Any, vm: Interpreter, args: list[Any], kwargs: dict[str, A
     made = implementation(*tensors)
     wants = [as_torch(d) for d in loop[ufunc.nin :]]
     if ufunc.nout > 1:
-        return tuple(_new(vm, t, w, operands) for t, w in zip(made, wants, strict=True))
+        return tuple(_new(vm, ufunc, t, w, operands) for t, w in zip(made, wants, strict=True))
     if out is None:
-        return _new(vm, made, wants[0], operands)
+        return _new(vm, ufunc, made, wants[0], operands)
     write(out, made)
     return out
 
@@ -213,8 +213,13 @@ def _constant(ufunc: Any, values: list[Any], out: Any) -> Any:
         return ufunc(*map(specialise, values))
 
 
-def _new(vm: Interpreter, tensor: Any, want: torch.dtype, operands: list[Any]) -> Array:
-    return Array(vm, cast(tensor, want), scalar=tensor.ndim == 0)
+def _new(vm: Interpreter, ufunc: Any, tensor: Any, want: torch.dtype, operands: list[Any]) -> Array:
+    """The result; where an operand is not in C's order, NumPy is asked for the result's."""
+    made = cast(tensor, want)
+    if made.ndim > 1 and not all(o.tensor.is_contiguous() for o in operands if type(o) is Array):
+        like = sampled(ufunc, operands, {})
+        made = as_in_numpy(made, like[0] if isinstance(like, tuple) else like)
+    return Array(vm, made, scalar=made.ndim == 0)
 
 
 for _found in {id(v): v for v in vars(np).values() if isinstance(v, np.ufunc)}.values():
