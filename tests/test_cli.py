@@ -11,7 +11,7 @@ import torch
 import jitney
 from jitney.backends import Backend, Listing, register_backend, registry
 from jitney.cli import COMMANDS, main
-from jitney.commands import demo, doctor, explain
+from jitney.commands import demo, demo_speed, doctor, explain
 from jitney.config import config
 
 
@@ -324,6 +324,8 @@ def test_a_difference_is_never_called_equal():
 @pytest.mark.slow
 def test_the_demo_finds_every_program_equal(monkeypatch, capsys):
     monkeypatch.setattr(demo, "ROUNDS", 2)
+    monkeypatch.setattr(demo_speed, "ROUNDS", 2)
     assert main(["demo"]) == 0
     out = capsys.readouterr().out
     assert "differs" not in out and "BERT" in out and "GPT-2" in out
+    assert out.count("speedup") == 2 and "softmax" in out
