@@ -326,3 +326,34 @@ def test_where_the_extreme_of_a_column_is(name: str, dynamic: bool, dtype: torch
             x[2, 5] = x[4, 5] = float("nan")
             x[:, 3] = -float("inf")
         torch.testing.assert_close(compiled(x), PLACES[name](x), equal_nan=True)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_losses_of_empty_batches_and_of_ignored_ones(loss: Callable[..., torch.Tensor], reduction: str) -> None:
+    for shape in ((), (2, 2)):
+        nothing = torch.zeros(0, *shape, dtype=torch.int64)
+        check(lambda x, y: loss(x, y, reduction=reduction), torch.randn(0, 5, *shape), nothing)
+    ones = torch.ones(2, dtype=torch.int64)
+    check(lambda x, y: loss(x, y, reduction=reduction, ignore_index=1), torch.randn(2, 5), ones)
+
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_numbers_that_are_not_finite(dtype: torch.dtype) -> None:
+    x = torch.tensor([NAN, INF, -INF, -0.0, 0.0, 1.5, -2.0], dtype=dtype)
+    check(torch.heaviside, x, x.flip(0))
+    check(torch.nan_to_num, x)
+    check(lambda x: torch.nan_to_num(x, 1.0, 2.0, -3.0), x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_powers_of_special_numbers(dtype: torch.dtype) -> None:
+    x = torch.tensor([-8.0, -2.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, 300.0, INF, NAN], dtype=dtype)
+    y = torch.tensor([-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, INF, NAN], dtype=dtype)
+    check(lambda x, y: x[:, None] ** y, x, y)
+    check(lambda x: [x**p for p in (-2, -1, -0.5, 0, 0.5, 1, 2, 3, 2.5)], x)
+    check(lambda y: [p**y for p in (-2.0, 0.0, 0.5, 1.0, 2.0, 10.0)], y)
