@@ -103,6 +103,8 @@ ORDERS: list[Any] = [
     lambda x: np.where(x.T > 2, x.T, 0),
     lambda x: np.zeros_like(x.T),
     lambda x: x[:, [1, 0]],
+    lambda x: np.broadcast_to(x, (2, 3, 4)) * 1,
+    lambda x: np.broadcast_to(x.T[:, :, None], (4, 3, 2)) + x[0, 0],
     lambda x: x.reshape(3, 2, 2).transpose(2, 0, 1) * 2,
     lambda x: x.reshape(3, 2, 2).transpose(2, 0, 1).sum(1),
 ]

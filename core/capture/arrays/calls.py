@@ -130,8 +130,10 @@ def laid_out(array: Any, like: Any) -> Any:
     """The array with its dimensions in memory in the order that those of ``like`` have."""
     if like.ndim < 2 or like.is_contiguous():
         return array
-    order = sorted(range(like.ndim), key=lambda d: -int(like.stride(d)))
-    return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+    order = sorted(range(like.ndim), key=lambda d: -like.stride(d))
+    repeated = tuple(slice(0, 1) if like.stride(d) == 0 else slice(None) for d in range(like.ndim))
+    made = np.ascontiguousarray(array[repeated].transpose(order)).transpose(np.argsort(order))
+    return np.broadcast_to(made, array.shape) if made.shape != array.shape else made
 
 
 def as_in_numpy(tensor: Any, like: Any) -> Any:
