@@ -92,13 +92,13 @@ def measure(name: str, program: Callable[..., Any], inputs: tuple[Any, ...]) -> 
             begin = time.perf_counter()
             got = _tensor(compiled(*inputs))
             first = time.perf_counter() - begin
-        times = interleaved([program, compiled], inputs)
+        eager_ms, jitney_ms = interleaved([program, compiled], inputs)
     apart = float((expected - got).abs().max())
     kernels, whole = sum(e.kernels for e in made), sum(len(e.whole) for e in made)
-    return Row(name, apart, *times, first, kernels, whole)
+    return Row(name, apart, eager_ms, jitney_ms, first, kernels, whole)
 
 
-def interleaved(candidates: Sequence[Callable[..., Any]], inputs: tuple[Any, ...]) -> tuple[float, ...]:
+def interleaved(candidates: Sequence[Callable[..., Any]], inputs: tuple[Any, ...]) -> list[float]:
     """Milliseconds per call of each; they take turns, so that noise hits all alike."""
     times: list[list[float]] = [[] for _ in candidates]
     for _ in range(ROUNDS):
@@ -106,7 +106,7 @@ def interleaved(candidates: Sequence[Callable[..., Any]], inputs: tuple[Any, ...
             begin = time.perf_counter()
             candidate(*inputs)
             samples.append((time.perf_counter() - begin) * 1e3)
-    return tuple(statistics.median(samples) for samples in times)
+    return [statistics.median(samples) for samples in times]
 
 
 def _tensor(result: Any) -> torch.Tensor:

@@ -275,9 +275,45 @@ class Builder:
         for part in parts:
             given.append(self.stored(part, stride, (buffer.name, first * stride[dim])))
             first = first + part.size[dim]
-        self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (given, dim), {}, reason="joined",
-                           nodes=self.nodes()))  # fmt: skip
+        self._join(buffer, given, dim)
         return self.tensor(buffer)
+
+    def _join(self, buffer: Buffer, parts: list[Strided], dim: int) -> None:
+        self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (parts, dim), {}, reason="joined",
+                           nodes=self.nodes()))  # fmt: skip
+
+    def padded(
+        self, x: Tensor, edges: Sequence[tuple[Index, Index]], fill: Value, stride: Sequence[Index] | None = None
+    ) -> Tensor:
+        """The tensor with edges of one value: for each dimension their widths before and after it."""
+        size = [before + n + after for n, (before, after) in zip(x.size, edges, strict=True)]
+        stride = contiguous(size) if stride is None else stride
+
+        def part(sizes: Sequence[Index], home: tuple[str, Index]) -> Strided:
+            return self.stored(Tensor(sizes, x.dtype, x.device, lambda at: fill), stride, home)
+
+        def region(dim: int, home: tuple[str, Index] | None) -> Strided:
+            """What is at ``home``: the dimensions before ``dim`` without edges, the others with them."""
+            if dim == len(size):
+                return self.stored(x, stride, home)
+            before, after = edges[dim]
+            if before == 0 and after == 0:
+                return region(dim + 1, home)
+            sizes = [*x.size[:dim], *size[dim:]]
+            buffer = self.buffer(x.dtype, sizes, stride, x.device, "x", home)
+            base, first = home or (buffer.name, ZERO)
+            parts, done = [], ZERO
+            for is_edge, width in ((True, before), (False, x.size[dim]), (True, after)):
+                place = (base, first + done * stride[dim])
+                if not is_edge:
+                    parts.append(region(dim + 1, place))
+                elif width != 0:
+                    parts.append(part([*sizes[:dim], width, *sizes[dim + 1 :]], place))
+                done = done + width
+            self._join(buffer, parts, dim)
+            return Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
+
+        return self.tensor(self.buffers[region(0, None).buffer])
 
 
 def _single(value: Value, device: torch.device) -> Tensor:

@@ -15,9 +15,20 @@ from jitney.lowering.rules.gathers import GATHERS
 from jitney.lowering.rules.joins import JOINS
 from jitney.lowering.rules.norms import NORMS
 from jitney.lowering.rules.pointwise import POINTWISE
+from jitney.lowering.rules.pools import POOLS
 from jitney.lowering.rules.reductions import REDUCTIONS
 from jitney.lowering.rules.views import COPIES, VIEWS
 
-RULES: dict[Any, Rule] = {**POINTWISE, **VIEWS, **COPIES, **REDUCTIONS, **CREATION, **JOINS, **GATHERS, **NORMS}
+RULES: dict[Any, Rule] = {
+    **POINTWISE,
+    **VIEWS,
+    **COPIES,
+    **REDUCTIONS,
+    **CREATION,
+    **JOINS,
+    **GATHERS,
+    **NORMS,
+    **POOLS,
+}
 
 __all__ = ["RULES", "VIEWS"]

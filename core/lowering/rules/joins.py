@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from jitney.lowering.call import Call, Rule, axis
+from jitney.lowering.notation import wrapped
 from jitney.lowering.rules.views import inserted
-from jitney.lowering.tensor import Shape, Tensor
-from jitney.lowering.values import Value, apply
+from jitney.lowering.tensor import ZERO, Shape, Tensor
+from jitney.lowering.values import Value, apply, constant
 
 aten = torch.ops.aten
 JOINS: dict[Any, Rule] = {}
@@ -41,6 +42,19 @@ def stack(call: Call) -> Tensor:
     parts, dim = call.args
     dim = axis(dim, len(call.size))
     return joined(call, [inserted(converted(p, call.dtype), dim) for p in parts], dim)
+
+
+@join(aten.constant_pad_nd.default)
+def pad(call: Call) -> Tensor:
+    """An edge of one value around it."""
+    x, amounts, value = call.args
+    sides = [call.index(n) for n in amounts]
+    call.refuse_unless(all((s.bounds()[0] or 0) >= 0 and s.bounds()[0] is not None for s in sides), "an edge cut off")
+    call.refuse_unless(isinstance(value, (bool, int, float)), "a symbolic edge")
+    inner = len(x.size) - len(sides) // 2
+    edges = [(ZERO, ZERO)] * inner + [(sides[k], sides[k + 1]) for k in range(len(sides) - 2, -1, -2)]
+    fill = constant(wrapped(value, x.dtype), x.dtype)
+    return call.builder.padded(x, edges, fill, call.stride)
 
 
 def converted(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -83,9 +83,12 @@ def schedule(
 
 def _is_done(item: Extern, program: Program) -> bool:
     """Does it only join parts which are where they belong?"""
-    (made,) = item.buffers if len(item.buffers) == 1 else (None,)
+    if len(item.buffers) != 1 or item.buffers[0] is None:
+        return False
+    made = program.buffers[item.buffers[0]]
+    root = made.name if made.home is None else made.home[0]
     homes = [program.buffers[name].home for name in item.reads]
-    return bool(homes) and all(home is not None and home[0] == made for home in homes)
+    return bool(homes) and all(home is not None and home[0] == root for home in homes)
 
 
 def _kernels(items: list[Group | Extern], program: Program, names: Names) -> list[Kernel | Extern]:
