@@ -365,6 +365,14 @@ def test_random_numbers_are_numpys() -> None:
     assert difference(found, X + np.random.rand(4)) == ""
 
 
+def test_dtypes_without_a_kernel_break_before_anything_is_written() -> None:
+    def fn(x: Any, y: Any) -> Any:
+        y -= x @ x
+        return y
+
+    broken(fn, np.ones(4, dtype=bool), X, reason="not implemented for 'Bool'")
+
+
 def test_trace_numpy_off() -> None:
     with config.patch(trace_numpy=False):
         seen = agrees(lambda x: np.sum(x * 2) + 1, X)

@@ -153,6 +153,12 @@ def sampled(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any])
         return fn(*map(sample, args), **{k: sample(v) for k, v in kwargs.items()})
 
 
+def tried(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Run an implementation on samples: torch lacks kernels for some dtypes, which stand-ins do not show."""
+    with _torch.without_modes(), np.errstate(all="ignore"):
+        fn(*[torch.from_numpy(np.array(sample(a))) if type(a) is Array else a for a in args], **kwargs)
+
+
 def storage(tensor: Any) -> int:
     """Which memory a stand-in is a view of."""
     with _torch.DisableTorchFunction():
@@ -202,6 +208,7 @@ def implements(*functions: Any, method: str = "", arrays: int = 1) -> Callable[.
             named.pop("out", None)
             like = sampled(fn, [*args[:arrays], *rest], named)
             want = as_torch(like.dtype) if isinstance(like, (np.ndarray, np.generic)) else None
+            tried(made, want, *first, *rest, **named)
             return result(vm, made(want, *[a.tensor for a in first], *rest, **named), like, first)
 
         for fn in functions:

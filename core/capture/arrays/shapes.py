@@ -17,6 +17,7 @@ from jitney.capture.arrays.calls import (
     number,
     result,
     sampled,
+    tried,
     view,
 )
 from jitney.capture.arrays.dtypes import as_numpy, as_torch, cast, is_float, rounded
@@ -378,6 +379,7 @@ def _einsum(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     arrays = [as_array(vm, a) for a in operands]
     like = sampled(np.einsum, args, {})
     want = as_torch(as_numpy(like.dtype))
+    tried(lambda *tensors: torch.einsum(subscripts, *[cast(t, want) for t in tensors]), *arrays)
     return result(vm, torch.einsum(subscripts, *[cast(a.tensor, want) for a in arrays]), like, arrays)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from jitney import _torch
 from jitney.capture.arrays.calls import NUMBERS, SYMBOLS, as_array, as_in_numpy, captures, number, sampled, write
 from jitney.capture.arrays.dtypes import BACK, as_numpy, as_torch, cast, is_float, rounded
 from jitney.capture.arrays.stand_in import Array
@@ -150,6 +151,7 @@ def call_ufunc(ufunc: Any, vm: Interpreter, args: list[Any], kwargs: dict[str, A
     loop = ufunc.resolve_dtypes(tuple(dtypes))
     plain = ufunc in OPERATORS
     tensors = [_cast(o, as_torch(d), plain) for o, d in zip(operands, loop, strict=False)]
+    _check_kernel(ufunc, implementation, tensors)
     made = implementation(*tensors)
     wants = [as_torch(d) for d in loop[ufunc.nin :]]
     if ufunc.nout > 1:
@@ -158,6 +160,20 @@ def call_ufunc(ufunc: Any, vm: Interpreter, args: list[Any], kwargs: dict[str, A
         return _new(vm, ufunc, made, wants[0], operands)
     write(out, made)
     return out
+
+
+_has_kernel: set[Any] = set()
+
+
+def _check_kernel(ufunc: Any, implementation: Callable[..., Any], tensors: list[Any]) -> None:
+    """Raise what torch raises for dtypes that its operator lacks a kernel for; stand-ins do not show that."""
+    key = (ufunc, *[(t.dtype, t.ndim) if isinstance(t, torch.Tensor) else type(t) for t in tensors])
+    if key in _has_kernel:
+        return
+    with _torch.without_modes():
+        ones = [torch.ones((1,) * t.ndim, dtype=t.dtype) if isinstance(t, torch.Tensor) else 1 for t in tensors]
+        implementation(*ones)
+    _has_kernel.add(key)
 
 
 def _out(ufunc: Any, positional: list[Any], named: Any) -> Array | None:
