@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -81,21 +83,75 @@ def layouts_kept(node: fx.Node, values: Sequence[Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def writes_checked(args: Sequence[Any], kwargs: Mapping[str, Any], inputs: Set[int]) -> Iterator[None]:
+def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], inputs: Set[int]) -> Iterator[None]:
     """Refuse writes of one operation that a functional graph cannot say; ``inputs``: the graph's inputs' storages.
 
     Raises:
-        NotSplit: it wrote to a tensor some of whose elements are in one place, or ``out=`` gave another size to a
-            tensor that somebody else may see.
+        NotSplit: it wrote to a tensor some of whose elements are in one place, or are those that it read by another
+            view, or ``out=`` gave another size to a tensor that somebody else may see.
     """
-    spread = [(v, unwrapped(v)) for v in _tensors((args, kwargs)) if overlaps_itself(v.shape, v.stride())]
+    given = list(_tensors((args, kwargs)))
+    spread = [(v, unwrapped(v)) for v in given if overlaps_itself(v.shape, v.stride())]
+    related = _assigned(*args) if node.target in (operator.setitem, "__setitem__") else _related(given)
     outs = [(v, v.shape) for v in _tensors(kwargs.get("out"))]
     yield
     if any(unwrapped(v) is not before for v, before in spread):
         raise NotSplit("a write to a tensor some of whose elements share memory")
+    for v, before, place, other in related:
+        if unwrapped(v) is not before and _meet(place, other):
+            raise NotSplit("a write to elements that the same operation reads by another view")
     for v, size in outs:
         if not same(v.shape, size) and (v._base is not None or v.is_inference() or storage_of(v) in inputs):
             raise NotSplit("a tensor that is given as out= is resized")
+
+
+def _assigned(target: Any, subscript: Any, value: Any) -> list[tuple[Any, Any, Any, Any]]:
+    """As ``_related``, for ``target[subscript] = value``: where that part of the target is."""
+    if not is_wrapped(target) or not is_wrapped(value) or storage_of(target) != storage_of(value):
+        return []
+    if any(True for _ in _tensors(subscript)):  # a copy, or values: nothing that could tell where it is
+        return []
+    before = unwrapped(target)
+    with paused(), _torch.without_modes(), torch.no_grad():
+        return [(target, before, before[subscript], unwrapped(value))]
+
+
+def _related(given: Sequence[Any]) -> list[tuple[Any, Any, Any, Any]]:
+    """Pairs of different views of one memory: the first, what it stands for now, and where both are."""
+    groups: dict[int, list[Any]] = {}
+    for value in given:
+        groups.setdefault(storage_of(value), []).append(value)
+    return [
+        (one, unwrapped(one), unwrapped(one), unwrapped(other))
+        for group in groups.values()
+        for at, one in enumerate(group)
+        for other in group[:at]
+        if other is not one
+    ]
+
+
+def _meet(one: Any, other: Any) -> bool:
+    """Have two views of one memory elements in common, but not all of them in the same order?"""
+    shapes = [(tuple(map(hint, t.shape)), tuple(map(hint, t.stride())), hint(t.storage_offset())) for t in (one, other)]
+    if shapes[0] == shapes[1]:
+        return False
+    spans = [(at, at + sum((n - 1) * s for n, s in zip(size, stride, strict=True))) for size, stride, at in shapes]
+    if any(0 in size for size, _, _ in shapes) or spans[0][1] < spans[1][0] or spans[1][1] < spans[0][0]:
+        return False
+    if any(math.prod(size) > _FEW for size, _, _ in shapes):
+        return True  # perhaps
+    first, second = (_places(*shape) for shape in shapes)
+    return not first.isdisjoint(second)
+
+
+_FEW = 1 << 16  # elements that are looked at one by one
+
+
+def _places(size: Sequence[int], stride: Sequence[int], offset: int) -> set[int]:
+    found = {offset}
+    for count, step in zip(size, stride, strict=True):
+        found = {place + i * step for place in found for i in range(count)} if count > 1 else found
+    return found
 
 
 def _tensors(value: Any) -> Iterator[Any]:

@@ -242,7 +242,7 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
         with (
             _described(tracer, node),
             functional.layouts_kept(node, (*args, *kwargs.values())),
-            functional.writes_checked(args, kwargs, storages),
+            functional.writes_checked(node, args, kwargs, storages),
         ):
             if "scalar" in node.meta:
                 values[node] = tracer.scalar(node.target, args, node.meta["example_value"])
