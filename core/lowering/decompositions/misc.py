@@ -17,7 +17,7 @@ Maybe = Tensor | None
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half times the sigmoid of the second."""
     first, second = wide(x).split(x.shape[dim] // 2, dim)
-    return (first * second.sigmoid()).to(x.dtype).contiguous()
+    return (first * second.sigmoid()).to(x.dtype)
 
 
 @decomposes(aten.glu_backward.default)
@@ -31,13 +31,13 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 
 @decomposes(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential."""
+    """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential, and both are contiguous."""
     if x.device.type != "cpu":
         return NotImplemented
     source = wide(x)
     kept = (-source.abs()).exp()
     result = source.clamp_max(0) - kept.log1p()
-    return result.to(x.dtype), kept.to(x.dtype)
+    return result.to(x.dtype).contiguous(), kept.to(x.dtype).contiguous()
 
 
 @decomposes(aten._prelu_kernel_backward.default)

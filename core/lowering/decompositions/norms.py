@@ -206,7 +206,8 @@ def _batch_norm(
         assert mean is not None and variance is not None
         rstd = 1 / (wide(variance) + eps).sqrt()
         nothing = x.new_empty((0,), dtype=kept)
-        return _normalised(x, wide(mean), rstd, weight, bias), nothing, nothing.clone(), mean, variance
+        result = _normalised(x, wide(mean), rstd, weight, bias)
+        return _laid_out(x, result), nothing, nothing.clone(), mean, variance
     result, batch_mean, batch_variance, rstd = _trained(x, weight, bias, eps)
     new_mean, new_variance = mean, variance
     if mean is not None:
@@ -214,7 +215,15 @@ def _batch_norm(
     if variance is not None:
         number = count(x, _channel_dims(x))
         new_variance = _moved(variance, batch_variance * number / (number - 1), momentum)
-    return result, batch_mean.to(kept), rstd.to(kept), new_mean, new_variance
+    return _laid_out(x, result), batch_mean.to(kept), rstd.to(kept), new_mean, new_variance
+
+
+def _laid_out(x: Tensor, result: Tensor) -> Tensor:
+    """The CPU's batch norm knows three memory formats, and gives what comes in no other as contiguous."""
+    formats = [torch.contiguous_format]
+    formats += {4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(x.dim(), [])
+    known = x.device.type != "cpu" or any(x.is_contiguous(memory_format=f) for f in formats)
+    return result if known else result.contiguous()
 
 
 def _fits(x: Tensor, training: bool = True) -> bool:

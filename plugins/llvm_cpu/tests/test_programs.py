@@ -402,3 +402,24 @@ def test_writes_to_what_the_same_operation_reads(name: str) -> None:
         torch.testing.assert_close(got[::2], wanted[::2])
         assert got[1] == wanted[1]
     assert name != "nothing in common" or not kept
+
+
+LAID_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "roll": lambda x: torch.roll(x, 1, -1),
+    "roll of all": lambda x: x.roll(2),
+    "floor": lambda x: torch.div(x, 0.3, rounding_mode="floor"),
+    "a power": lambda x: 2.0**x,
+    "a gate": lambda x: F.glu(x, 1),
+    "logsigmoid": F.logsigmoid,
+    "and": lambda x: (x > 0).logical_and(x[:1] < 1),
+    "batch norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "batch norm of no batch": lambda x: F.batch_norm(x, x.mean((0, 2, 3)), x.var((0, 2, 3))),
+    "a reshape": lambda x: torch.roll(x, 1, 1).flatten(1).sin(),
+}
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_results_have_eagers_strides_in_any_layout(name: str) -> None:
+    x = torch.randn(2, 4, 3, 5)
+    for made in (x, x.to(memory_format=CL), x.permute(3, 1, 0, 2), x.transpose(2, 3).to(memory_format=CL)):
+        check(LAID_OUT[name], made)
