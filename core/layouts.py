@@ -49,9 +49,9 @@ def _is_cpu(made: Any) -> bool:
 
 
 def _laid_out(made: torch.Tensor, like: torch.Tensor | None) -> torch.Tensor:
-    if like is None or _same(made.stride(), like.stride()):
+    if like is None or (_same(made.stride(), like.stride()) and _same(made.shape, like.shape)):
         return made
-    return torch.empty_strided(made.shape, like.stride(), dtype=made.dtype, device=made.device)
+    return torch.empty_strided(like.shape, like.stride(), dtype=made.dtype, device=made.device)
 
 
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -155,3 +155,16 @@ def _contiguous(a: Any, b: Any, *rest: Any, **options: Any) -> Any:
 def _contiguous_two(x: Any) -> Any:
     made = torch.empty(x.shape)
     return made, made
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+@_rule(CPU, aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+def _bags(weight: Any, *rest: Any, **options: Any) -> Any:
+    """The kernel leaves out results that only slower ones need, for bfloat16 as for float16."""
+    if weight.dtype is not torch.bfloat16:
+        return None, None, None, None
+    rest = tuple(r.half() if isinstance(r, torch.Tensor) and r.is_floating_point() else r for r in rest)
+    _, *others = aten._embedding_bag.default(weight.half(), *rest, **options)
+    return None, *others

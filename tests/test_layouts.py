@@ -93,3 +93,14 @@ def test_of_batch_norm_in_any_layout(layout: Callable[[torch.Tensor], torch.Tens
             same_strides(
                 lambda x, w, a, b: aten.native_batch_norm(x, w, w, a, b, False, 0.1, 1e-5)[0], x, w, weight, weight
             )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_sizes_of_what_bags_of_embeddings_leave_out(dtype: torch.dtype, mode: int) -> None:
+    weight, indices, offsets = torch.rand(5, 3).to(dtype), torch.tensor([0, 4, 1, 2]), torch.tensor([0, 2])
+    real = aten._embedding_bag.default(weight, indices, offsets, False, mode)
+    with StandInMode() as mode_of_stand_ins:
+        given = [mode_of_stand_ins.from_tensor(t) for t in (weight, indices, offsets)]
+        made = aten._embedding_bag.default(*given, False, mode)
+    assert [m.shape for m in made] == [r.shape for r in real]
