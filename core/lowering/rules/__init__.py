@@ -17,6 +17,7 @@ from jitney.lowering.rules.norms import NORMS
 from jitney.lowering.rules.pointwise import POINTWISE
 from jitney.lowering.rules.pools import POOLS
 from jitney.lowering.rules.reductions import REDUCTIONS
+from jitney.lowering.rules.resampling import RESAMPLING
 from jitney.lowering.rules.views import COPIES, VIEWS
 
 RULES: dict[Any, Rule] = {
@@ -29,6 +30,7 @@ RULES: dict[Any, Rule] = {
     **GATHERS,
     **NORMS,
     **POOLS,
+    **RESAMPLING,
 }
 
 __all__ = ["RULES", "VIEWS"]

@@ -1,4 +1,4 @@
-"""Pooling and padding beside eager: edges, ties, nan, memory formats."""
+"""Pooling, padding and repeating beside eager: edges, ties, nan, memory formats."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "mean with a divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=3),
     "mean without the padding": lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False),
     "mean of a big window": lambda x: F.avg_pool2d(x, 6),
+    "repeated twice": lambda x: F.interpolate(x, scale_factor=2) * 2,
+    "repeated three times": lambda x: F.interpolate(x.exp(), scale_factor=(3, 1)),
+    "to a size": lambda x: F.interpolate(x, size=(x.shape[2] * 5, 26)),
+    "to any size": lambda x: F.interpolate(x, size=(7, 20)),
+    "made larger by a half": lambda x: F.interpolate(x, scale_factor=1.5),
     "padded": lambda x: F.pad(x, (1, 2, 3, 0)).sigmoid(),
     "padded with a number": lambda x: (F.pad(x * 2, (0, 1), value=3.0), x.relu()),
     "padded by its own size": lambda x: F.pad(x[:, :1, :1, :1], (1, 1, 1, 1, 1, 0)),
@@ -66,6 +71,6 @@ def test_a_batch_is_not_needed() -> None:
 
 
 def test_small_windows_are_kernels() -> None:
-    for name in ("max", "mean", "padded"):
+    for name in ("max", "mean", "padded", "repeated twice", "repeated three times"):
         report = str(jitney.explain(PROGRAMS[name], backend="llvm_cpu")(torch.randn(2, 4, 9, 13)))
         assert "as a whole: nothing" in report
