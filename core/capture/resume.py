@@ -207,6 +207,7 @@ def exits(instr: Any, stack: tuple[str, ...]) -> list[Exit]:
 
 # What only moves values about: nothing in it could be captured, and it runs no code of anybody's.
 QUIET = frozenset({"NOP", "POP_TOP", "COPY", "SWAP", "LOAD_CONST", "LOAD_FAST", "LOAD_FAST_CHECK", "STORE_FAST",
+                   "LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST",
                    "BUILD_TUPLE", "BUILD_LIST"})  # fmt: skip
 RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
 
