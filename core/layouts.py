@@ -21,6 +21,17 @@ Rule = Callable[..., Any]  # the operator's arguments -> tensors laid out as its
 CPU: dict[Any, Rule] = {}
 EVERYWHERE: dict[Any, Rule] = {}
 
+# Norms keep their statistics in the dtype of their parameters (these arguments), if that is not the input's.
+STATISTICS: dict[Any, slice] = {
+    aten.native_batch_norm.default: slice(1, 5),
+    aten._native_batch_norm_legit.default: slice(1, 5),
+    aten._native_batch_norm_legit_functional.default: slice(1, 5),
+    aten._native_batch_norm_legit_no_training.default: slice(1, 5),
+    aten._native_batch_norm_legit.no_stats: slice(1, 3),
+    aten.native_group_norm.default: slice(1, 3),
+    aten.native_layer_norm.default: slice(2, 4),
+}
+
 
 class StandInMode(_torch.FakeTensorMode):
     """As torch's mode; results have eager's strides."""
@@ -39,7 +50,12 @@ class StandInMode(_torch.FakeTensorMode):
         with self:
             wanted = rule(*args, **kwargs)
             if isinstance(made, (list, tuple)):
-                return tuple([_laid_out(m, w) for m, w in zip(made, wanted, strict=True)])
+                made = tuple([_laid_out(m, w) for m, w in zip(made, wanted, strict=False)])
+                parameters = STATISTICS.get(func)
+                if parameters is None:
+                    return made
+                dtype = _kept_dtype(args[0], *args[parameters])
+                return made[0], *(_of_dtype(m, dtype) for m in made[1:3]), *made[3:]
             return _laid_out(made, wanted)
 
 
@@ -54,11 +70,22 @@ def _laid_out(made: torch.Tensor, like: torch.Tensor | None) -> torch.Tensor:
     return torch.empty_strided(like.shape, like.stride(), dtype=made.dtype, device=made.device)
 
 
+def _of_dtype(made: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if made.dtype is dtype:
+        return made
+    return torch.empty_strided(made.shape, made.stride(), dtype=dtype, device=made.device)
+
+
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
     """Symbolic ones are the same if they are written alike: nothing is guarded."""
     return [getattr(getattr(s, "node", None), "expr", s) for s in some] == [
         getattr(getattr(s, "node", None), "expr", s) for s in others
     ]
+
+
+def _kept_dtype(x: torch.Tensor, *parameters: Any) -> torch.dtype:
+    found = (p.dtype for p in parameters if isinstance(p, torch.Tensor) and p.dtype is not x.dtype)
+    return next(found, x.dtype)
 
 
 def _rule(table: dict[Any, Rule], *targets: Any) -> Callable[[Rule], Rule]:
@@ -122,6 +149,12 @@ def _padded(x: Any, padding: Sequence[Any]) -> Any:
 @_rule(CPU, aten.max_unpool2d.default)
 def _unpooled(x: Any, indices: Any, size: Sequence[Any]) -> Any:
     return torch.empty([*x.shape[:-2], *size], memory_format=_torch.suggest_memory_format(x))
+
+
+@_rule(CPU, aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
+       aten.native_group_norm.default, aten.native_layer_norm.default)  # fmt: skip
+def _as_torch_says(*args: Any, **options: Any) -> Any:
+    return (None,) * 5
 
 
 @_rule(CPU, aten.native_batch_norm.default, aten._native_batch_norm_legit.default,

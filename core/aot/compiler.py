@@ -13,7 +13,7 @@ from torch import fx
 from jitney import callers, events
 from jitney.aot.backward import Backward
 from jitney.aot.checked import checked
-from jitney.aot.cost import has_effect, is_random
+from jitney.aot.cost import has_effect
 from jitney.aot.glue import Glue
 from jitney.aot.joint import Joint, trace_joint
 from jitney.aot.partition import partition
@@ -152,7 +152,8 @@ def _glued(
     request: AotRequest,
 ) -> Callable[..., Sequence[Any]]:
     kind: HalfKind = "forward" if joint.trains else "inference"
-    if joint.updates and not any(has_effect(n) and not is_random(n) for n in joint.graph.nodes):
+    # With effects, random numbers drawn among them, it cannot run twice.
+    if joint.updates and not any(has_effect(n) for n in joint.graph.nodes):
         glue.failed = running_again(module.forward, lambda error: request.failure(error, kind))
     with events.phase("aot glue", request.frame):
         run = glue.build(forward, backward, module.forward)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -94,15 +95,29 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
     spread = [(v, unwrapped(v)) for v in given if overlaps_itself(v.shape, v.stride())]
     related = _assigned(*args) if node.target in (operator.setitem, "__setitem__") else _related(given)
     outs = [(v, v.shape) for v in _tensors(kwargs.get("out"))]
+    listed = _listed_twice(node, given)
     yield
     if any(unwrapped(v) is not before for v, before in spread):
         raise NotSplit("a write to a tensor some of whose elements share memory")
     for v, before, place, other in related:
         if unwrapped(v) is not before and _meet(place, other):
             raise NotSplit("a write to elements that the same operation reads by another view")
+    if any(unwrapped(v) is not before for v, before in listed):
+        raise NotSplit("a write to tensors of a list that share memory with others of its lists")
     for v, size in outs:
         if not same(v.shape, size) and (v._base is not None or v.is_inference() or storage_of(v) in inputs):
             raise NotSplit("a tensor that is given as out= is resized")
+
+
+def _listed_twice(node: fx.Node, given: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Tensors in the lists of a ``_foreach`` operation whose memory is there more than once, and what they stand for.
+
+    Eager goes through the lists one after the other, and reads what it wrote before.
+    """
+    if not getattr(node.target, "__name__", str(node.target)).startswith("_foreach"):
+        return []
+    storages = Counter(map(storage_of, given))
+    return [(v, unwrapped(v)) for v in given if storages[storage_of(v)] > 1]
 
 
 def _assigned(target: Any, subscript: Any, value: Any) -> list[tuple[Any, Any, Any, Any]]:

@@ -179,6 +179,12 @@ class Extern:
         return schema is None or any(result.alias_info is not None for result in schema.returns)
 
     @property
+    def has_effect(self) -> bool:
+        """Must it run, in its place, whoever reads its result? One that returns nothing is an assertion, say."""
+        schema = getattr(self.target, "_schema", None)
+        return bool(self.written) or self.reason == "random" or schema is None or not schema.returns
+
+    @property
     def is_plain(self) -> bool:
         """Does it make one new tensor, and nothing else?"""
         schema = getattr(self.target, "_schema", None)

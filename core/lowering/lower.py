@@ -176,6 +176,8 @@ class _Lowering:
             return self._extern(node, val, refusal.reason)
         for number, result in enumerate(results):
             fake = val[number] if isinstance(made, (list, tuple)) else val
+            if fake is not None and result.dtype is not fake.dtype:
+                raise NotLowered(f"{node.target} gives {result.dtype}, where {fake.dtype} is expected")
             if result.wanted is None and result.strided is None:
                 result.wanted = self._geometry(fake)[1]
             self._settle(node, result, number if isinstance(made, (list, tuple)) else None)

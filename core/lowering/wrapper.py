@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 
+from jitney.errors import BackendFailed
 from jitney.generated import build
 from jitney.lowering.index import Atom, Index, Size, index, render
 from jitney.lowering.kernel import Kernel
@@ -147,6 +148,12 @@ class Wrapper:
             self.lines.append(f"{self.spelled[size]} = {readers[reading.what].format(reading.input, reading.dim)}")
 
     def _begin(self) -> None:
+        taken = {n: self.program.buffers[name] for n, name in enumerate(self.program.inputs)
+                 if isinstance(name, str) and n not in self.program.floats}  # fmt: skip
+        if taken:
+            self.namespace["_new"] = [lambda *inputs: _refuse_others(taken, inputs)]
+            given = "".join(f"i{n}, " for n in range(len(self.program.inputs)))
+            self.lines.append(f"if _new: _new[0]({given}); _new.clear()")
         for number, name in enumerate(self.program.inputs):
             if isinstance(name, str) and number in self.program.floats:
                 self.variables[name] = f"f{number}"
@@ -257,6 +264,20 @@ def _runs(items: Sequence[Kernel | Extern]) -> list[tuple[bool, list[Any]]]:
 
 def _is_launched(item: Kernel | Extern) -> bool:
     return isinstance(item, Kernel) or item.into
+
+
+def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any]) -> None:
+    """At the first call: kernels read memory as the graph says it is, and stand-ins may have been wrong about it."""
+    for number, buffer in taken.items():
+        tensor = inputs[number]
+        fixed = zip(tensor.shape, tensor.stride(), buffer.size, buffer.stride, strict=True)
+        alike = all(
+            (size.value is None or n == size.value) and (n < 2 or stride.value is None or step == stride.value)
+            for n, step, size, stride in fixed
+        )
+        if tensor.dtype is not buffer.dtype or not (alike or not tensor.numel()):
+            facts = f"{tensor.dtype} {tuple(tensor.shape)} with strides {tensor.stride()}"
+            raise BackendFailed(f"input {number} is {facts}; kernels were made for {buffer} ({buffer.stride})")
 
 
 def returns_one(call: Extern) -> bool:

@@ -185,10 +185,11 @@ def _normalised(x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, bias: Mayb
     return (wide(x) * _per_channel(x, factor) + _per_channel(x, summand)).to(x.dtype)
 
 
-def _trained(x: Tensor, weight: Maybe, bias: Maybe, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _trained(
+    x: Tensor, weight: Maybe, bias: Maybe, eps: float, kept: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     variance, mean = (s.view(-1) for s in _moments(wide(x), _channel_dims(x)))
     rstd = (variance + eps).rsqrt()
-    kept = _kept_dtype(x, weight, bias)
     rounded = wide(mean.to(kept)), wide(rstd.to(kept))  # as eager keeps them, and uses them
     return _normalised(x, *rounded, weight, bias), mean, variance, rstd
 
@@ -201,14 +202,14 @@ def _batch_norm(
     x: Tensor, weight: Maybe, bias: Maybe, mean: Maybe, variance: Maybe, training: bool, momentum: float, eps: float
 ) -> Any:
     """Result, kept mean and ``1 / sqrt``, new running mean and variance."""
-    kept = _kept_dtype(x, weight, bias)
+    kept = _kept_dtype(x, weight, bias, mean, variance)
     if not training:
         assert mean is not None and variance is not None
         rstd = 1 / (wide(variance) + eps).sqrt()
         nothing = x.new_empty((0,), dtype=kept)
         result = _normalised(x, wide(mean), rstd, weight, bias)
         return _laid_out(x, result), nothing, nothing.clone(), mean, variance
-    result, batch_mean, batch_variance, rstd = _trained(x, weight, bias, eps)
+    result, batch_mean, batch_variance, rstd = _trained(x, weight, bias, eps, kept)
     new_mean, new_variance = mean, variance
     if mean is not None:
         new_mean = _moved(mean, batch_mean, momentum)

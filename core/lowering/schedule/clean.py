@@ -115,11 +115,11 @@ def _renamed_in(arguments: Any, names: Mapping[str, str]) -> Any:
 
 
 def _without_dead(steps: Sequence[Step], program: Program) -> list[Step]:
-    """An extern call that draws random numbers or writes stays: eager made it too."""
+    """An extern call that draws random numbers, writes or returns nothing stays: eager made it too."""
     wanted = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
     result: list[Step] = []
     for step in reversed(steps):
-        keeps = isinstance(step, Extern) and (step.written or step.reason == "random")
+        keeps = isinstance(step, Extern) and step.has_effect
         if keeps or step.writes & wanted:
             wanted |= step.reads
             result.append(step)

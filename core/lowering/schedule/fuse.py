@@ -34,10 +34,10 @@ class Fusion:
         if isinstance(step, Extern):
             if step.written:  # everything so far may read what it changes
                 needs = (1 << len(self.items)) - 1
-            elif step.reason == "random" and self.ordered >= 0:
+            elif step.has_effect and self.ordered >= 0:
                 needs |= 1 << self.ordered
             at = self._append(step, needs, number)
-            if step.written or step.reason == "random":
+            if step.has_effect:
                 self.ordered = at
         else:
             at = self._put(step, number, needs)

@@ -423,3 +423,64 @@ def test_results_have_eagers_strides_in_any_layout(name: str) -> None:
     x = torch.randn(2, 4, 3, 5)
     for made in (x, x.to(memory_format=CL), x.permute(3, 1, 0, 2), x.transpose(2, 3).to(memory_format=CL)):
         check(LAID_OUT[name], made)
+
+
+RAISING: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "inv": (torch.linalg.inv, torch.zeros(2, 2)),
+    "cholesky": (torch.linalg.cholesky, -torch.eye(2)),
+    "solve": (lambda x: torch.linalg.solve(x, x), torch.zeros(2, 2)),
+    "assert": (lambda x: (torch._assert_async((x > 0).all()), x + 1)[1], -torch.ones(2)),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_operators_that_only_check_are_called(name: str) -> None:
+    fn, x = RAISING[name]
+    with pytest.raises(RuntimeError) as wanted:
+        fn(x)
+    with pytest.raises(type(wanted.value)) as got:
+        jitney.compile(fn, backend="llvm_cpu")(x)
+    assert str(got.value) == str(wanted.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("norm", ["batch", "no affine", "layer", "group", "eval"])
+def test_half_inputs_with_float_parameters(norm: str, dtype: torch.dtype) -> None:
+    """Eager keeps the statistics in float32, of which torch's stand-ins know nothing."""
+    made: dict[str, Callable[[], torch.nn.Module]] = {
+        "batch": lambda: torch.nn.BatchNorm2d(8),
+        "no affine": lambda: torch.nn.BatchNorm2d(8, affine=False),
+        "layer": lambda: torch.nn.LayerNorm(6),
+        "group": lambda: torch.nn.GroupNorm(2, 8),
+        "eval": lambda: torch.nn.BatchNorm2d(8).eval(),
+    }
+    results = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        module = made[norm]()
+        x = torch.randn(4, 8, 6, 6).to(dtype).requires_grad_()
+        y = (jitney.compile(module, backend="llvm_cpu") if compiles else module)(x)
+        y.float().sin().sum().backward()
+        results.append([y, x.grad, *(p.grad for p in module.parameters()), *module.buffers()])
+    torch.testing.assert_close(results[1][:2], results[0][:2], rtol=2e-2, atol=2e-2)
+    # Eager's sums over rows are rounded more than ours.
+    torch.testing.assert_close(results[1][2:], results[0][2:], rtol=2e-2, atol=0.25)
+    assert [t.dtype for t in results[1]] == [t.dtype for t in results[0]]
+
+
+LISTS: dict[str, Callable[..., Any]] = {
+    "crosswise": lambda a, b: torch._foreach_add_([a, b], [b, a]),
+    "twice": lambda a, b: torch._foreach_add_([a, a], [b, b]),
+    "copied": lambda a, b: torch._foreach_copy_([a, b], [b, a]),
+    "rows": lambda a, b: torch._foreach_mul_([a[0], a[1]], [a[1], a[0]]),
+    "apart": lambda a, b: torch._foreach_mul_([a, b], 2.0),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_whose_tensors_share_memory(name: str) -> None:
+    def fn(a: torch.Tensor, b: torch.Tensor) -> Any:
+        LISTS[name](a, b)
+        return a * 1, b * 1
+
+    check(fn, torch.ones(2, 3), torch.full((2, 3), 3.0))
