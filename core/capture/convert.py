@@ -20,6 +20,7 @@ from jitney.capture.code import decode
 from jitney.capture.emit import Emitted, Emitter, MakePoint
 from jitney.capture.frame import Frame, make_frame
 from jitney.capture.interpreter import Interpreter
+from jitney.capture.iterators import reaches_iterator
 from jitney.capture.resume import pops
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.config import config
@@ -29,6 +30,7 @@ from jitney.state import StateKeeper
 
 FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 MAX_RESTARTS = 64
+LOOKS_AT = {"FOR_ITER": 1, "SEND": 2}  # instructions that advance what they leave on the stack
 VARARGS, VARKEYWORDS = 0x04, 0x08
 
 
@@ -253,19 +255,20 @@ def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:
     if known is not None and known.user_stack:
         stack = known.user_stack
     undone = vm.nesting or vm.steps != frame.step or vm.tracer.op_count != vm.nodes_before
-    if undone or (frame.step not in vm.forced and _takes_iterator(frame)):
+    asked_for = known is not None and known.is_at(frame.info.code, frame.at)  # then the instruction has not begun
+    if undone or (not asked_for and _takes_iterator(vm, frame)):
         raise Restart(vm.break_step(), reason.reason, reason.hint, stack)
     return events.GraphBreak(reason.reason, reason.hint, stack)
 
 
-def _takes_iterator(frame: Frame) -> bool:
-    """May the instruction have taken something from an iterator among its operands?"""
-    with contextlib.suppress(KeyError):
-        taken = pops(frame.instrs[frame.at])[0]
-        operands = frame.saved[len(frame.saved) - taken :]
-        operands += [v for o in operands if type(o) is tuple for v in o]
-        return any(hasattr(type(v), "__next__") for v in operands)
-    return False
+def _takes_iterator(vm: Interpreter, frame: Frame) -> bool:
+    """May the instruction have taken something from an iterator that its operands lead to?"""
+    instr = frame.instrs[frame.at]
+    try:
+        taken = LOOKS_AT.get(instr.op) or pops(instr)[0]
+    except KeyError:  # nobody says what it reads
+        return True
+    return reaches_iterator(vm, frame.saved[len(frame.saved) - taken :])
 
 
 def _root(vm: Interpreter, target: Target, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Frame:

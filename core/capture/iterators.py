@@ -7,9 +7,13 @@ is a constant of the capture; where it changes between calls, ``next`` is a grap
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import TYPE_CHECKING, Any
 
-from jitney.capture.record import Record
+import torch
+
+from jitney.capture.record import CONTENT_TYPES, Record
 from jitney.capture.signals import Break, UserRaised
 from jitney.guards import Source
 
@@ -120,3 +124,47 @@ def run_ahead(iterator: Any, steps: int, ended: bool) -> None:
         next(iterator, None)
     if ended:
         next(iterator, None)
+
+
+# ------------------------------------------------------------------ iterators within reach of a broken instruction
+
+VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+HOLDERS = (tuple, frozenset, *CONTENT_TYPES, *VIEWS, types.MappingProxyType)
+BOUND = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodType)
+
+
+def reaches_iterator(vm: Interpreter, values: list[Any]) -> bool:
+    """Can C code that gets these values advance an iterator: one of them, or in one's items, ``self`` or arguments?
+
+    A C iterator takes an element before it calls back, and cannot be put back where that call breaks the graph. What
+    instances hold is left out: C code comes to it only through Python methods, whose instructions are own steps.
+    """
+    todo, seen = list(values), set[int]()
+    while todo:
+        value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        record = vm.world.record_of(value)
+        if hasattr(type(value), "__next__"):
+            if record is None or record.content is not None:  # one from outside is advanced through its copy only
+                return True
+        elif isinstance(value, HOLDERS) and not isinstance(value, torch.Size):
+            todo += _items(value)
+            if record is not None:
+                todo += [*_items(record.content or ()), *record.pending, *record.overlay.values()]
+        elif isinstance(value, BOUND):
+            todo.append(value.__self__)
+        elif isinstance(value, functools.partial):
+            todo += (value.func, *value.args, *value.keywords.values())
+    return False
+
+
+def _items(holder: Any) -> list[Any]:
+    """What a container holds, by the methods of the builtin classes: a subclass's own are not to run."""
+    if isinstance(holder, types.MappingProxyType):
+        return [*holder.keys(), *holder.values()]
+    if isinstance(holder, dict):
+        return [*dict.keys(holder), *dict.values(holder)]
+    base: Any = next((kind for kind in HOLDERS if isinstance(holder, kind)), type(holder))
+    return list(base.__iter__(holder))

@@ -1,0 +1,233 @@
+"""C iterators whose callback breaks the graph: no element is lost, none comes twice."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import check, graph_break
+
+Loop = Callable[[Any], Any]
+
+
+def numbers() -> list[torch.Tensor]:
+    return [torch.tensor(1.0), torch.tensor(2.0), torch.tensor(4.0), torch.tensor(4.0)]
+
+
+def arrays() -> list[Any]:
+    return [np.arange(3.0), np.ones(2), np.full(2, 5.0), np.ones(1)]
+
+
+def comprehension(items: Iterable[Any]) -> Any:
+    return [v for v in items]  # noqa: C416 (the loop is what is tested)
+
+
+def loop(items: Iterable[Any]) -> Any:
+    total, count = 0.0, 0
+    for v in items:
+        total += v
+        count += 1
+    return total, count
+
+
+def last_of_enumerate(items: Iterable[Any]) -> Any:
+    seen: tuple[Any, ...] = ()
+    for i, v in enumerate(items, 5):
+        seen = (*seen, i, v)
+    return seen
+
+
+def zipped(items: Iterable[Any]) -> Any:
+    left = iter("abcdef")
+    return [(a, v) for a, v in zip(left, items, strict=False)], list(left)
+
+
+def zipped_twice(items: Iterable[Any]) -> Any:
+    """Both sides are one iterator: each tuple takes two elements."""
+    one = iter(items)
+    return [pair for pair in zip(one, one, strict=False)]  # noqa: C416 (the loop is what is tested)
+
+
+def cut_short(items: Iterable[Any]) -> Any:
+    one = iter(items)
+    for v in one:  # noqa: B007 (read below)
+        break
+    return v, list(one)
+
+
+def by_hand(items: Iterable[Any]) -> Any:
+    one = iter(items)
+    return next(one), one.__next__(), functools.partial(next, one)(), list(one)  # type: ignore[attr-defined]
+
+
+def delegated(items: Iterable[Any]) -> Any:
+    def inner() -> Any:
+        yield from items
+
+    return [v for v in inner()]  # noqa: C416 (the loop is what is tested)
+
+
+def unpacked(items: Iterable[Any]) -> Any:
+    first, *rest = items
+    return first, rest
+
+
+LOOPS: list[Loop] = [
+    comprehension,
+    loop,
+    last_of_enumerate,
+    zipped,
+    zipped_twice,
+    cut_short,
+    by_hand,
+    delegated,
+    unpacked,
+]
+
+
+@pytest.mark.parametrize("callback", [float, int, torch.Tensor.item, lambda t: t.item()])
+@pytest.mark.parametrize("use", LOOPS)
+def test_map_made_inside(use: Loop, callback: Any) -> None:
+    check(lambda tensors: use(map(callback, tensors)), numbers())
+
+
+@pytest.mark.parametrize("callback", [len, sum, max])
+@pytest.mark.parametrize("use", LOOPS)
+def test_map_over_arrays_made_inside(use: Loop, callback: Any) -> None:
+    check(lambda items: use(map(callback, items)), arrays())
+
+
+@pytest.mark.parametrize("use", LOOPS)
+def test_map_given_as_an_argument(use: Loop) -> None:
+    check(use, map(float, numbers()), calls=1)
+
+
+@pytest.mark.parametrize("use", LOOPS)
+def test_map_over_an_iterator_from_outside(use: Loop) -> None:
+    check(lambda items: use(map(float, items)), iter(numbers()), calls=1)
+
+
+MAKERS: dict[str, Callable[[list[Any]], Any]] = {
+    "filter": lambda ts: filter(float, ts),
+    "filterfalse": lambda ts: itertools.filterfalse(float, [*ts, ts[0] - 1]),
+    "takewhile": lambda ts: itertools.takewhile(float, [*ts, ts[0] - 1, ts[0]]),
+    "dropwhile": lambda ts: itertools.dropwhile(float, [*ts, ts[0] - 1, ts[0]]),
+    "starmap": lambda ts: itertools.starmap(pow, zip(map(float, ts), (1, 2, 3, 4), strict=True)),
+    "accumulate": lambda ts: itertools.accumulate(map(float, ts)),
+    "accumulate with max": lambda ts: itertools.accumulate(ts, max),
+    "chain": lambda ts: itertools.chain(map(float, ts), map(int, ts)),
+    "chain of a list of iterators": lambda ts: itertools.chain.from_iterable([map(float, ts), map(int, ts)]),
+    "islice": lambda ts: itertools.islice(map(float, ts), 1, None, 2),
+    "zip_longest": lambda ts: itertools.zip_longest(map(float, ts), (1,)),
+    "zip": lambda ts: zip(map(float, ts), map(int, ts), strict=True),
+    "compress": lambda ts: itertools.compress("abcd", map(float, ts)),
+    "product": lambda ts: itertools.product(map(float, ts), "ab"),
+    "cycle": lambda ts: itertools.islice(itertools.cycle(map(float, ts)), 7),
+    "map of a map": lambda ts: map(float, map(torch.neg, ts)),
+    "a call until a value": lambda ts: iter(functools.partial(next, map(float, ts), None), None),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("use", [comprehension, last_of_enumerate, zipped])
+def test_other_c_iterators(use: Loop, name: str) -> None:
+    check(lambda tensors: use(MAKERS[name](tensors)), numbers())
+
+
+@pytest.mark.parametrize("name", [n for n in MAKERS if n != "a call until a value"])
+def test_other_c_iterators_given_as_arguments(name: str) -> None:
+    check(comprehension, MAKERS[name](numbers()), calls=1)
+
+
+def test_an_iterator_that_cannot_be_made_again_leaves_the_frame_eager() -> None:
+    check(lambda tensors: [float(b) - a for a, b in itertools.pairwise(map(float, tensors))], numbers(), skips=1)
+
+
+def test_groups() -> None:
+    def fn(items: list[Any]) -> Any:
+        return [(k, [float(a.sum()) for a in group]) for k, group in itertools.groupby(items, key=len)]
+
+    check(fn, arrays())
+
+
+def test_groups_of_what_a_callback_gives() -> None:
+    def fn(tensors: list[torch.Tensor]) -> Any:
+        return [(k, [v for v in group]) for k, group in itertools.groupby(map(float, tensors))]  # noqa: C416
+
+    check(fn, numbers())
+
+
+def test_items_of_arrays_in_a_chain() -> None:
+    check(lambda items: [float(v) for v in itertools.chain.from_iterable(items)], arrays())
+
+
+@pytest.mark.parametrize(
+    "given", [lambda m: [m, "cd"], lambda m: ("cd", m), lambda m: {m: 0}, lambda m: {0: m}.values()]
+)
+def test_iterators_inside_the_argument_of_a_call(given: Callable[[Any], Any]) -> None:
+    """``dict`` takes its pairs from iterators that the container holds."""
+    check(lambda tensors: dict(given(map(float, tensors))), numbers()[:2])
+
+
+def test_iterator_from_outside_beside_one_that_breaks() -> None:
+    def fn(tensors: list[torch.Tensor], names: Any) -> Any:
+        return [(n, v) for n, v in zip(names, map(float, tensors), strict=False)], list(names)
+
+    check(fn, numbers(), iter(range(10)), calls=1)
+    check(fn, numbers(), enumerate("abcdefgh"), calls=1)
+
+
+def test_callback_that_breaks_only_late() -> None:
+    """What the graph took before the break stays taken."""
+
+    def fn(tensors: list[torch.Tensor]) -> Any:
+        out = []
+        for v in map(float, [1, "2", *tensors, "3"]):  # type: ignore[list-item]
+            out.append(v)
+        return out
+
+    check(fn, numbers())
+
+
+def test_error_in_a_callback_after_a_break() -> None:
+    def fn(items: list[Any]) -> Any:
+        out, one = [], map(float, items)
+        try:
+            for v in one:
+                out.append(v)
+        except ValueError:
+            out.append(-1.0)
+        return out, list(one)
+
+    check(fn, [torch.tensor(1.0), "no number", torch.tensor(3.0)])
+
+
+@pytest.mark.parametrize(
+    "name", ["chain", "cycle", "islice", "zip_longest", "accumulate", "takewhile", "groupby", "product"]
+)
+def test_iterators_halfway_at_a_break(name: str) -> None:
+    makers: dict[str, Callable[[], Any]] = {
+        "chain": lambda: itertools.chain((1, 2), (3,), (4, 5)),
+        "cycle": lambda: itertools.islice(itertools.cycle((1, 2, 3)), 8),
+        "islice": lambda: itertools.islice(range(20), 1, 15, 3),
+        "zip_longest": lambda: itertools.zip_longest((1,), (2, 3, 4), (5, 6, 7)),
+        "accumulate": lambda: itertools.accumulate((1, 2, 3, 4), initial=10),
+        "takewhile": lambda: itertools.takewhile(bool, (1, 2, 3, 0, 4)),
+        "groupby": lambda: (k for k, _ in itertools.groupby((1, 1, 2, 2, 3, 4, 4))),
+        "product": lambda: itertools.product("ab", (1, 2)),
+    }
+
+    def fn(x: torch.Tensor) -> Any:
+        one = makers[name]()
+        first = next(one), next(one)
+        graph_break()
+        third = next(one)
+        graph_break()
+        return x + 1, first, third, list(one)
+
+    check(fn, torch.ones(2))
