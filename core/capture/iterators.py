@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -124,6 +125,13 @@ def run_ahead(iterator: Any, steps: int, ended: bool) -> None:
         next(iterator, None)
     if ended:
         next(iterator, None)
+
+
+def set_state(iterator: Any, state: Any) -> None:
+    """What the emitted code does to an iterator of itertools, whose ``__setstate__`` warns from Python 3.12 on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        iterator.__setstate__(state)
 
 
 # ------------------------------------------------------------------ iterators within reach of a broken instruction

@@ -21,12 +21,13 @@ from jitney.capture import policy
 from jitney.capture.arrays.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.arrays.memory import as_readonly
 from jitney.capture.arrays.stand_in import Array, ArrayMethod
+from jitney.capture.code import PY312
 from jitney.capture.containers import SequenceView
 from jitney.capture.exposure import OWN_TYPES
 from jitney.capture.frame import NULL, ExcInfo, give_traceback
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.graph_runner import InferenceScope
-from jitney.capture.iterators import OutsideIterator
+from jitney.capture.iterators import OutsideIterator, set_state
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart
@@ -232,7 +233,9 @@ class Rebuilder:
                 raise GiveUp(f"a {type(value).__qualname__} is alive at a graph break: {error}") from None
         name = self.assign(value, f"{self.constant(made)}({self.each(args)})")
         if state and state[0] is not None:
-            self.lines.append(f"{name}.__setstate__({self.expr(state[0])})")
+            setter = self.constant(set_state) if PY312 and type(value).__module__ == "itertools" else None
+            found = self.expr(state[0])
+            self.lines.append(f"{setter}({name}, {found})" if setter else f"{name}.__setstate__({found})")
         return name
 
     # ------------------------------------------------------------------ functions and their parts

@@ -139,6 +139,7 @@ def test_other_c_iterators(use: Loop, name: str) -> None:
     check(lambda tensors: use(MAKERS[name](tensors)), numbers())
 
 
+@pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support")  # ``check`` copies the arguments
 @pytest.mark.parametrize("name", [n for n in MAKERS if n != "a call until a value"])
 def test_other_c_iterators_given_as_arguments(name: str) -> None:
     check(comprehension, MAKERS[name](numbers()), calls=1)
