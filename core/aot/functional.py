@@ -109,6 +109,17 @@ def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]
             raise NotSplit("a tensor that is given as out= is resized")
 
 
+def memory_order(x: Any) -> list[int]:
+    """The dimensions as the elements of a dense tensor lie in memory; of any other as they are."""
+    found = sorted(range(x.dim()), key=lambda d: -hint(x.stride(d)))
+    size = 1
+    for d in reversed(found):
+        if hint(x.size(d)) != 1 and hint(x.stride(d)) != size:
+            return list(range(x.dim()))
+        size *= hint(x.size(d))
+    return found
+
+
 def _listed_twice(node: fx.Node, given: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Tensors in the lists of a ``_foreach`` operation whose memory is there more than once, and what they stand for.
 

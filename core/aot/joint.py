@@ -261,6 +261,7 @@ def _described(tracer: AtenTracer, node: fx.Node) -> Iterator[None]:
     """Operators of this captured operation, and of its backward, carry its user stack."""
     tracer.stack = node.meta.get("user_stack", ())
     tracer.region = node.meta.get("checkpoint")
+    tracer.draws_in_place = getattr(node.target, "__name__", node.target) != "bernoulli"
     before = _torch.next_sequence_number()
     try:
         yield

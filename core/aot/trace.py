@@ -44,6 +44,7 @@ class AtenTracer(_torch.TorchDispatchMode):
         self.has_subclasses = False  # are there tensors of subclasses that wrap tensors?
         self._functional = False  # is functionalization calling?
         self.stack: tuple[FrameSummary, ...] = ()
+        self.draws_in_place = False  # is what is drawn written to a tensor that is there (``bernoulli_``, dropout)?
         self.region: int | None = None  # the checkpointed region that the running operation is part of
         self.stacks: dict[int, tuple[Any, ...]] = {}  # autograd sequence number -> (stack, region)
 
@@ -90,6 +91,10 @@ class AtenTracer(_torch.TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if func is torch.ops.aten.bernoulli.p and self.draws_in_place:
+            order = functional.memory_order(args[0])
+            if order != sorted(order):
+                return self._drawn_in_order(args, kwargs, order)
         if func is torch.ops.aten.lift_fresh.default and not isinstance(args[0], _torch.FakeTensor):
             return self._constant(args[0])
         result = func(*args, **kwargs)
@@ -97,6 +102,14 @@ class AtenTracer(_torch.TorchDispatchMode):
             raise NotSplit(f"{func} writes in place")
         self.record(func, args, kwargs, result)
         return result
+
+    def _drawn_in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any], order: list[int]) -> Any:
+        """``bernoulli_``, which goes through memory, as ``bernoulli`` of a view whose rows lie as memory does."""
+        back = [order.index(d) for d in range(len(order))]
+        with self:
+            turned = torch.ops.aten.permute.default(args[0], order)
+            drawn = torch.ops.aten.bernoulli.p(turned, *args[1:], **kwargs)
+            return torch.ops.aten.permute.default(drawn, back)
 
     def _functionalize(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator on functional tensors that has not been functionalized yet; it comes back on stand-ins."""

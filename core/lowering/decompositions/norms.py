@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jitney._torch import suggest_memory_format
 from jitney.lowering.decompositions.table import aten, count, decomposes, is_empty, wide, wide_or_none
 
 Maybe = Tensor | None
@@ -138,6 +139,8 @@ def group_norm(
         result = result + wide(bias).view(1, channels, 1)
     kept = _kept_dtype(x, weight, bias)
     result = result.to(x.dtype).view(x.shape)
+    if x.device.type == "cpu":
+        result = result.contiguous(memory_format=suggest_memory_format(x))
     return result, mean.view(n, groups).to(kept), rstd.view(n, groups).to(kept)
 
 

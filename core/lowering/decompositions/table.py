@@ -18,7 +18,7 @@ HALVES = (torch.float16, torch.bfloat16)
 # Taken apart as torch does it: less common operators whose parts have rules.
 FROM_TORCH = """
 _chunk_cat.default _safe_softmax.default _weight_norm_interface.default affine_grid_generator.default
-binary_cross_entropy_with_logits.default celu.default channel_shuffle.default
+binary_cross_entropy_with_logits.default celu.default
 cudnn_batch_norm_backward.default diag_embed.default hann_window.default hann_window.periodic
 isin.Scalar_Tensor isin.Tensor_Scalar mvlgamma.default nansum.default
 pixel_shuffle.default pixel_unshuffle.default renorm.default rot90.default soft_margin_loss.default
