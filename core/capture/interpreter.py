@@ -59,6 +59,7 @@ class Interpreter:
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
         self.arrays: dict[int, Array] = {}  # id(array or scalar from outside) -> its stand-in
         self.adopted_arrays: list[Any] = []
+        self.arrays_raise = False  # has the graph operations of NumPy that raise for some values?
         self.world.adopt_array = lambda value, source: adopt(self, value, source)
         self.locks = LockRegions()
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to

@@ -385,6 +385,10 @@ class Tracer(TorchFunctionMode):
         """Which tensors from outside have been written to."""
         return [key for key, fake in self._adopted_fakes() if version_of(fake) != self.versions[key]]
 
+    def outside(self) -> list[Any]:
+        """The stand-ins for tensors from outside."""
+        return [fake for _, fake in self._adopted_fakes()]
+
     def snapshot(self) -> list[tuple[Any, int]]:
         """Every tensor so far, and how often it has been written to."""
         return [(k, version_of(k)) for k in self.kept if is_stand_in(k)]

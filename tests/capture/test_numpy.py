@@ -115,7 +115,7 @@ FOR_INTEGERS = {
     "x << 2",
     "x.astype(u1)",
 }
-WITHOUT_A_GRAPH = {"x.shape", "x.conj", "np.ndim", "np.shape", "np.size", "asarray"}
+WITHOUT_A_GRAPH = {"x.shape", "x.conj", "np.atleast_1d", "np.ndim", "np.shape", "np.size", "asarray"}
 WHOLE = [n for n in CASES if n not in BREAKS or n in CAPTURED_ELSEWHERE]
 
 

@@ -13,12 +13,13 @@ X = numbers(3, 4)
 
 
 def test_floating_point_errors_are_neither_warned_about_nor_raised() -> None:
-    fn = lambda x: x / 0
+    fn = lambda x: (x / 0, x.astype(np.int64) // 0)
     with pytest.warns(RuntimeWarning):
         fn(X)
     with warnings.catch_warnings(), np.errstate(all="raise"):
         warnings.simplefilter("error")
-        assert np.isinf(compile_fn(fn)(X)).all()
+        infinite, zero = compile_fn(fn)(X)
+    assert np.isinf(infinite).all() and not zero.any()
 
 
 def test_sums_agree_up_to_rounding() -> None:
@@ -50,13 +51,12 @@ def test_empty_arrays_are_zeros() -> None:
 
 
 def test_what_fails_in_the_graph_runs_in_numpy() -> None:
-    places, zeros = np.array([0, 7]), np.zeros(4, dtype=np.int64)
+    places, singular = np.array([0, 7]), np.ones((2, 2))
     fn = lambda x, at: x[at]
     with observe() as seen:
         assert outcome(compile_fn(fn), X, places) == outcome(fn, X, places)
-        with np.errstate(all="ignore"):
-            divided = lambda x, y: (x // y, x % y)
-            assert difference(compile_fn(divided)(zeros + 3, zeros), divided(zeros + 3, zeros)) == ""
+        inverse = lambda x: np.linalg.inv(x)
+        assert outcome(compile_fn(inverse), singular) == outcome(inverse, singular)
     assert (seen.breaks, len(seen.graphs)) == ([], 2)
 
 

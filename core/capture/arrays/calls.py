@@ -148,9 +148,24 @@ def as_in_numpy(tensor: Any, like: Any) -> Any:
 
 
 def sampled(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What NumPy makes of arguments of these dtypes."""
+    """What NumPy makes of arguments of these dtypes.
+
+    Breaks where that is an argument, or a view of one, as ``np.diff(x, 0)`` is: what is made of torch's is a copy.
+    """
+    given, named = [*map(sample, args)], {k: sample(v) for k, v in kwargs.items()}
     with np.errstate(all="ignore"):
-        return fn(*map(sample, args), **{k: sample(v) for k, v in kwargs.items()})
+        found = fn(*given, **named)
+    for one in _arrays_in(found):
+        if any(one is other or np.shares_memory(one, other) for other in _arrays_in([*given, *named.values()])):
+            raise Break(f"np.{getattr(fn, '__name__', '?')} gives a view of an argument", HINT)
+    return found
+
+
+def _arrays_in(value: Any) -> list[Any]:
+    """The arrays of NumPy in tuples and lists."""
+    if isinstance(value, (tuple, list)):
+        return [one for v in value for one in _arrays_in(v)]
+    return [value] if isinstance(value, np.ndarray) else []
 
 
 def tried(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -191,11 +206,14 @@ def view(base: Array, tensor: Any) -> Array:
     return Array(base.vm, tensor, readonly=base.readonly and storage(tensor) == storage(base.tensor))
 
 
-def implements(*functions: Any, method: str = "", arrays: int = 1) -> Callable[..., Any]:
+def implements(
+    *functions: Any, method: str = "", arrays: int = 1, half: bool = True, raises: bool = False
+) -> Callable[..., Any]:
     """Register torch's form of functions of NumPy, of which the first ``arrays`` arguments are arrays.
 
     The implementation gets the dtype that NumPy would give (None where it gives several results), tensors for the
     arrays, and the other arguments as constants; its result is checked against what NumPy makes of samples.
+    ``half``: is float16 captured? Not where NumPy overflows elsewhere. ``raises``: does NumPy raise for some values?
     """
 
     def register(made: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,6 +226,10 @@ def implements(*functions: Any, method: str = "", arrays: int = 1) -> Callable[.
             named.pop("out", None)
             like = sampled(fn, [*args[:arrays], *rest], named)
             want = as_torch(like.dtype) if isinstance(like, (np.ndarray, np.generic)) else None
+            if not half and torch.float16 in (want, *[a.tensor.dtype for a in first]):
+                raise Break(f"np.{getattr(fn, '__name__', '?')} of float16, which overflows elsewhere", HINT)
+            if raises:
+                may_raise(vm)
             tried(made, want, *first, *rest, **named)
             return result(vm, made(want, *[a.tensor for a in first], *rest, **named), like, first)
 
@@ -228,10 +250,27 @@ def _method(name: str) -> Callable[..., Any]:
     return call
 
 
-def write(target: Array, value: Any) -> None:
-    """Give an array's memory new values; breaks at one that is read-only or a scalar."""
+def may_raise(vm: Interpreter) -> None:
+    """The next operation raises for some values, where NumPy is to raise: breaks if something was written before.
+
+    A graph that raises is run again in NumPy only if it writes to nothing older than the frame.
+    """
+    if vm.tracer.written():
+        raise Break("what may raise comes after a write to an argument", HINT)
+    vm.arrays_raise = True
+
+
+def check_writeable(target: Array) -> None:
+    """Break at an array that is read-only, at a scalar, and at memory that a graph which may raise must leave alone."""
     if target.scalar or target.readonly:
         raise Break("a read-only array is written to", "NumPy raises for it")
+    if target.vm.arrays_raise and storage(target.tensor) in map(storage, target.vm.tracer.outside()):
+        raise Break("a write to an argument comes after what may raise", HINT)
+
+
+def write(target: Array, value: Any) -> None:
+    """Give an array's memory new values; breaks where ``check_writeable`` does."""
+    check_writeable(target)
     if isinstance(value, torch.Tensor):
         target.tensor.copy_(value)
     else:

@@ -20,7 +20,7 @@ from jitney.capture.arrays.calls import (
     sampled,
     write,
 )
-from jitney.capture.arrays.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float
+from jitney.capture.arrays.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float, rounded
 from jitney.capture.arrays.shapes import shape_of
 from jitney.capture.arrays.stand_in import Array, holds_array
 from jitney.capture.exposure import expose, specialise
@@ -139,7 +139,9 @@ def assigned(vm: Interpreter, value: Any, target: Array) -> Any:
     if type(value) in NUMBERS:
         if type(value) is not bool and (want is torch.bool or (not isinstance(value, int) and not is_float(want))):
             raise Break("a number is written into an array of another kind")
-        return value if type(value) is bool else number(value, want)
+        if type(value) is bool:
+            return value
+        return rounded(number(value, want), want) if is_float(want) else number(value, want)
     given = as_array(vm, value)
     if not np.can_cast(given.dtype, target.dtype, "same_kind"):
         raise Break(f"{given.dtype} is written into an array of {target.dtype}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from jitney.capture.arrays.calls import MOST, as_array, as_in_numpy, attempt, sample, write
+from jitney.capture.arrays.calls import MOST, as_array, as_in_numpy, attempt, check_writeable, may_raise, sample, write
 from jitney.capture.arrays.creation import assigned
-from jitney.capture.arrays.stand_in import Array
+from jitney.capture.arrays.stand_in import Array, holds_array
 from jitney.capture.signals import Break
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def _get(vm: Interpreter, array: Array, key: Any) -> Any:
         if any(isinstance(p, torch.Tensor) and p.dtype is torch.bool for p in made):
             raise Break("how many elements a mask takes depends on its values", "use np.where(mask, a, b)")
         _check_fancy(made)
+        if not _are_listed(array, parts, made):
+            may_raise(vm)
         like = sample(array)[tuple(slice(None) if type(p) is slice else np.zeros(_small(p), int) for p in made)]
         return Array(vm, as_in_numpy(array.tensor[tuple(made)], like))
     _check_bounds(vm, array, made)
@@ -52,8 +54,7 @@ def _small(indices: Any) -> tuple[int, ...]:
 
 
 def _set(vm: Interpreter, array: Array, key: Any, value: Any) -> None:
-    if array.scalar or array.readonly:
-        raise Break("a read-only array is written to", "NumPy raises for it")
+    check_writeable(array)
     parts = key if type(key) is tuple else (key,)
     made = [_part(vm, p) for p in parts]
     given = assigned(vm, value, array)
@@ -65,11 +66,15 @@ def _set(vm: Interpreter, array: Array, key: Any, value: Any) -> None:
         _check_fancy(made)
         if isinstance(given, torch.Tensor) and given.ndim:
             raise Break("an array is written to by indices: which one of equal ones is last")
+        if not _are_listed(array, parts, made):
+            raise Break("an array is written to by an array of indices, where one out of bounds leaves it as it is")
         array.tensor[tuple(made)] = given
         return
     _check_bounds(vm, array, made)
     target = Array(vm, array.tensor[tuple(made)])
     if isinstance(given, torch.Tensor):
+        if given.ndim and not target.tensor.ndim:
+            raise Break("an element is set to an array", "NumPy refuses most")
         while given.ndim > target.tensor.ndim and type(given.shape[0]) is int and given.shape[0] == 1:
             given = given.squeeze(0)
     write(target, given)
@@ -121,6 +126,26 @@ def _check_fancy(made: list[Any]) -> None:
     others = [p for p in made if not isinstance(p, torch.Tensor)]
     if any(type(p) is not slice for p in others) or places != list(range(places[0], places[-1] + 1)):
         raise Break("arrays of indices beside other indices")
+
+
+def _are_listed(array: Array, parts: tuple[Any, ...], made: list[Any]) -> bool:
+    """Are the arrays of indices lists of numbers? Breaks where such a number is out of bounds."""
+    known = True
+    for axis, (part, found) in enumerate(zip(parts, made, strict=True)):
+        if not isinstance(found, torch.Tensor):
+            continue
+        if type(part) is not list or holds_array(part):
+            known = False
+            continue
+        size = array.tensor.shape[axis]
+        if not all(-size <= n < size for n in _listed(part)):
+            raise Break("an index in a list is out of bounds", "NumPy raises for it")
+    return known
+
+
+def _listed(value: Any) -> list[int]:
+    """The numbers in a list of lists."""
+    return [n for v in value for n in _listed(v)] if type(value) in (list, tuple) else [int(value)]
 
 
 def _check_bounds(vm: Interpreter, array: Array, made: list[Any]) -> None:

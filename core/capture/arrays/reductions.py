@@ -31,13 +31,13 @@ def _no_elements(x: Tensor, dims: tuple[int, ...]) -> bool:
     return any(type(x.shape[d]) is int and x.shape[d] == 0 for d in dims)
 
 
-@implements(np.sum, method="sum")
+@implements(np.sum, method="sum", half=False)
 def _sum(want: Want, x: Tensor, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     dims = _dims(x, axis)
     return torch.sum(x, dims, keepdim=keepdims, dtype=want) if dims else x.to(want).clone()
 
 
-@implements(np.prod, method="prod")
+@implements(np.prod, method="prod", half=False)
 def _prod(want: Want, x: Tensor, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     if isinstance(axis, tuple) or (axis is None and keepdims):
         raise Break("np.prod over several axes")
@@ -48,6 +48,8 @@ def _prod(want: Want, x: Tensor, axis: Any = None, dtype: Any = None, *, keepdim
 @implements(np.mean, method="mean")
 def _mean(want: Want, x: Tensor, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     dims = _dims(x, axis)
+    if dtype is not None and want is torch.float16:
+        raise Break("a mean in float16: asked for, NumPy adds in it, and else in float32", HINT)
     return torch.mean(cast(x, want), dims, keepdim=keepdims) if dims else x.to(want).clone()
 
 
@@ -63,8 +65,9 @@ def _spread(fn: Any) -> Any:
     return made
 
 
-implements(np.var, method="var")(_spread(torch.var))
-implements(np.std, method="std")(_spread(torch.std))
+implements(np.var, method="var", half=False)(_spread(torch.var))
+# NumPy's variance is a number of the result's dtype before the root is taken: torch.std has none that overflows.
+implements(np.std, method="std", half=False)(_spread(lambda *args, **kwargs: torch.sqrt(torch.var(*args, **kwargs))))
 
 
 def _extreme(fn: Any) -> Any:
@@ -118,13 +121,13 @@ def _count_nonzero(want: Want, x: Tensor, axis: Any = None, *, keepdims: bool = 
 # ------------------------------------------------------------------ that leave NaN out
 
 
-@implements(np.nansum)
+@implements(np.nansum, half=False)
 def _nansum(want: Want, x: Tensor, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     kept = torch.where(torch.isnan(x), 0, x) if is_float(x.dtype) else x
     return torch.sum(kept, _dims(x, axis), keepdim=keepdims, dtype=want)
 
 
-@implements(np.nanmean)
+@implements(np.nanmean, half=False)
 def _nanmean(want: Want, x: Tensor, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     if not is_float(x.dtype):
         return torch.mean(x.to(want), _dims(x, axis), keepdim=keepdims)
@@ -152,13 +155,13 @@ implements(np.nanmin)(_nan_extreme(torch.amin, torch.inf))
 # ------------------------------------------------------------------ along one axis
 
 
-@implements(np.cumsum, method="cumsum")
+@implements(np.cumsum, method="cumsum", half=False)
 def _cumsum(want: Want, x: Tensor, axis: Any = None, dtype: Any = None) -> Tensor:
     flat, dim = _flat(x, axis)
     return torch.cumsum(flat, dim, dtype=want)
 
 
-@implements(np.cumprod, method="cumprod")
+@implements(np.cumprod, method="cumprod", half=False)
 def _cumprod(want: Want, x: Tensor, axis: Any = None, dtype: Any = None) -> Tensor:
     flat, dim = _flat(x, axis)
     return torch.cumprod(flat, dim, dtype=want)
@@ -178,7 +181,7 @@ def _argsort(want: Want, x: Tensor, axis: Any = -1, *, kind: Any = None, stable:
     return torch.argsort(flat, dim=dim, stable=True)
 
 
-@implements(np.median)
+@implements(np.median, half=False)
 def _median(want: Want, x: Tensor, axis: Any = None, *, keepdims: bool = False) -> Tensor:
     if isinstance(axis, tuple) or (axis is None and keepdims) or x.numel() == 0:
         raise Break("np.median over several axes")

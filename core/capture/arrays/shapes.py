@@ -32,8 +32,11 @@ Tensor = Any
 Want = torch.dtype
 
 
-def views(*functions: Any, method: str = "") -> Callable[..., Any]:
-    """Register functions whose result has the array's dtype and, where torch's has, its memory."""
+def views(*functions: Any, method: str = "", itself: bool = False) -> Callable[..., Any]:
+    """Register functions whose result has the array's dtype and, where torch's has, its memory.
+
+    With ``itself`` the result is the array itself, and no new view, where the implementation gives its argument.
+    """
 
     def register(made: Callable[..., Any]) -> Callable[..., Any]:
         def run(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -44,6 +47,8 @@ def views(*functions: Any, method: str = "") -> Callable[..., Any]:
             if found is base.tensor:
                 if base.scalar:
                     raise Break("a view of a scalar of NumPy")
+                if itself:
+                    return base
                 found = base.tensor[...]
             return view(base, found)
 
@@ -90,7 +95,7 @@ def _reshape_method(x: Tensor, *shape: Any, order: Any = "C", copy: Any = None) 
 @views(np.ravel, method="ravel")
 def _ravel(x: Tensor, order: Any = "C") -> Tensor:
     _order(order)
-    return x.reshape(-1)
+    return x.contiguous().reshape(-1)  # not a view of what is not contiguous, even where there would be one
 
 
 @views(np.transpose)
@@ -130,12 +135,12 @@ def _expand_dims(x: Tensor, axis: Any) -> Tensor:
     return x
 
 
-@views(np.squeeze, method="squeeze")
+@views(np.squeeze, method="squeeze", itself=True)
 def _squeeze(x: Tensor, axis: Any = None) -> Tensor:
     axes = [i for i, n in enumerate(x.shape) if type(n) is int and n == 1] if axis is None else shape_of(axis)
     if any(type(x.shape[a]) is not int or x.shape[a] != 1 for a in axes):
         raise Break("np.squeeze of an axis that is not 1", HINT)
-    return x.squeeze(tuple(axes))
+    return x.squeeze(tuple(axes)) if axes else x
 
 
 def _broadcast_readonly(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Array:
@@ -150,19 +155,19 @@ def _broadcast_readonly(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]
 captures(np.broadcast_to, _broadcast_readonly)
 
 
-@views(np.atleast_1d)
+@views(np.atleast_1d, itself=True)
 def _atleast_1d(x: Tensor) -> Tensor:
-    return torch.atleast_1d(x)
+    return x if x.ndim >= 1 else torch.atleast_1d(x)
 
 
-@views(np.atleast_2d)
+@views(np.atleast_2d, itself=True)
 def _atleast_2d(x: Tensor) -> Tensor:
-    return torch.atleast_2d(x)
+    return x if x.ndim >= 2 else torch.atleast_2d(x)
 
 
-@views(np.atleast_3d)
+@views(np.atleast_3d, itself=True)
 def _atleast_3d(x: Tensor) -> Tensor:
-    return torch.atleast_3d(x)
+    return x if x.ndim >= 3 else torch.atleast_3d(x)
 
 
 def _pieces(x: Tensor, parts: Any, axis: Any, equal: bool) -> Any:
@@ -270,7 +275,7 @@ def _nan_to_num(
     return torch.nan_to_num(x, nan, posinf, neginf) if is_float(x.dtype) else x
 
 
-@implements(np.take, method="take", arrays=2)
+@implements(np.take, method="take", arrays=2, raises=True)
 def _take(want: Want, x: Tensor, indices: Tensor, axis: Any = None) -> Tensor:
     flat, dim = (x.reshape(-1), 0) if axis is None else (x, int(axis))
     if is_float(indices.dtype) or indices.dtype in (torch.bool, torch.uint8):
@@ -379,6 +384,8 @@ def _einsum(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     arrays = [as_array(vm, a) for a in operands]
     like = sampled(np.einsum, args, {})
     want = as_torch(as_numpy(like.dtype))
+    if want is torch.float16:
+        raise Break("np.einsum of float16, which overflows elsewhere", HINT)
     tried(lambda *tensors: torch.einsum(subscripts, *[cast(t, want) for t in tensors]), *arrays)
     return result(vm, torch.einsum(subscripts, *[cast(a.tensor, want) for a in arrays]), like, arrays)
 

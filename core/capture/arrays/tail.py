@@ -34,9 +34,11 @@ FUNCTIONS = {
     "dot": 2, "vdot": 2, "inner": 2, "outer": 2, "kron": 2, "tensordot": 2, "trace": 1, "vander": 1,
     "linalg.norm": 1, "linalg.det": 1, "linalg.inv": 1, "linalg.solve": 2, "linalg.matrix_power": 1,
 }  # fmt: skip
+RAISING = ("linalg.inv", "linalg.solve", "linalg.matrix_power")  # of singular matrices
 for _name, _arrays in FUNCTIONS.items():
     _ours: Any = np
     _theirs: Any = _torch.numpy
     for _part in _name.split("."):
         _ours, _theirs = getattr(_ours, _part), getattr(_theirs, _part)
-    implements(_ours, arrays=_arrays, method=_name if _name in ("dot", "trace") else "")(_counterpart(_theirs))
+    _method = _name if _name in ("dot", "trace") else ""
+    implements(_ours, arrays=_arrays, method=_method, half=False, raises=_name in RAISING)(_counterpart(_theirs))

@@ -59,6 +59,20 @@ def _remainder(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(found == 0, torch.copysign(found, b), found) if is_float(found.dtype) else found
 
 
+def _divided(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A division of integers: where the divisor is 0 NumPy gives 0, and torch raises."""
+
+    def run(a: Tensor, b: Tensor) -> Tensor:
+        kind = (a if isinstance(a, torch.Tensor) else b).dtype
+        if is_float(kind) or (type(b) is int and b):
+            return fn(a, b)
+        dividend, divisor = (v if isinstance(v, torch.Tensor) else torch.full((), v, dtype=kind) for v in (a, b))
+        zero = divisor == 0
+        return fn(dividend, divisor.masked_fill(zero, 1)).masked_fill(zero, 0)
+
+    return run
+
+
 def _heaviside(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(torch.isnan(a), a, torch.heaviside(a, b))
 
@@ -108,7 +122,7 @@ _float, _int = _only("f"), _only("i", "u")
 UFUNCS: dict[Any, Callable[..., Any]] = {
     np.arctan2: _float(torch.arctan2), np.hypot: _float(torch.hypot), np.logaddexp: _float(torch.logaddexp),
     np.copysign: _float(torch.copysign), np.nextafter: _float(_nextafter),
-    np.heaviside: _float(_heaviside), np.fmod: torch.fmod, np.gcd: _int(torch.gcd),
+    np.heaviside: _float(_heaviside), np.fmod: _divided(torch.fmod), np.gcd: _int(torch.gcd),
     np.logaddexp2: _float(torch.logaddexp2),
     np.maximum: torch.maximum, np.minimum: torch.minimum,
     np.fmax: torch.fmax, np.fmin: torch.fmin, np.matmul: torch.matmul,
@@ -124,11 +138,12 @@ UFUNCS: dict[Any, Callable[..., Any]] = {
     np.deg2rad: _scaled(np.pi / 180), np.radians: _scaled(np.pi / 180), np.rad2deg: _scaled(180 / np.pi),
     np.degrees: _scaled(180 / np.pi), np.floor: _integral(torch.floor), np.ceil: _integral(torch.ceil),
     np.trunc: _integral(torch.trunc), np.rint: torch.round,
-    np.divmod: lambda a, b: (torch.floor_divide(a, b), _remainder(a, b)),
+    np.divmod: lambda a, b: (_divided(torch.floor_divide)(a, b), _divided(_remainder)(a, b)),
 }  # fmt: skip
 OPERATORS: dict[Any, Callable[..., Any]] = {
     np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.divide: operator.truediv,
-    np.floor_divide: operator.floordiv, np.remainder: _remainder, np.power: _power, np.float_power: _power,
+    np.floor_divide: _divided(operator.floordiv), np.remainder: _divided(_remainder),
+    np.power: _power, np.float_power: _power,
     np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
     np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.less: operator.lt,
     np.less_equal: operator.le, np.equal: operator.eq, np.not_equal: operator.ne, np.greater: operator.gt,
