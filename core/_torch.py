@@ -258,6 +258,16 @@ def without_saved_tensor_hooks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def outside_torch_compile() -> Iterator[None]:
+    """Python code that runs here is not compiled by torch.compile, though it is called from what that compiles."""
+    before = _C._dynamo.eval_frame.set_eval_frame(None)
+    try:
+        yield
+    finally:
+        _C._dynamo.eval_frame.set_eval_frame(before)
+
+
+@contextlib.contextmanager
 def without_modes() -> Iterator[None]:
     """Look at real tensors as they are, whatever modes are active."""
     with _C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
@@ -324,6 +334,7 @@ __all__ = [
     "numpy",
     "op_database",
     "out_of_tree_device",
+    "outside_torch_compile",
     "set_grad_enabled",
     "suggest_memory_format",
     "sympy_interp",

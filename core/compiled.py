@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from jitney.capture.policy import is_of_torch_compile
 from jitney.dispatch import Root, Session
 
 
@@ -142,7 +143,7 @@ def wrap(target: Any, session: Session) -> Any:
         return CompiledModule(target, session)
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
         return types.MethodType(CompiledFunction(target.__func__, session), target.__self__)
-    if isinstance(target, types.FunctionType):
+    if isinstance(target, types.FunctionType) and not is_of_torch_compile(target):
         return CompiledFunction(target, session)
     shown = target.func if isinstance(target, functools.partial) else getattr(type(target), "__call__", None)  # noqa: B004
     return CompiledFunction(_caller(target), session, shown)

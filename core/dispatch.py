@@ -192,7 +192,8 @@ class Dispatcher:
         while not (self.skip or self.native or getattr(self.session.frozen, "on", False)):
             with self.session.lock:
                 current = self.functions
-                grown = self._grow(args, kwargs) if current is tried or not current else None
+                with _torch.outside_torch_compile():
+                    grown = self._grow(args, kwargs) if current is tried or not current else None
             if current is tried or not current:
                 if grown is None:
                     break

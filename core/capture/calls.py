@@ -77,7 +77,7 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         return _call_leaf(vm, fn, args, kwargs)
     if fn is FUNCTION_APPLY:
         return _call_autograd_function(vm, args, kwargs)
-    why = policy.refused(module, fn.__qualname__)
+    why = policy.refused("torch._dynamo" if policy.is_of_torch_compile(fn) else module, fn.__qualname__)
     if why and is_courtesy_break(vm, fn):
         return None
     if why:
