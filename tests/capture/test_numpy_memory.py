@@ -212,6 +212,7 @@ def test_arrays_written_to_an_element_or_a_row(shape: tuple[int, ...]) -> None:
         return x
 
     agrees(element, numbers(5), numbers(*shape))
+    agrees(lambda x, y: x.fill(y), numbers(5), numbers(*shape))
     agrees(element, X, numbers(*shape))
     agrees(empty_key, X, numbers(*shape))
 

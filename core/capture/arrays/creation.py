@@ -126,7 +126,10 @@ METHODS["astype"] = _astype
 
 def _fill(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> None:
     (value,) = args
-    write(owner, assigned(vm, value, owner))
+    given = assigned(vm, value, owner)
+    if isinstance(given, torch.Tensor) and given.ndim:
+        raise Break("an array is filled with an array", "NumPy raises for it")
+    write(owner, given)
 
 
 METHODS["fill"] = _fill
