@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jitney_llvm_cpu.target import Target
+
 
 @dataclass(frozen=True)
 class LlvmCpuOptions:
@@ -25,3 +27,9 @@ class LlvmCpuOptions:
     cache_dir: str = ""
     cache: bool = True
     dump: bool = False
+
+    def __post_init__(self) -> None:
+        if self.grain < 1:
+            raise ValueError(f"grain is a number of elements, at least 1, got {self.grain}")
+        if self.vector_bytes:
+            Target.host(self.vector_bytes)  # raises for a width that this machine does not have

@@ -252,3 +252,9 @@ def test_autocast_as_an_attribute_of_a_module() -> None:
         assert [g.dtype for g in got] == [w.dtype for w in wanted]
         torch.testing.assert_close(got, wanted)
         assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("options", [{"grain": 0}, {"grain": -5}, {"vector_bytes": 48}])
+def test_options_that_make_no_sense_are_refused_at_once(options: dict[str, int]) -> None:
+    with pytest.raises(jitney.errors.InvalidOption, match=next(iter(options))):
+        jitney.compile(lambda x: x + 1, backend="llvm_cpu", options=options)
