@@ -59,7 +59,11 @@ class Pointwise:
         operands = [self._operand(call, n, None if n in self.own else common) for n in range(len(call.args))]
 
         def element(at: Shape) -> Value:
-            made = self.formula(*[a(at) if callable(a) else a for a in operands])
+            given = [a(at) if callable(a) else a for a in operands]
+            if isinstance(given[0], (int, float)):  # formulas take numbers beside a value, not in its place
+                beside = next((a for a in given if isinstance(a, Scalar)), None)
+                given[0] = beside.like(given[0]) if beside is not None else given[0]
+            made = self.formula(*given)
             if not isinstance(made, Scalar):
                 return constant(wrapped(made, dtype), dtype)
             return made.to(dtype).value

@@ -509,3 +509,20 @@ def test_random_numbers_and_strides_in_any_layout(name: str, layout: torch.memor
     got = jitney.compile(DRAWS[name], backend=backend)(x)
     torch.testing.assert_close(got, wanted)
     assert got.stride() == wanted.stride()
+
+
+FIRST: dict[str, Callable[[torch.Tensor], Any]] = {
+    "floor division": lambda x: 5 // x,
+    "of a negative number": lambda x: -7 // x,
+    "remainder": lambda x: 5 % x,
+    "fmod": lambda x: torch.fmod(torch.tensor(5), x),
+    "difference": lambda x: 5 - x,
+    "power": lambda x: 2 ** x.abs(),
+    "rounded": lambda x: torch.div(torch.tensor(7), x, rounding_mode="floor"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", FIRST)
+def test_a_number_in_front_of_a_tensor(name: str, dtype: torch.dtype) -> None:
+    check(FIRST[name], torch.tensor([3, -2, 7]).to(dtype))
