@@ -42,7 +42,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
     parser.add_argument("--dynamic", action="store_true", help="make every size symbolic")
     parser.add_argument("--jobs", type=int, default=2, help="processes (%(default)s)")
-    parser.add_argument("--known", type=Path, default=KNOWN, help="the file of known failures")
+    parser.add_argument("--known", type=Path, default=KNOWN, help="of known failures; and one for the backend")
     parser.add_argument("--out", type=Path, default=Path("build/opinfo.json"), help="where to write (%(default)s)")
     return parser.parse_args(argv)
 
@@ -162,6 +162,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         tasks, plan = tasks_of(options), plan_of(options)
         known = read_known(options.known)
+        own = options.known.with_name(f"{options.known.stem}_{options.backend}.toml")
+        known += read_known(own) if own.exists() else []
     except (ValueError, OSError, RuntimeError) as error:
         print(f"opinfo: {error}", file=sys.stderr)
         return 2
