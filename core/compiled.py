@@ -94,6 +94,8 @@ class CompiledModule(torch.nn.Module):
     def __getattribute__(self, name: str) -> Any:
         if name in _OWN or name.startswith("_jitney_"):
             return object.__getattribute__(self, name)
+        if name == "_orig_mod":  # as torch.compile's modules call it
+            return object.__getattribute__(self, "_jitney_original")
         return getattr(object.__getattribute__(self, "_jitney_original"), name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -43,3 +43,8 @@ def test_a_module_compiled_in_place_by_torch() -> None:
     module.register_forward_hook(lambda module, args, result: result + 1)
     x = torch.randn(2, 4)
     torch.testing.assert_close(jitney.compile(module, backend="eager")(x), module(x))
+
+
+def test_the_original_has_the_name_that_torch_compile_gives_it() -> None:
+    module = nn.Linear(4, 4)
+    assert jitney.compile(module, backend="eager")._orig_mod is module
