@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,7 @@ from jitney.api import compile as compile_function
 from jitney.backends import registry
 from jitney.commands.demo_speed import infer_and_show
 from jitney.commands.demo_training import train_and_show
+from jitney.commands.timing import interleaved
 from jitney.debug import ExplainOutput, observe
 from jitney.errors import JitneyError
 
@@ -148,7 +147,7 @@ def measure(name: str, program: Callable[..., Any], inputs: tuple[Any, ...]) -> 
         with observe() as found:
             got = compiled(*inputs)
         null(*inputs)
-        times = interleaved([program, compiled, null], inputs)
+        times = [1e6 * seconds for seconds in interleaved([program, compiled, null], inputs, ROUNDS)]
     return Row(name, found, difference(expected, got), *times)
 
 
@@ -162,17 +161,6 @@ def null_backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable
         return kept[0]
 
     return run_once
-
-
-def interleaved(candidates: Sequence[Callable[..., Any]], inputs: tuple[Any, ...]) -> list[float]:
-    """Microseconds per call of each, medians; the candidates take turns, so that noise hits all alike."""
-    times: list[list[float]] = [[] for _ in candidates]
-    for _ in range(ROUNDS):
-        for samples, candidate in zip(times, candidates, strict=True):
-            begin = time.perf_counter()
-            candidate(*inputs)
-            samples.append((time.perf_counter() - begin) * 1e6)
-    return [statistics.median(samples) for samples in times]
 
 
 def difference(expected: Any, got: Any) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 
 from jitney import events
 from jitney.api import compile as compile_function
+from jitney.commands.timing import interleaved
 
 ROUNDS = 15
 CLOSE = 1e-4
@@ -92,21 +92,10 @@ def measure(name: str, program: Callable[..., Any], inputs: tuple[Any, ...]) -> 
             begin = time.perf_counter()
             got = _tensor(compiled(*inputs))
             first = time.perf_counter() - begin
-        eager_ms, jitney_ms = interleaved([program, compiled], inputs)
+        eager_ms, jitney_ms = (1e3 * seconds for seconds in interleaved([program, compiled], inputs, ROUNDS))
     apart = float((expected - got).abs().max())
     kernels, whole = sum(e.kernels for e in made), sum(len(e.whole) for e in made)
     return Row(name, apart, eager_ms, jitney_ms, first, kernels, whole)
-
-
-def interleaved(candidates: Sequence[Callable[..., Any]], inputs: tuple[Any, ...]) -> list[float]:
-    """Milliseconds per call of each; they take turns, so that noise hits all alike."""
-    times: list[list[float]] = [[] for _ in candidates]
-    for _ in range(ROUNDS):
-        for samples, candidate in zip(times, candidates, strict=True):
-            begin = time.perf_counter()
-            candidate(*inputs)
-            samples.append((time.perf_counter() - begin) * 1e3)
-    return [statistics.median(samples) for samples in times]
 
 
 def _tensor(result: Any) -> torch.Tensor:

@@ -85,6 +85,19 @@ class Call:
             raise NoRule("tensors on several devices")
 
 
+def registering(table: dict[Any, Rule]) -> Callable[..., Callable[[Rule], Rule]]:
+    """A decorator that takes overloads and makes a function the rule of these in a table."""
+
+    def rule_of(*targets: Any) -> Callable[[Rule], Rule]:
+        def register(rule: Rule) -> Rule:
+            table.update(dict.fromkeys(targets, rule))
+            return rule
+
+        return register
+
+    return rule_of
+
+
 @functools.cache
 def parameters(target: Any) -> tuple[tuple[str, Any], ...]:
     """Names and defaults of an operator's arguments, in the order of its schema."""
@@ -127,4 +140,4 @@ def axis(dim: int, rank: int) -> int:
     return dim + max(rank, 1) if dim < 0 else dim
 
 
-__all__ = ["ONE", "ZERO", "Call", "Rule", "axis", "bound", "is_spread", "parameters", "projected"]
+__all__ = ["ONE", "ZERO", "Call", "Rule", "axis", "bound", "is_spread", "parameters", "projected", "registering"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from jitney.lowering.call import Call, Rule
+from jitney.lowering.call import Call, Rule, registering
 from jitney.lowering.index import Index
 from jitney.lowering.notation import Scalar, where, wrapped
 from jitney.lowering.rules.promotion import opmath
@@ -19,15 +18,7 @@ aten = torch.ops.aten
 CREATION: dict[Any, Rule] = {}
 
 
-def creation(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for these overloads."""
-
-    def register(rule: Rule) -> Rule:
-        for target in targets:
-            CREATION[target] = rule
-        return rule
-
-    return register
+creation = registering(CREATION)
 
 
 def number(value: Any, dtype: torch.dtype) -> Scalar:

@@ -6,12 +6,11 @@ no load leaves the memory, and a check raises when the graph has run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from jitney.lowering.call import Call, Rule, axis
+from jitney.lowering.call import Call, Rule, axis, registering
 from jitney.lowering.index import Index, min_
 from jitney.lowering.notation import Scalar, eq, ne, where
 from jitney.lowering.rules.creation import number
@@ -24,15 +23,7 @@ aten = torch.ops.aten
 GATHERS: dict[Any, Rule] = {}
 
 
-def gathers(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for these overloads."""
-
-    def register(rule: Rule) -> Rule:
-        for target in targets:
-            GATHERS[target] = rule
-        return rule
-
-    return register
+gathers = registering(GATHERS)
 
 
 @gathers(aten.gather.default)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from jitney.lowering.call import Call, Rule, axis
+from jitney.lowering.call import Call, Rule, axis, registering
 from jitney.lowering.notation import wrapped
 from jitney.lowering.rules.views import inserted
 from jitney.lowering.tensor import ZERO, Shape, Tensor
@@ -17,15 +16,7 @@ aten = torch.ops.aten
 JOINS: dict[Any, Rule] = {}
 
 
-def join(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for these overloads."""
-
-    def register(rule: Rule) -> Rule:
-        for target in targets:
-            JOINS[target] = rule
-        return rule
-
-    return register
+join = registering(JOINS)
 
 
 @join(aten.cat.default)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from jitney.lowering.call import Call, Rule
+from jitney.lowering.call import Call, Rule, registering
 from jitney.lowering.index import Index
 from jitney.lowering.notation import Scalar
 from jitney.lowering.rules.promotion import opmath
@@ -20,15 +20,7 @@ NORMS: dict[Any, Rule] = {}
 Column = Callable[[Index], Scalar]  # from a channel to a number
 
 
-def norm(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for these overloads."""
-
-    def register(rule: Rule) -> Rule:
-        for target in targets:
-            NORMS[target] = rule
-        return rule
-
-    return register
+norm = registering(NORMS)
 
 
 @norm(aten.native_batch_norm.default)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from jitney.lowering.call import Call, Rule
+from jitney.lowering.call import Call, Rule, registering
 from jitney.lowering.index import Index, index, max_
 from jitney.lowering.notation import Scalar, is_nan, where
 from jitney.lowering.rules.promotion import opmath
@@ -20,15 +20,7 @@ POOLS: dict[Any, Rule] = {}
 _MOST = 25  # elements of a window
 
 
-def pool(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for these overloads."""
-
-    def register(rule: Rule) -> Rule:
-        for target in targets:
-            POOLS[target] = rule
-        return rule
-
-    return register
+pool = registering(POOLS)
 
 
 def _pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> tuple[int, int]:

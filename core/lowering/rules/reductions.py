@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jitney.lowering.call import Call, Rule, axis
+from jitney.lowering.call import Call, Rule, axis, registering
 from jitney.lowering.index import Index, fits_int32
 from jitney.lowering.notation import Scalar, absolute, ne, one, two
 from jitney.lowering.rules.promotion import opmath
@@ -22,15 +22,7 @@ _SIDE_BY_SIDE = 16
 REDUCTIONS: dict[Any, Rule] = {}
 
 
-def reduction(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for these overloads."""
-
-    def register(rule: Rule) -> Rule:
-        for target in targets:
-            REDUCTIONS[target] = rule
-        return rule
-
-    return register
+reduction = registering(REDUCTIONS)
 
 
 # --- parts that rules are made of -----------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from jitney.lowering.call import Call, Rule
+from jitney.lowering.call import Call, Rule, registering
 from jitney.lowering.index import Index
 from jitney.lowering.signals import NoRule
 from jitney.lowering.tensor import Shape, Tensor
@@ -19,15 +18,7 @@ _EXACT = (1, 2, 4, 8, 16)  # whose reciprocals floats hold
 _MOST = 1 << 20  # a dimension for which all elements are tried
 
 
-def resampling(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for these overloads."""
-
-    def register(rule: Rule) -> Rule:
-        for target in targets:
-            RESAMPLING[target] = rule
-        return rule
-
-    return register
+resampling = registering(RESAMPLING)
 
 
 @resampling(aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default)
