@@ -187,11 +187,13 @@ class Extern:
     @property
     def is_plain(self) -> bool:
         """Does it make one new tensor, and nothing else?"""
+        return self.returns_one and not self.aliases and None not in self.buffers and not self.has_effect
+
+    @property
+    def returns_one(self) -> bool:
+        """Does the operator return one tensor, rather than several or a list?"""
         schema = getattr(self.target, "_schema", None)
-        return (
-            schema is not None and [str(r.type) for r in schema.returns] == ["Tensor"] and not self.aliases
-            and None not in self.buffers and not self.written and self.reason != "random"
-        )  # fmt: skip
+        return schema is not None and [str(r.type) for r in schema.returns] == ["Tensor"]
 
     @property
     def writes(self) -> frozenset[str]:

@@ -217,7 +217,7 @@ class Wrapper:
                 self.variables[name] = names[-1]
         if not any(call.buffers):
             return [text]
-        lines.append(f"{names[0]} = {text}" if returns_one(call) else f"{', '.join(names)}, = {text}")
+        lines.append(f"{names[0]} = {text}" if call.returns_one else f"{', '.join(names)}, = {text}")
         for name in call.buffers:
             if name is not None:
                 lines += self._conforming(self.program.buffers[name])
@@ -278,13 +278,6 @@ def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any]) -> None:
         if tensor.dtype is not buffer.dtype or not (alike or not tensor.numel()):
             facts = f"{tensor.dtype} {tuple(tensor.shape)} with strides {tensor.stride()}"
             raise BackendFailed(f"input {number} is {facts}; kernels were made for {buffer} ({buffer.stride})")
-
-
-def returns_one(call: Extern) -> bool:
-    """Does the operator return one tensor, rather than several or a list?"""
-    schema = getattr(call.target, "_schema", None)
-    returns: Sequence[Any] = schema.returns if schema is not None else ()
-    return len(returns) == 1 and str(returns[0].type) == "Tensor"
 
 
 def conform(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

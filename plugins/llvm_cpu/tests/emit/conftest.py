@@ -53,7 +53,6 @@ def compiled(
     engine = Engine(target)
     parallel = threads(engine).ir
     entry = Entry("entry", kernels, places, sizes)
-    entry = Entry("entry", kernels, places, sizes)
     text = emit_module([entry], target, grain=grain, math=VectorMath(target), parallel=parallel)
     library = engine.compile(text)
     function = library.function("entry", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
