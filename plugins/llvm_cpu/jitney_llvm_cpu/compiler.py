@@ -13,11 +13,11 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest
+from jitney.cache.store import DiskCache, cache_folder
 from jitney.lowering import NotLowered, Wrapper, decompositions, lower, schedule, sizes_in
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Extern
 from jitney_llvm_cpu import shims
-from jitney_llvm_cpu.cache import DiskCache, cache_folder
 from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.engine import Dump, Engine
 from jitney_llvm_cpu.options import LlvmCpuOptions
@@ -133,5 +133,5 @@ def _machine(vector_bytes: int) -> _Machine:
 
 @functools.cache
 def _engine(vector_bytes: int, cache: bool, cache_dir: str) -> Engine:
-    folder = cache_folder(cache_dir) if cache else None
+    folder = cache_folder("llvm_cpu", cache_dir) if cache else None
     return Engine(Target.host(vector_bytes), DiskCache(folder) if folder is not None else None)

@@ -37,8 +37,8 @@ from typing import Any, Literal
 import llvmlite
 import llvmlite.binding as llvm
 
+from jitney.cache.store import DiskCache
 from jitney_llvm_cpu import symbols
-from jitney_llvm_cpu.cache import DiskCache
 from jitney_llvm_cpu.target import Target
 
 Pipeline = Literal["light", "full"]

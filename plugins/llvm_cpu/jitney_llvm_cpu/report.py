@@ -9,8 +9,8 @@ import llvmlite
 import llvmlite.binding as llvm
 import torch
 
+from jitney.cache.store import DiskCache, cache_folder
 from jitney_llvm_cpu import math_trial
-from jitney_llvm_cpu.cache import DiskCache, cache_folder
 from jitney_llvm_cpu.engine import Engine
 from jitney_llvm_cpu.shims import shims
 from jitney_llvm_cpu.target import Target
@@ -27,7 +27,7 @@ def report(cache_dir: str = "") -> dict[str, str]:
         cache_dir: the option of this name.
     """
     target = Target.host()
-    folder = cache_folder(cache_dir)
+    folder = cache_folder("llvm_cpu", cache_dir)
     engine = Engine(target, DiskCache(folder) if folder is not None else None)
     return {
         "llvm": f"{'.'.join(map(str, llvm.llvm_version_info))}, llvmlite {llvmlite.__version__}",

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from jitney.cache.store import DiskCache
 from jitney_llvm_cpu import engine as engine_module
-from jitney_llvm_cpu.cache import DiskCache
 from jitney_llvm_cpu.engine import Engine
 from jitney_llvm_cpu.target import Target
 

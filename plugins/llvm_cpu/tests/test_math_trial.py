@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from jitney.cache.store import DiskCache
 from jitney_llvm_cpu import math_trial
-from jitney_llvm_cpu.cache import DiskCache
 from jitney_llvm_cpu.engine import Engine
 from jitney_llvm_cpu.math_trial import Candidate, passes, trial, trial_values
 from jitney_llvm_cpu.target import Target

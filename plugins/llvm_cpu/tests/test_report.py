@@ -5,7 +5,8 @@ import os
 import pytest
 import torch
 
-from jitney_llvm_cpu import cache, math_trial, symbols
+from jitney.cache import store
+from jitney_llvm_cpu import math_trial, symbols
 from jitney_llvm_cpu.report import report
 from jitney_llvm_cpu.shims import shims
 from jitney_llvm_cpu.target import Target
@@ -43,7 +44,7 @@ def test_what_is_missing_is_told(tmp_path, fresh, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_is_told(tmp_path):
-    cache._warned.clear()
+    store._warned.clear()
     (tmp_path / "file").write_text("")
     with pytest.warns(RuntimeWarning, match="not kept"):
         found = report(str(tmp_path / "file"))
@@ -56,5 +57,5 @@ def test_a_user_without_a_home_is_told(monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr("jitney_llvm_cpu.cache.Path.home", no_home)
+    monkeypatch.setattr("jitney.cache.store.Path.home", no_home)
     assert report()["cache"].startswith("no folder")

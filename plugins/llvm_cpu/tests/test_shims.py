@@ -6,9 +6,9 @@ import os
 import pytest
 import torch
 
+from jitney.cache.store import DiskCache
 from jitney_llvm_cpu import shims as shims_module
 from jitney_llvm_cpu import symbols
-from jitney_llvm_cpu.cache import DiskCache
 from jitney_llvm_cpu.engine import Engine
 from jitney_llvm_cpu.shims import SHIMS, Blobs, Shims, dtype_code, ir, shims, trial
 from jitney_llvm_cpu.target import Target

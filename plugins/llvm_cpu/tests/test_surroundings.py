@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import jitney
-from jitney_llvm_cpu import cache as cache_module
+from jitney.cache import store as cache_module
 from jitney_llvm_cpu import compiler
 
 HUGE = 2**31 + 64

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from jitney_llvm_cpu.cache import DiskCache
+from jitney.cache.store import DiskCache
 from jitney_llvm_cpu.warm_memory import THRESHOLD, WarmMemory
 
 CPU = torch.device("cpu")

@@ -9,17 +9,17 @@ import warnings
 import pytest
 
 import jitney
-from jitney_llvm_cpu import cache
-from jitney_llvm_cpu.cache import DiskCache, cache_folder
+from jitney.cache import store
+from jitney.cache.store import DiskCache, cache_folder
 
 KEY = "ab" * 32
 
 
 @pytest.fixture(autouse=True)
 def no_warning_yet():
-    cache._warned.clear()
+    store._warned.clear()
     yield
-    cache._warned.clear()
+    store._warned.clear()
 
 
 def test_what_was_stored_is_loaded_by_another_object(tmp_path):
@@ -88,7 +88,7 @@ def failing(monkeypatch, error):
     def fail(*arguments, **keywords):
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(cache.os, "replace", fail)
+    monkeypatch.setattr(store.os, "replace", fail)
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EACCES])
@@ -124,7 +124,7 @@ def test_a_folder_that_anybody_may_write_to_is_not_used(tmp_path):
 HAMMER = """
 import sys, threading
 from pathlib import Path
-from jitney_llvm_cpu.cache import DiskCache
+from jitney.cache.store import DiskCache
 
 def hammer(seed):
     kept = DiskCache(Path(sys.argv[1]), limit_bytes=200_000)
@@ -153,14 +153,14 @@ def test_many_writers_and_readers_never_see_half_an_entry(tmp_path):
 
 def test_the_folder_is_the_option_then_the_setting_then_the_users_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setattr(cache.sys, "platform", "linux")
-    assert cache_folder() == tmp_path / "xdg" / "jitney" / "llvm_cpu"
+    monkeypatch.setattr(store.sys, "platform", "linux")
+    assert cache_folder("llvm_cpu") == tmp_path / "xdg" / "jitney" / "llvm_cpu"
     with jitney.config.patch(cache_dir=str(tmp_path / "setting")):
-        assert cache_folder() == tmp_path / "setting" / "llvm_cpu"
-        assert cache_folder(str(tmp_path / "option")) == tmp_path / "option" / "llvm_cpu"
+        assert cache_folder("llvm_cpu") == tmp_path / "setting" / "llvm_cpu"
+        assert cache_folder("llvm_cpu", str(tmp_path / "option")) == tmp_path / "option" / "llvm_cpu"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_folder() == tmp_path / "home" / ".cache" / "jitney" / "llvm_cpu"
+    assert cache_folder("llvm_cpu") == tmp_path / "home" / ".cache" / "jitney" / "llvm_cpu"
 
 
 def test_a_user_without_a_home_has_no_folder(monkeypatch):
@@ -168,5 +168,5 @@ def test_a_user_without_a_home_has_no_folder(monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(cache.Path, "home", no_home)
-    assert cache_folder() is None
+    monkeypatch.setattr(store.Path, "home", no_home)
+    assert cache_folder("llvm_cpu") is None

@@ -32,16 +32,16 @@ _ABANDONED_S = 3600.0
 _warned = threading.Event()
 
 
-def cache_folder(option: str = "") -> Path | None:
-    """Where the kernels are kept: ``option``, else ``config.cache_dir``, else the user's cache folder.
+def cache_folder(part: str = "", option: str = "") -> Path | None:
+    """Where ``part`` of what is kept lies: in ``option``, else ``config.cache_dir``, else the user's cache folder.
 
     None if none is named and the user has no home.
     """
     base = option or config.cache_dir
     if base:
-        return Path(base).expanduser() / "llvm_cpu"
+        return Path(base).expanduser() / part
     try:
-        return _user_cache() / "jitney" / "llvm_cpu"
+        return _user_cache() / "jitney" / part
     except RuntimeError:  # pathlib: no home directory
         return None
 
@@ -107,7 +107,7 @@ class DiskCache:
             self._write(self.path(key), _HEADER.pack(MAGIC, len(data), _digest(data)) + data)
         except OSError as error:
             self._writable = False
-            _warn_once(f"compiled kernels are not kept: {error}")
+            _warn_once(f"compiled code is not kept: {error}")
             return
         self._make_room(_HEADER.size + len(data))
 
@@ -131,7 +131,7 @@ class DiskCache:
                 return False  # nothing there yet; it may come
             self._usable = found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o002
             if not self._usable:
-                _warn_once(f"compiled kernels are not kept: others may write to {self.folder}")
+                _warn_once(f"compiled code is not kept: others may write to {self.folder}")
         return self._usable is not False
 
     def _make_room(self, added: int) -> None:
@@ -184,4 +184,4 @@ def _unpacked(content: bytes) -> bytes | None:
 def _warn_once(message: str) -> None:
     if not _warned.is_set():
         _warned.set()
-        warnings.warn(f"jitney-llvm-cpu: {message}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"jitney: {message}", RuntimeWarning, stacklevel=2)
