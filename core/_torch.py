@@ -108,6 +108,12 @@ GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
 # One C call that checks the metadata of all tensors (13 us for 150).
 TensorGuards: Any = getattr(_guards, "TensorGuards", None)
 
+
+def dispatch_keys(tensor: torch.Tensor) -> str:
+    """Which of the dispatcher's keys a tensor has: part of what ``TensorGuards`` compares."""
+    return str(_C._dispatch_keys(tensor))
+
+
 # The base of what records operators as they are dispatched.
 TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
 # Copies many tensors in one call.

@@ -15,15 +15,17 @@ from jitney import _torch, callers, events
 from jitney.backends import BoundBackend
 from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.call_through import CallThrough, stays_python
-from jitney.capture.convert import Captured, Settings, Target, capture, parameters
-from jitney.capture.emit import MISS, Emitted, build_function, tensor_facts
+from jitney.capture.convert import Captured, Settings, capture
+from jitney.capture.emit import Emitted, build_function, tensor_facts
 from jitney.capture.iterators import parts
 from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
+from jitney.capture.target import Target, parameters
 from jitney.config import config
 from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, Unsupported
 from jitney.guards import Pool, first_failure
+from jitney.guards.miss import MISS
 from jitney.pipeline import graph_function
 from jitney.state import TRACING
 

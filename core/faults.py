@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from jitney import callers
+from jitney.cache.recipes import RECIPE, call
 from jitney.errors import JitneyError
 from jitney.state import StateKeeper
 
@@ -44,3 +46,31 @@ def blaming(
             raise failure(error) from error
 
     return run
+
+
+def running_again(
+    eagerly: Callable[..., Sequence[Any]], blame: Callable[[Exception], Exception]
+) -> Callable[[Exception, Sequence[Any]], Sequence[Any]]:
+    """What a graph that writes to its inputs does when its compiled forward has raised, before any of these writes.
+
+    It runs as it was captured, to fail as eager does, with eager's message and eager's writes up to there. If that does
+    not fail, the backend has, and one warning says so.
+    """
+
+    def run(error: Exception, inputs: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(error, JitneyError):
+            raise error
+        try:
+            outputs = eagerly(*inputs)
+        except Exception as own:
+            raise own from None
+        callers.warn(f"{blame(error)}\n(calls for which it raises run as captured)")
+        return outputs
+
+    run.__dict__[RECIPE] = lambda writer: call("jitney.faults:running_again", writer.ref(eagerly), writer.ref(unknown))
+    return run
+
+
+def unknown(error: Exception) -> Exception:
+    """The blame for a graph of an earlier process, of which nobody knows any more where it was."""
+    return JitneyError(f"a graph that was kept on disk raised {type(error).__name__}: {error}", phase="backend")

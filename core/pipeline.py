@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot import AotRequest, compile_graph
+from jitney.aot.compiler import AotRequest, compile_graph
 from jitney.backends import BoundBackend, CompileRequest, Kind
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -68,3 +68,34 @@ def enter_inference_mode(mode: bool) -> Any:
 def exit_inference_mode(scope: Any) -> None:
     """In a graph: end an inference-mode block."""
     scope.__exit__(None, None, None)
+
+
+def state_check() -> Callable[[], bool]:
+    """A call that tells whether torch's global state is as it is now."""
+    inference = torch.is_inference_mode_enabled()
+    depth, dispatch = _torch.function_mode_depth(), _torch.dispatch_mode_depth()
+    is_inference, function_depth = torch.is_inference_mode_enabled, _torch.function_mode_depth
+    dispatch_depth = _torch.dispatch_mode_depth
+    if _torch.GlobalStateGuard is not None:
+        state = _torch.GlobalStateGuard().check
+    else:
+        wanted = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"))
+
+        def state() -> bool:
+            return (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == wanted
+
+    transforms = _torch.transforms_active
+
+    def check() -> bool:
+        modes = function_depth() == depth and dispatch_depth() == dispatch and not transforms()
+        return modes and state() and is_inference() is inference
+
+    return check
+
+
+def state_text() -> str | None:
+    """torch's global state that ``state_check`` looks at, as text that is equal in two processes; None if unknown."""
+    described = getattr(_torch.GlobalStateGuard, "__getstate__", None)
+    if described is None or _torch.function_mode_depth() or _torch.dispatch_mode_depth() or _torch.transforms_active():
+        return None
+    return f"{described(_torch.GlobalStateGuard())} {torch.is_inference_mode_enabled()}"

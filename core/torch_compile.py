@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot import compile_graph
+from jitney.aot.compiler import compile_graph
 from jitney.backends import resolve
 from jitney.errors import JitneyError
 from jitney.pipeline import aot_request

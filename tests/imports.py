@@ -9,7 +9,7 @@ from collections.abc import Iterator
 MAY_IMPORT: dict[str, set[str]] = {
     "cache": set(),
     "guards": set(),
-    "capture": {"guards"},
+    "capture": {"cache", "guards"},
     "aot": {"cache"},
     "lowering": set(),
     "backends": {"cache"},
@@ -25,9 +25,11 @@ SHARED = {
     "faults",
     "fits",
     "generated",
+    "late",
     "layouts",
     "scalars",
     "state",
+    "trust",
     "wrapping",
     "_torch",
 }

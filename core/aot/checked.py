@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from jitney.cache.recipes import RECIPE
 from jitney.config import config
 
 
@@ -34,6 +35,7 @@ def checked(
         return outputs
 
     run.filled = getattr(compiled, "filled", frozenset())  # type: ignore[attr-defined] # see CompileRequest.updates
+    run.__dict__[RECIPE] = lambda writer: writer.ref(compiled)
     return run
 
 

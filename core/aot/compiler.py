@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import fx
 
-from jitney import callers, events
+from jitney import events
 from jitney.aot.backward import Backward
 from jitney.aot.checked import checked
 from jitney.aot.cost import has_effect
@@ -21,8 +21,7 @@ from jitney.aot.signals import NotSplit
 from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_values
 from jitney.aot.wrapped_glue import WrappedGlue
 from jitney.config import config
-from jitney.errors import JitneyError
-from jitney.faults import blaming
+from jitney.faults import blaming, running_again
 from jitney.state import TRACING, without_anomaly_mode
 
 HalfKind = Literal["inference", "forward", "backward"]
@@ -158,28 +157,6 @@ def _glued(
     with events.phase("aot glue", request.frame):
         run = glue.build(forward, backward, module.forward)
     events.emit(events.Artefact("aot_wrapper", request.frame, request.backend, glue.source))
-    return run
-
-
-def running_again(
-    eagerly: Callable[..., Sequence[Any]], blame: Callable[[Exception], Exception]
-) -> Callable[[Exception, Sequence[Any]], Sequence[Any]]:
-    """What a graph that writes to its inputs does when its compiled forward has raised, before any of these writes.
-
-    It runs as it was captured, to fail as eager does, with eager's message and eager's writes up to there. If that does
-    not fail, the backend has, and one warning says so.
-    """
-
-    def run(error: Exception, inputs: Sequence[Any]) -> Sequence[Any]:
-        if isinstance(error, JitneyError):
-            raise error
-        try:
-            outputs = eagerly(*inputs)
-        except Exception as own:
-            raise own from None
-        callers.warn(f"{blame(error)}\n(calls for which it raises run as captured)")
-        return outputs
-
     return run
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from jitney import _torch, generated
+from jitney import _torch
+from jitney.aot.assembly import assemble
 from jitney.aot.joint import Joint
 from jitney.aot.memory import Overlap
 from jitney.aot.results import Argument, Constant, Output, Result, Step, Update, View
@@ -88,17 +89,9 @@ class Glue:
         body.append(f"return ({values})")
         lines += [f"    {line}" for line in body]
         self.source = "\n".join(lines) + "\n"
-        filename = f"<jitney aot {self.name} {id(space):x}>"
-        run = generated.build(self.source, filename, space, "_run")
         if backward is not None:
-            methods = {
-                "forward": staticmethod(space["_forward_with"]),
-                "backward": staticmethod(space["_backward_with"]),
-            }
-            made: Any = type(f"{self.name}_graph", (torch.autograd.Function,), methods)
-            space["_apply"] = super(torch.autograd.Function, made).apply  # type: ignore[misc] # without functorch's look at each argument
             space["_backward"] = backward
-        return run
+        return assemble(self.source, self.name, space)
 
     def _function(self, arguments: str) -> list[str]:
         """The autograd function's two methods."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from jitney.aot.sizes import hint
+from jitney.cache.recipes import Recipe, Writer, call
 
 
 def overlaps_itself(size: Sequence[Any], stride: Sequence[Any]) -> bool:
@@ -35,12 +36,18 @@ class Overlap:
     """
 
     def __init__(self, examples: Sequence[Any], written: Sequence[bool]) -> None:
-        self.written = list(written)
-        self.extents = [_extent(e) for e in examples]
+        self._set([_extent(e) for e in examples], list(written))
+
+    def _set(self, extents: list[int | None], written: list[bool]) -> None:
+        self.written = written
+        self.extents = extents
         self.checked: tuple[int, ...] | None = None
         self.fixed = all(e is not None for e in self.extents)
         # Where all is known, nothing that overlaps itself comes here: the trace was refused.
         self.loose = [i for i, w in enumerate(written) if w and self.extents[i] is None]
+
+    def _jitney_recipe(self, writer: Writer) -> Recipe:
+        return call("jitney.aot.memory:kept_overlap", *writer.refs((self.written, self.extents)))
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Addresses that were found apart once are not looked at again, as long as sizes are fixed."""
@@ -71,6 +78,13 @@ class Overlap:
                 if written:
                     end_written = max(end_written, begin + count)
         return False
+
+
+def kept_overlap(written: list[bool], extents: list[int | None]) -> Overlap:
+    """An ``Overlap`` as another process had it."""
+    made = Overlap((), ())
+    made._set(extents, written)
+    return made
 
 
 def _extent(tensor: Any) -> Any:

@@ -1,6 +1,6 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
-from jitney.backends.backend import Backend, CompileRequest, Kind
+from jitney.backends.backend import Backend, CompileRequest, Kept, Kind
 from jitney.backends.decompositions import core_decompositions
 from jitney.backends.hookspecs import HOOK_API_VERSION, hookimpl
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
@@ -11,6 +11,7 @@ __all__ = [
     "Backend",
     "BoundBackend",
     "CompileRequest",
+    "Kept",
     "Kind",
     "Listing",
     "Registry",

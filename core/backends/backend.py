@@ -49,6 +49,19 @@ class CompileRequest:
         events.emit(events.Lowered(self.frame, self.kind, self.backend, kernels, tuple(whole)))
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a backend needs to make one of its compiled graphs again, in another process.
+
+    Args:
+        data: what JSON can say: None, numbers, text, lists, dictionaries with text as keys.
+        blobs: bytes, such as object code.
+    """
+
+    data: Any
+    blobs: tuple[bytes, ...] = ()
+
+
 Compiled = Callable[..., Sequence[Any]]
 Compile = Callable[[fx.GraphModule, Sequence[Any], CompileRequest], Compiled]
 
@@ -69,6 +82,11 @@ class Backend:
             tables; or a function from the options to such a table.
         supports: for ``aten``: may this node be given to the backend?
         version: part of the identity of what it makes; the package's version if empty.
+        load: ``load(kept, request)`` makes a compiled graph again in a later process, on the same kind of machine with
+            the same versions and options. ``kept`` is the ``Kept`` that the compiled callable's attribute ``keep``, a
+            function without arguments, returned; ``keep`` may raise ``jitney.cache.digest.NotStorable``, and ``load``
+            ``jitney.cache.recipes.Stale``, each with a reason. Without ``load`` nothing of the backend's is kept on
+            disk, but for graphs whose own ``forward`` it returned.
     """
 
     name: str
@@ -79,6 +97,7 @@ class Backend:
     decompositions: Mapping[Any, Callable[..., Any]] | Callable[[Any], Mapping[Any, Callable[..., Any]]] | None = None
     supports: Callable[[fx.Node], bool] | None = None
     version: str = ""
+    load: Callable[[Kept, CompileRequest], Compiled] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from traceback import FrameSummary
 from typing import Any
 
 from torch import fx
 
 from jitney import events
-from jitney.backends.backend import Backend, Compiled, CompileRequest, Kind
+from jitney.backends.backend import Backend, Compiled, CompileRequest, Kept, Kind
 from jitney.backends.options import check_kinds, validate_all, warn_of_mode
 from jitney.backends.placement import place
 from jitney.backends.registry import registry
+from jitney.cache.digest import NotStorable
+from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
 from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
@@ -26,10 +30,17 @@ OTHERS = ("eager", "aot_eager")
 
 @dataclass(frozen=True)
 class BoundBackend:
-    """A backend with validated options."""
+    """A backend with validated options.
+
+    Args:
+        backend: what compiles.
+        options: an instance of its options dataclass, or None.
+        parts: the backends that it stands for, where it places operators over several.
+    """
 
     backend: Backend
     options: Any
+    parts: tuple[BoundBackend, ...] = ()
 
     @property
     def name(self) -> str:
@@ -82,6 +93,32 @@ class BoundBackend:
                 raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
         if not callable(compiled):
             raise _failed(f"returned {compiled!r:.100}, which is not callable", phase, request)
+        if not self.parts and isinstance(compiled, types.FunctionType):
+            compiled.__dict__[RECIPE] = partial(self._recipe, compiled, request)
+        return compiled
+
+    def _recipe(self, compiled: Compiled, request: CompileRequest, writer: Writer) -> Recipe:
+        """How a later process makes a compiled graph again."""
+        keep = getattr(compiled, "keep", None)
+        if self.backend.load is None or keep is None:
+            raise NotStorable(f"graphs of the backend {self.name}")
+        kept = keep()
+        return ["backend", self.name, request.kind, request.frame, kept.data, [writer.blob(b) for b in kept.blobs]]
+
+    def load(self, name: str, kind: Kind, frame: str, kept: Kept) -> Compiled:
+        """The compiled graph that a backend of this name, this one or one of its parts, has kept.
+
+        Raises:
+            Stale: it is not here any more, or refuses.
+        """
+        bound = next((b for b in self.parts or (self,) if b.name == name), None)
+        if bound is None or bound.backend.load is None:
+            raise Stale(f"the backend {name} keeps no graphs")
+        with events.phase(f"load {name}", frame):
+            request = bound.request(kind, frame)
+            compiled = bound.backend.load(kept, request)
+        if isinstance(compiled, types.FunctionType):
+            compiled.__dict__[RECIPE] = partial(bound._recipe, compiled, request)
         return compiled
 
     def decompositions(self) -> Mapping[Any, Callable[..., Any]]:
@@ -144,7 +181,7 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
         )
     bound = [BoundBackend(b, o) for b, o in zip(backends, validate_all(backends, options, mode), strict=True)]
     places = bound[0].backend.level == "aten" and (len(bound) > 1 or _is_choosy(bound[0].backend))
-    return BoundBackend(_placing(bound), None) if places else bound[0]
+    return BoundBackend(_placing(bound), None, tuple(bound)) if places else bound[0]
 
 
 def _is_choosy(backend: Backend) -> bool:

@@ -175,8 +175,10 @@ def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
 
 def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any) -> Any:
     world = vm.world
-    if (trusted(owner) and trusted(kind)) or world.is_fresh(kind):
+    if world.is_fresh(kind):
         return found
+    if trusted(owner) and trusted(kind):
+        return world.trail.take(kind, name, found)
     if owner.__flags__ & HEAP_TYPE and type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
         world.guard(world.const(kind).attr(name), "is", found)
         world.anchor(found)
@@ -485,7 +487,7 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
         return vm.native(getattr, module, name)
     reader = vm.frames[-1].globals if vm.frames else {}
     if trusted(module) and trusted(reader) and isinstance(value, UNCHANGING):
-        return value
+        return world.trail.take(module, name, value)
     if isinstance(value, UNCHANGING):
         world.guard(record.source.attr(name), "is", value)
         if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):

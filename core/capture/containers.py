@@ -217,6 +217,8 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         raise Break(f"an object of class {kind.__qualname__} from outside is iterated over")
     if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
         return iter(SequenceView(vm, value))
+    if isinstance(value, (set, frozenset)):
+        vm.world.trail.order_of(value)
     return vm.native(iter, value)
 
 
@@ -253,6 +255,8 @@ def iterable(vm: Interpreter, value: Any) -> Any:
         return value
     record = vm.world.record_of(value)
     if kind in FRESH_CONTAINERS and record is None:
+        if kind in (set, frozenset):
+            vm.world.trail.order_of(value)
         return value
     made = get_iter(vm, value)
     step = python_method(vm, made, "__next__")

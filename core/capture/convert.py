@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 import traceback
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import FrameSummary
@@ -23,62 +22,15 @@ from jitney.capture.interpreter import Interpreter
 from jitney.capture.iterators import reaches_iterator
 from jitney.capture.resume import pops
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
+from jitney.capture.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.config import config
 from jitney.errors import CaptureError
 from jitney.guards import Source
-from jitney.state import StateKeeper
+from jitney.state import StateKeeper, state_check
 
 FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 MAX_RESTARTS = 64
 LOOKS_AT = {"FOR_ITER": 1, "SEND": 2}  # instructions that advance what they leave on the stack
-VARARGS, VARKEYWORDS = 0x04, 0x08
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A code object to capture. A resume function has no ``function``: its cells arrive as leading arguments."""
-
-    code: types.CodeType
-    globals: dict[str, Any]
-    function: types.FunctionType | None  # None for resume functions: their cells differ from call to call
-    first_argument: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The function's name, for messages."""
-        return self.code.co_name
-
-    def signature(self) -> str:
-        """The emitted function's parameters: the user's, or cells and locals by position."""
-        code = self.code
-        if self.function is None:
-            return ", ".join([*(f"_cell{i}" for i in range(len(code.co_freevars))), *parameters(code)])
-        names = list(parameters(code))
-        count, posonly = code.co_argcount, code.co_posonlyargcount
-        parts = names[:count]
-        defaults = len(self.function.__defaults__ or ())
-        parts = [f"{n}=None" if i >= count - defaults else n for i, n in enumerate(parts)]
-        if posonly:
-            parts.insert(posonly, "/")
-        at = count + code.co_kwonlyargcount
-        keyword = names[count:at]
-        if code.co_flags & VARARGS:
-            parts.append("*" + names[at])
-            at += 1
-        elif keyword:
-            parts.append("*")
-        given = self.function.__kwdefaults__ or {}
-        parts += [f"{n}=None" if n in given else n for n in keyword]
-        if code.co_flags & VARKEYWORDS:
-            parts.append("**" + names[at])
-        return ", ".join(parts)
-
-
-def parameters(code: types.CodeType) -> tuple[str, ...]:
-    """All parameter names, ``*args`` and ``**kwargs`` included, in ``co_varnames`` order."""
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & VARARGS) + bool(code.co_flags & VARKEYWORDS)
-    return code.co_varnames[:count]
 
 
 @dataclass(slots=True)
@@ -117,29 +69,6 @@ class Captured:
         outputs = next(iter(reversed(graph.graph.nodes))).args[0]
         if (len(inputs), len(outputs)) != (len(self.emitted.inputs), self.emitted.outputs):
             raise CaptureError("the graph has another number of inputs or outputs than the emitted code")
-
-
-def state_check() -> Callable[[], bool]:
-    """A call that tells whether torch's global state is as it is now."""
-    inference = torch.is_inference_mode_enabled()
-    depth, dispatch = _torch.function_mode_depth(), _torch.dispatch_mode_depth()
-    is_inference, function_depth = torch.is_inference_mode_enabled, _torch.function_mode_depth
-    dispatch_depth = _torch.dispatch_mode_depth
-    if _torch.GlobalStateGuard is not None:
-        state = _torch.GlobalStateGuard().check
-    else:
-        wanted = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"))
-
-        def state() -> bool:
-            return (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == wanted
-
-    transforms = _torch.transforms_active
-
-    def check() -> bool:
-        modes = function_depth() == depth and dispatch_depth() == dispatch and not transforms()
-        return modes and state() and is_inference() is inference
-
-    return check
 
 
 def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], settings: Settings) -> Captured:

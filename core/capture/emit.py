@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from jitney import _torch, generated
+from jitney import generated
 from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.code import decode
 from jitney.capture.containers import dict_base
@@ -39,19 +40,14 @@ from jitney.capture.signals import Break, GiveUp
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program
 from jitney.guards.guard import all_different
+from jitney.guards.miss import MISS
+from jitney.guards.tensors import TensorFact, tensor_check
+from jitney.guards.trail import Trail
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
 
 
-class Miss:
-    """What an emitted function returns when its guards do not hold."""
-
-    def __repr__(self) -> str:
-        return "MISS"
-
-
-MISS = Miss()
 # The line of an emitted function that makes room for conditions found while the graph is compiled.
 LATE_GUARDS = "# conditions on sizes that the compiled graph adds"
 MANY = 8  # more tensors than these are passed on as one tuple
@@ -80,6 +76,8 @@ class Emitted:
     function: Any = None
     tensor_check: Callable[[], Callable[..., bool]] | None = None
     size_guards: Callable[[], list[str]] | None = None
+    tensors: list[TensorFact] = field(default_factory=list)  # what ``_tensors`` checks
+    trail: Trail = field(default_factory=Trail)
 
     def add_size_guards(self) -> None:
         """Conditions on symbolic sizes that compiling the graph has found; before the function is built."""
@@ -148,6 +146,7 @@ class Emitter:
         self.effects: list[str] = []
         self.late: list[str] = []
         self.late_check: Callable[[], Callable[..., bool]] | None = None
+        self.tensors: list[TensorFact] = []
         self.inputs: dict[str, int] = {}  # the graph's arguments and their order, where the prologue makes them a tuple
 
     # ------------------------------------------------------------------ the two endings
@@ -364,6 +363,8 @@ class Emitter:
             op_count=tracer.op_count,
             tensor_check=self.late_check,
             size_guards=self._size_guards if vm.symbols.sources else None,
+            tensors=self.tensors,
+            trail=vm.world.trail,
         )
 
     def _arguments(self) -> str:
@@ -407,7 +408,7 @@ class Emitter:
         if config.verify:
             program.verify(vm.world.roots, vm.world.guards)
         if adopted:
-            self.late_check = tensor_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])
+            self.tensors, self.late_check = tensors_check(vm, [r for r, _ in adopted], [by_id[k] for k in fakes])
             self.pool.namespace["_facts"] = [(source, tensor_facts(real)) for real, source in adopted]
             if self.inputs:
                 program.fetch("_inputs", f"({', '.join(tensor_names)})")
@@ -427,46 +428,18 @@ def tensor_facts(value: Any) -> str:
     return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
 
 
-def tensor_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> Callable[[], Callable[..., bool]]:
-    """Makes the one call that checks the metadata and ``requires_grad`` of all tensors, and that no two are one."""
-    sizes: list[Any] = []
-    strides: list[Any] = []
+def tensors_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> tuple[list[TensorFact], Callable[[], Any]]:
+    """What is guarded about these tensors, and what makes the one call that checks it."""
+    facts = []
     for real, fake in zip(reals, fakes, strict=True):
+        sizes, strides = tuple(real.size()), tuple(real.stride())
         dims = vm.symbols.dynamic.get(id(fake))
-        if dims is None or not any(dims):
-            sizes.append(list(real.size()))
-            strides.append(list(real.stride()))
-        else:
+        if dims is not None and any(dims):
             before = vm.tracer.pristine(fake)  # the program may transpose it in place
-            sizes.append([None if isinstance(s, torch.SymInt) else int(s) for s in before.shape])
-            strides.append([None if isinstance(s, torch.SymInt) else int(s) for s in before.stride()])
-
-    def make() -> Callable[..., bool]:
-        if _torch.TensorGuards is None:
-            return python_tensor_check(reals, sizes, strides)
-        made = _torch.TensorGuards(*reals, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-        return made.check
-
-    return make
-
-
-def python_tensor_check(reals: list[Any], sizes: list[Any], strides: list[Any]) -> Callable[..., bool]:
-    """``tensor_check`` without torch's C helper."""
-    facts = [(type(t), t.dtype, t.device, t.requires_grad) for t in reals]
-
-    def check(*tensors: Any) -> bool:
-        if len({id(t) for t in tensors}) != len(tensors):
-            return False
-        for t, fact, size, stride in zip(tensors, facts, sizes, strides, strict=True):
-            if (type(t), t.dtype, t.device, t.requires_grad) != fact or t.dim() != len(size):
-                return False
-            if any(want is not None and want != got for want, got in zip(size, t.size(), strict=True)):
-                return False
-            if any(want is not None and want != got for want, got in zip(stride, t.stride(), strict=True)):
-                return False
-        return True
-
-    return check
+            sizes = tuple([None if isinstance(s, torch.SymInt) else int(s) for s in before.shape])
+            strides = tuple([None if isinstance(s, torch.SymInt) else int(s) for s in before.stride()])
+        facts.append(TensorFact.of(real, sizes, strides))
+    return facts, functools.partial(tensor_check, reals, facts)
 
 
 def build_function(emitted: Emitted, name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from jitney.cache.recipes import RECIPE, call
 from jitney.state import StateKeeper
 
 
@@ -53,6 +54,7 @@ def keeping_state(compiled: Callable[..., Sequence[Any]]) -> Callable[..., Seque
             keeper.restore()
             raise
 
+    run.__dict__[RECIPE] = lambda writer: call("jitney.capture.graph_runner:keeping_state", writer.ref(compiled))
     return run
 
 

@@ -128,6 +128,7 @@ class Interpreter:
         """Make this the frame that runs next; a break where calls nest too deep."""
         if len(self.frames) >= MAX_DEPTH:
             raise Break("calls nested too deep to inline", "recursion this deep runs eagerly")
+        self.world.trail.enter(frame.func)
         self.frames.append(frame)
 
     def leave(self, value: Any) -> None:

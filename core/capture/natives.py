@@ -281,7 +281,10 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
     exposed = expose(vm, value)
     if has_tensor(exposed):
         raise Break("a tensor is turned into text", "print outside compiled code")
-    return str(vm.native(str if method == "__str__" else repr, exposed))
+    text = str(vm.native(str if method == "__str__" else repr, exposed))
+    if " at 0x" in text:
+        vm.world.trail.keep_private("an object's address as text")
+    return text
 
 
 def _deep_python(vm: Interpreter, value: Any) -> bool:

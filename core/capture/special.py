@@ -142,6 +142,7 @@ def _id(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     record = vm.world.record_of(value)
     if isinstance(value, (type, types.ModuleType, types.FunctionType)) and not vm.world.is_fresh(value):
         if record is None or record.source.is_const:
+            vm.world.trail.keep_private("id() of an object")
             return id(value)
     if isinstance(value, torch.Tensor):
         real = vm.tracer.real_of(value)
@@ -160,6 +161,7 @@ def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     method = python_method(vm, args[0], "__hash__")
     if method is not None:
         return vm.call(method, args[0])
+    vm.world.trail.keep_private("hash() of a value")
     if type(args[0]) in PLAIN or isinstance(args[0], type) or plain_text(args[0]):
         return vm.native(hash, specialise(args[0]))
     if isinstance(args[0], CONTENT_TYPES):
@@ -177,6 +179,7 @@ def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @special(dir)
 def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args and isinstance(args[0], (type, types.ModuleType)) and not vm.class_writes:
+        vm.world.trail.keep_private("dir() of a class or module")
         return vm.world.mark_fresh(vm.native(dir, args[0]))
     raise Break("dir() of an object")
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import collections
 import enum
-import functools
-import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -25,6 +23,8 @@ from jitney.capture.code import leaves_traces
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.signals import Break
 from jitney.guards import Guard, Source
+from jitney.guards.trail import Trail
+from jitney.trust import trusted
 
 if TYPE_CHECKING:
     from jitney.capture.tensors import Tracer
@@ -46,23 +46,6 @@ CODE_LIKE = (
     staticmethod,
     classmethod,
 )
-OWN_PACKAGES = {"torch", "jitney", "contextlib"}
-
-
-@functools.lru_cache(maxsize=4096)
-def trusted_module(name: str) -> bool:
-    """Is this module torch's or the standard library's, whose functions nobody replaces while running?"""
-    root = name.partition(".")[0]
-    return root in OWN_PACKAGES or (root in sys.stdlib_module_names and root != "__main__")
-
-
-def trusted(owner: Any) -> bool:
-    """Does this module, class or globals dictionary belong to a trusted module?"""
-    if isinstance(owner, types.ModuleType):
-        return trusted_module(owner.__name__)
-    if isinstance(owner, dict):
-        return trusted_module(str(owner.get("__name__", "")))
-    return trusted_module(str(getattr(owner, "__module__", "") or ""))
 
 
 class World:
@@ -79,6 +62,7 @@ class World:
         self.apart: dict[type, dict[int, Source]] = {}
         self.fresh: dict[int, Any] = {}
         self.class_steps: dict[int, int] = {}
+        self.trail = Trail()
         self.absent_names: dict[int, tuple[Source, set[str]]] = {}
         self.is_dynamic: Callable[[Source, Any], bool] = lambda source, value: False
         self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
@@ -432,10 +416,20 @@ class World:
         owner = getattr(value, "__self__", None)
         if isinstance(value, types.BuiltinFunctionType) and not isinstance(owner, types.ModuleType | type | None):
             return self._wrap_bound_builtin(value, source)
-        if not self._trusted_read(source):
+        if self._trusted_read(source):
+            self._take(source, value)
+        else:
             self.guard(source, "is", value)
         self.anchor(value)
         return value
+
+    def _take(self, source: Source, value: Any) -> None:
+        """Note what is taken without a guard."""
+        base = source.base
+        if base is not None and base.is_const and type(source.key) is str:
+            self.trail.take(base.key, source.key, value)
+        else:
+            self.trail.keep_private(f"{source.name} is taken as it is")
 
     def _wrap_bound_builtin(self, value: Any, source: Source) -> Any:
         owner = self.wrap(value.__self__, source.attr("__self__"))
@@ -460,7 +454,9 @@ class World:
         while base is not None and base.kind == "dict_of":
             base = base.base
         if base is not None and base.is_const:
-            if not trusted(base.key):
+            if trusted(base.key):
+                self._take(source, value)
+            else:
                 self.guard(source, "is", value)
             self.anchor(value)
             return value

@@ -1,0 +1,56 @@
+"""What is captured: a code object with its globals, and the parameters of the function that stands for it."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import Any
+
+VARARGS, VARKEYWORDS = 0x04, 0x08
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A code object to capture. A resume function has no ``function``: its cells arrive as leading arguments."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    function: types.FunctionType | None  # None for resume functions: their cells differ from call to call
+    first_argument: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The function's name, for messages."""
+        return self.code.co_name
+
+    def signature(self) -> str:
+        """The emitted function's parameters: the user's, or cells and locals by position."""
+        code = self.code
+        if self.function is None:
+            return ", ".join([*(f"_cell{i}" for i in range(len(code.co_freevars))), *parameters(code)])
+        names = list(parameters(code))
+        count, posonly = code.co_argcount, code.co_posonlyargcount
+        parts = names[:count]
+        defaults = len(self.function.__defaults__ or ())
+        parts = [f"{n}=None" if i >= count - defaults else n for i, n in enumerate(parts)]
+        if posonly:
+            parts.insert(posonly, "/")
+        at = count + code.co_kwonlyargcount
+        keyword = names[count:at]
+        if code.co_flags & VARARGS:
+            parts.append("*" + names[at])
+            at += 1
+        elif keyword:
+            parts.append("*")
+        given = self.function.__kwdefaults__ or {}
+        parts += [f"{n}=None" if n in given else n for n in keyword]
+        if code.co_flags & VARKEYWORDS:
+            parts.append("**" + names[at])
+        return ", ".join(parts)
+
+
+def parameters(code: types.CodeType) -> tuple[str, ...]:
+    """All parameter names, ``*args`` and ``**kwargs`` included, in ``co_varnames`` order."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & VARARGS) + bool(code.co_flags & VARKEYWORDS)
+    return code.co_varnames[:count]

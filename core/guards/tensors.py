@@ -1,0 +1,66 @@
+"""What is guarded about tensors: class, dtype, device, sizes, strides, dispatch keys, requires_grad. One call asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from jitney import _torch
+
+Sizes = tuple[int | None, ...]  # None where it is symbolic
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFact:
+    """One tensor's guarded metadata. Strides are in elements."""
+
+    cls: type
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    keys: str
+    sizes: Sizes
+    strides: Sizes
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, sizes: Sizes, strides: Sizes) -> TensorFact:
+        """The facts about a tensor, with those sizes and strides that count."""
+        facts = tensor.dtype, tensor.device, tensor.requires_grad, _torch.dispatch_keys(tensor)
+        return cls(type(tensor), *facts, sizes, strides)
+
+    def holds(self, tensor: Any) -> bool:
+        """Are these the facts about this object?"""
+        if type(tensor) is not self.cls or tensor.dim() != len(self.sizes):
+            return False
+        sizes = tuple([None if want is None else n for want, n in zip(self.sizes, tensor.size(), strict=True)])
+        steps = tuple([None if want is None else n for want, n in zip(self.strides, tensor.stride(), strict=True)])
+        return TensorFact.of(tensor, sizes, steps) == self
+
+
+def tensor_check(tensors: Sequence[torch.Tensor], facts: Sequence[TensorFact]) -> Callable[..., bool]:
+    """One call that checks as many tensors, and that no two of them are one.
+
+    Args:
+        tensors: of which the facts hold. torch's global state must be the user's, since the check remembers it.
+        facts: one for each.
+    """
+    if _torch.TensorGuards is None:
+        return python_tensor_check(facts)
+    sizes, strides = [list(f.sizes) for f in facts], [list(f.strides) for f in facts]
+    made = _torch.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    check: Callable[..., bool] = made.check
+    return check
+
+
+def python_tensor_check(facts: Sequence[TensorFact]) -> Callable[..., bool]:
+    """``tensor_check`` without torch's C helper."""
+
+    def check(*tensors: Any) -> bool:
+        if len({id(t) for t in tensors}) != len(tensors):
+            return False
+        return all(fact.holds(t) for fact, t in zip(facts, tensors, strict=True))
+
+    return check

@@ -1,0 +1,42 @@
+"""What a capture has taken for granted, without guards: a later process must find the same before it may use it."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Trail:
+    """What is trusted while a process lives, and may be otherwise in another one.
+
+    Args:
+        functions: the Python functions that were looked into, by code.
+        taken: what was read without guards: (owner, name, value) by (id of the owner, name). Owners are classes,
+            modules and dictionaries of globals.
+        private: why the capture is of no use to another process; empty if it is.
+    """
+
+    functions: dict[types.CodeType, types.FunctionType] = field(default_factory=dict)
+    taken: dict[tuple[int, str], tuple[Any, str, Any]] = field(default_factory=dict)
+    private: str = ""
+
+    def keep_private(self, reason: str) -> None:
+        """What was captured holds in this process only."""
+        self.private = self.private or reason
+
+    def order_of(self, values: Any) -> None:
+        """A set was iterated over: text and objects come in another order in each process."""
+        if len(values) > 1 and not all(isinstance(v, (int, float)) for v in values):
+            self.keep_private("the order of a set")
+
+    def enter(self, function: types.FunctionType | None) -> None:
+        """A function is looked into."""
+        if function is not None:
+            self.functions[function.__code__] = function
+
+    def take(self, owner: Any, name: str, value: Any) -> Any:
+        """``value`` was read from its owner without a guard; the value."""
+        self.taken[id(owner), name] = (owner, name, value)
+        return value
