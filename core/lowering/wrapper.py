@@ -43,12 +43,14 @@ class Wrapper:
         launch: the backend's part.
         name: the user's function, for the file name in tracebacks.
         allocator: gives memory: ``empty_strided`` and ``empty`` as torch has them.
+        device: where temporaries are.
     """
 
     schedule: Schedule
     launch: Launch
     name: str
     allocator: Any = torch
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
@@ -157,7 +159,7 @@ class Wrapper:
         for number, name in enumerate(self.program.inputs):
             if isinstance(name, str) and number in self.program.floats:
                 self.variables[name] = f"f{number}"
-                self.lines.append(f"f{number} = _tensor(i{number}, dtype=_float64)")
+                self.lines.append(f"f{number} = _tensor(i{number}, dtype=_float64{self._on_device()})")
             elif isinstance(name, str):
                 self.variables[name] = f"i{number}"
         for name, tensor in self.program.constants.items():
@@ -169,8 +171,12 @@ class Wrapper:
         for name, old in self.schedule.filled.items():
             self.variables[name] = self.variables[old]
         if self.schedule.memory.blocks:
-            self.lines.append(f"memory = _empty({self.size(self.schedule.memory.size)}, dtype=_uint8)")
+            size = self.size(self.schedule.memory.size)
+            self.lines.append(f"memory = _empty({size}, dtype=_uint8{self._on_device()})")
             self.lines.append("arena = memory.data_ptr()")
+
+    def _on_device(self) -> str:
+        return "" if self.device.type == "cpu" else f", device={self.constant(self.device)}"
 
     def _empty(self, buffer: Buffer) -> str:
         dtype, device = self.constant(buffer.dtype), self.constant(buffer.device)

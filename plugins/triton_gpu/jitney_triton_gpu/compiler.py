@@ -1,0 +1,42 @@
+"""From an ATen graph to the function that runs it: lower, schedule, emit, compile, wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from jitney.backends import CompileRequest
+from jitney.lowering import NotLowered, Wrapper, decompositions, lower, schedule
+from jitney.lowering.loops import Extern
+from jitney_triton_gpu.device import on_device
+from jitney_triton_gpu.launcher import Launcher
+from jitney_triton_gpu.options import TritonGpuOptions
+
+
+def compile_graph(
+    graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
+) -> Callable[..., Sequence[Any]]:
+    """The function of one graph; see ``Backend``."""
+    options: TritonGpuOptions = request.options
+    try:
+        program = lower(graph, inputs, relaxed_math=options.relaxed_math)
+        made = schedule(program, request.updates)
+        launcher = Launcher(made, request.frame, options)
+        wrapper = Wrapper(made, launcher, request.frame, device=launcher.device)
+        run = wrapper.build()
+    except NotLowered as refusal:
+        request.lowered(0, [("the whole graph", str(refusal))])
+        return graph.forward
+    externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
+    request.lowered(len(made.items) - len(externs), externs)
+    if options.dump:
+        request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
+    wrapper.namespace.update(launcher.link())
+    return on_device(run, launcher.device)
+
+
+def aten_decompositions(options: TritonGpuOptions) -> Mapping[Any, Callable[..., Any]]:
+    """The operators that are taken apart."""
+    return decompositions()

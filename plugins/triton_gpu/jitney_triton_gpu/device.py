@@ -1,0 +1,29 @@
+"""Where kernels run: on CUDA devices, or, with TRITON_INTERPRET=1, on the CPU in Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# Triton reads it when a function is defined, so it holds for the whole process.
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
+
+DEVICE_TYPES: tuple[str, ...] = ("cpu",) if INTERPRETED else ("cuda",)
+
+
+def on_device(run: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """The function with ``device`` as the current one while it runs."""
+    if device.type != "cuda" or torch.cuda.device_count() == 1:
+        return run
+
+    def guarded(*inputs: Any) -> Any:
+        if torch.cuda.current_device() == device.index:
+            return run(*inputs)
+        with torch.cuda.device(device):
+            return run(*inputs)
+
+    guarded.filled = run.filled  # type: ignore[attr-defined] # see CompileRequest.updates
+    return guarded

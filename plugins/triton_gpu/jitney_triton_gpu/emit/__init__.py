@@ -1,0 +1,5 @@
+"""From kernels of loop nests to the text of Triton kernels, and how they are launched."""
+
+from jitney_triton_gpu.emit.kernels import emit
+
+__all__ = ["emit"]

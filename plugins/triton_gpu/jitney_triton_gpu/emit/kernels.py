@@ -1,0 +1,63 @@
+"""Which form a kernel's code has, and the code.
+
+- *pointwise*: each program computes some elements;
+- *rows*: each program computes some rows, reducing within a row;
+- *split*: results that are reduced from so much that it is cut into parts, whose partial results are put together by a
+  second function (``finish.py``): sums over everything, or over columns;
+- *sweep*: rows with something reduced over all of them: each program goes over many rows and has accumulators of its own.
+"""
+
+from __future__ import annotations
+
+from jitney.lowering.index import Index, Var
+from jitney.lowering.kernel import Accumulate, Kernel, Reduce
+from jitney_triton_gpu.code import Code
+from jitney_triton_gpu.emit.pointwise import pointwise
+from jitney_triton_gpu.emit.prepare import prepare
+from jitney_triton_gpu.emit.rows import rows
+from jitney_triton_gpu.emit.split import split
+from jitney_triton_gpu.emit.sweep import sweep
+
+
+def emit(kernel: Kernel, name: str, *, replaced: frozenset[str] = frozenset(), wide: bool = False) -> Code:
+    """The Triton functions of a kernel.
+
+    Args:
+        kernel: not changed.
+        name: its functions' names begin so.
+        replaced: buffers in whose memory the kernel stores something else.
+        wide: count places in 64 bits.
+    """
+    kernel = prepare(kernel, replaced)
+    statements = [s for nest in kernel.body for s in nest.statements]
+    reduces = any(isinstance(s, Reduce) for s in statements)
+    if not kernel.partials and (not reduces or kernel.outer):
+        plain = not reduces and not kernel.scratch and len(kernel.body) == 1
+        return pointwise(kernel, name, wide) if plain else rows(kernel, name, wide)
+    kept = kept_loops(kernel)
+    if kept is not None:
+        return split(kernel, kept, name, wide)
+    return sweep(kernel, name, wide)
+
+
+def kept_loops(kernel: Kernel) -> tuple[Var, ...] | None:
+    """The loops that results have, if the kernel is one nest in which all results have the same; else None."""
+    if len(kernel.body) != 1 or kernel.scratch:
+        return None
+    loops = (*kernel.outer, *kernel.body[0].loops)
+    found: set[frozenset[Var]] = set()
+    for s in kernel.body[0].statements:
+        if isinstance(s, Reduce):
+            if kernel.outer:
+                return None
+            found.add(frozenset())
+        elif isinstance(s, Accumulate):
+            found.add(_own(s.index, loops))
+    if len(found) != 1:
+        return None
+    (kept,) = found
+    return tuple(v for v in loops if v in kept)
+
+
+def _own(place: Index, loops: tuple[Var, ...]) -> frozenset[Var]:
+    return frozenset(v for v in loops if v in place.atoms)

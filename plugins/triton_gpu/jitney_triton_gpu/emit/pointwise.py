@@ -1,0 +1,45 @@
+"""Kernels without reductions."""
+
+from __future__ import annotations
+
+from jitney.lowering.kernel import Kernel, Store
+from jitney_triton_gpu import tiles
+from jitney_triton_gpu.code import Code
+from jitney_triton_gpu.emit.function import Draft, blocks_of
+from jitney_triton_gpu.emit.indices import fastest, places, product
+from jitney_triton_gpu.emit.spaces import Axis
+
+
+def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
+    """One program for each block of elements; a tile of two axes where memory is read along one and written along another."""
+    (nest,) = kernel.body
+    loops = (*kernel.outer, *nest.loops)
+    counts = fastest(places(kernel), loops)
+    inner = loops[-1:] if loops else ()
+    other = max((v for v in loops[:-1]), key=lambda v: counts[v], default=None)
+    if other is not None and counts[other] and counts[inner[0]]:
+        tile = tiles.transposing()
+        rest = tuple(v for v in loops[:-1] if v is not other)
+        x, y, z = Axis("x", inner, tile.x), Axis("y", (other,), tile.r), Axis("z", rest, 1)
+        draft = Draft(kernel, name, [y, x], wide)
+        across = draft.writer.index(blocks_of(x.count, x.block))
+        draft.writer.enter([x, y, z])
+        draft.writer.line("program = tl.program_id(0)")
+        draft.axis(x, f"program % {across} * {x.symbol}", "[None, :]")
+        down = draft.writer.index(blocks_of(y.count, y.block))
+        draft.axis(y, f"program // {across} % {down} * {y.symbol}", "[:, None]")
+        draft.axis(z, f"program // {across} // {down}", None)
+        programs = blocks_of(x.count, x.block) * blocks_of(y.count, y.block) * z.count
+    else:
+        tile = tiles.pointwise(product(loops).value)
+        x = Axis("x", loops, tile.x)
+        draft = Draft(kernel, name, [x], wide)
+        draft.writer.enter([x])
+        draft.axis(x, f"tl.program_id(0) * {x.symbol}")
+        programs = blocks_of(x.count, x.block)
+    writer = draft.writer
+    stores = [s for s in nest.statements if isinstance(s, Store)]
+    registers = [writer.value(s.value) for s in stores]
+    for s, register in zip(stores, registers, strict=True):
+        writer.store_register(s.buffer, s.index, register)
+    return Code((draft.finished(programs, tile.warps),))

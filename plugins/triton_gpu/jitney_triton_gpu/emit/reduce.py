@@ -1,0 +1,119 @@
+"""Reductions in Triton: an accumulator over the tile, which is reduced along one dimension at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from jitney.lowering.index import Index
+from jitney.lowering.kernel import Accumulate, Reduce
+from jitney.lowering.loops import identity
+from jitney.lowering.values import Value
+from jitney_triton_gpu.emit.dtypes import literal, register
+from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.writer import Register, Writer
+
+# kind -> the helper that puts two values together, for floats and for integers
+COMBINE: dict[str, tuple[str, str]] = {
+    "sum": ("add", "add"),
+    "prod": ("multiply", "multiply"),
+    "max": ("maximum_nan", "maximum_int"),
+    "min": ("minimum_nan", "minimum_int"),
+    "any": ("either", "either"),
+    "all": ("both", "both"),
+    "argmax": ("first_greater", "first_greater"),
+    "argmin": ("first_lesser", "first_lesser"),
+}
+LAST = 2**62  # a position after all others
+_PLAIN = {"argmax": "max", "argmin": "min"}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What is accumulated: its kind and the dtype of the values."""
+
+    kind: str
+    dtype: torch.dtype
+
+    @property
+    def combine(self) -> str:
+        """The helper that puts two values together."""
+        return f"helpers.{COMBINE[self.kind][not self.dtype.is_floating_point]}"
+
+    @property
+    def positions(self) -> bool:
+        """Does it give the position of an extreme?"""
+        return self.kind.startswith("arg")
+
+    @property
+    def held(self) -> str:
+        """The dtype of accumulators: truth values are held as int32."""
+        return "tl.int32" if self.dtype is torch.bool else register(self.dtype)
+
+    @property
+    def start(self) -> str:
+        """What it begins with."""
+        value = identity(_PLAIN.get(self.kind, self.kind), self.dtype)
+        if self.dtype is torch.bool:
+            return f"tl.full([], {int(value)}, tl.int32)"
+        return literal(value, self.dtype)
+
+    def taken(self, value: str) -> str:
+        """A value as accumulators hold it."""
+        return f"{value}.to(tl.int32)" if self.dtype is torch.bool else value
+
+    def given(self, value: str) -> str:
+        """What an accumulator holds as a value."""
+        return f"({value} != 0)" if self.dtype is torch.bool else value
+
+    def along(self, value: str, dim: int, keep: bool) -> str:
+        """A tile reduced along a dimension; of positions a pair."""
+        keeping = ", keep_dims=True" if keep else ""
+        if self.kind == "sum" and self.dtype.is_floating_point:
+            return f"tl.sum({value}, {dim}{keeping})"
+        return f"tl.reduce({value}, {dim}, {self.combine}{keeping})"
+
+    def operands(self, writer: Writer, value: Value, position: Index | None, axis: Axis) -> tuple[str, str]:
+        """The tile to be reduced, and that of the positions or nothing; what is not there does not count."""
+        given = self.taken(writer.spread(writer.value(value)))
+        at = ""
+        if position is not None:
+            number = Register(f"(tl.full([], 0, tl.int64) + {writer.index(position)})", writer.axes_of(position))
+            at = writer.spread(number)
+        if not axis.fits:
+            given = f"tl.where({axis.name}_ok, {given}, {self.start})"
+            at = at and f"tl.where({axis.name}_ok, {at}, {LAST})"
+        return given, at
+
+    def finish(self, writer: Writer, value: str, at: str, dim: int, keep: bool) -> str:
+        """A line that reduces a tile along a dimension; the variable of the result."""
+        name = writer.name("t")
+        if at:
+            writer.line(f"_, {name} = {self.along(f'({value}, {at})', dim, keep)}")
+        else:
+            writer.line(f"{name} = {self.given(self.along(value, dim, keep))}")
+        return name
+
+
+class Running:
+    """An accumulator over the pieces of what is reduced; made before the loop."""
+
+    def __init__(self, writer: Writer, statement: Reduce | Accumulate) -> None:
+        self.statement = statement
+        self.position = statement.position if isinstance(statement, Reduce) else None
+        self.made = Reduction(statement.kind, statement.value.dtype)
+        self.name = writer.name("a")
+        writer.line(f"{self.name} = tl.broadcast_to({self.made.start}, {writer.shape()})")
+        self.at = ""
+        if self.position is not None:
+            self.at = f"{self.name}_at"
+            writer.line(f"{self.at} = tl.full({writer.shape()}, {LAST}, tl.int64)")
+
+    def step(self, writer: Writer, axis: Axis) -> None:
+        """One piece more, in the loop."""
+        value, at = self.made.operands(writer, self.statement.value, self.position, axis)
+        if at:
+            writer.line(f"{self.name}, {self.at} = {self.made.combine}({self.name}, {self.at}, {value}, {at})")
+        else:
+            writer.line(f"{self.name} = {self.made.combine}({self.name}, {value})")

@@ -1,0 +1,155 @@
+"""Kernels that reduce within rows, and have nothing that concerns several rows."""
+
+from __future__ import annotations
+
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Store
+from jitney.lowering.signals import NotLowered
+from jitney.lowering.values import Load, ref, walk
+from jitney_triton_gpu import tiles
+from jitney_triton_gpu.code import Code, Workspace
+from jitney_triton_gpu.emit.function import Draft, blocks_of
+from jitney_triton_gpu.emit.indices import fastest, places, product
+from jitney_triton_gpu.emit.reduce import Reduction, Running
+from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.writer import Register
+
+
+def rows(kernel: Kernel, name: str, wide: bool) -> Code:
+    """One program for some rows."""
+    lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
+    length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
+    tile = tiles.rows(product(kernel.outer).value, length, is_across(kernel))
+    x = Axis("x", kernel.outer, tile.x)
+    workspaces = [Workspace(s.name, s.dtype, s.extent * x.count) for s in kernel.scratch]
+    draft = Draft(kernel, name, [], wide, workspaces)
+    draft.writer.enter([x])
+    draft.axis(x, f"tl.program_id(0) * {x.symbol}" if x.block > 1 else "tl.program_id(0)", "[:, None]" if x.block > 1 else None)
+    for s in kernel.scratch:
+        base = draft.writer.name("s")
+        draft.writer.line(f"{base} = {s.name} + {x.name} * {draft.writer.index(s.extent)}")
+        draft.writer.bases[s.name] = Register(base, frozenset({"x"}))
+    body = Rows(draft, x, tile.r if not tile.whole else 0)
+    for nest in kernel.body:
+        body.nest(nest)
+    return Code((draft.finished(blocks_of(x.count, x.block), tile.warps),), tuple(workspaces))
+
+
+def is_across(kernel: Kernel) -> bool:
+    """Does memory go on from row to row rather than within a row?"""
+    inner = {v for nest in kernel.body for v in nest.loops}
+    counts = fastest(places(kernel), (*kernel.outer, *inner))
+    return sum(counts[v] for v in kernel.outer) > sum(counts[v] for v in inner)
+
+
+class Rows:
+    """The nests of a row, one after the other.
+
+    Args:
+        draft: the function, in a section in which the rows' axis is known.
+        x: that axis; rows one by one if its block is 1.
+        piece: how much of a row at a time; 0 for all of it.
+    """
+
+    def __init__(self, draft: Draft, x: Axis, piece: int) -> None:
+        self.draft = draft
+        self.writer = draft.writer
+        self.x = x
+        self.piece = piece
+        self.axes: dict[tuple[object, ...], Axis] = {}
+        self.stored: set[str] = set()
+
+    @property
+    def tiled(self) -> bool:
+        """Are there several rows in a tile?"""
+        return self.x.block > 1
+
+    def nest(self, nest: Nest) -> None:
+        """One nest, whole or piece by piece."""
+        loads = {v.buffer for s in nest.statements for v in walk(s.value) if isinstance(v, Load)}
+        if loads & self.stored:
+            self.writer.line("tl.debug_barrier()")
+        if not nest.loops:
+            self.writer.tile = [self.x] if self.tiled else []
+            self._once(nest)
+        elif not self.piece:
+            self.whole_axis(nest)
+            self._whole(nest)
+        else:
+            self._pieces(nest)
+        self.stored |= {s.buffer for s in nest.statements if isinstance(s, Store)}
+
+    def whole_axis(self, nest: Nest) -> Axis:
+        """The axis of a nest's loops, all of them in one block; the next lines are about a tile with it."""
+        axis = self.axes.get(nest.loops)
+        if axis is None:
+            count = product(nest.loops).value
+            assert count is not None
+            axis = self._axis(nest, tiles.power(count))
+            self.writer.enter([axis])
+            self._begin(axis, "0")
+        self._turn(axis)
+        return axis
+
+    def _axis(self, nest: Nest, block: int) -> Axis:
+        if nest.loops not in self.axes:
+            self.axes[nest.loops] = Axis(f"r{len(self.axes) or ''}", nest.loops, block)
+        return self.axes[nest.loops]
+
+    def _begin(self, axis: Axis, start: str) -> None:
+        self.draft.axis(axis, start, "[None, :]" if self.tiled else "")
+
+    def _turn(self, axis: Axis) -> None:
+        self.writer.tile = [self.x, axis] if self.tiled else [axis]
+
+    def _once(self, nest: Nest) -> None:
+        for s in nest.statements:
+            if isinstance(s, Reduce):  # of one value: itself, at position 0
+                held = self.writer.value(s.value)
+                if s.position is not None:
+                    held = Register(self.writer.name("c"), frozenset())
+                    self.writer.line(f"{held.name} = tl.full([], 0, tl.int64)")
+                self.writer.know(ref(s.name, s.dtype), held)
+        self.store(nest)
+
+    def _whole(self, nest: Nest) -> None:
+        axis = self.axes[nest.loops]
+        for s in nest.statements:
+            self.writer.value(s.value)
+        for s in nest.statements:
+            if isinstance(s, Reduce):
+                made = Reduction(s.kind, s.value.dtype)
+                value, at = made.operands(self.writer, s.value, s.position, axis)
+                self.end(s, made, value, at, axis)
+        self.store(nest)
+
+    def _pieces(self, nest: Nest) -> None:
+        writer = self.writer
+        axis = self._axis(nest, self.piece)
+        self.draft.blocks[axis.symbol] = axis.block
+        self._turn(axis)
+        running = [Running(writer, s) for s in nest.statements if isinstance(s, Reduce)]
+        start = f"{axis.name}_start"
+        writer.enter([axis], f"for {start} in range(0, {writer.index(axis.count)}, {axis.symbol}):")
+        self._begin(axis, start)
+        for s in nest.statements:
+            writer.value(s.value)
+        for one in running:
+            one.step(writer, axis)
+        self.store(nest)
+        writer.leave()
+        for one in running:
+            self.end(one.statement, one.made, one.name, one.at, axis)
+
+    def end(self, s: Reduce, made: Reduction, value: str, at: str, axis: Axis) -> None:
+        """A tile reduced along an axis, to one register for each row."""
+        name = made.finish(self.writer, value, at, 1 if self.tiled else 0, self.tiled)
+        self.writer.know(ref(s.name, s.dtype), Register(name, frozenset({self.x.name})))
+
+    def store(self, nest: Nest) -> None:
+        """All values first, then what is stored of them."""
+        if any(isinstance(s, Accumulate) for s in nest.statements):
+            raise NotLowered("a reduction of several results for each row")
+        stores = [s for s in nest.statements if isinstance(s, Store)]
+        registers = [self.writer.value(s.value) for s in stores]
+        for s, register in zip(stores, registers, strict=True):
+            self.writer.store_register(s.buffer, s.index, register)

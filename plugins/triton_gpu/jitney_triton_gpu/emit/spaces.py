@@ -1,0 +1,50 @@
+"""Axes of a kernel's tile: a range of numbers, cut into blocks, that stands for one or several nested loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitney.lowering.index import Index, Var
+from jitney_triton_gpu.emit.indices import Spell, product, text
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a tile.
+
+    Args:
+        name: of the variable in the code; ``NAME_ok`` is its mask, ``NAMEBLOCK`` its block size.
+        loops: what it goes through, outermost first.
+        block: elements in the tile, a power of two.
+    """
+
+    name: str
+    loops: tuple[Var, ...]
+    block: int
+
+    @property
+    def count(self) -> Index:
+        """How many iterations."""
+        return product(self.loops)
+
+    @property
+    def symbol(self) -> str:
+        """The name of the block size in the code."""
+        return f"{self.name.upper()}BLOCK"
+
+    @property
+    def fits(self) -> bool:
+        """Is every block full?"""
+        return self.block == 1 or (self.count.value is not None and self.count.value % self.block == 0)
+
+    def list_of(self, var: Var) -> tuple[Var, ...]:
+        """The nested loops that a variable is one of."""
+        return self.loops
+
+    def spelled(self, var: Var, spell: Spell) -> str:
+        """The value of one of the loops."""
+        loops = self.list_of(var)
+        at = loops.index(var)
+        inner = product(loops[at + 1 :])
+        shown = self.name if inner.value == 1 else f"{self.name} // {text(inner, spell)}"
+        return shown if at == 0 else f"{shown} % {text(var.size, spell)}"

@@ -1,0 +1,78 @@
+"""Results that are each reduced from so much that several programs do it: sums over everything, or over columns."""
+
+from __future__ import annotations
+
+from jitney.lowering.index import Var, index
+from jitney.lowering.kernel import Accumulate, Kernel, Reduce, Store
+from jitney_triton_gpu import tiles
+from jitney_triton_gpu.code import Code, Workspace
+from jitney_triton_gpu.emit.finish import Part, finish
+from jitney_triton_gpu.emit.function import Draft, blocks_of
+from jitney_triton_gpu.emit.indices import fastest, places, product
+from jitney_triton_gpu.emit.reduce import Running
+from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.writer import Register
+
+
+def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
+    """A program for each block of results and each part of what these are reduced from.
+
+    Args:
+        kernel: of one nest.
+        kept: the loops that the results have.
+        name: of the functions.
+        wide: count places in 64 bits.
+    """
+    (nest,) = kernel.body
+    loops = (*kernel.outer, *nest.loops)
+    gone = tuple(v for v in loops if v not in kept)
+    counts = fastest(places(kernel), loops)
+    across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
+    tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across)
+    x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
+    parts = [Part.of(kernel, s, many) for s in nest.statements if not isinstance(s, Store)]
+    workspaces = [w for part in parts for w in part.workspaces]
+    tiled = x.block > 1
+    draft = Draft(kernel, f"{name}_parts", [x, r] if tiled else [r], wide, workspaces)
+    writer = draft.writer
+    blocks = blocks_of(x.count, x.block)
+    writer.enter([x])
+    writer.line("program = tl.program_id(0)")
+    writer.line(f"part = program // {writer.index(blocks)}")
+    draft.axis(x, f"program % {writer.index(blocks)}{f' * {x.symbol}' if tiled else ''}", "[:, None]" if tiled else None)
+    draft.blocks[r.symbol] = r.block
+    running = [Running(writer, s) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]
+    length = blocks_of(blocks_of(r.count, r.block), many) * r.block
+    size = writer.index(length)
+    writer.line(f"first = part * {size}")
+    writer.enter([r], f"for r_start in range(first, tl.minimum(first + {size}, {writer.index(r.count)}), {r.symbol}):")
+    draft.axis(r, "r_start", "[None, :]" if tiled else "")
+    stores = [s for s in nest.statements if isinstance(s, Store)]
+    registers = [writer.value(s.value) for s in stores]
+    for one in running:
+        one.step(writer, r)
+    for s, register in zip(stores, registers, strict=True):
+        writer.store_register(s.buffer, s.index, register)
+    writer.leave()
+    writer.tile = [x] if tiled else []
+    for one, part in zip(running, parts, strict=True):
+        _store_part(draft, one, part, x, tiled)
+    function = draft.finished(blocks * many, tile.warps)
+    return Code((function, *finish(kernel, parts, name, wide)), tuple(workspaces))
+
+
+def _store_part(draft: Draft, one: Running, part: Part, x: Axis, tiled: bool) -> None:
+    writer = draft.writer
+    place = one.statement.index if isinstance(one.statement, Accumulate) else index(0)
+    dim = 1 if tiled else 0
+    at = f"part * {writer.index(part.extent)} + {writer.index(place)}"
+    mask = writer.mask(frozenset({x.name}))
+    ending = f", {mask}" if mask else ""
+    if one.at:
+        value, position = writer.name("t"), writer.name("t")
+        writer.line(f"{value}, {position} = {one.made.along(f'({one.name}, {one.at})', dim, tiled)}")
+        writer.line(f"tl.store({part.name} + {at}, {value}{ending})")
+        writer.line(f"tl.store({part.positions} + {at}, {position}{ending})")
+        return
+    made = Register(one.made.finish(writer, one.name, "", dim, tiled), frozenset({x.name}))
+    writer.line(f"tl.store({part.name} + {at}, {made.name}{ending})")

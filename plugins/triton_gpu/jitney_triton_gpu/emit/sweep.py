@@ -1,0 +1,156 @@
+"""Rows with something reduced over all of them, such as the backward of a layer norm with the gradients of its weights.
+
+Each program goes over many rows and has accumulators of its own: in registers where an element of a row has one place for all
+rows, in a workspace elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitney.lowering.index import Index, Var, index
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Store
+from jitney.lowering.loops import identity
+from jitney_triton_gpu import tiles
+from jitney_triton_gpu.code import Code
+from jitney_triton_gpu.emit.finish import Part, finish
+from jitney_triton_gpu.emit.function import Draft
+from jitney_triton_gpu.emit.indices import product
+from jitney_triton_gpu.emit.reduce import Reduction
+from jitney_triton_gpu.emit.rows import Rows
+from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.writer import Register
+
+
+def sweep(kernel: Kernel, name: str, wide: bool) -> Code:
+    """A program for some rows, one after the other; a second function puts the programs' results together."""
+    lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
+    known = [n for n in lengths if n is not None]
+    whole = len(known) == len(lengths) and max(known, default=1) <= tiles.LONGEST_ROW
+    tile, programs = tiles.sweeps(product(kernel.outer).value, max(known, default=1) if whole else tiles.GUESS)
+    accumulates = [s for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)]
+    parts = {s.buffer: Part.of(kernel, s, programs) for s in accumulates}
+    workspaces = [w for part in parts.values() for w in part.workspaces]
+    draft = Draft(kernel, name, [], wide, workspaces)
+    writer = draft.writer
+    x = Axis("x", kernel.outer, 1)
+    body = Sweep(draft, x, 0 if whole else tile.r, parts)
+    body.begin()
+    count = writer.index(x.count)
+    writer.line(f"rows = ({count} + {programs - 1}) // {programs}")
+    writer.line("first = program * rows")
+    writer.enter([x], f"for x in range(first, tl.minimum(first + rows, {count})):")
+    if wide:
+        writer.line("x = x.to(tl.int64)")
+    for nest in kernel.body:
+        body.nest(nest)
+    while len(writer.sections) > body.outside:
+        writer.leave()
+    body.leave_behind(kernel)
+    function = draft.finished(index(programs), tile.warps)
+    return Code((function, *finish(kernel, list(parts.values()), name, wide)), tuple(workspaces))
+
+
+@dataclass
+class Held:
+    """An accumulator in registers: its variable, and the axis along which it differs."""
+
+    name: str
+    axis: Axis | None
+
+
+class Sweep(Rows):
+    """The nests of a row, and what is reduced over rows."""
+
+    def __init__(self, draft: Draft, x: Axis, piece: int, parts: dict[str, Part]) -> None:
+        super().__init__(draft, x, piece)
+        self.parts = parts
+        self.held: dict[str, Held] = {}
+        self.outside = 0
+
+    def begin(self) -> None:
+        """Before the rows: the axes of rows that are whole, and accumulators."""
+        writer = self.writer
+        writer.line("program = tl.program_id(0)")
+        if not self.piece:
+            for nest in self.draft.kernel.body:
+                if nest.loops:
+                    self.whole_axis(nest)
+        for nest in self.draft.kernel.body:
+            for s in nest.statements:
+                if isinstance(s, Accumulate):
+                    self._begin_one(s, nest)
+        self.outside = len(writer.sections)
+
+    def _begin_one(self, s: Accumulate, nest: Nest) -> None:
+        writer, part = self.writer, self.parts[s.buffer]
+        if s.buffer not in self.held and not self._varies(s.index, self.x.loops) and not (self.piece and nest.loops):
+            axis = self.axes[nest.loops] if self._varies(s.index, nest.loops) else None
+            name = writer.name("a")
+            start = f"tl.broadcast_to({part.made.start}, [{axis.symbol}])" if axis else part.made.start
+            writer.line(f"{name} = {start}")
+            self.held[s.buffer] = Held(name, axis)
+            return
+        base = writer.name("w")
+        extent = writer.index(part.extent)
+        writer.line(f"{base} = {part.name} + program * {extent}")
+        begin = identity(part.made.kind, part.made.dtype)
+        shown = f"float('{begin}')" if begin in (float("inf"), -float("inf")) else repr(begin)
+        writer.line(f"for at in range(0, {extent}, 1024):")
+        writer.line("    places = at + tl.arange(0, 1024)")
+        writer.line(f"    tl.store({base} + places, {shown}, places < {extent})")
+        writer.bases[s.buffer] = Register(base, frozenset())
+
+    def _varies(self, place: Index, loops: tuple[Var, ...]) -> bool:
+        return any(v in place.atoms for v in loops)
+
+    def store(self, nest: Nest) -> None:
+        """All values first; then what is stored and accumulated."""
+        writer = self.writer
+        statements = [s for s in nest.statements if isinstance(s, (Store, Accumulate))]
+        registers = [writer.value(s.value) for s in statements]
+        for s, register in zip(statements, registers, strict=True):
+            if isinstance(s, Store):
+                writer.store_register(s.buffer, s.index, register)
+            else:
+                self._accumulate(s, register, nest)
+
+    def _accumulate(self, s: Accumulate, register: Register, nest: Nest) -> None:
+        writer, made = self.writer, self.parts[s.buffer].made
+        value = made.taken(register.name)
+        axis = self.axes.get(nest.loops)
+        if axis is not None and not self._varies(s.index, nest.loops):  # all of the row to one place
+            value = made.taken(writer.spread(register))
+            if not axis.fits:
+                value = f"tl.where({axis.name}_ok, {value}, {made.start})"
+            value = made.along(value, 0, keep=False)
+        held = self.held.get(s.buffer)
+        if held is not None:
+            if held.axis is not None:
+                value = writer.spread(Register(value, register.axes))
+            writer.line(f"{held.name} = {made.combine}({held.name}, {value})")
+            return
+        address, axes = writer.address(s.buffer, s.index)
+        mask = writer.mask(axes - {self.x.name})
+        ending = f", {mask}" if mask else ""
+        old = writer.name("o")
+        shown = f"tl.load({address}{ending})"
+        shown = made.taken(shown)
+        writer.line("tl.debug_barrier()")
+        writer.line(f"{old} = {shown}")
+        writer.line("tl.debug_barrier()")
+        writer.line(f"tl.store({address}, {made.given(f'{made.combine}({old}, {value})')}{ending})")
+
+    def leave_behind(self, kernel: Kernel) -> None:
+        """After the rows: accumulators to the workspaces."""
+        writer = self.writer
+        for nest in kernel.body:
+            for s in nest.statements:
+                held = self.held.get(s.buffer) if isinstance(s, Accumulate) else None
+                if held is None or not isinstance(s, Accumulate):
+                    continue
+                part = self.parts[s.buffer]
+                mask = writer.mask(frozenset({held.axis.name})) if held.axis else ""
+                at = f"program * {writer.index(part.extent)} + {writer.index(s.index)}"
+                value = part.made.given(held.name)
+                writer.line(f"tl.store({part.name} + {at}, {value}{f', {mask}' if mask else ''})")

@@ -1,0 +1,111 @@
+"""Kernels in Triton's interpreter, on tensors of the CPU: slow, exact enough for tests, no GPU needed.
+
+The interpreter has no ``libdevice``, and reduces with helpers of ours one element at a time; both are put right here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.runtime import interpreter
+
+from jitney_triton_gpu.code import Function
+
+
+def launchers(functions: Mapping[str, Function], namespace: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
+    """A launcher for each function: ``launch(programs, *arguments)`` with tensors for buffers."""
+    return {name: _launcher(function, namespace[function.name]) for name, function in functions.items()}
+
+
+def _launcher(function: Function, kernel: Any) -> Callable[..., None]:
+    def launch(programs: int, *arguments: Any) -> None:
+        if programs:
+            kernel[(programs,)](*arguments, **function.blocks)
+
+    return launch
+
+
+def _elementwise(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """A function of ``libdevice`` by torch's."""
+
+    def call(*given: Any) -> Any:
+        operands = [torch.from_numpy(np.array(x.handle.data)) for x in given]
+        data = compute(*torch.broadcast_tensors(*operands)).numpy()
+        scalar = given[0].dtype if data.dtype != np.int32 else tl.int32
+        blocks = any(x.type.is_block() for x in given)
+        return tl.core.tensor(
+            interpreter.TensorHandle(data, scalar), tl.block_type(scalar, list(data.shape)) if blocks else scalar
+        )
+
+    return call
+
+
+_FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    name: getattr(torch, name)
+    for name in (
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "hypot", "nextafter",
+        "floor", "ceil", "trunc", "rsqrt", "copysign", "fmod",
+    )
+}  # fmt: skip
+_FUNCTIONS["nearbyint"] = torch.round
+_FUNCTIONS["signbit"] = lambda x: torch.signbit(x).to(torch.int32)
+
+for _name, _function in _FUNCTIONS.items():
+    setattr(libdevice, _name, _elementwise(_function))
+
+# A combining helper of ours -> the same over a whole axis.
+_REDUCTIONS: dict[str, Callable[..., np.ndarray[Any, Any]]] = {
+    "add": np.sum,
+    "multiply": np.prod,
+    "maximum_nan": np.max,
+    "minimum_nan": np.min,
+    "maximum_int": np.max,
+    "minimum_int": np.min,
+    "either": np.bitwise_or.reduce,
+    "both": np.bitwise_and.reduce,
+}
+_POSITIONS: dict[str, Callable[..., np.ndarray[Any, Any]]] = {"first_greater": np.argmax, "first_lesser": np.argmin}
+_slow = interpreter.ReduceOps.apply_impl
+
+
+def _reduce(self: Any, given: Any) -> Any:
+    """A reduction with NumPy where the combining function is one of ours."""
+    name = getattr(getattr(self.combine_fn, "fn", None), "__name__", "")
+    values = given[0].handle.data
+    if name in _REDUCTIONS and self.axis is not None:
+        made = _REDUCTIONS[name](values, axis=self.axis, keepdims=self.keep_dims)
+        return self.to_tensor(made, given[0].dtype)
+    if name in _POSITIONS and self.axis is not None:
+        places = given[1].handle.data
+        order = np.argsort(places, axis=self.axis, kind="stable")  # the first of equals is that of the lowest position
+        ordered = np.take_along_axis(values, order, self.axis)
+        at = _POSITIONS[name](ordered, axis=self.axis, keepdims=True)
+        at = np.take_along_axis(order, at, self.axis)
+        found = [np.take_along_axis(x, at, self.axis) for x in (values, places)]
+        found = found if self.keep_dims else [np.squeeze(x, self.axis) for x in found]
+        return [self.to_tensor(x, g.dtype) for x, g in zip(found, given, strict=True)]
+    return _slow(self, given)
+
+
+interpreter.ReduceOps.apply_impl = _reduce
+
+_cast = interpreter.InterpreterBuilder.cast_impl
+
+
+def _rounding_cast(self: Any, source: Any, target: Any) -> Any:
+    """Triton's own cuts floats off on the way to bfloat16; a GPU rounds them."""
+    if (source.dtype.scalar, target.scalar) == (tl.float32, tl.bfloat16):
+        rounded = torch.from_numpy(np.array(source.data, dtype=np.float32)).bfloat16()
+        return interpreter.TensorHandle(rounded.view(torch.uint16).numpy(), tl.bfloat16)
+    return _cast(self, source, target)
+
+
+interpreter.InterpreterBuilder.cast_impl = _rounding_cast
+for _name in ("create_fp_trunc", "create_fp_ext"):
+    setattr(interpreter.InterpreterBuilder, _name, lambda self, source, target: self.cast_impl(source, target))

@@ -1,0 +1,110 @@
+"""Kernels on CUDA devices: compiled by Triton, several at a time, and launched without it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from jitney.generated import build
+from jitney_triton_gpu.code import Function
+from jitney_triton_gpu.cuda import Loaded
+from jitney_triton_gpu.emit.dtypes import POINTERS
+
+COMPILERS = 16  # threads: most of the work is in native code
+ALIGNED = [["tt.divisibility", 16]]
+
+
+def launchers(
+    functions: Mapping[str, Function], namespace: Mapping[str, Any], device: torch.device, relaxed: bool
+) -> dict[str, Callable[..., None]]:
+    """A launcher for each function: ``launch(programs, stream, *arguments)`` with addresses for buffers."""
+    target = target_of(device)
+    made = {name: Launcher(f, namespace[f.name], target, relaxed) for name, f in functions.items()}
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        compiled = list(pool.map(lambda one: one.compile(aligned=True), made.values()))
+    for one, code in zip(made.values(), compiled, strict=True):
+        one.load(code, aligned=True)
+    return {name: one.function() for name, one in made.items()}
+
+
+def target_of(device: torch.device) -> GPUTarget:
+    """What Triton compiles for."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return GPUTarget("cuda", major * 10 + minor, 32)
+
+
+def compiled(function: Function, kernel: Any, target: GPUTarget, *, aligned: bool, relaxed: bool = False) -> Any:
+    """Triton's compiled kernel.
+
+    Args:
+        function: what it is.
+        kernel: the ``triton.jit`` function.
+        target: the GPU.
+        aligned: are all addresses multiples of 16?
+        relaxed: may a product and a sum be rounded once?
+    """
+    integer = "i64" if function.wide else "i32"
+    signature = {p.name: f"*{POINTERS[p.dtype]}" if p.kind != "size" else integer for p in function.parameters}
+    attributes = {(n,): ALIGNED for n, p in enumerate(function.parameters) if p.kind != "size" and aligned}
+    signature |= dict.fromkeys(function.blocks, "constexpr")
+    source = ASTSource(fn=kernel, signature=signature, constexprs=dict(function.blocks), attrs=attributes)
+    options = {
+        "num_warps": function.warps,
+        "enable_fp_fusion": relaxed,  # eager rounds between operators
+        "enable_reflect_ftz": False,  # and keeps denormals
+        "debug": function.asserts,
+    }
+    return triton.compile(source, target=target, options=options)
+
+
+class Launcher:
+    """One function, compiled for addresses that are multiples of 16, and for others when they come."""
+
+    def __init__(self, function: Function, kernel: Any, target: GPUTarget, relaxed: bool) -> None:
+        self.described = function
+        self.kernel = kernel
+        self.target = target
+        self.relaxed = relaxed
+        self.loaded: dict[bool, Loaded] = {}
+        self._lock = threading.Lock()
+
+    def compile(self, *, aligned: bool) -> Any:
+        """Triton's compiled kernel."""
+        return compiled(self.described, self.kernel, self.target, aligned=aligned, relaxed=self.relaxed)
+
+    def load(self, code: Any, *, aligned: bool) -> Loaded:
+        """Onto the current device."""
+        metadata = code.metadata
+        entry = code.asm["ptx"].split(".entry", 1)[1].split(")", 1)[0]
+        parameters = len(re.findall(r"\.param\b", entry))
+        given = len(self.described.parameters)
+        made = Loaded(code.asm["cubin"], metadata.name, metadata.shared, 32 * metadata.num_warps, given, parameters)
+        self.loaded[aligned] = made
+        return made
+
+    def unaligned(self) -> Loaded:
+        """For addresses that are no multiples of 16."""
+        with self._lock:
+            return self.loaded.get(False) or self.load(self.compile(aligned=False), aligned=False)
+
+    def function(self) -> Callable[..., None]:
+        """What generated code calls."""
+        names = [p.name for p in self.described.parameters]
+        pointers = [p.name for p in self.described.parameters if p.kind != "size"]
+        given = "".join(f"{n}, " for n in names)
+        source = (
+            f"def launch(programs, stream, {given}):\n"
+            f"    if not programs: return\n"
+            f"    if ({' | '.join(pointers) or '0'}) & 15: return unaligned()(programs, stream, ({given}))\n"
+            f"    aligned(programs, stream, ({given}))\n"
+        )
+        namespace: dict[str, Any] = {"aligned": self.loaded[True], "unaligned": self.unaligned}
+        return build(source, f"<launch of {self.described.name}>", namespace, "launch")

@@ -1,0 +1,114 @@
+"""How kernels are launched from the generated Python function, and the module of Triton code that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from jitney.devices import raw_stream
+from jitney.lowering import Kernel, NotLowered, Schedule, Wrapper
+from jitney.lowering.canonical import canonical
+from jitney.lowering.index import Size
+from jitney.lowering.loops import Extern
+from jitney_triton_gpu.code import Code, Function, Parameter
+from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED
+from jitney_triton_gpu.emit import emit
+from jitney_triton_gpu.module import load
+from jitney_triton_gpu.options import TritonGpuOptions
+
+HEADER = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\nfrom jitney_triton_gpu import helpers\n"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Code that several kernels of a graph share: those that do the same to other buffers."""
+
+    code: Code
+    entries: tuple[str, ...]  # a name in the wrapper for each function
+
+
+class Launcher:
+    """Launches kernels one by one (a ``Launch``); code is compiled at the end.
+
+    Args:
+        schedule: what runs.
+        name: the user's function.
+        options: the backend's.
+    """
+
+    def __init__(self, schedule: Schedule, name: str, options: TritonGpuOptions) -> None:
+        self.schedule = schedule
+        self.name = name
+        self.options = options
+        self.units: list[tuple[Kernel, Unit]] = []
+        self.functions: dict[str, Function] = {}  # entry -> what it launches
+        self.source = ""
+        self.device = device_of(schedule)
+
+    def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
+        """Python lines that launch these kernels."""
+        lines: list[str] = []
+        if not INTERPRETED and not self.units:
+            lines.append(f"stream = {wrapper.constant(raw_stream)}({self.device.index})")
+        for item in items:
+            assert isinstance(item, Kernel)
+            lines += self._launch(item, wrapper)
+        return lines
+
+    def _launch(self, kernel: Kernel, wrapper: Wrapper) -> list[str]:
+        unit, buffers = self._unit(kernel)
+        lines = []
+        for workspace in unit.code.workspaces:
+            dtype = wrapper.constant(workspace.dtype)
+            device = wrapper.constant(self.device)
+            lines.append(f"{workspace.name} = _empty({wrapper.size(workspace.count)}, dtype={dtype}, device={device})")
+        for entry, function in zip(unit.entries, unit.code.functions, strict=True):
+            given = [self._given(p, buffers, wrapper) for p in function.parameters]
+            stream = [] if INTERPRETED else ["stream"]
+            lines.append(f"{entry}({', '.join([wrapper.size(function.programs), *stream, *given])})")
+        return lines
+
+    def _given(self, parameter: Parameter, buffers: dict[str, str], wrapper: Wrapper) -> str:
+        if isinstance(parameter.of, Size):
+            return wrapper.size(parameter.of)
+        if parameter.kind == "workspace":
+            return parameter.name if INTERPRETED else f"{parameter.name}.data_ptr()"
+        name = buffers[parameter.of]
+        return wrapper.tensor(name) if INTERPRETED else wrapper.pointer(name)
+
+    def _unit(self, kernel: Kernel) -> tuple[Unit, dict[str, str]]:
+        """The code of a kernel, and its buffers by the names that they have there."""
+        shape, names = canonical(kernel)
+        buffers = {f"b{n}": name for n, name in enumerate(names)}
+        unit = next((unit for known, unit in self.units if known == shape), None)
+        if unit is None:
+            code = emit(replace(shape, nodes=kernel.nodes), f"k{len(self.units)}")
+            entries = tuple(f"e_{function.name}" for function in code.functions)
+            unit = Unit(code, entries)
+            self.units.append((shape, unit))
+            self.functions |= dict(zip(entries, code.functions, strict=True))
+            self.source += "".join(f"\n\n# {f.comment or kernel.name}\n{f.text}" for f in code.functions)
+        return unit, buffers
+
+    def link(self) -> dict[str, Callable[..., None]]:
+        """The functions behind the names in the wrapper."""
+        return load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
+
+
+def device_of(schedule: Schedule) -> torch.device:
+    """The device of all kernels; raises ``NotLowered`` if there are several."""
+    buffers = schedule.program.buffers
+    found = {
+        buffers[name].device
+        for item in schedule.items
+        if isinstance(item, Kernel)
+        for name in item.buffers
+        if buffers[name].device.type in DEVICE_TYPES
+    }
+    if len(found) > 1:
+        raise NotLowered(f"kernels on {', '.join(sorted(map(str, found)))}")
+    return next(iter(found), torch.device("cpu"))
+
+

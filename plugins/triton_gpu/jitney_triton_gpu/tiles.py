@@ -1,0 +1,85 @@
+"""How large the tiles are, for kernels of each form. Numbers measured on an H200 (132 multiprocessors)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROCESSORS = 132
+POINTWISE = 1024  # elements of a program
+LONGEST_ROW = 16384  # elements that a program keeps in registers
+GUESS = 8192  # for a symbolic size
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Block sizes along the kept and the reduced axis, warps, and is the reduced axis one block?"""
+
+    x: int
+    r: int
+    warps: int
+    whole: bool = False
+
+
+def power(n: int) -> int:
+    """The least power of two that is not smaller."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def warps_for(elements: int, each: int = 8) -> int:
+    """Warps for a tile: ``each`` elements a thread, four to sixteen warps, or fewer for what is smaller."""
+    return min(max(power(elements // (32 * each)), 1), 16)
+
+
+def pointwise(count: int | None) -> Tile:
+    """A tile of one axis."""
+    block = POINTWISE
+    while count is not None and block > 128 and count < block * PROCESSORS * 2:
+        block //= 2
+    return Tile(block, 1, warps_for(block, 8 if block >= 1024 else 4))
+
+
+def transposing() -> Tile:
+    """Two axes, each of which is fastest for some of the memory."""
+    return Tile(32, 64, 8)
+
+
+def rows(count: int | None, length: int | None, across: bool) -> Tile:
+    """A tile of rows and their elements.
+
+    Args:
+        count: how many rows.
+        length: of the longest.
+        across: are neighbours in memory of different rows?
+    """
+    whole = length is not None and power(length) <= (1024 if across else LONGEST_ROW)
+    longest = power(length) if length is not None else 2 * LONGEST_ROW
+    if across:
+        x = min(power(count or GUESS), 64)
+        r = min(longest, max(8192 // x, 1)) if not whole else longest
+        x = max(min(x, 8192 // r), 1) if whole else x
+        return Tile(x, r, warps_for(x * r, 16), whole)
+    r = longest if whole else 4096
+    x = 1 if r >= 512 else min(power(count or GUESS), 1024 // r)
+    return Tile(x, r, warps_for(x * r, 16 if r > 4096 else 8), whole)
+
+
+def split(kept: int | None, length: int | None, across: bool) -> tuple[Tile, int]:
+    """A tile of results and what they are reduced from, and into how many parts that is cut."""
+    kept, length = kept or GUESS, length or GUESS * 8
+    if across:
+        x = min(power(kept), 128)
+        r = max(4096 // x, 1)
+    else:
+        x, r = 1, min(power(length), 4096)
+        if length < 512:
+            x = min(power(kept), 1024 // r)
+    tiles = -(-kept // x)
+    parts = min(max(PROCESSORS * 4 // tiles, 1), -(-length // (r * 2)))
+    return Tile(x, r, warps_for(x * r, 8)), max(parts, 1)
+
+
+def sweeps(rows_: int | None, length: int) -> tuple[Tile, int]:
+    """A tile for programs that go over many rows each, and how many such programs there are."""
+    r = power(length)
+    programs = PROCESSORS * (2 if r <= 2048 else 1)
+    return Tile(1, r, warps_for(r, 16 if r > 4096 else 8), True), min(programs, rows_ or programs)
