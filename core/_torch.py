@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
+import os
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +18,7 @@ import torch
 
 # NumPy's functions in terms of torch's.
 import torch._numpy as numpy
+import torch.fx.experimental._config as _shapes_config
 
 # ShapeEnv asks for a torch Source to name a symbol; the base class is part of its signature.
 from torch._guards import Source as TorchSource
@@ -27,22 +31,26 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    FakeTensorConverter,
     FakeTensorMode,
     UnsupportedFakeTensorException,
 )
+from torch._subclasses.meta_utils import MetaConverter
 
 # Symbolic sizes.
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
-    ShapeEnv,
     StatelessSymbolicContext,
 )
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
 
 # Turns a size expression into calls on FX proxies, and into Python text.
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from jitney.late import putting_off
 
 # What an operation raises on a stand-in if it needs data.
 NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
@@ -68,6 +76,10 @@ set_grad_enabled: Callable[[bool], None] = _C._set_grad_enabled
 CustomOpDef: Any = torch._library.custom_ops.CustomOpDef
 # The object behind torch.inference_mode.
 InferenceModeGuard: Any = _C._InferenceMode
+# The current stream of a CUDA device as a number; builds without CUDA lack it.
+current_raw_stream: Callable[[int], int] = getattr(
+    _C, "_cuda_getCurrentRawStream", lambda device: int(torch.cuda.current_stream(device).cuda_stream)
+)
 # How many torch function modes (such as `with torch.device(...)`) are active.
 function_mode_depth: Callable[[], int] = _C._len_torch_function_stack
 # The __torch_function__ of a tensor class that has none.
@@ -243,6 +255,66 @@ class _Name(str):
         return str(self)
 
 
+# torch's settings of stand-ins are in torch._dynamo, whose import takes a second. As long as nobody has imported it
+# they have these values, unless the environment says something else.
+_CONFIG = {
+    "fake_tensor_cache_enabled": True,
+    "fake_tensor_cache_crosscheck_enabled": False,
+    "_custom_ops_profile": None,
+}
+_PUT_OFF: dict[str, dict[str, Any]] = {
+    "torch._dynamo.config": {} if any(name.startswith("TORCH_FAKE_TENSOR") for name in os.environ) else _CONFIG,
+    # Names of tensors, for messages.
+    "torch._dynamo.source": {
+        "ConstantSource": lambda name: NamedSource(name),
+        "AttrSource": lambda base, member: NamedSource(f"{base.name}.{member}"),
+    },
+}
+
+
+class LeanMetaConverter(MetaConverter):
+    """Makes meta tensors like given ones."""
+
+    meta_tensor = putting_off(MetaConverter.meta_tensor, _PUT_OFF)
+
+
+class LeanConverter(FakeTensorConverter):
+    """Makes FakeTensors like given tensors."""
+
+    __init__ = putting_off(FakeTensorConverter.__init__, {}, {"MetaConverter": LeanMetaConverter})
+    _made = putting_off(FakeTensorConverter.from_real_tensor, _PUT_OFF)
+
+    def from_real_tensor(self, *args: Any, **options: Any) -> Any:
+        """One FakeTensor. torch's own log is not told: that symbolizes a stack, which imports torch._inductor."""
+        return self._made(*args, **{**options, "trace": False})
+
+
+class LeanFakeTensorMode(FakeTensorMode):
+    """torch's FakeTensorMode, which does without importing torch._dynamo where it can."""
+
+    __init__ = putting_off(FakeTensorMode.__init__, _PUT_OFF, {"FakeTensorConverter": LeanConverter})
+    _dispatch_impl = putting_off(FakeTensorMode._dispatch_impl, _PUT_OFF)
+
+
+def _translation_validation_enabled() -> bool:
+    """The function of this name, which is in a module that imports torch._dynamo."""
+    if not _shapes_config.translation_validation:
+        return False
+    from torch.fx.experimental.validator import translation_validation_enabled
+
+    return translation_validation_enabled()
+
+
+class ShapeEnv(TorchShapeEnv):
+    """torch's ShapeEnv, which does without importing torch._dynamo before there is a symbol."""
+
+    _VALIDATOR = {
+        "torch.fx.experimental.validator": {"translation_validation_enabled": _translation_validation_enabled}
+    }
+    __init__ = putting_off(TorchShapeEnv.__init__, _VALIDATOR)
+    _init = putting_off(TorchShapeEnv._init, _VALIDATOR)
+
+
 def global_module_hooks() -> dict[str, dict[int, Any]]:
     """The tables of hooks that run at every module's call, by name; public functions only add to them."""
     names = [f"_global_{kind}_hooks" for kind in ("backward_pre", "backward", "forward", "forward_pre")]
@@ -268,9 +340,58 @@ def outside_torch_compile() -> Iterator[None]:
     """Python code that runs here is not compiled by torch.compile, though it is called from what that compiles."""
     before = _C._dynamo.eval_frame.set_eval_frame(None)
     try:
-        yield
+        with _undisturbed():
+            yield
     finally:
         _C._dynamo.eval_frame.set_eval_frame(before)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """What torch keeps torch.compile away from is called as it is, as long as nobody has imported torch._dynamo.
+
+    torch wraps such functions, its reference implementations among them. At the first call a wrapper imports
+    torch._dynamo, which takes a second, and keeps as an attribute of the function what ``torch._dynamo.disable`` made
+    of it. Here that attribute is ``_passed_on``, and it is gone afterwards: torch's wrappers find what they left.
+    """
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+    ours = []
+    for wrapper, function in _kept_away(len(sys.modules)):
+        if _DISABLED not in function.__dict__:
+            function.__dict__[_DISABLED] = passed_on = _passed_on(wrapper, function)
+            ours.append((function, passed_on))
+    try:
+        yield
+    finally:
+        for function, passed_on in ours:
+            if function.__dict__.get(_DISABLED) is passed_on:
+                del function.__dict__[_DISABLED]
+
+
+_DISABLED = "__dynamo_disable"
+
+
+@functools.lru_cache(maxsize=1)
+def _kept_away(modules: int) -> list[tuple[Any, Any]]:
+    """Each wrapper and the function in it; asked anew when more ``modules`` are loaded."""
+    if DISABLED_CODE.co_freevars != ("fn", "recursive"):
+        return []
+    wrappers = [w for w in gc.get_referrers(DISABLED_CODE) if isinstance(w, types.FunctionType)]
+    found = [(w, w.__closure__[0].cell_contents) for w in wrappers if w.__closure__]
+    return [(wrapper, function) for wrapper, function in found if isinstance(function, types.FunctionType)]
+
+
+def _passed_on(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]:
+    def passed_on(*args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if function.__dict__.get(_DISABLED) is passed_on:
+            del function.__dict__[_DISABLED]
+        return wrapper(*args, **kwargs)
+
+    return passed_on
 
 
 @contextlib.contextmanager
@@ -306,6 +427,7 @@ __all__ = [
     "GlobalStateGuard",
     "GuardOnDataDependentSymNode",
     "InferenceModeGuard",
+    "LeanFakeTensorMode",
     "NamedSource",
     "PythonPrinter",
     "PythonReferenceAnalysis",

@@ -33,7 +33,7 @@ STATISTICS: dict[Any, slice] = {
 }
 
 
-class StandInMode(_torch.FakeTensorMode):
+class StandInMode(_torch.LeanFakeTensorMode):
     """As torch's mode; results have eager's strides."""
 
     def dispatch(
