@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
 
-from jitney.lowering.index import Index, Names, Opaque, Var, index
+from jitney.lowering.index import Index, Names, Opaque, Var, index, max_, min_
 from jitney.lowering.loops import Buffer, Computed, Extern, Step, Strided
 from jitney.lowering.operations import ALL, OPERATIONS
+from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.sizes import Sizes
 from jitney.lowering.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
 from jitney.lowering.values import (
@@ -45,10 +48,12 @@ class Builder:
     Args:
         sizes: the graph's symbolic sizes.
         relaxed: may results be kept in float32 between operations of lower precision?
+        policy: what suits the machine.
     """
 
-    def __init__(self, sizes: Sizes, relaxed: bool = False) -> None:
+    def __init__(self, sizes: Sizes, relaxed: bool = False, policy: Policy = CPU) -> None:
         self.sizes = sizes
+        self.policy = policy
         self.relaxed = relaxed
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
@@ -269,7 +274,13 @@ class Builder:
                            frozenset({place.buffer}), "writes", self.nodes()))  # fmt: skip
 
     def joined(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
-        """Parts one after another along ``dim``. Each is computed to where it belongs, so that the call has no work."""
+        """Parts one after another along ``dim``.
+
+        A few are chosen from, if that suits the machine. Many are each computed to where it belongs, so that the call
+        has no work.
+        """
+        if len(parts) <= self.policy.chosen_parts:
+            return self._chosen([self.spread(part) for part in parts], dim, size, stride)
         buffer = self.buffer(parts[0].dtype, size, stride, parts[0].device, "x")
         given, first = [], ZERO
         for part in parts:
@@ -277,6 +288,25 @@ class Builder:
             first = first + part.size[dim]
         self._join(buffer, given, dim)
         return self.tensor(buffer)
+
+    def _chosen(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
+        """Each element is that of the part which it is in; of others one is read that is there, in vain."""
+        ends = list(itertools.accumulate([part.size[dim] for part in parts], operator.add))
+
+        def element(at: Shape) -> Value:
+            value: Value | None = None
+            for part, end in reversed([*zip(parts, ends, strict=True)]):
+                start = end - part.size[dim]
+                inside = max_(min_(at[dim] - start, part.size[dim] - 1), 0)
+                mine = part.load((*at[:dim], inside, *at[dim + 1 :]))
+                if value is None:
+                    value = mine
+                else:
+                    value = apply("where", apply("lt", position(at[dim]), position(end)), mine, value)
+            assert value is not None
+            return value
+
+        return Tensor(size, parts[0].dtype, parts[0].device, element, wanted=tuple(stride))
 
     def _join(self, buffer: Buffer, parts: list[Strided], dim: int) -> None:
         self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (parts, dim), {}, reason="joined",

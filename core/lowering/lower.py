@@ -17,6 +17,7 @@ from jitney.lowering.call import Call, bound
 from jitney.lowering.floats import computed
 from jitney.lowering.index import Index, Size
 from jitney.lowering.loops import Extern, Number, Program, Strided
+from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.rules import RULES, VIEWS
 from jitney.lowering.signals import NoRule, NotLowered
 from jitney.lowering.sizes import Sizes
@@ -26,7 +27,7 @@ from jitney.lowering.values import Load, apply, constant, walk
 PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-def lower(graph: fx.GraphModule, inputs: Sequence[Any], *, relaxed_math: bool = False) -> Program:
+def lower(graph: fx.GraphModule, inputs: Sequence[Any], *, relaxed_math: bool = False, policy: Policy = CPU) -> Program:
     """What the graph computes, as loops and extern calls.
 
     Args:
@@ -34,13 +35,14 @@ def lower(graph: fx.GraphModule, inputs: Sequence[Any], *, relaxed_math: bool = 
             output.
         inputs: a FakeTensor, ``SymInt`` or plain value for each placeholder.
         relaxed_math: results of float16 and bfloat16 operators need not be rounded before the next operator.
+        policy: what suits the machine.
 
     Raises:
         NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
     """
     shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, _torch.FakeTensor)), None)
     known = len(shapes.guards) if shapes is not None else 0
-    program = _Lowering(graph, inputs, relaxed_math).program()
+    program = _Lowering(graph, inputs, relaxed_math, policy).program()
     if config.verify:
         program.verify()
         if shapes is not None and len(shapes.guards) != known:  # the entry's guards have been written already
@@ -49,11 +51,11 @@ def lower(graph: fx.GraphModule, inputs: Sequence[Any], *, relaxed_math: bool = 
 
 
 class _Lowering:
-    def __init__(self, graph: fx.GraphModule, inputs: Sequence[Any], relaxed: bool) -> None:
+    def __init__(self, graph: fx.GraphModule, inputs: Sequence[Any], relaxed: bool, policy: Policy) -> None:
         self.graph = graph
         self.given = list(inputs)
         self.sizes = Sizes(inputs)
-        self.builder = Builder(self.sizes, relaxed)
+        self.builder = Builder(self.sizes, relaxed, policy)
         self.values: dict[fx.Node, Any] = {}  # Tensor, Index, plain values; lists of these
         self.inputs: list[str | Size | None] = []
         self.constants: dict[str, torch.Tensor] = {}

@@ -10,6 +10,7 @@ from jitney.config import config
 from jitney.lowering.index import Names
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Extern, Program, Strided
+from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.schedule.build import build
 from jitney.lowering.schedule.clean import clean
 from jitney.lowering.schedule.fuse import fuse
@@ -51,6 +52,7 @@ def schedule(
     program: Program,
     updates: Mapping[int, int] = MappingProxyType({}),
     into: Callable[[Extern, Program], bool] = lambda call, program: False,
+    policy: Policy = CPU,
 ) -> Schedule:
     """Clean, fuse, build kernels, plan memory.
 
@@ -59,9 +61,10 @@ def schedule(
         updates: outputs that will be copied into an input: see ``CompileRequest``.
         into: does the backend launch this operator by itself, with memory for its result (``Extern.into``)? Asked for
             operators that make one new tensor.
+        policy: what suits the machine.
     """
     names = Names()
-    items = fuse(clean(program), program, names)
+    items = fuse(clean(program), program, names, policy)
     kernels = [
         replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item
         for item in _kernels(items, program, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jitney.lowering.index import Index, Names, Var, equal, index
@@ -61,7 +61,7 @@ def _flat(group: Group, names: Names) -> Group:
     """Without phases the innermost loop is the nest's, all others are rows; none at all for what reduces everything."""
     group = collapse(group, names, 0)
     total = any(m.deferred and not m.step.vars for m in group.members)
-    return Group(group.spine, 0 if total else max(len(group.spine) - 1, 0), group.members)
+    return replace(group, depth=0 if total else max(len(group.spine) - 1, 0))
 
 
 class _Builder:

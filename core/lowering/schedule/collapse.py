@@ -69,4 +69,4 @@ def _merge(group: Group, at: int, merged: Var) -> Group:
             member = replace(member, step=step)
         members.append(member)
     spine = (*group.spine[:at], merged, *group.spine[at + 2 :])
-    return Group(spine, group.depth, tuple(members))
+    return replace(group, spine=spine, members=tuple(members))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from jitney.lowering.index import Names
 from jitney.lowering.loops import Computed, Extern, Program, Step
+from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.schedule.group import Group, alone, join
 
 # How many of the latest groups are tried for a step that reads what they read, but nothing that they make.
@@ -16,8 +17,9 @@ NEIGHBOURS = 16
 class Fusion:
     """Groups of steps and extern calls, and which must come before which."""
 
-    def __init__(self, program: Program, names: Names) -> None:
+    def __init__(self, program: Program, names: Names, policy: Policy = CPU) -> None:
         self.program = program
+        self.policy = policy
         self.names = names
         self.items: list[Group | Extern] = []
         self.before: list[int] = []  # bit sets of item numbers: everything that must come before, directly or not
@@ -69,7 +71,7 @@ class Fusion:
                 self.items[at] = joined
                 self._must_follow(at, others)
                 return at
-        return self._append(alone(step, number), needs, number)
+        return self._append(alone(step, number, self.policy), needs, number)
 
     def _merged(self, step: Computed, needs: int) -> int:
         """Make one group of those that the step needs, where that can be; what it needs then."""
@@ -90,7 +92,7 @@ class Fusion:
         if any(self.before[at] & (1 << one | 1 << other) for at in _bits(between)):
             return False
         members = sorted((*first.members, *second.members), key=lambda m: m.number)
-        group: Group | None = alone(members[0].step, members[0].number)
+        group: Group | None = alone(members[0].step, members[0].number, self.policy)
         for member in members[1:]:
             group = join(group, member.step, member.number, self.names) if group else None
         if group is None or not _worth(group, first, second):
@@ -148,9 +150,9 @@ class Fusion:
         return result
 
 
-def fuse(steps: Sequence[Step], program: Program, names: Names) -> list[Group | Extern]:
+def fuse(steps: Sequence[Step], program: Program, names: Names, policy: Policy = CPU) -> list[Group | Extern]:
     """Groups and extern calls in an order in which they may run."""
-    fusion = Fusion(program, names)
+    fusion = Fusion(program, names, policy)
     for number, step in enumerate(steps):
         fusion.add(step, number)
     return [item for item in fusion.ordered_items() if isinstance(item, Extern) or item.members]

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 
 from jitney.lowering.index import Index, Names, Var, index
 from jitney.lowering.loops import Computed
+from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.schedule.clean import substituted
 from jitney.lowering.schedule.spaces import match
 from jitney.lowering.values import Load, walk
 
-FEW_ROWS = 8  # with fewer there is not enough to do for the threads
-PARTIAL_LIMIT = 1 << 18  # elements that a thread accumulates over its rows
-BUFFER_LIMIT = 48  # in one kernel
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -46,10 +44,10 @@ class Member:
             return matched
         return min(matched, next(i for i, v in enumerate(self.step.loops) if v in self.step.reduced))
 
-    @property
-    def floor(self) -> int:
+    def floor(self, policy: Policy) -> int:
         """How many of its first loops must be outer loops: positions cannot be accumulated, so one result a row."""
-        return len(self.step.vars) if self.step.kind.startswith("arg") else 0
+        alone = self.step.kind.startswith("arg") or (policy.one_result and not self.pointwise and not self.deferred)
+        return len(self.step.vars) if alone else 0
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class Group:
     spine: tuple[Var, ...]
     depth: int
     members: tuple[Member, ...]
+    policy: Policy = CPU
 
     @functools.cached_property
     def makers(self) -> dict[str, Member]:
@@ -90,27 +89,47 @@ def is_aligned(maker: Member | None, member: Member, load: Load) -> bool:
     return maker.pointwise and load.index is maker.step.place and maker.step.loops == member.step.loops
 
 
-def alone(step: Computed, number: int) -> Group:
+def alone(step: Computed, number: int, policy: Policy = CPU) -> Group:
     """A group of one step."""
+    if _is_shared(step, policy):
+        step = substituted(step, {}, (*step.reduced, *step.vars))
     member = Member(step, number, step.loops[:1] != () and step.loops[0] in step.reduced)
-    if member.deferred and _too_many(step.vars):
+    if member.deferred and _too_many(step.vars, policy):
         # The results one by one, each from all that it needs.
-        member = Member(substituted(step, {}, (*step.vars, *step.reduced)), number, deferred=not step.vars)
-    return Group(step.loops if member.deferred else member.step.loops, member.limit(len(step.loops)), (member,))
+        member = Member(_by_results(step), number, deferred=not step.vars)
+    elif not member.deferred and member.limit(len(step.loops)) < member.floor(policy):
+        member = Member(_by_results(step), number)
+    loops = step.loops if member.deferred else member.step.loops
+    return Group(loops, member.limit(len(step.loops)), (member,), policy)
 
 
-def _too_many(loops: Sequence[Var]) -> bool:
+def _by_results(step: Computed) -> Computed:
+    return substituted(step, {}, (*step.vars, *step.reduced))
+
+
+def _is_shared(step: Computed, policy: Policy) -> bool:
+    """Is one result worth the work of several threads?"""
+    if step.kind not in PARTIAL_KINDS or policy.long_row is None or not step.vars:
+        return False
+    rows, length = _count(step.vars), _count(step.reduced)
+    return rows is not None and length is not None and rows < policy.few_rows and length >= policy.long_row
+
+
+def _count(loops: Sequence[Var]) -> int | None:
     total = index(1)
     for var in loops:
         total = total * var.size
-    return total.value is not None and total.value > PARTIAL_LIMIT
+    return total.value
 
 
-def _few(loops: Sequence[Var]) -> bool:
-    total = index(1)
-    for var in loops:
-        total = total * var.size
-    return total.value is not None and total.value < FEW_ROWS
+def _too_many(loops: Sequence[Var], policy: Policy) -> bool:
+    count = _count(loops)
+    return count is not None and count > policy.partial_limit
+
+
+def _few(loops: Sequence[Var], policy: Policy) -> bool:
+    count = _count(loops)
+    return count is not None and count < policy.few_rows
 
 
 def join(group: Group, step: Computed, number: int, names: Names) -> Group | None:
@@ -131,37 +150,57 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     depth = group.depth if not found.first else _new_depth(group, found.first)
     if found.rest and found.count < len(found.spine):
         spine = found.spine  # they part here: the rest is each member's own
-    for member in _as_members(step, number, depth):
-        joined = _placed(Group(spine, depth, members), member, found.count)
+    for member in _as_members(step, number, depth, group.policy):
+        joined = _placed(replace(group, spine=spine, depth=depth, members=members), member, found.count)
         if joined is not None:
             return joined
     return None
 
 
-def _as_members(step: Computed, number: int, depth: int) -> list[Member]:
+def _as_members(step: Computed, number: int, depth: int, policy: Policy) -> list[Member]:
     """How the step may be a member, best first: a reduction within the row, or one over rows."""
     if step.kind == "pointwise":
         return [Member(step, number)]
     first = next(i for i, v in enumerate(step.loops) if v in step.reduced)
     deferred = Member(step, number, deferred=True)
-    may_wait = step.kind in PARTIAL_KINDS and not _too_many(step.vars)
+    may_wait = step.kind in PARTIAL_KINDS and not _too_many(step.vars, policy)
     waiting = [deferred] if may_wait else []
-    if not first:
+    if not first or _is_shared(step, policy):
         return waiting
     rowwise = [Member(step, number)]
-    return waiting + rowwise if first < depth and _few(step.loops[:first]) else rowwise + waiting
+    return waiting + rowwise if first < depth and _few(step.loops[:first], policy) else rowwise + waiting
 
 
 def _placed(group: Group, member: Member, matched: int) -> Group | None:
+    policy = group.policy
     limit = min(group.depth, member.limit(matched))
-    lowest = max(0 if not group.spine else 1, *(m.floor for m in (member, *group.members)))
+    lowest = max(0 if not group.spine else 1, *(m.floor(group.policy) for m in (member, *group.members)))
     for depth in range(limit, lowest - 1, -1):
-        if depth < group.depth and _few(group.spine[:depth]) and not _few(group.spine[: group.depth]):
+        if depth < group.depth and _few(group.spine[:depth], policy) and not _few(group.spine[: group.depth], policy):
             return None
         if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
-            made = Group(group.spine, depth, (*group.members, member))
-            return made if len(made.reads) + len(made.members) <= BUFFER_LIMIT else None
+            made = replace(group, depth=depth, members=(*group.members, member))
+            fits = len(made.reads) + len(made.members) <= policy.buffer_limit
+            return made if fits and _goes_together(made) else None
     return None
+
+
+def _goes_together(group: Group) -> bool:
+    """May the group's reductions be done in one kernel, as its policy wants them?"""
+    over_rows = [m.step for m in group.members if m.deferred]
+    limit = group.policy.swept_row
+    if limit is None or not over_rows:
+        return True
+    if len({frozenset(step.vars) for step in over_rows}) > 1:
+        return False
+    if not group.has_phases:
+        return True
+    for step in over_rows:
+        row = step.loops[group.depth :]
+        length = _count(row)
+        if not set(step.vars) <= set(row) or not step.vars or length is None or length > limit:
+            return False
+    return True
 
 
 def _refined(member: Member, table: Mapping[Var, Index], spine: Sequence[Var]) -> Member:

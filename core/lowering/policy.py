@@ -1,0 +1,34 @@
+"""What suits a machine: the numbers by which lowering and scheduling decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """For CPUs as it stands: few threads with large caches.
+
+    Args:
+        few_rows: with fewer rows there is not enough to do at a time.
+        partial_limit: elements that a thread may accumulate over its rows.
+        buffer_limit: buffers in one kernel.
+        chosen_parts: a concatenation of at most as many parts is not put together in memory: each reader chooses.
+        one_result: does a row have one result of each reduction, with nothing accumulated in memory of the row?
+        swept_row: elements of the longest row over which results of rows and results over rows go together; all of the
+            latter must be elements of rows. None: there is no such limit.
+        long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
+    """
+
+    few_rows: int = 8
+    partial_limit: int = 1 << 18
+    buffer_limit: int = 48
+    chosen_parts: int = 0
+    one_result: bool = False
+    swept_row: int | None = None
+    long_row: int | None = None
+
+
+CPU = Policy()
+GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768)
+"""Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""
