@@ -145,6 +145,21 @@ def test_doctor_finds_an_ill_backend(capsys, compile_graph, devices, mark, word)
     assert status == 1 or mark == "ok"
 
 
+@pytest.mark.parametrize(("devices", "mark"), [(("cuda",), "ok"), (("cpu",), "bad")])
+def test_doctor_says_what_a_backend_lacks_on_this_machine(capsys, monkeypatch, devices, mark):
+    """A machine without a GPU is well all the same."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    register_backend(
+        Backend("patient", raising, level="aten", device_types=devices, lacks=lambda: ["no fuel", "no wheels"])
+    )
+    try:
+        status, line = doctors_word(capsys, "patient")
+    finally:
+        registry.unregister_backend("patient")
+    assert line.startswith(f"{mark} backend patient") and line.endswith("cannot work here: no fuel; no wheels")
+    assert status == (mark == "bad")
+
+
 def test_doctor_finds_a_folder_that_cannot_be_written(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with config.patch(base_dir=str(tmp_path / "new")):

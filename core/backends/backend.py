@@ -87,6 +87,8 @@ class Backend:
             function without arguments, returned; ``keep`` may raise ``jitney.cache.digest.NotStorable``, and ``load``
             ``jitney.cache.recipes.Stale``, each with a reason. Without ``load`` nothing of the backend's is kept on
             disk, but for graphs whose own ``forward`` it returned.
+        lacks: what is missing on this machine for the backend, a sentence each; empty if it can work. ``jitney doctor``
+            shows it, and ``backend="auto"`` leaves the operators of such a backend to eager, with one warning.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Backend:
     supports: Callable[[fx.Node], bool] | None = None
     version: str = ""
     load: Callable[[Kept, CompileRequest], Compiled] | None = None
+    lacks: Callable[[], Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,9 +38,19 @@ def takes(backend: Backend, node: fx.Node) -> bool:
 
 
 def devices(node: fx.Node) -> set[str]:
-    """The device types of the tensors that a node reads and makes."""
-    values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
-    return {v.device.type for value in values for v in _leaves(value) if isinstance(v, torch.Tensor)}
+    """The device types of the tensors that a node reads and makes.
+
+    A tensor of the CPU without dimensions beside others is as good as a number there, as in eager.
+    """
+    made, read = _tensors([node]), _tensors(node.all_input_nodes)
+    found = {v.device.type for v in made}
+    plain = {v.device.type for v in read if v.dim() or v.device.type != "cpu"}
+    return found | (plain if plain and found != {"cpu"} else {v.device.type for v in read})
+
+
+def _tensors(nodes: Iterable[fx.Node]) -> list[torch.Tensor]:
+    values = [n.meta.get("val") for n in nodes]
+    return [v for value in values for v in _leaves(value) if isinstance(v, torch.Tensor)]
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from traceback import FrameSummary
 from typing import Any
 
 from torch import fx
 
-from jitney import events
+from jitney import callers, events
 from jitney.backends.backend import Backend, Compiled, CompileRequest, Kept, Kind
 from jitney.backends.options import check_kinds, validate_all, warn_of_mode
 from jitney.backends.placement import place
@@ -94,7 +94,7 @@ class BoundBackend:
         if not callable(compiled):
             raise _failed(f"returned {compiled!r:.100}, which is not callable", phase, request)
         if not self.parts and isinstance(compiled, types.FunctionType):
-            compiled.__dict__[RECIPE] = partial(self._recipe, compiled, request)
+            compiled.__dict__[RECIPE] = functools.partial(self._recipe, compiled, request)
         return compiled
 
     def _recipe(self, compiled: Compiled, request: CompileRequest, writer: Writer) -> Recipe:
@@ -118,7 +118,7 @@ class BoundBackend:
             request = bound.request(kind, frame)
             compiled = bound.backend.load(kept, request)
         if isinstance(compiled, types.FunctionType):
-            compiled.__dict__[RECIPE] = partial(bound._recipe, compiled, request)
+            compiled.__dict__[RECIPE] = functools.partial(bound._recipe, compiled, request)
         return compiled
 
     def decompositions(self) -> Mapping[Any, Callable[..., Any]]:
@@ -181,15 +181,21 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
         )
     bound = [BoundBackend(b, o) for b, o in zip(backends, validate_all(backends, options, mode), strict=True)]
     places = bound[0].backend.level == "aten" and (len(bound) > 1 or _is_choosy(bound[0].backend))
-    return BoundBackend(_placing(bound), None, tuple(bound)) if places else bound[0]
+    return BoundBackend(_placing(bound, spec == "auto"), None, tuple(bound)) if places else bound[0]
 
 
 def _is_choosy(backend: Backend) -> bool:
     return bool(backend.device_types) or backend.supports is not None
 
 
-def _placing(bound: Sequence[BoundBackend]) -> Backend:
-    """Several backends as one. Operators are taken apart as the first of them asks."""
+def _placing(bound: Sequence[BoundBackend], automatic: bool) -> Backend:
+    """Several backends as one. Operators are taken apart as the first of them asks.
+
+    Args:
+        bound: the backends, in order.
+        automatic: did nobody ask for them by name? Then those that cannot work here are left out.
+    """
+    backends = [_if_able(b.backend) if automatic else b.backend for b in bound]
 
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Compiled:
         def compile_piece(number: int, piece: fx.GraphModule, given: Sequence[Any]) -> Compiled:
@@ -198,10 +204,26 @@ def _placing(bound: Sequence[BoundBackend]) -> Backend:
                 own = replace(own, updates={}, cache_key=None)
             return bound[number].compile(piece, given, own)
 
-        return place(graph, [b.backend for b in bound], compile_piece, request)
+        return place(graph, backends, compile_piece, request)
 
     name = "+".join(b.name for b in bound)
     return Backend(name, compile_graph, level="aten", decompositions=bound[0].decompositions())
+
+
+def _if_able(backend: Backend) -> Backend:
+    """The backend, or one that takes nothing, if it says so when the first operator comes that it would get."""
+    lacks, own = backend.lacks, backend.supports
+    if lacks is None:
+        return backend
+
+    @functools.cache
+    def able() -> bool:
+        problems = lacks()
+        if problems:
+            callers.warn(f"backend='auto' does without {backend.name}, eagerly: {'; '.join(problems)}")
+        return not problems
+
+    return replace(backend, supports=lambda node: able() and (own is None or own(node)))
 
 
 def _from_callable(compiler: Callable[..., Any], options: Mapping[str, Any] | None, mode: str | None) -> Backend:

@@ -77,7 +77,7 @@ def _plugins() -> Iterator[Finding]:
     if not backends:
         yield Finding("backends", "none installed", False, "pip install jitney-eager")
     for row in backends:
-        yield _plugin("backend", row, _trial(row.name) if _is_sound(row) else ("", True))
+        yield _plugin("backend", row, _health(row.name) if _is_sound(row) else ("", True))
     for row in extensions:
         yield _plugin("extension", row, ("", True))
 
@@ -94,6 +94,16 @@ def _plugin(kind: str, row: Listing, trial: tuple[str, bool]) -> Finding:
         found += f" ({row.error.splitlines()[-1].strip()})"
     hint = "`jitney backends` shows the whole traceback" if row.error else ""
     return Finding(f"{kind} {row.name}", found, good and row.status not in ("broken", "duplicate"), hint)
+
+
+def _health(name: str) -> tuple[str, bool]:
+    """What is missing for the backend on this machine, or what came of a trial; a machine without a GPU is well."""
+    backend = registry.get(name)
+    problems = backend.lacks() if backend.lacks is not None else ()
+    if not problems:
+        return _trial(name)
+    expected = "cuda" not in backend.device_types or torch.cuda.is_available()
+    return f"cannot work here: {'; '.join(problems)}", not expected
 
 
 def _step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

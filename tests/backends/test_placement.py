@@ -13,7 +13,9 @@ from torch import fx
 
 import jitney
 from jitney import events
+from jitney._torch import FakeTensorMode
 from jitney.backends import Backend, Registry
+from jitney.backends.placement import devices
 from jitney.errors import BackendFailed, InvalidOption
 
 
@@ -112,6 +114,64 @@ def test_devices_that_a_backend_lacks_run_eagerly(installed: Registry) -> None:
     installed.register_backend(backend)
     result, (event,) = placed(lambda x: x + 1, torch.zeros(2), backend="far")
     assert torch.equal(result, torch.ones(2)) and event.pieces == (("eagerly", 1),)
+
+
+def described(device: str, *shapes: tuple[str, tuple[int, ...]]) -> fx.Node:
+    """An operator whose result is on ``device``, and what it reads: devices and shapes, of tensors without memory."""
+    graph = fx.Graph()
+    with FakeTensorMode():
+        read = []
+        for number, (where, shape) in enumerate(shapes):
+            read.append(graph.placeholder(f"x{number}"))
+            read[-1].meta["val"] = torch.empty(shape, device=where)
+        node = graph.call_function(torch.ops.aten.add.Tensor, tuple(read))
+        node.meta["val"] = torch.empty((), device=device)
+    return node
+
+
+MIXED = {
+    "numbers beside tensors": (("cuda", ("cuda", (3,)), ("cpu", ())), {"cuda"}),
+    "numbers beside numbers": (("cuda", ("cuda", ()), ("cpu", ())), {"cuda"}),
+    "tensors of both": (("cuda", ("cuda", (3,)), ("cpu", (1,))), {"cuda", "cpu"}),
+    "a number that moves": (("cuda", ("cpu", ())), {"cuda", "cpu"}),
+    "a result that moves": (("cpu", ("cuda", (3,))), {"cuda", "cpu"}),
+    "numbers of the CPU": (("cpu", ("cpu", ())), {"cpu"}),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_number_in_a_tensor_of_the_cpu_is_no_reason_to_part(name: str) -> None:
+    (device, *read), expected = MIXED[name]
+    assert devices(described(device, *read)) == expected
+
+
+def test_what_cannot_work_here_is_left_out_by_auto_and_fails_by_name(installed: Registry) -> None:
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("cannot work here")
+
+    asked: list[int] = []
+
+    def lacks() -> tuple[str, ...]:
+        asked.append(1)
+        return ("no fuel", "no wheels")
+
+    triton = Backend("triton_gpu", fail, level="aten", device_types=("cpu",), lacks=lacks)
+    installed.register_backend(triton)
+    run = jitney.compile(lambda x: x.sin() + 1, backend="auto")
+    assert not asked
+    with pytest.warns(UserWarning, match="'auto' does without triton_gpu, eagerly: no fuel; no wheels"):
+        assert torch.equal(run(torch.zeros(2)), torch.ones(2))
+    assert torch.equal(run(torch.zeros(2, 2)), torch.ones(2, 2)) and len(asked) == 1
+    with pytest.raises(BackendFailed, match="cannot work here"):
+        jitney.compile(lambda x: x.sin() + 1, backend="triton_gpu")(torch.zeros(2))
+
+
+def test_what_is_missing_is_asked_when_an_operator_comes_that_needs_it(installed: Registry) -> None:
+    far = Backend("triton_gpu", pytest.fail, level="aten", device_types=("cuda",), lacks=lambda: pytest.fail("asked"))
+    installed.register_backend(only("llvm_cpu", "sin", "add"))
+    installed.register_backend(far)
+    result, (event,) = placed(lambda x: x.sin() + 1, torch.zeros(2), backend="auto")
+    assert torch.equal(result, torch.ones(2)) and event.pieces == (("llvm_cpu", 2),)
 
 
 @dataclass(frozen=True)

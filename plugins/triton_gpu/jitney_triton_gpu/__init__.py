@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from jitney.backends import Backend
-from jitney_triton_gpu.compiler import aten_decompositions, compile_graph
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from jitney.backends import Backend, CompileRequest
+from jitney.lowering import decompositions
 from jitney_triton_gpu.device import DEVICE_TYPES
+from jitney_triton_gpu.needs import lacks, refuse
 from jitney_triton_gpu.options import TritonGpuOptions
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
 jitney_hook_api = 1
+
+
+def compile_graph(
+    graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
+) -> Callable[..., Sequence[Any]]:
+    """The function of one graph; see ``Backend``. Raises ``RuntimeError`` where something is missing."""
+    refuse(lacks())
+    # With the first graph only: backend="auto" imports this module on every machine, and Triton takes a second.
+    from jitney_triton_gpu.compiler import compile_graph as compile_now
+
+    return compile_now(graph, inputs, request)
+
+
+def aten_decompositions(options: TritonGpuOptions) -> Mapping[Any, Callable[..., Any]]:
+    """The operators that are taken apart."""
+    return decompositions()
+
 
 backend = Backend(
     name="triton_gpu",
@@ -18,4 +41,5 @@ backend = Backend(
     options=TritonGpuOptions,
     decompositions=aten_decompositions,
     version="0.1.0",
+    lacks=lacks,
 )
