@@ -1,10 +1,10 @@
-"""The part of CUDA's driver that launching needs, called directly: no compiler and no launcher of Triton's at run time."""
+"""The part of CUDA's driver that launching needs, called directly: no compiler, no launcher of Triton's."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -59,9 +59,9 @@ class Loaded:
         self._count = arguments
         self._launch: Callable[..., int] = driver().cuLaunchKernel
 
-    def __call__(self, programs: int, stream: int, arguments: Sequence[int]) -> None:
+    def __call__(self, programs: int, stream: int, arguments: tuple[int, ...]) -> None:
         """Launch. The driver copies the arguments before it returns."""
-        self._slots[: self._count] = arguments
+        self._slots[: self._count] = arguments  # type: ignore[call-overload] # a tuple will do, and is here already
         status = self._launch(
             self._function, programs, 1, 1, self._threads, 1, 1, self._shared, stream, self._pointers, None
         )

@@ -62,7 +62,7 @@ def places(kernel: Kernel) -> list[Index]:
 
 def fastest(accesses: Iterable[Index], loops: Iterable[Var]) -> Mapping[Var, int]:
     """How many of the accesses go through memory element by element along each loop."""
-    counts = {var: 0 for var in loops}
+    counts = dict.fromkeys(loops, 0)
     for place in accesses:
         for var in counts:
             stride = place.stride(var)

@@ -4,7 +4,7 @@
 - *rows*: each program computes some rows, reducing within a row;
 - *split*: results that are reduced from so much that it is cut into parts, whose partial results are put together by a
   second function (``finish.py``): sums over everything, or over columns;
-- *sweep*: rows with something reduced over all of them: each program goes over many rows and has accumulators of its own.
+- *sweep*: rows with something reduced over all of them: each program goes over many rows, with accumulators of its own.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from jitney_triton_gpu.emit.spaces import Axis
 
 
 def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
-    """One program for each block of elements; a tile of two axes where memory is read along one and written along another."""
+    """One program for each block of elements; of two axes where memory is read along one and written along another."""
     (nest,) = kernel.body
     loops = (*kernel.outer, *nest.loops)
     counts = fastest(places(kernel), loops)

@@ -104,7 +104,7 @@ def _without_scratch(kernel: Kernel, replaced: frozenset[str]) -> Kernel:
         for s in nest.statements:
             s = replace(s, value=rebuild(s.value, leaf))
             if isinstance(s, Store) and s.buffer in own - stuck:
-                leaf |= {v: s.value for v in _loads(kernel, s.buffer)}
+                leaf |= dict.fromkeys(_loads(kernel, s.buffer), s.value)
             else:
                 statements.append(s)
         if statements:
@@ -119,14 +119,13 @@ def _loads(kernel: Kernel, buffer: str) -> Iterator[Load]:
 
 
 def _not_forwarded(kernel: Kernel, own: set[str], replaced: frozenset[str]) -> set[str]:
-    """Scratch memory that must stay: read at other places than written, filled bit by bit, or of memory that changes."""
+    """Scratch memory that must stay: not read where it is written, filled bit by bit, or of memory that changes."""
     stuck = {s.buffer for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)} & own
     stores = {s.buffer: s for nest in kernel.body for s in nest.statements if isinstance(s, Store) and s.buffer in own}
     for name in own - stuck:
         store = stores.get(name)
-        if store is None or any(v.index is not store.index for v in _loads(kernel, name)):
-            stuck.add(name)
-        elif any(isinstance(v, Load) and v.buffer in replaced for v in walk(store.value)):
+        moved = store is None or any(v.index is not store.index for v in _loads(kernel, name))
+        if moved or any(isinstance(v, Load) and v.buffer in replaced for v in walk(stores[name].value)):
             stuck.add(name)
     # A value made of what stays in memory may be read when that is there: which it is, once it has been stored.
     return stuck

@@ -23,7 +23,10 @@ def rows(kernel: Kernel, name: str, wide: bool) -> Code:
     workspaces = [Workspace(s.name, s.dtype, s.extent * x.count) for s in kernel.scratch]
     draft = Draft(kernel, name, [], wide, workspaces)
     draft.writer.enter([x])
-    draft.axis(x, f"tl.program_id(0) * {x.symbol}" if x.block > 1 else "tl.program_id(0)", "[:, None]" if x.block > 1 else None)
+    if x.block > 1:
+        draft.axis(x, f"tl.program_id(0) * {x.symbol}", "[:, None]")
+    else:
+        draft.axis(x, "tl.program_id(0)", None)
     for s in kernel.scratch:
         base = draft.writer.name("s")
         draft.writer.line(f"{base} = {s.name} + {x.name} * {draft.writer.index(s.extent)}")
@@ -138,6 +141,7 @@ class Rows:
         self.store(nest)
         writer.leave()
         for one in running:
+            assert isinstance(one.statement, Reduce)
             self.end(one.statement, one.made, one.name, one.at, axis)
 
     def end(self, s: Reduce, made: Reduction, value: str, at: str, axis: Axis) -> None:

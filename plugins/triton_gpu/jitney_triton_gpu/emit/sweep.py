@@ -1,7 +1,7 @@
 """Rows with something reduced over all of them, such as the backward of a layer norm with the gradients of its weights.
 
-Each program goes over many rows and has accumulators of its own: in registers where an element of a row has one place for all
-rows, in a workspace elsewhere.
+Each program goes over many rows and has accumulators of its own: in registers where an element of a row has one place
+for all rows, in a workspace elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft
 from jitney_triton_gpu.emit.indices import product
-from jitney_triton_gpu.emit.reduce import Reduction
 from jitney_triton_gpu.emit.rows import Rows
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register

@@ -1,7 +1,7 @@
 """Writes values as lines of Triton code, each value once.
 
-The code of a kernel is sections: what stands before a loop, what stands inside of it. A value goes to the outermost section
-in which all that it needs is known, so what does not change in a loop is computed before it.
+The code of a kernel is sections: what stands before a loop, what stands inside of it. A value goes to the outermost
+section in which all that it needs is known, so what does not change in a loop is computed before it.
 """
 
 from __future__ import annotations
