@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jitney import _torch, callers, events
+from jitney import _torch, callers, events, keeping
 from jitney.backends import BoundBackend
 from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.call_through import CallThrough, stays_python
@@ -26,6 +26,7 @@ from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, Unsupported
 from jitney.guards import Pool, first_failure
 from jitney.guards.miss import MISS
+from jitney.guards.trail import Trail
 from jitney.pipeline import graph_function
 from jitney.state import TRACING
 
@@ -88,7 +89,7 @@ class Entry:
     """One emitted function and what is known about it."""
 
     function: Any
-    emitted: Emitted
+    emitted: Emitted | None  # None: it comes from disk
     name: str
     group: tuple[int, ...] = ()  # the modules it was compiled for
 
@@ -190,6 +191,9 @@ class Dispatcher:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
         if _torch.transforms_active():  # vmap, grad... of torch.func around compiled code: they see the program itself
             return self.eager(args, kwargs)
+        result = self._from_disk(args, kwargs)
+        if result is not MISS:
+            return result
         tried: tuple[Any, ...] | None = None
         while not (self.skip or self.native or getattr(self.session.frozen, "on", False)):
             with self.session.lock:
@@ -201,6 +205,7 @@ class Dispatcher:
                     break
                 result = grown.function(*args, **kwargs)
                 if result is not MISS:
+                    self._to_disk(grown, result)
                     return result
                 self._never_holds(grown, *self.scope(args, kwargs))
                 break
@@ -210,6 +215,15 @@ class Dispatcher:
                     return result
             tried = current
         return self.leave(args, kwargs)
+
+    def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
+        return MISS
+
+    def _to_disk(self, entry: Entry, result: Any) -> None:
+        """Let later processes use an entry that has just run for the first time."""
+        assert entry.emitted is not None
+        entry.emitted.trail = Trail()
 
     def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a call comes to for which there is no entry."""
@@ -308,7 +322,7 @@ class Dispatcher:
             return True
         entry = self.entries[0]
         scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
-        failure = first_failure(entry.emitted.guards, scope)
+        failure = first_failure(entry.emitted.guards if entry.emitted else (), scope)
         text, line = "a tensor's metadata, which values are one object, a class's bases, or torch's global state", ""
         code = self.shown
         where = f"{code.co_filename}:{code.co_firstlineno}"
@@ -343,7 +357,7 @@ class Dispatcher:
     def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> str:
         """Which tensor's metadata changed."""
         pool = Pool({**scope, "_b": builtins})
-        for source, facts in entry.emitted.namespace.get("_facts", ()):
+        for source, facts in entry.emitted.namespace.get("_facts", ()) if entry.emitted else ():
             try:
                 value = eval(source.path(pool), pool.namespace)
             except Exception as error:
@@ -355,6 +369,7 @@ class Dispatcher:
 
     def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
         """Guards that fail on the values they were made from: run eagerly, and say so."""
+        assert entry.emitted is not None
         scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
         failure = first_failure(entry.emitted.guards, scope)
         text = f"{failure[0].text} (found {failure[1]})" if failure else "; ".join(entry.emitted.extra_guards)
@@ -412,6 +427,28 @@ class Root(Dispatcher):
                 return drive(result) if type(result) is Continue else result
         return drive(self.miss(args, kwargs))
 
+    def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        group = self._group(args)
+        count = sum(e.group == group for e in self.entries)
+        off = not config.cache or self.skip or self.native or getattr(self.session.frozen, "on", False)
+        if off or count >= config.cache_size_limit:
+            return MISS
+        for found in keeping.load(self, args, kwargs):
+            result = found.function(*args, **kwargs)
+            if result is MISS:
+                continue
+            events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
+            with self.session.lock:
+                self.entries.insert(0, Entry(found.function, None, self.target.name, group))
+                self.functions = tuple(e.function for e in self.entries)
+            return result
+        return MISS
+
+    def _to_disk(self, entry: Entry, result: Any) -> None:
+        if config.cache and type(result) is not Continue:
+            keeping.keep(self, entry)
+        super()._to_disk(entry, result)
+
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the user's function."""
         function = self.session.through.native(self.function) if self.passes_on else self.function
@@ -430,6 +467,12 @@ class Root(Dispatcher):
 
 class Callee(Root):
     """What a frame that runs by call-through calls. The callee is the first argument of ``function``."""
+
+    def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return MISS
+
+    def _to_disk(self, entry: Entry, result: Any) -> None:
+        Dispatcher._to_disk(self, entry, result)
 
     def __init__(self, session: Session, function: types.FunctionType, code: types.CodeType | None) -> None:
         super().__init__(session, function)

@@ -48,6 +48,36 @@ class FrameSkipped:
 
 
 @dataclass(frozen=True)
+class FrameLoaded:
+    """A frame that an earlier process has captured and compiled was taken from disk."""
+
+    name: str
+    filename: str
+    line: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FrameRefused:
+    """A frame on disk was not used: something that it took for granted is otherwise in this process."""
+
+    name: str
+    filename: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class FrameStored:
+    """A captured and compiled frame was kept on disk, or not, for a reason."""
+
+    name: str
+    filename: str
+    line: int
+    reason: str  # empty if it was kept
+
+
+@dataclass(frozen=True)
 class GraphKept:
     """A graph that runs as it was captured, op by op, since no functional graph can say what it does; and why."""
 
@@ -144,6 +174,9 @@ Event = (
     GraphBreak
     | FrameCaptured
     | FrameSkipped
+    | FrameLoaded
+    | FrameRefused
+    | FrameStored
     | Recompiled
     | Phase
     | Artefact

@@ -28,7 +28,7 @@ C_FUNCTIONS = (
     types.ClassMethodDescriptorType,
 )
 _LRU = type(functools.lru_cache(lambda: None))
-_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: nobody can give such a class attributes
+IMMUTABLE = 1 << 8  # Py_TPFLAGSIMMUTABLETYPE: nobody can give such a class attributes
 # Flags that say what a class is; the others are notes of the interpreter's.
 _FLAGS = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 20 | 0xFF << 24
 # Entries of a class that differ from process to process, or that only people read.
@@ -81,6 +81,10 @@ class Fingerprints:
             self._kept.append(value)
         return found
 
+    def has(self, value: Any) -> bool:
+        """Is the object, or something that it is a part of, among those that were looked at?"""
+        return id(value) in self._known
+
     def _made(self, value: Any) -> str:
         kind = type(value)
         if kind in ATOMS or kind in BY_REPR:
@@ -130,7 +134,7 @@ class Fingerprints:
         return f"function {module} {own} {sorted(fn.__dict__)} {of_code(code)}"
 
     def _class(self, cls: type) -> str:
-        if trusted_module(str(cls.__module__)) or cls.__flags__ & _IMMUTABLE:
+        if trusted_module(str(cls.__module__)) or cls.__flags__ & IMMUTABLE:
             return f"class {_name(cls)}"
         self._known[id(cls)] = f"class {_name(cls)}"  # should it lead back to itself
         parts: list[object] = [_name(cls), _name(type(cls)), cls.__flags__ & _FLAGS]

@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -132,21 +133,24 @@ class Writer:
         if own is not None:
             made: Recipe | int = own(self) if kind is types.FunctionType else own(value, self)
             return made
-        found = self._origin(value, self)
-        if found is not None:
-            return found
-        special = _SPECIAL.get(kind)
-        recipe = special(self, value) if special is not None else None
-        if recipe is None and isinstance(value, enum.Enum):
+        if isinstance(value, enum.Enum):
             return ["enum", self.ref(kind), value.name]
-        if recipe is None:
-            recipe = self._path(value)
+        recipe = self.path(value) or self._origin(value, self)
+        special = _SPECIAL.get(kind)
+        if recipe is None and special is not None:
+            recipe = special(self, value)
+        if recipe is None and isinstance(value, np.dtype) and value.isbuiltin == 1:
+            return ["numpy", value.str]
         if recipe is None:
             name = getattr(value, "__qualname__", "")
             raise NotStorable(f"a {kind.__module__}.{kind.__qualname__}" + (f" ({name})" if name else ""))
         return recipe
 
-    def _path(self, value: Any) -> Recipe | None:
+    def has(self, value: Any) -> bool:
+        """Has this object a recipe here?"""
+        return id(value) in self._numbers
+
+    def path(self, value: Any) -> Recipe | None:
         """Where a class, function or module is found by name, and what it was."""
         if isinstance(value, types.ModuleType):
             return ["module", value.__name__] if sys.modules.get(value.__name__) is value else None
@@ -213,9 +217,6 @@ def _items(writer: Writer, value: Any) -> Recipe:
 
 
 def _pairs(writer: Writer, value: Any) -> Recipe | None:
-    name = value.get("__name__")
-    if type(value) is dict and isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is value:
-        return ["globals", name]
     return ["pairs", type(value).__name__, writer.refs(list(value)), writer.refs(list(value.values()))]
 
 
@@ -303,7 +304,7 @@ class Reader:
         self.known = known or {}
         self.kinds = kinds or {}
         self.prints = Fingerprints()
-        self._made: dict[int, Any] = {}
+        self.made: dict[int, Any] = {}
 
     def make(self, number: int) -> Any:
         """The object of a number, made once.
@@ -311,13 +312,13 @@ class Reader:
         Raises:
             Stale: it cannot be made here, or is not what it was.
         """
-        if number not in self._made:
+        if number not in self.made:
             kind, *rest = self.objects[number]
             maker = self.kinds.get(kind) or _MAKERS.get(kind)
             if maker is None:
                 raise Stale(f"a recipe of the unknown kind {kind!r}")
-            self._made[number] = maker(self, *rest)
-        return self._made[number]
+            self.made[number] = maker(self, *rest)
+        return self.made[number]
 
     def make_all(self, numbers: Sequence[int]) -> list[Any]:
         """The objects of several numbers."""
@@ -424,6 +425,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "enum": lambda reader, cls, name: reader.make(cls)[name],
     "text": _text,
     "graph": _make_graph,
+    "numpy": lambda reader, text: np.dtype(text),
     "struct": lambda reader, text: struct.Struct(text),
     "bound": lambda reader, owner, name: getattr(reader.make(owner), name),
     "tensor": _make_tensor,

@@ -54,6 +54,16 @@ def mark_frame_only(fn: Any) -> None:
     _frame_only.add(fn)
 
 
+def everything_said() -> list[str]:
+    """All that was marked so far, as text that is equal in two processes that marked the same functions."""
+    kinds = {"disabled": _disabled, "frame only": _frame_only, "disallowed": _disallowed, "allowed": _allowed}
+    return sorted(
+        f"{kind} {getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', fn)}"
+        for kind, marked in kinds.items()
+        for fn in marked
+    )
+
+
 def frame_only(fn: Any) -> Any:
     """The original of a function disabled with ``recursive=False`` (jitney's or torch's); None for any other."""
     storage = getattr(fn, "__dict__", None)

@@ -37,6 +37,22 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
 }
 
 
+# The same steps as functions of the parent and the key, for those that run no user's code of their own.
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "attr": getattr,
+    "static_attr": object.__getattribute__,
+    "class_dict": lambda base, key: base.__dict__[key],
+    "item": lambda base, key: base[key],
+    "dict_item": dict.__getitem__,
+    "list_item": list.__getitem__,
+    "tuple_item": tuple.__getitem__,
+    "dict_of": lambda base, key: base.__dict__,
+    "type_of": lambda base, key: type(base),
+    "key_at": lambda base, key: [*base][key],
+    "call_values": lambda base, key: [*base.values()][key],
+}
+
+
 class Source:
     """One node: ``base`` stepped by ``kind`` with ``key``. Roots are locals (``local``) and objects (``const``)."""
 

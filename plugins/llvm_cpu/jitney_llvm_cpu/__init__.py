@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jitney.backends import Backend
 from jitney_llvm_cpu.compiler import aten_decompositions, compile_graph
+from jitney_llvm_cpu.kept import load
 from jitney_llvm_cpu.options import LlvmCpuOptions
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
@@ -17,4 +18,5 @@ backend = Backend(
     options=LlvmCpuOptions,
     decompositions=aten_decompositions,
     version="0.1.0",
+    load=load,
 )

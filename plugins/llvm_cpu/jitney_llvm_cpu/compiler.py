@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from jitney.backends import CompileRequest
-from jitney.cache.store import DiskCache, cache_folder
 from jitney.lowering import NotLowered, Wrapper, decompositions, lower, schedule, sizes_in
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Extern
 from jitney_llvm_cpu import shims
 from jitney_llvm_cpu.emit import Entry, Place, emit_module
-from jitney_llvm_cpu.engine import Dump, Engine
+from jitney_llvm_cpu.engine import Dump, Engine, Library
+from jitney_llvm_cpu.kept import entries_of, keepable, raise_failed
+from jitney_llvm_cpu.machine import Machine, engine, machine
 from jitney_llvm_cpu.options import LlvmCpuOptions
-from jitney_llvm_cpu.products import NATIVE, call_of, native_call, raise_failed, shims_of
-from jitney_llvm_cpu.target import Target
-from jitney_llvm_cpu.threads import threads
-from jitney_llvm_cpu.vector_math import VectorMath
-from jitney_llvm_cpu.warm_memory import WarmMemory
-
-_ARGUMENTS = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)
-memory = WarmMemory()
+from jitney_llvm_cpu.products import NATIVE, call_of, native_call, shims_of
+from jitney_llvm_cpu.warm_memory import memory
 
 
 def compile_graph(
@@ -51,8 +43,11 @@ def compile_graph(
     text = native.text()
     if options.dump:
         request.save("output_code", f"{program}\n\n{made}\n\n{wrapper.source}\n")
-    wrapper.namespace.update(native.link(text, request.save if options.dump else None))
-    return run
+    library = native.link(text, request.save if options.dump else None)
+    names = [entry.name for entry in native.entries]
+    if library is not None:
+        wrapper.namespace.update(entries_of(library, names))
+    return run if options.dump else keepable(run, wrapper.source, names, library, options)
 
 
 def aten_decompositions(options: LlvmCpuOptions) -> Mapping[Any, Callable[..., Any]]:
@@ -68,9 +63,9 @@ class Native:
         self.entries: list[Entry] = []
 
     @property
-    def machine(self) -> _Machine:
+    def machine(self) -> Machine:
         """What this machine offers."""
-        return _machine(self.options.vector_bytes)
+        return machine(self.options.vector_bytes)
 
     def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
         """Python lines that call the entry of these items."""
@@ -93,45 +88,22 @@ class Native:
 
     def text(self) -> str:
         """LLVM IR of all entries."""
-        machine = self.machine
+        here = self.machine
         calls = shims.ir(shims_of([item for entry in self.entries for item in entry.items]))
         return emit_module(
             self.entries,
-            machine.target,
+            here.target,
             grain=self.options.grain,
-            math=machine.math,
-            parallel=machine.parallel,
+            math=here.math,
+            parallel=here.parallel,
             calls=calls,
         )
 
-    def link(self, text: str, dump: Dump | None) -> dict[str, Callable[..., None]]:
-        """The entries as functions, by name."""
+    def link(self, text: str, dump: Dump | None) -> Library | None:
+        """The code of all entries; None without any."""
         if not self.entries:
-            return {}
-        engine = _engine(self.options.vector_bytes, self.options.cache, self.options.cache_dir)
+            return None
+        own = engine(self.options.vector_bytes, self.options.cache, self.options.cache_dir)
         if dump is not None:
-            engine = Engine(engine.target, None, dump=dump)
-        library = engine.compile(text)
-        return {entry.name: library.function(entry.name, *_ARGUMENTS, result=ctypes.c_int32) for entry in self.entries}
-
-
-@dataclass(frozen=True)
-class _Machine:
-    target: Target
-    math: VectorMath
-    parallel: str  # LLVM IR
-    shims: frozenset[str]
-
-
-@functools.cache
-def _machine(vector_bytes: int) -> _Machine:
-    """What this machine offers, tried once in the process."""
-    target = Target.host(vector_bytes)
-    engine = _engine(vector_bytes, True, "")
-    return _Machine(target, VectorMath(target, engine), threads(engine).ir, shims.shims(engine).names)
-
-
-@functools.cache
-def _engine(vector_bytes: int, cache: bool, cache_dir: str) -> Engine:
-    folder = cache_folder("llvm_cpu", cache_dir) if cache else None
-    return Engine(Target.host(vector_bytes), DiskCache(folder) if folder is not None else None)
+            own = Engine(own.target, None, dump=dump)
+        return own.compile(text)

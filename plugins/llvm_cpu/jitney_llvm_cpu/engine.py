@@ -63,11 +63,14 @@ _WITH_LSR_OPTION = (20, 22)
 class Library:
     """Linked code, mapped for as long as this object or a function made from it lives."""
 
-    def __init__(self, jit: llvm.LLJIT, tracker: llvm.ResourceTracker, names: Sequence[str], from_cache: bool) -> None:
+    def __init__(
+        self, jit: llvm.LLJIT, tracker: llvm.ResourceTracker, names: Sequence[str], from_cache: bool, key: str = ""
+    ) -> None:
         self._jit = jit  # the code goes away with its JIT
         self._tracker = tracker
         self.names = tuple(names)
         self.from_cache = from_cache
+        self.key = key  # of the object code in the cache
         # Not __del__, which at the end of the process would meet an llvmlite that is half gone.
         weakref.finalize(self, _unmap, tracker).atexit = False
 
@@ -155,14 +158,24 @@ class Engine:
         with _lock:
             if image is not None:
                 try:
-                    return self._link(image, from_cache=True)
+                    return self._link(image, from_cache=True, key=key)
                 except (RuntimeError, ValueError):  # not linkable here, or not our format: made anew below
                     pass
             image = self._build(ir_text)
-            library = self._link(image, from_cache=False)
+            library = self._link(image, from_cache=False, key=key)
         if self.cache is not None:
             self.cache.store(key, image)
         return library
+
+    def link(self, image: bytes, key: str) -> Library:
+        """Object code that this engine, or an equal one in another process, has put into its cache.
+
+        Raises:
+            LookupError: a function that it needs is in no library of the process.
+            RuntimeError, ValueError: it is not linkable here, or not our format.
+        """
+        with _lock:
+            return self._link(image, from_cache=True, key=key)
 
     def _build(self, ir_text: str) -> bytes:
         """Names defined and needed, one line of JSON, and the object code."""
@@ -181,7 +194,7 @@ class Engine:
                 self.dump("assembly", self._machine.emit_assembly(module.clone()))
             return json.dumps(names).encode() + b"\n" + self._machine.emit_object(module)
 
-    def _link(self, image: bytes, *, from_cache: bool) -> Library:
+    def _link(self, image: bytes, *, from_cache: bool, key: str) -> Library:
         header, _, code = image.partition(b"\n")
         names = json.loads(header)
         builder = llvm.JITLibraryBuilder().add_object_img(code)
@@ -195,7 +208,7 @@ class Engine:
         for name in names["defines"]:
             builder.export_symbol(name)
         tracker = builder.link(self._jit, f"jitney{next(_library_number)}")
-        return Library(self._jit, tracker, names["defines"], from_cache)
+        return Library(self._jit, tracker, names["defines"], from_cache, key)
 
 
 def _unmap(tracker: llvm.ResourceTracker) -> None:

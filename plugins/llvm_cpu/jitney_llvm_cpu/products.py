@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from jitney.errors import BackendFailed
 from jitney.lowering.index import index
 from jitney.lowering.loops import Extern, Number, Program, Strided
 from jitney_llvm_cpu.emit.calls import Argument, Call
@@ -62,11 +61,6 @@ def _is_taken(tensor: Any, dtype: torch.dtype) -> bool:
 
 def _argument(tensor: Strided, code: int) -> Argument:
     return Argument(tensor.buffer, tensor.offset * tensor.dtype.itemsize, tensor.size, tensor.stride, code)
-
-
-def raise_failed() -> None:
-    """What a wrapper does when a native call returned an error."""
-    raise BackendFailed("llvm_cpu: torch refused a matrix product that was called from native code")
 
 
 def shims_of(calls: Sequence[object]) -> frozenset[str]:

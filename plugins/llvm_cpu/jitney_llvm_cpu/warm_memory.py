@@ -116,3 +116,6 @@ def _fresh(size: int) -> mmap.mmap:
         with contextlib.suppress(OSError):  # a kernel without huge pages
             block.madvise(mmap.MADV_HUGEPAGE)
     return block
+
+
+memory = WarmMemory()  # the process's

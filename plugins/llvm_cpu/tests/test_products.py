@@ -16,7 +16,7 @@ import jitney
 import jitney_llvm_cpu.compiler as compiler
 from jitney import events
 from jitney.errors import BackendFailed
-from jitney_llvm_cpu import products
+from jitney_llvm_cpu import machine, products
 from jitney_llvm_cpu.shims import dtype_code
 
 PROGRAMS: dict[str, Callable[..., Any]] = {
@@ -87,8 +87,8 @@ def test_gradients() -> None:
 
 
 def test_without_shims_torch_is_called_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = compiler._machine(0)
-    monkeypatch.setattr(compiler, "_machine", lambda vector_bytes: replace(machine, shims=frozenset()))
+    here = machine.machine(0)
+    monkeypatch.setattr(compiler, "machine", lambda vector_bytes: replace(here, shims=frozenset()))
     fn = PROGRAMS["linear"]
     given = arguments(4, torch.float32)
     with output_code() as codes:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import jitney
 from jitney.cache import store as cache_module
-from jitney_llvm_cpu import compiler
+from jitney_llvm_cpu import machine
 
 HUGE = 2**31 + 64
 
@@ -30,12 +30,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder of its own; no warning has been given yet, no engine knows it."""
     monkeypatch.setattr(cache_module, "_warned", type(cache_module._warned)())
     yield tmp_path
-    compiler._engine.cache_clear()
+    machine.engine.cache_clear()
 
 
 def again(folder: Path) -> Callable[..., Any]:
     """The function compiled as in a new process."""
-    compiler._engine.cache_clear()
+    machine.engine.cache_clear()
     return jitney.compile(fn, backend="llvm_cpu", options={"cache_dir": str(folder)})
 
 
@@ -209,17 +209,17 @@ def test_the_position_of_an_extreme_beyond_32_bits() -> None:
 
 
 def test_vectors_that_the_machine_lacks_are_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = compiler._machine(0).target
+    host = machine.machine(0).target
     plain = type(host)(host.triple, "some-cpu", "", 16)
-    monkeypatch.setattr(compiler.Target, "host", staticmethod(plain.with_vector_bytes))
-    compiler._machine.cache_clear()
-    compiler._engine.cache_clear()
+    monkeypatch.setattr(machine.Target, "host", staticmethod(plain.with_vector_bytes))
+    machine.machine.cache_clear()
+    machine.engine.cache_clear()
     try:
         with pytest.raises(jitney.errors.JitneyError, match=r"vector_bytes=64 is more than this CPU \(some-cpu\) has"):
             jitney.compile(fn, backend="llvm_cpu", options={"vector_bytes": 64}, fullgraph=True)(torch.randn(4, 40))
     finally:
-        compiler._machine.cache_clear()
-        compiler._engine.cache_clear()
+        machine.machine.cache_clear()
+        machine.engine.cache_clear()
 
 
 @pytest.mark.parametrize("wrong", [24, -1, 128])

@@ -1,0 +1,140 @@
+"""A frame that another process has kept, made again for a call: only if all that it took for granted is so here."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jitney.cache.container import unpack
+from jitney.cache.frame_writer import described, look_up
+from jitney.cache.recipes import Reader, Stale, module
+from jitney.guards.miss import MISS
+from jitney.guards.source import STEPS
+from jitney.guards.tensors import TensorFact, tensor_check
+from jitney.state import state_check, state_text
+
+# Recipes of objects that are told apart by identity: two of them must not have become one.
+BY_IDENTITY = {"path", "source", "module", "globals", "global", "known", "code", "cell", "part"}
+
+
+class Held(BaseException):
+    """Raised in the place of the graph: the guards have held."""
+
+
+class StoredFrame:
+    """One frame from disk, for one call.
+
+    Args:
+        content: what ``write_frame`` made.
+        known: the objects that it was given by name.
+        arguments: the call's, by parameter name: where objects that the guards found are looked for.
+        load: ``load(name, kind, frame, data, blobs)``: a compiled graph that a backend has kept.
+
+    Raises:
+        Stale: it is for another state of the program, or of torch.
+        ValueError: it is damaged.
+    """
+
+    def __init__(
+        self,
+        content: bytes,
+        known: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        load: Callable[..., Any],
+    ) -> None:
+        data, blobs = unpack(content)
+        if data["state"] != state_text():
+            raise Stale("torch's global state is another one")
+        self.data = data
+        self.source: str = data["source"]
+        self.arguments = arguments
+        kinds = {
+            "source": self._at,
+            "code": self._code,
+            "part": self._part,
+            "cell": lambda reader, i, function: reader.make(function).__closure__[i],
+            "global": lambda reader, owner, name: getattr(module(owner), name),
+            "backend": lambda reader, name, kind, frame, data, numbers: load(
+                name, kind, frame, data, tuple(reader.blobs[n] for n in numbers)
+            ),
+        }
+        self.reader = Reader(data["objects"], blobs, known, kinds)
+        self.has_graph = data["graph"] is not None
+        self._check_taken()
+        self.reader.make_all(data["functions"])
+        self.namespace = self.reader.space(data["space"])
+        self.facts = [self._fact(*row) for row in data["tensors"]]
+        self._check_apart()
+        self.namespace.update(_state=state_check(), _tensors=self._first_check, _graph=_reached)
+
+    def graph(self) -> Any:
+        """The compiled graph, made again; what it is made of may be ``Stale``."""
+        return self.reader.make(self.data["graph"])
+
+    def _first_check(self, *tensors: Any) -> bool:
+        """The first check of tensors, which makes the one that later calls use of the tensors that pass."""
+        if len(tensors) != len(self.facts) or not all(f.holds(t) for f, t in zip(self.facts, tensors, strict=True)):
+            return False
+        if len({*map(id, tensors)}) != len(tensors):
+            return False
+        check = tensor_check(tensors, self.facts)
+        if not check(*tensors):
+            return False
+        self.namespace["_tensors"] = check
+        return True
+
+    def _fact(self, cls: int, dtype: int, device: int, grad: bool, keys: str, *rest: Sequence[Any]) -> TensorFact:
+        made = self.reader.make_all((cls, dtype, device))
+        sizes, strides = map(tuple, rest)
+        return TensorFact(*made, grad, keys, sizes, strides)
+
+    def _check_taken(self) -> None:
+        for owner, path, name, expected in self.data["taken"]:
+            module(owner)
+            if described(self.reader.prints, look_up(owner, path, name)) != expected:
+                raise Stale(f"{owner}.{path + '.' * bool(path)}{name} is not what it was")
+
+    def _check_apart(self) -> None:
+        made = self.reader.made
+        apart = [made[n] for n in made if self.data["objects"][n][0] in BY_IDENTITY]
+        if len({*map(id, apart)}) != len(apart):
+            raise Stale("two objects have become one")
+
+    # ------------------------------------------------------------------ recipes of a frame's own
+
+    def _at(self, reader: Reader, root: Any, steps: Sequence[Any], expected: str) -> Any:
+        return reader.check(self._walk(reader, root, steps), expected)
+
+    def _code(self, reader: Reader, root: Any, steps: Sequence[Any], expected: str) -> Any:
+        """The code of a function that may be another one in each call."""
+        function = self._walk(reader, root, steps)
+        if type(function) is not types.FunctionType:
+            raise Stale("no function where there was one")
+        return reader.check(function, expected).__code__
+
+    def _walk(self, reader: Reader, root: Any, steps: Sequence[Any]) -> Any:
+        value = self.arguments[root] if isinstance(root, str) else reader.make(root)
+        for kind, key in steps:
+            try:
+                value = STEPS[kind](value, reader.make(key))
+            except Exception as error:  # user's code may run here, as it does in guards
+                raise Stale(f"{type(error).__name__}: {error}") from None
+        return value
+
+    @staticmethod
+    def _part(reader: Reader, part: str, owner: int) -> Any:
+        value = reader.make(owner)
+        return value.__dict__.keys() if part == "keys" else getattr(value, part)
+
+
+def _reached(*inputs: Any) -> Any:
+    raise Held
+
+
+def holds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Do the guards of an emitted function, whose graph is not there yet, hold for a call?"""
+    try:
+        return function(*args, **kwargs) is not MISS
+    except Held:
+        return True

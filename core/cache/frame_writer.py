@@ -1,0 +1,250 @@
+"""A captured and compiled frame in JSON: the emitted text, recipes for what it names, and what it took for granted."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jitney import _torch
+from jitney.cache.container import pack
+from jitney.cache.digest import ATOMS, IMMUTABLE, Fingerprints, NotStorable, digest
+from jitney.cache.recipes import Recipe, Writer
+from jitney.guards import Guard, Source
+from jitney.guards.source import STEPS
+from jitney.guards.tensors import TensorFact
+from jitney.guards.trail import Trail
+from jitney.state import state_text
+from jitney.trust import trusted_module
+
+# What the reader puts into the namespace itself.
+OWN = ("_state", "_tensors", "_graph", "_failed", "_retry", "_facts")
+_KEYS = type({}.keys())
+_CONTAINERS = (dict, list, set, collections.deque)
+
+
+def write_frame(
+    source: str,
+    namespace: Mapping[str, Any],
+    guards: list[Guard],
+    tensors: list[TensorFact],
+    trail: Trail,
+    known: Mapping[str, Any],
+) -> bytes:
+    """The frame as bytes.
+
+    Args:
+        source: the text of the emitted function.
+        namespace: its globals; ``_graph`` among them, if it runs one.
+        guards: on which it depends.
+        tensors: what it asks of tensors, in order.
+        trail: what its capture took for granted.
+        known: what the reader will have by name.
+
+    Raises:
+        NotStorable: something in it cannot be made again in another process.
+    """
+    if trail.private:
+        raise NotStorable(trail.private)
+    state = state_text()
+    if state is None:
+        raise NotStorable("torch does not describe its global state here")
+    origins = _Origins(guards, trail)
+    writer = Writer(origins.recipe, known)
+    space = writer.space(source, namespace, OWN)
+    facts = [_tensor(writer, fact) for fact in tensors]
+    functions = list(_functions(writer, trail, known))
+    origins.copies = True  # a compiled graph shares no containers with the program
+    data = {
+        "state": state,
+        "source": source,
+        "space": space,
+        "tensors": facts,
+        "functions": functions,
+        "taken": list(_taken(writer.prints, trail)),
+        "graph": writer.ref(namespace["_graph"]) if "_graph" in namespace else None,
+        "objects": writer.objects,
+    }
+    return pack(data, writer.blobs)
+
+
+def _tensor(writer: Writer, fact: TensorFact) -> list[Any]:
+    refs = writer.refs((fact.cls, fact.dtype, fact.device))
+    return [*refs, fact.requires_grad, fact.keys, list(fact.sizes), list(fact.strides)]
+
+
+class _Origins:
+    """Where objects come from that no import path leads to: the guards found them somewhere."""
+
+    def __init__(self, guards: list[Guard], trail: Trail) -> None:
+        self.trail = trail
+        self.copies = False  # may containers be equal ones?
+        self.lists = {id(guard.expected) for guard in guards if guard.kind == "keys"}  # that belong to guards
+        self.sources: dict[int, tuple[Source, str]] = {}
+        for guard in guards:
+            if guard.kind in ("is", "code") and type(guard.expected) not in ATOMS:
+                self.sources.setdefault(id(guard.expected), (guard.source, guard.kind))
+        self.roots = list({id(r): r for r in map(_root, (g.source for g in guards))}.values())
+        self.classes: dict[int, tuple[str, type]] = {}  # id of a part of a class -> which part
+        self.functions: dict[int, types.FunctionType] = {}  # id of a closure -> whose it is
+        for root in self.roots:
+            self._learn(root.key)
+
+    def _learn(self, value: Any) -> None:
+        """The parts of classes and functions whose identity is certain."""
+        if isinstance(value, type):
+            self.classes.setdefault(id(value.__mro__), ("__mro__", value))
+            for cls in value.__mro__:
+                self.classes.setdefault(id(_dict_of(cls)), ("keys", cls))
+        elif isinstance(value, types.FunctionType) and value.__closure__:
+            self.functions.setdefault(id(value.__closure__), value)
+
+    def recipe(self, value: Any, writer: Writer) -> Recipe | None:
+        """The recipe of an object, or None."""
+        if isinstance(value, tuple) and id(value) in self.classes:
+            part, cls = self.classes[id(value)]
+            return ["part", part, writer.ref(cls)]
+        if type(value) is _KEYS:
+            found = self.classes.get(id(gc.get_referents(value.mapping)[0]))
+            return None if found is None else ["part", "keys", writer.ref(found[1])]
+        if type(value) is tuple and id(value) in self.functions:
+            return ["part", "__closure__", writer.ref(self.functions[id(value)])]
+        if type(value) is types.CellType:
+            return self._cell(value, writer)
+        if type(value) is types.CodeType:
+            return self._code(value, writer)
+        found = _by_name(value)
+        if found is None and id(value) in self.sources:
+            found = self._at(value, writer)
+        if found is None and isinstance(value, _CONTAINERS) and not (self.copies or id(value) in self.lists):
+            raise NotStorable(f"a {type(value).__qualname__} of the program's, which no name leads to")
+        return found
+
+    def _cell(self, value: types.CellType, writer: Writer) -> Recipe | None:
+        for function in self.functions.values():
+            for i, cell in enumerate(function.__closure__ or ()):
+                if cell is value:
+                    return ["cell", i, writer.ref(function)]
+        return None
+
+    def _code(self, value: types.CodeType, writer: Writer) -> Recipe | None:
+        if id(value) in self.sources:
+            source, kind = self.sources[id(value)]
+            if kind == "is":
+                return self._at(value, writer)
+            if value not in self.trail.functions:
+                raise NotStorable(f"the code {value.co_qualname}, which was not looked into")
+            return ["code", *self._path(source, writer), writer.prints.of(self.trail.functions[value])]
+        for root in self.roots:
+            if root.is_const and type(root.key) is types.FunctionType and root.key.__code__ is value:
+                return ["part", "__code__", writer.ref(root.key)]
+        return None
+
+    def _at(self, value: Any, writer: Writer) -> Recipe:
+        source, _ = self.sources[id(value)]
+        try:
+            return ["source", *self._path(source, writer), writer.prints.of(value)]
+        except NotStorable as reason:
+            raise NotStorable(f"{reason}, {source.name}") from None
+
+    def _path(self, source: Source, writer: Writer) -> tuple[Any, list[Any]]:
+        """A source's root (a name, or a number) and its steps."""
+        steps = []
+        while source.base is not None:
+            if source.kind not in STEPS:
+                raise NotStorable(f"an object that was found by {source.name}")
+            steps.append([source.kind, writer.ref(source.key)])
+            source = source.base
+        root = writer.ref(source.key) if source.is_const else str(source.key)
+        return root, steps[::-1]
+
+
+def _root(source: Source) -> Source:
+    while source.base is not None:
+        source = source.base
+    return source
+
+
+def _dict_of(cls: type) -> Any:
+    """The dictionary behind a class's ``__dict__``."""
+    return gc.get_referents(cls.__dict__)[0]
+
+
+def _by_name(value: Any) -> Recipe | None:
+    """A module's globals, or the tables of hooks of all modules, which are globals of torch's."""
+    name = value.get("__name__") if type(value) is dict else None
+    if isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is value:
+        return ["globals", name]
+    for name, table in _torch.global_module_hooks().items():
+        if table is value:
+            module, _, short = name.rpartition(".")
+            return ["global", module, short]
+    return None
+
+
+def _functions(writer: Writer, trail: Trail, known: Mapping[str, Any]) -> Iterator[int]:
+    """The functions that were looked into, those that are found by name; raises for what comes from nowhere."""
+    own = [v for v in known.values() if isinstance(v, types.FunctionType)]
+    covered = {id(code) for function in own for code in _nested(function.__code__)}
+    rest = []
+    for code, function in trail.functions.items():
+        recipe = writer.path(function)
+        if recipe is not None:
+            yield writer.ref(function)
+        found = writer.has(function) or writer.has(code) or writer.prints.has(function)
+        if recipe is not None or found or _is_trusted(function):
+            covered.update(map(id, _nested(code)))
+        else:
+            rest.append(code)
+    for code in rest:
+        if id(code) not in covered:
+            raise NotStorable(f"the function {code.co_qualname}, of which nothing says where it comes from")
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
+
+
+def _is_trusted(function: types.FunctionType) -> bool:
+    return trusted_module(str(function.__globals__.get("__name__", "")))
+
+
+def _taken(prints: Fingerprints, trail: Trail) -> Iterator[list[str]]:
+    """What was read without guards: the owner's name, the attribute's, and what it was."""
+    for owner, name, value in trail.taken.values():
+        if isinstance(owner, dict):
+            module, path = str(owner.get("__name__")), ""
+        elif isinstance(owner, types.ModuleType):
+            module, path = owner.__name__, ""
+        else:
+            module, path = owner.__module__, owner.__qualname__
+        if look_up(module, path, name) is value:
+            yield [module, path, name, described(prints, value)]
+        elif "<locals>" not in path and not (isinstance(owner, type) and owner.__flags__ & IMMUTABLE):
+            raise NotStorable(f"{module}.{path or name} is not where it says")
+
+
+def look_up(module: str, path: str, name: str) -> Any:
+    """What a module, or a class in it, has under a name; None if there is no such thing."""
+    found: Any = sys.modules.get(module)
+    if not path:
+        return getattr(found, "__dict__", {}).get(name)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, type):
+        return None
+    return next((c.__dict__[name] for c in found.__mro__ if name in c.__dict__), None)
+
+
+def described(prints: Fingerprints, value: Any) -> str:
+    """What something is, as short text; of what has no fingerprint, its class."""
+    try:
+        return digest(prints.of(value))[:16]
+    except NotStorable:
+        return type(value).__qualname__

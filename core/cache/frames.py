@@ -1,0 +1,52 @@
+"""The frames on disk: under one key all those that one function was compiled to, the newest first."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from jitney.cache.digest import digest
+from jitney.cache.store import DiskCache, cache_folder
+
+FOLDER = "frames"
+MOST = 24  # frames under one key
+
+
+@functools.lru_cache(maxsize=16)
+def _cache(folder: Path) -> DiskCache:
+    return DiskCache(folder)
+
+
+def frames_on_disk() -> DiskCache | None:
+    """The cache of frames in the folder that the settings name; None where there can be none."""
+    folder = cache_folder(FOLDER)
+    return None if folder is None else _cache(folder)
+
+
+def stored(cache: DiskCache, key: str) -> Iterator[bytes]:
+    """What was kept under a key, the newest first; entries that are gone or damaged are passed over."""
+    for name in _names(cache, key):
+        content = cache.load(name)
+        if content is not None:
+            yield content
+
+
+def store(cache: DiskCache, key: str, content: bytes) -> None:
+    """Keep one more frame under a key. Of two processes that do so at once, one may be forgotten."""
+    name = digest(key, content)
+    cache.store(name, content)
+    names = [name, *(n for n in _names(cache, key) if n != name)]
+    cache.store(key, json.dumps(names[:MOST]).encode())
+
+
+def _names(cache: DiskCache, key: str) -> list[str]:
+    content = cache.load(key)
+    if content is None:
+        return []
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return []
+    return [n for n in found if isinstance(n, str) and n.isalnum()] if isinstance(found, list) else []

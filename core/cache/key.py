@@ -1,0 +1,67 @@
+"""What everything that is kept depends on: versions, sources, the machine, settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import platform
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from jitney.cache.digest import digest
+from jitney.config import config
+
+FORMAT = 1  # of what is stored: another number finds nothing of what there is
+# Settings that change neither what is captured nor what is compiled.
+ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "suppress_errors", "plugins_disabled"}
+
+
+@functools.cache
+def environment() -> str:
+    """Of Python, torch, NumPy, what is installed, and the machine."""
+    return digest(
+        FORMAT,
+        (sys.version, sys.implementation.cache_tag, sys.flags, sys.platform, platform.machine()),
+        (torch.__version__, torch.version.git_version, torch.__file__, np.__version__),
+        (torch.backends.cpu.get_cpu_capability(), torch.cuda.is_available(), _devices()),
+        [_changed(path) for path in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})],
+        sources("jitney"),
+    )
+
+
+def _devices() -> list[str]:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return [torch.cuda.get_device_name(i) for i in range(count)]
+
+
+def _changed(folder: str) -> tuple[str, int]:
+    """A folder changes when a package in it is installed, upgraded or removed."""
+    try:
+        return folder, os.stat(folder).st_mtime_ns
+    except OSError:
+        return folder, 0
+
+
+@functools.cache
+def sources(package: str) -> str:
+    """Of the files of an imported package, by time and size: also of one that is being worked on."""
+    file = getattr(sys.modules.get(package), "__file__", None)
+    if file is None:
+        return ""
+    folder = Path(file).parent
+    found = []
+    for path in [file] if folder.name != package and not file.endswith("__init__.py") else sorted(folder.rglob("*.py")):
+        status = os.stat(path)
+        found.append((str(path), status.st_mtime_ns, status.st_size))
+    return digest(found)
+
+
+def settings() -> list[tuple[str, object]]:
+    """The settings that count."""
+    names = [field.name for field in dataclasses.fields(config) if field.name not in ELSEWHERE]
+    return [(name, getattr(config, name)) for name in names]
