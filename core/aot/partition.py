@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import networkx as nx
 import torch
 from torch import fx
 
@@ -213,6 +212,8 @@ class _Cut:
 
     def minimum(self, kept: set[fx.Node]) -> set[fx.Node]:
         """The cheapest set of nodes to keep if those in ``kept`` may not be computed again."""
+        import networkx as nx  # a tenth of a second, which graphs without a backward do without
+
         saved: set[fx.Node] = set()
         network = nx.DiGraph()
         network.add_nodes_from((SOURCE, SINK))

@@ -7,14 +7,15 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
 from torch.fx import GraphModule, Node
 
 from jitney import events
 from jitney.errors import describe_frame
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @dataclass
@@ -85,6 +86,9 @@ class ExplainOutput:
         return "\n".join(lines)
 
     def __rich__(self) -> RenderableType:
+        from rich.console import Group  # only for who prints it so
+        from rich.text import Text
+
         head = f"[bold]{self.graph_count}[/] graphs, [bold]{self.graph_break_count}[/] breaks, "
         parts: list[RenderableType] = [Text.from_markup(head + f"[bold]{self.op_count}[/] ops")]
         for title, rows in self._sections():
