@@ -1,6 +1,8 @@
 """Every private torch name that jitney uses, each with its reason. Checked with torch 2.11 to 2.13.
 
-A name that a future torch drops fails here, at import, by name; nothing else in jitney reaches past torch's face.
+A name that a future torch drops fails here, at import, by name; nothing else in jitney reaches past torch's face, but
+``_torch_stand_ins.py``. That has what needs sympy, and is imported when somebody asks for one of its names here: a
+process that finds everything on disk never does.
 """
 
 from __future__ import annotations
@@ -8,52 +10,39 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import os
+import importlib
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-
-# NumPy's functions in terms of torch's.
-import torch._numpy as numpy
-import torch.fx.experimental._config as _shapes_config
-
-# ShapeEnv asks for a torch Source to name a symbol; the base class is part of its signature.
-from torch._guards import Source as TorchSource
 
 # The memory format that many kernels give their results, by the strides of their argument.
 from torch._prims_common import suggest_memory_format
 
-# Shapes, dtypes and devices of results without computing them.
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorConverter,
-    FakeTensorMode,
-    UnsupportedFakeTensorException,
-)
-from torch._subclasses.meta_utils import MetaConverter
+if TYPE_CHECKING:
+    from jitney._torch_stand_ins import (
+        NEEDS_DATA,
+        DataDependentOutputException,
+        DimDynamic,
+        DynamicOutputShapeException,
+        FakeTensor,
+        FakeTensorMode,
+        GuardOnDataDependentSymNode,
+        LeanFakeTensorMode,
+        NamedSource,
+        PythonPrinter,
+        PythonReferenceAnalysis,
+        ShapeEnv,
+        StatelessSymbolicContext,
+        TorchShapeEnv,
+        TorchSource,
+        UnsupportedFakeTensorException,
+        numpy,
+        sympy_interp,
+    )
 
-# Symbolic sizes.
-from torch.fx.experimental.symbolic_shapes import (
-    DimDynamic,
-    GuardOnDataDependentSymNode,
-    StatelessSymbolicContext,
-)
-from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
-
-# Turns a size expression into calls on FX proxies, and into Python text.
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.printers import PythonPrinter
-from torch.utils._sympy.reference import PythonReferenceAnalysis
-
-from jitney.late import putting_off
-
-# What an operation raises on a stand-in if it needs data.
-NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
 _C: Any = torch._C  # its stubs lack some of what follows
 
 # The method table through which a tensor's C methods are recognised.
@@ -224,97 +213,6 @@ def op_database() -> tuple[Any, ...]:
     return tuple(database.op_db)
 
 
-class NamedSource(TorchSource):
-    """A torch Source that is a name and no more."""
-
-    def __init__(self, text: str) -> None:
-        object.__setattr__(self, "_text", text)
-
-    @property
-    def _name_template(self) -> str:
-        return str(self._text)  # type: ignore[attr-defined]
-
-    @property
-    def name(self) -> Any:  # torch 2.11 calls it, later versions read it
-        return _Name(self._text)  # type: ignore[attr-defined]
-
-    def is_ephemeral(self) -> bool:
-        return False
-
-    def __hash__(self) -> int:
-        return hash(self._text)  # type: ignore[attr-defined]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NamedSource) and other._text == self._text  # type: ignore[attr-defined]
-
-
-class _Name(str):
-    """A string that may also be called, as older ShapeEnvs do."""
-
-    def __call__(self) -> str:
-        return str(self)
-
-
-# torch's settings of stand-ins are in torch._dynamo, whose import takes a second. As long as nobody has imported it
-# they have these values, unless the environment says something else.
-_CONFIG = {
-    "fake_tensor_cache_enabled": True,
-    "fake_tensor_cache_crosscheck_enabled": False,
-    "_custom_ops_profile": None,
-}
-_PUT_OFF: dict[str, dict[str, Any]] = {
-    "torch._dynamo.config": {} if any(name.startswith("TORCH_FAKE_TENSOR") for name in os.environ) else _CONFIG,
-    # Names of tensors, for messages.
-    "torch._dynamo.source": {
-        "ConstantSource": lambda name: NamedSource(name),
-        "AttrSource": lambda base, member: NamedSource(f"{base.name}.{member}"),
-    },
-}
-
-
-class LeanMetaConverter(MetaConverter):
-    """Makes meta tensors like given ones."""
-
-    meta_tensor = putting_off(MetaConverter.meta_tensor, _PUT_OFF)
-
-
-class LeanConverter(FakeTensorConverter):
-    """Makes FakeTensors like given tensors."""
-
-    __init__ = putting_off(FakeTensorConverter.__init__, {}, {"MetaConverter": LeanMetaConverter})
-    _made = putting_off(FakeTensorConverter.from_real_tensor, _PUT_OFF)
-
-    def from_real_tensor(self, *args: Any, **options: Any) -> Any:
-        """One FakeTensor. torch's own log is not told: that symbolizes a stack, which imports torch._inductor."""
-        return self._made(*args, **{**options, "trace": False})
-
-
-class LeanFakeTensorMode(FakeTensorMode):
-    """torch's FakeTensorMode, which does without importing torch._dynamo where it can."""
-
-    __init__ = putting_off(FakeTensorMode.__init__, _PUT_OFF, {"FakeTensorConverter": LeanConverter})
-    _dispatch_impl = putting_off(FakeTensorMode._dispatch_impl, _PUT_OFF)
-
-
-def _translation_validation_enabled() -> bool:
-    """The function of this name, which is in a module that imports torch._dynamo."""
-    if not _shapes_config.translation_validation:
-        return False
-    from torch.fx.experimental.validator import translation_validation_enabled
-
-    return translation_validation_enabled()
-
-
-class ShapeEnv(TorchShapeEnv):
-    """torch's ShapeEnv, which does without importing torch._dynamo before there is a symbol."""
-
-    _VALIDATOR = {
-        "torch.fx.experimental.validator": {"translation_validation_enabled": _translation_validation_enabled}
-    }
-    __init__ = putting_off(TorchShapeEnv.__init__, _VALIDATOR)
-    _init = putting_off(TorchShapeEnv._init, _VALIDATOR)
-
-
 def global_module_hooks() -> dict[str, dict[int, Any]]:
     """The tables of hooks that run at every module's call, by name; public functions only add to them."""
     names = [f"_global_{kind}_hooks" for kind in ("backward_pre", "backward", "forward", "forward_pre")]
@@ -408,6 +306,14 @@ def hidden_writes(node: Any) -> list[Any]:
     return [argument for argument in node.args[3:5] if argument is not None]
 
 
+def __getattr__(name: str) -> Any:
+    """What is in ``_torch_stand_ins.py``."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module("jitney._torch_stand_ins"), name)
+    return found
+
+
 __all__ = [
     "DISABLED_CODE",
     "MODULE_CALL_FILE",
@@ -436,6 +342,7 @@ __all__ = [
     "TensorBase",
     "TensorGuards",
     "TorchDispatchMode",
+    "TorchShapeEnv",
     "TorchSource",
     "UnsupportedFakeTensorException",
     "autocast_available",

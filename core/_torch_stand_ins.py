@@ -1,0 +1,155 @@
+"""Private torch names for stand-ins and symbolic sizes; ``_torch.py`` has the others, and hands these on."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+# NumPy's functions in terms of torch's.
+import torch._numpy as numpy
+import torch.fx.experimental._config as _shapes_config
+
+# ShapeEnv asks for a torch Source to name a symbol; the base class is part of its signature.
+from torch._guards import Source as TorchSource
+
+# Shapes, dtypes and devices of results without computing them.
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorConverter,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
+from torch._subclasses.meta_utils import MetaConverter
+
+# Symbolic sizes.
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    StatelessSymbolicContext,
+)
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
+
+# Turns a size expression into calls on FX proxies, and into Python text.
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from jitney.late import putting_off
+
+# What an operation raises on a stand-in if it needs data.
+NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
+
+
+class NamedSource(TorchSource):
+    """A torch Source that is a name and no more."""
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "_text", text)
+
+    @property
+    def _name_template(self) -> str:
+        return str(self._text)  # type: ignore[attr-defined]
+
+    @property
+    def name(self) -> Any:  # torch 2.11 calls it, later versions read it
+        return _Name(self._text)  # type: ignore[attr-defined]
+
+    def is_ephemeral(self) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return hash(self._text)  # type: ignore[attr-defined]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedSource) and other._text == self._text  # type: ignore[attr-defined]
+
+
+class _Name(str):
+    """A string that may also be called, as older ShapeEnvs do."""
+
+    def __call__(self) -> str:
+        return str(self)
+
+
+# torch's settings of stand-ins are in torch._dynamo, whose import takes a second. As long as nobody has imported it
+# they have these values, unless the environment says something else.
+_CONFIG = {
+    "fake_tensor_cache_enabled": True,
+    "fake_tensor_cache_crosscheck_enabled": False,
+    "_custom_ops_profile": None,
+}
+_PUT_OFF: dict[str, dict[str, Any]] = {
+    "torch._dynamo.config": {} if any(name.startswith("TORCH_FAKE_TENSOR") for name in os.environ) else _CONFIG,
+    # Names of tensors, for messages.
+    "torch._dynamo.source": {
+        "ConstantSource": lambda name: NamedSource(name),
+        "AttrSource": lambda base, member: NamedSource(f"{base.name}.{member}"),
+    },
+}
+
+
+class LeanMetaConverter(MetaConverter):
+    """Makes meta tensors like given ones."""
+
+    meta_tensor = putting_off(MetaConverter.meta_tensor, _PUT_OFF)
+
+
+class LeanConverter(FakeTensorConverter):
+    """Makes FakeTensors like given tensors."""
+
+    __init__ = putting_off(FakeTensorConverter.__init__, {}, {"MetaConverter": LeanMetaConverter})
+    _made = putting_off(FakeTensorConverter.from_real_tensor, _PUT_OFF)
+
+    def from_real_tensor(self, *args: Any, **options: Any) -> Any:
+        """One FakeTensor. torch's own log is not told: that symbolizes a stack, which imports torch._inductor."""
+        return self._made(*args, **{**options, "trace": False})
+
+
+class LeanFakeTensorMode(FakeTensorMode):
+    """torch's FakeTensorMode, which does without importing torch._dynamo where it can."""
+
+    __init__ = putting_off(FakeTensorMode.__init__, _PUT_OFF, {"FakeTensorConverter": LeanConverter})
+    _dispatch_impl = putting_off(FakeTensorMode._dispatch_impl, _PUT_OFF)
+
+
+def _translation_validation_enabled() -> bool:
+    """The function of this name, which is in a module that imports torch._dynamo."""
+    if not _shapes_config.translation_validation:
+        return False
+    from torch.fx.experimental.validator import translation_validation_enabled
+
+    return translation_validation_enabled()
+
+
+class ShapeEnv(TorchShapeEnv):
+    """torch's ShapeEnv, which does without importing torch._dynamo before there is a symbol."""
+
+    _VALIDATOR = {
+        "torch.fx.experimental.validator": {"translation_validation_enabled": _translation_validation_enabled}
+    }
+    __init__ = putting_off(TorchShapeEnv.__init__, _VALIDATOR)
+    _init = putting_off(TorchShapeEnv._init, _VALIDATOR)
+
+
+__all__ = [
+    "NEEDS_DATA",
+    "DataDependentOutputException",
+    "DimDynamic",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "GuardOnDataDependentSymNode",
+    "LeanFakeTensorMode",
+    "NamedSource",
+    "PythonPrinter",
+    "PythonReferenceAnalysis",
+    "ShapeEnv",
+    "StatelessSymbolicContext",
+    "TorchShapeEnv",
+    "TorchSource",
+    "UnsupportedFakeTensorException",
+    "numpy",
+    "sympy_interp",
+]
