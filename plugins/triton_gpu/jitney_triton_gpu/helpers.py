@@ -53,6 +53,13 @@ def shift_right(a, b, bits: tl.constexpr):
 
 
 @triton.jit
+def shift_right_unsigned(a, b, bits: tl.constexpr):
+    """As torch: 0 where the shift is too far."""
+    bad = b >= bits
+    return tl.where(bad, a - a, a >> tl.where(bad, b - b, b))
+
+
+@triton.jit
 def add(a, b):
     """The sum."""
     return a + b

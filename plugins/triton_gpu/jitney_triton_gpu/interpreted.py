@@ -25,7 +25,8 @@ def launchers(functions: Mapping[str, Function], namespace: Mapping[str, Any]) -
 def _launcher(function: Function, kernel: Any) -> Callable[..., None]:
     def launch(programs: int, *arguments: Any) -> None:
         if programs:
-            kernel[(programs,)](*arguments, **function.blocks)
+            with np.errstate(all="ignore"):  # a GPU warns of nothing
+                kernel[(programs,)](*arguments, **function.blocks)
 
     return launch
 
@@ -50,10 +51,12 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
         "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow", "atan2", "hypot", "nextafter",
-        "floor", "ceil", "trunc", "rsqrt", "copysign", "fmod",
+        "floor", "ceil", "trunc", "rsqrt", "copysign",
     )
 }  # fmt: skip
 _FUNCTIONS["nearbyint"] = torch.round
+# torch's fmod is nan where the quotient is very large
+_FUNCTIONS["fmod"] = lambda x, y: torch.from_numpy(np.fmod(x.numpy(), y.numpy()))
 _FUNCTIONS["signbit"] = lambda x: torch.signbit(x).to(torch.int32)
 
 for _name, _function in _FUNCTIONS.items():
@@ -95,17 +98,39 @@ def _reduce(self: Any, given: Any) -> Any:
 
 interpreter.ReduceOps.apply_impl = _reduce
 
+_FLOATS = {tl.float16: torch.float16, tl.bfloat16: torch.bfloat16, tl.float32: torch.float32, tl.float64: torch.float64}
 _cast = interpreter.InterpreterBuilder.cast_impl
 
 
 def _rounding_cast(self: Any, source: Any, target: Any) -> Any:
-    """Triton's own cuts floats off on the way to bfloat16; a GPU rounds them."""
-    if (source.dtype.scalar, target.scalar) == (tl.float32, tl.bfloat16):
-        rounded = torch.from_numpy(np.array(source.data, dtype=np.float32)).bfloat16()
-        return interpreter.TensorHandle(rounded.view(torch.uint16).numpy(), tl.bfloat16)
-    return _cast(self, source, target)
+    """Triton's own cuts floats off on the way to bfloat16, and reads its denormals wrong."""
+    types = (source.dtype.scalar, target.scalar)
+    if tl.bfloat16 not in types or not set(types) <= set(_FLOATS):
+        return _cast(self, source, target)
+    given = torch.from_numpy(np.array(source.data))
+    given = given.view(torch.bfloat16) if types[0] == tl.bfloat16 else given
+    made = given.to(_FLOATS[types[1]])
+    made = made.view(torch.uint16) if types[1] == tl.bfloat16 else made
+    return interpreter.TensorHandle(made.numpy(), types[1])
 
 
 interpreter.InterpreterBuilder.cast_impl = _rounding_cast
 for _name in ("create_fp_trunc", "create_fp_ext"):
     setattr(interpreter.InterpreterBuilder, _name, lambda self, source, target: self.cast_impl(source, target))
+
+
+def _fma(self: Any, a: Any, b: Any, c: Any) -> Any:
+    """Triton's own rounds the product, which may overflow."""
+    made = a.data.astype(np.float64) * b.data.astype(np.float64) + c.data.astype(np.float64)
+    return interpreter.TensorHandle(made.astype(a.data.dtype), a.dtype.scalar)
+
+
+def _all_ones(self: Any, type: Any) -> Any:
+    """Triton's own does not know unsigned integers."""
+    scalar = type.scalar
+    bits = np.array([-1], dtype=np.int64).astype(interpreter._get_np_dtype(scalar))
+    return interpreter.TensorHandle(bits, scalar)
+
+
+interpreter.InterpreterBuilder.create_fma = _fma
+interpreter.InterpreterBuilder.get_all_ones_value = _all_ones

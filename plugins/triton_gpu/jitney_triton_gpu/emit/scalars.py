@@ -71,7 +71,8 @@ def _not(dtype: torch.dtype, result: torch.dtype, a: str) -> str:
 
 def _shift(name: str) -> Spelling:
     def spelled(dtype: torch.dtype, result: torch.dtype, a: str, b: str) -> str:
-        return f"helpers.{name}({a}, {b}, {dtype.itemsize * 8})"
+        helper = f"{name}_unsigned" if dtype is torch.uint8 and name == "shift_right" else name
+        return f"helpers.{helper}({a}, {b}, {dtype.itemsize * 8})"
 
     return spelled
 
