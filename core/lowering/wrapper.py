@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from jitney.conform import conform
 from jitney.errors import BackendFailed
 from jitney.generated import build
 from jitney.lowering.index import Atom, Index, Size, index, render
@@ -21,6 +22,14 @@ from jitney.lowering.loops import Buffer, Extern, Number, Strided, strided
 from jitney.lowering.schedule import Schedule
 
 _counter = itertools.count()
+
+# Operators that torch also has as functions of its own, which take a third of the time to call.
+FACES: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.mm.default: torch.mm,
+    torch.ops.aten.bmm.default: torch.bmm,
+    torch.ops.aten.addmm.default: torch.addmm,
+    torch.ops.aten.baddbmm.default: torch.baddbmm,
+}
 
 
 class Launch(Protocol):
@@ -42,8 +51,11 @@ class Wrapper:
         schedule: what runs.
         launch: the backend's part.
         name: the user's function, for the file name in tracebacks.
-        allocator: gives memory: ``empty_strided`` and ``empty`` as torch has them.
+        allocator: gives memory: ``empty_strided`` and ``empty`` as torch has them; if it has it,
+            ``fresh(size, stride, dtype)`` on the device.
         device: where temporaries are.
+        refuse: the lines with which the backend stops when a buffer of one truth value is true; None or no lines for
+            waiting until it is known, and an exception.
     """
 
     schedule: Schedule
@@ -51,6 +63,7 @@ class Wrapper:
     name: str
     allocator: Any = torch
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    refuse: Callable[[str, str, Wrapper], list[str]] | None = None
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
@@ -58,11 +71,13 @@ class Wrapper:
         self.program = self.schedule.program
         self.lines: list[str] = []
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
+        self.views: set[str] = set()  # the arena's
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
         self.namespace.update(
             _empty_strided=self.allocator.empty_strided,
             _empty=self.allocator.empty,
+            _fresh=getattr(self.allocator, "fresh", None),
             _as_strided=torch.as_strided,
             _conform=conform,
             _uint8=torch.uint8,
@@ -83,7 +98,7 @@ class Wrapper:
             dead = [v for name, v in self.variables.items() if last.get(name) == number and v.startswith("t")]
             self.lines += [f"del {', '.join(dead)}"] if dead else []
         for buffer, message, exception in self.program.checks:
-            self.lines += [f"if {self.tensor(buffer)}.item(): raise {self.constant(exception)}({message!r})"]
+            self.lines += self._refuse(buffer, message, exception)
         outputs = "".join(f"{self._argument(o)}, " for o in self.program.outputs)
         body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
         self.source = f"def run({', '.join(parameters)}):\n{body}"
@@ -180,6 +195,8 @@ class Wrapper:
 
     def _empty(self, buffer: Buffer) -> str:
         dtype, device = self.constant(buffer.dtype), self.constant(buffer.device)
+        if hasattr(self.allocator, "fresh") and buffer.device == self.device:
+            return f"_fresh({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {dtype})"
         return (
             f"_empty_strided({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
         )
@@ -191,8 +208,16 @@ class Wrapper:
         """A tensor in the arena."""
         block = self.schedule.memory.blocks[buffer.name]
         offset = block.offset // buffer.dtype.itemsize
-        view = f"memory.view({self.constant(buffer.dtype)})"
+        view = self._memory_as(buffer.dtype)
         return f"_as_strided({view}, {self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {self.size(offset)})"
+
+    def _memory_as(self, dtype: torch.dtype) -> str:
+        """The arena as elements of a dtype."""
+        name = f"memory_{str(dtype).removeprefix('torch.')}"
+        if name not in self.views:
+            self.views.add(name)
+            self.lines.append(f"{name} = memory.view({self.constant(dtype)})")
+        return name
 
     def _strided(self, view: Strided) -> str:
         buffer = self.program.buffers[view.buffer]
@@ -202,11 +227,13 @@ class Wrapper:
         whole = view.offset.value == 0 and view.size == buffer.size and view.stride == buffer.stride
         if whole and view.dtype is buffer.dtype:
             return self.tensor(view.buffer)
+        if _is_transposed(view, buffer) and buffer.name in self.variables:
+            return f"{self.variables[buffer.name]}.t()"
         block = self.schedule.memory.blocks.get(view.buffer)
         shape = f"{self._tuple(view.size)}, {self._tuple(view.stride)}"
         if block is not None:
             offset = block.offset // view.dtype.itemsize + view.offset
-            return f"_as_strided(memory.view({self.constant(view.dtype)}), {shape}, {self.size(offset)})"
+            return f"_as_strided({self._memory_as(view.dtype)}, {shape}, {self.size(offset)})"
         base = self.variables[view.buffer]
         tensor = base if view.dtype is buffer.dtype else f"{base}.view({self.constant(view.dtype)})"
         return f"_as_strided({tensor}, {shape}, {base}.storage_offset() + {self.size(view.offset)})"
@@ -214,7 +241,7 @@ class Wrapper:
     def _extern(self, call: Extern) -> list[str]:
         arguments = [self._argument(a) for a in call.args]
         arguments += [f"{name}={self._argument(a)}" for name, a in call.kwargs.items()]
-        text = f"{self.constant(call.target)}({', '.join(arguments)})"
+        text = f"{self.constant(FACES.get(call.target, call.target))}({', '.join(arguments)})"
         names = []
         lines = []
         for name in call.buffers:
@@ -249,6 +276,11 @@ class Wrapper:
             return f"[{', '.join(self._argument(a) for a in argument)}]"
         return self.constant(argument)
 
+    def _refuse(self, buffer: str, message: str, exception: type[Exception]) -> list[str]:
+        """The lines that raise if a truth value is true: the backend's own, or such as wait for it."""
+        own = self.refuse(buffer, message, self) if self.refuse is not None else None
+        return own or [f"if {self.tensor(buffer)}.item(): raise {self.constant(exception)}({message!r})"]
+
     def _last_uses(self) -> dict[str, int]:
         """Buffer -> the number of the run after which nobody reads it; outputs are not there."""
         last: dict[str, int] = {}
@@ -261,6 +293,12 @@ class Wrapper:
         for buffer, _, _ in self.program.checks:
             last.pop(buffer, None)
         return last
+
+
+def _is_transposed(view: Strided, buffer: Buffer) -> bool:
+    """Is it a matrix seen from its other side?"""
+    same = view.dtype is buffer.dtype and view.offset.value == 0 and len(view.size) == 2 == len(buffer.size)
+    return same and view.size == buffer.size[::-1] and view.stride == buffer.stride[::-1]
 
 
 def _runs(items: Sequence[Kernel | Extern]) -> list[tuple[bool, list[Any]]]:
@@ -284,15 +322,6 @@ def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any]) -> None:
         if tensor.dtype is not buffer.dtype or not (alike or not tensor.numel()):
             facts = f"{tensor.dtype} {tuple(tensor.shape)} with strides {tensor.stride()}"
             raise BackendFailed(f"input {number} is {facts}; kernels were made for {buffer} ({buffer.stride})")
-
-
-def conform(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor with these strides and this dtype: itself, where only dimensions of one element differ."""
-    same = all(n < 2 or a == b for n, a, b in zip(tensor.shape, tensor.stride(), stride, strict=True))
-    if same and tensor.dtype is dtype:
-        return tensor
-    made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=tensor.device)
-    return made.copy_(tensor)
 
 
 class HasSizes(Protocol):

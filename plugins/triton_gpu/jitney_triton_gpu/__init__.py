@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from jitney.backends import Backend, CompileRequest
-from jitney.lowering import decompositions
+from jitney.backends import Backend, CompileRequest, late
 from jitney_triton_gpu.device import DEVICE_TYPES
 from jitney_triton_gpu.needs import lacks, refuse
 from jitney_triton_gpu.options import TritonGpuOptions
@@ -30,7 +29,8 @@ def compile_graph(
 
 def aten_decompositions(options: TritonGpuOptions) -> Mapping[Any, Callable[..., Any]]:
     """The operators that are taken apart."""
-    return decompositions()
+    table: Mapping[Any, Callable[..., Any]] = late("jitney.lowering:decompositions")()
+    return table
 
 
 backend = Backend(

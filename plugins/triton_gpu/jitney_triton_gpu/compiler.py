@@ -8,9 +8,9 @@ from typing import Any
 from torch import fx
 
 from jitney.backends import CompileRequest
-from jitney.lowering import NotLowered, Wrapper, decompositions, lower, schedule
+from jitney.lowering import GPU, NotLowered, Wrapper, decompositions, lower, schedule
 from jitney.lowering.loops import Extern
-from jitney_triton_gpu.device import on_device
+from jitney_triton_gpu.device import Memory, on_device
 from jitney_triton_gpu.launcher import Launcher
 from jitney_triton_gpu.options import TritonGpuOptions
 
@@ -21,10 +21,10 @@ def compile_graph(
     """The function of one graph; see ``Backend``."""
     options: TritonGpuOptions = request.options
     try:
-        program = lower(graph, inputs, relaxed_math=options.relaxed_math)
-        made = schedule(program, request.updates)
+        program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU)
+        made = schedule(program, request.updates, policy=GPU)
         launcher = Launcher(made, request.frame, options)
-        wrapper = Wrapper(made, launcher, request.frame, device=launcher.device)
+        wrapper = Wrapper(made, launcher, request.frame, Memory, launcher.device, launcher.refuse)
         run = wrapper.build()
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])

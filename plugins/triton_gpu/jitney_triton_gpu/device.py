@@ -8,10 +8,21 @@ from typing import Any
 
 import torch
 
+from jitney.devices import fresh_cuda
+
 # Triton reads it when a function is defined, so it holds for the whole process.
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
 
 DEVICE_TYPES: tuple[str, ...] = ("cpu",) if INTERPRETED else ("cuda",)
+
+
+class Memory:
+    """Where memory comes from: torch's allocator."""
+
+    empty = staticmethod(torch.empty)
+    empty_strided = staticmethod(torch.empty_strided)
+    if not INTERPRETED and fresh_cuda is not None:
+        fresh = staticmethod(fresh_cuda)
 
 
 def on_device(run: Callable[..., Any], device: torch.device) -> Callable[..., Any]:

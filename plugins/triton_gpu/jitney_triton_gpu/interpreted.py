@@ -82,7 +82,7 @@ def _reduce(self: Any, given: Any) -> Any:
     name = getattr(getattr(self.combine_fn, "fn", None), "__name__", "")
     values = given[0].handle.data
     if name in _REDUCTIONS and self.axis is not None:
-        made = _REDUCTIONS[name](values, axis=self.axis, keepdims=self.keep_dims)
+        made = _REDUCTIONS[name](values, axis=self.axis, keepdims=self.keep_dims).astype(values.dtype)
         return self.to_tensor(made, given[0].dtype)
     if name in _POSITIONS and self.axis is not None:
         places = given[1].handle.data

@@ -26,8 +26,8 @@ def launchers(
     functions: Mapping[str, Function], namespace: Mapping[str, Any], device: torch.device, relaxed: bool
 ) -> dict[str, Callable[..., None]]:
     """A launcher for each function: ``launch(programs, stream, *arguments)`` with addresses for buffers."""
-    target = target_of(device)
-    made = {name: Launcher(f, namespace[f.name], target, relaxed) for name, f in functions.items()}
+    target, number = target_of(device), device.index or 0
+    made = {name: Launcher(f, namespace[f.name], target, number, relaxed) for name, f in functions.items()}
     with ThreadPoolExecutor(COMPILERS) as pool:
         compiled = list(pool.map(lambda one: one.compile(aligned=True), made.values()))
     for one, code in zip(made.values(), compiled, strict=True):
@@ -68,10 +68,11 @@ def compiled(function: Function, kernel: Any, target: GPUTarget, *, aligned: boo
 class Launcher:
     """One function, compiled for addresses that are multiples of 16, and for others when they come."""
 
-    def __init__(self, function: Function, kernel: Any, target: GPUTarget, relaxed: bool) -> None:
+    def __init__(self, function: Function, kernel: Any, target: GPUTarget, device: int, relaxed: bool) -> None:
         self.described = function
         self.kernel = kernel
         self.target = target
+        self.device = device
         self.relaxed = relaxed
         self.loaded: dict[bool, Loaded] = {}
         self._lock = threading.Lock()
@@ -86,7 +87,8 @@ class Launcher:
         entry = code.asm["ptx"].split(".entry", 1)[1].split(")", 1)[0]
         parameters = len(re.findall(r"\.param\b", entry))
         given = len(self.described.parameters)
-        made = Loaded(code.asm["cubin"], metadata.name, metadata.shared, 32 * metadata.num_warps, given, parameters)
+        threads = 32 * metadata.num_warps
+        made = Loaded(self.device, code.asm["cubin"], metadata.name, metadata.shared, threads, given, parameters)
         self.loaded[aligned] = made
         return made
 
@@ -99,12 +101,12 @@ class Launcher:
         """What generated code calls."""
         names = [p.name for p in self.described.parameters]
         pointers = [p.name for p in self.described.parameters if p.kind != "size"]
-        given = "".join(f"{n}, " for n in names)
+        given = ", ".join(["programs", "stream", *names])
         source = (
-            f"def launch(programs, stream, {given}):\n"
+            f"def launch({given}):\n"
             f"    if not programs: return\n"
-            f"    if ({' | '.join(pointers) or '0'}) & 15: return unaligned()(programs, stream, ({given}))\n"
-            f"    aligned(programs, stream, ({given}))\n"
+            f"    if ({' | '.join(pointers) or '0'}) & 15: return unaligned()({given})\n"
+            f"    aligned({given})\n"
         )
         namespace: dict[str, Any] = {"aligned": self.loaded[True], "unaligned": self.unaligned}
         return build(source, f"<launch of {self.described.name}>", namespace, "launch")

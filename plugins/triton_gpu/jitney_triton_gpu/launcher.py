@@ -10,7 +10,7 @@ import torch
 from jitney.devices import raw_stream
 from jitney.lowering import Kernel, NotLowered, Schedule, Wrapper
 from jitney.lowering.canonical import canonical
-from jitney.lowering.index import Size
+from jitney.lowering.index import Size, index
 from jitney.lowering.loops import Extern
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED
@@ -69,6 +69,21 @@ class Launcher:
             stream = [] if INTERPRETED else ["stream"]
             lines.append(f"{entry}({', '.join([wrapper.size(function.programs), *stream, *given])})")
         return lines
+
+    def refuse(self, buffer: str, message: str, wrapper: Wrapper) -> list[str]:
+        """Lines that stop the device if a truth value is true, as CUDA's own kernels do: nobody waits for it.
+
+        None for what is wrong with a number of Python's, which is an exception there too.
+        """
+        if INTERPRETED or self.schedule.program.buffers[buffer].device.type == "cpu":
+            return []
+        name = f"check{sum(f.asserts for f in self.functions.values())}"
+        body = f"    tl.device_assert(tl.load(b0).to(tl.int32) == 0, {message!r})"
+        flag = Parameter("b0", "buffer", buffer, torch.bool)
+        function = Function(name, (flag,), body, {}, index(1), 1, comment=message, asserts=True)
+        self.functions[f"e_{name}"] = function
+        self.source += f"\n\n# {message}\n{function.text}"
+        return [f"e_{name}(1, stream, {wrapper.pointer(buffer)})"]
 
     def _given(self, parameter: Parameter, buffers: dict[str, str], wrapper: Wrapper) -> str:
         if isinstance(parameter.of, Size):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from jitney.lowering.index import Index, Var
 from jitney.lowering.kernel import Accumulate, Kernel, Reduce
+from jitney.lowering.signals import NotLowered
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.pointwise import pointwise
 from jitney_triton_gpu.emit.prepare import prepare
@@ -32,6 +33,8 @@ def emit(kernel: Kernel, name: str, *, replaced: frozenset[str] = frozenset(), w
     statements = [s for nest in kernel.body for s in nest.statements]
     reduces = any(isinstance(s, Reduce) for s in statements)
     if not kernel.partials and (not reduces or kernel.outer):
+        if kernel.finish:
+            raise NotLowered("an end that waits for nothing")
         plain = not reduces and not kernel.scratch and len(kernel.body) == 1
         return pointwise(kernel, name, wide) if plain else rows(kernel, name, wide)
     kept = kept_loops(kernel)

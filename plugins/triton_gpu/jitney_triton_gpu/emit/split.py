@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from jitney.lowering.index import Var, index
+from typing import Any
+
+from jitney.lowering.index import Index, Var, index
 from jitney.lowering.kernel import Accumulate, Kernel, Reduce, Store
+from jitney.lowering.values import Load, load, rebuild, ref, walk
 from jitney_triton_gpu import tiles
-from jitney_triton_gpu.code import Code, Workspace
+from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, product
@@ -30,8 +33,9 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
     across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
     tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across)
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
+    inline = renamed_finish(kernel, kept) if many == 1 else None
     parts = [Part.of(kernel, s, many) for s in nest.statements if not isinstance(s, Store)]
-    workspaces = [w for part in parts for w in part.workspaces]
+    workspaces = [w for part in parts for w in part.workspaces] if inline is None else []
     tiled = x.block > 1
     draft = Draft(kernel, f"{name}_parts", [x, r] if tiled else [r], wide, workspaces)
     writer = draft.writer
@@ -55,10 +59,54 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
         writer.store_register(s.buffer, s.index, register)
     writer.leave()
     writer.tile = [x] if tiled else []
+    if inline is not None:
+        _store_results(draft, running, inline, x, tiled)
+        return Code((draft.finished(blocks, tile.warps),))
     for one, part in zip(running, parts, strict=True):
         _store_part(draft, one, part, x, tiled)
     function = draft.finished(blocks * many, tile.warps)
     return Code((function, *finish(kernel, parts, name, wide)), tuple(workspaces))
+
+
+def renamed_finish(kernel: Kernel, kept: tuple[Var, ...]) -> list[Store] | None:
+    """What is stored of the results, in terms of the loops that they have; None if these cannot be told."""
+    made: list[Store] = []
+    places = {s.buffer: s.index for s in kernel.body[0].statements if isinstance(s, Accumulate)}
+    for nest in kernel.finish:
+        for s in nest.statements:
+            assert isinstance(s, Store)
+            order: tuple[Var, ...] = ()
+            for place in places.values():
+                if all(v in place.atoms for v in kept):
+                    order = tuple(sorted(kept, key=lambda v: -_step(place, v)))
+            if [v.size for v in order] != [v.size for v in nest.loops]:
+                return None
+            table: dict[Any, Index] = dict(zip(nest.loops, map(index, order), strict=True))
+            value = rebuild(s.value, index=lambda i, table=table: i.substitute(table))  # type: ignore[misc]
+            loads = [v for v in walk(value) if isinstance(v, Load)]
+            if any(v.buffer not in places or v.index is not places[v.buffer] for v in loads):
+                return None
+            made.append(Store(s.buffer, s.index.substitute(table), value))
+    return made
+
+
+def _step(place: Index, var: Var) -> int:
+    stride = place.stride(var)
+    return 0 if stride is None or stride.value is None else stride.value
+
+
+def _store_results(draft: Draft, running: list[Running], stores: list[Store], x: Axis, tiled: bool) -> None:
+    writer = draft.writer
+    for one in running:
+        s = one.statement
+        name = one.made.finish(writer, one.name, one.at, 1 if tiled else 0, tiled)
+        register = Register(name, frozenset({x.name}))
+        if isinstance(s, Accumulate):
+            writer.know(load(s.buffer, s.index, s.value.dtype), register)
+        else:
+            writer.know(ref(s.name, s.dtype), register)
+    for store in stores:
+        writer.store(store.buffer, store.index, store.value)
 
 
 def _store_part(draft: Draft, one: Running, part: Part, x: Axis, tiled: bool) -> None:
