@@ -1,20 +1,9 @@
 """A compile stack for PyTorch: capture, guards, and backends as plugins."""
 
 from jitney import errors, events
-from jitney.api import (
-    allow_in_graph,
-    compile,
-    disable,
-    disallow_in_graph,
-    graph_break,
-    is_compiling,
-    is_dynamo_compiling,
-    mark_dynamic,
-    mark_static,
-    reset,
-    run,
-)
+from jitney.api import allow_in_graph, compile, disable, disallow_in_graph, reset, run
 from jitney.capture.arrays.wrapped import wrap_numpy
+from jitney.capture.directives import graph_break, is_compiling, is_dynamo_compiling, mark_dynamic, mark_static
 from jitney.config import config
 from jitney.debug import compile_times, explain, set_logs
 

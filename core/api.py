@@ -13,8 +13,6 @@ from jitney.backends import resolve
 from jitney.backends.options import check_kinds
 from jitney.backends.resolve import Spec
 from jitney.capture import marks
-from jitney.capture.signals import Break
-from jitney.capture.special import special
 from jitney.dispatch import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,50 +107,3 @@ def disallow_in_graph(fn: F) -> F:
     """Break the graph at calls of this torch function."""
     marks.mark_disallowed(fn)
     return fn
-
-
-def graph_break() -> None:
-    """End the graph here; nothing outside compiled code."""
-
-
-def is_compiling() -> bool:
-    """True inside code that is being captured, False outside."""
-    return False
-
-
-def is_dynamo_compiling() -> bool:
-    """The same as ``is_compiling``, by torch's name."""
-    return False
-
-
-def mark_dynamic(tensor: torch.Tensor, index: int | tuple[int, ...] | list[int]) -> None:
-    """Make a size of this tensor symbolic from the first compile on."""
-    _mark(tensor, "_jitney_dynamic", index)
-
-
-def mark_static(tensor: torch.Tensor, index: int | tuple[int, ...] | list[int] | None = None) -> None:
-    """Keep a size (or all) of this tensor constant even if it changes."""
-    _mark(tensor, "_jitney_static", range(tensor.dim()) if index is None else index)
-
-
-def _mark(tensor: torch.Tensor, field: str, index: Any) -> None:
-    wanted = [index] if isinstance(index, int) else list(index)
-    for i in wanted:
-        if not -tensor.dim() <= i < tensor.dim():
-            raise IndexError(f"dimension {i} of a tensor with {tensor.dim()} dimensions")
-    setattr(tensor, field, getattr(tensor, field, frozenset()) | {i % tensor.dim() for i in wanted})
-
-
-@special(graph_break)
-def _graph_break(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    raise Break("graph_break() is called")
-
-
-@special(is_compiling, is_dynamo_compiling)
-def _is_compiling(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    return True
-
-
-@special(mark_dynamic, mark_static)
-def _mark_inside(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    raise Break("mark_dynamic or mark_static is called inside compiled code", "call it on the inputs, outside")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jitney.capture.policy import is_of_torch_compile
+from jitney.capture.marks import is_of_torch_compile
 from jitney.dispatch import Root, Session
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib
 import threading
 import types
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from jitney import _torch, callers, events, keeping
 from jitney.backends import BoundBackend
 from jitney.capture.arrays.memory import FETCHES
-from jitney.capture.call_through import CallThrough, stays_python
-from jitney.capture.convert import Captured, Settings, capture
-from jitney.capture.emit import Emitted, build_function, tensor_facts
 from jitney.capture.iterators import parts
-from jitney.capture.resume import Layout, resume_code, uses_super
+from jitney.capture.marks import stays_python
 from jitney.capture.signals import GiveUp
 from jitney.capture.target import Target, parameters
 from jitney.config import config
@@ -26,11 +24,29 @@ from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, Unsupported
 from jitney.guards import Pool, first_failure
 from jitney.guards.miss import MISS
+from jitney.guards.tensors import tensor_facts
 from jitney.guards.trail import Trail
-from jitney.pipeline import graph_function
-from jitney.state import TRACING
+
+if TYPE_CHECKING:
+    from jitney.capture.call_through import CallThrough
+    from jitney.capture.emit import Emitted
+    from jitney.capture.resume import Layout
 
 MAX_GROUPS = 32
+
+
+@functools.cache
+def compiling() -> Any:
+    """``compiling.py``, imported at the first miss: a process that finds every frame on disk goes without."""
+    return importlib.import_module("jitney.compiling")
+
+
+class CaptureFault(Exception):
+    """Capture or what follows it raised ``error``, which is no refusal: a bug of ours."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Continue:
@@ -105,19 +121,18 @@ class Session:
     shown: types.CodeType | None = None  # what messages are about where the compiled function is a call of ours
     points: dict[Any, Point] = field(default_factory=dict)
     frozen: threading.local = field(default_factory=threading.local)
-    through: CallThrough = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.through = CallThrough(lambda function, code: Callee(self, function, code))
+    @functools.cached_property
+    def through(self) -> CallThrough:
+        """What answers for the callees of code that runs by call-through."""
+        return compiling().CallThrough(lambda function, code: Callee(self, function, code))
 
     def point(self, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]) -> Point:
         """The resume point of this code, instruction and layout; made once."""
         key = (code, index, layout, id(namespace))
         found = self.points.get(key)
         if found is None:
-            made = resume_code(code, index, layout)
-            target = Target(made, namespace, None, uses_super(code))
-            found = self.points[key] = Point(self, target)
+            found = self.points[key] = Point(self, compiling().rest_of(code, index, layout, namespace))
             if self.shown is not None and callers.is_ours(code.co_filename):
                 found.shown = self.shown
         return found
@@ -127,7 +142,8 @@ class Session:
         for point in self.points.values():
             point.forget()
         self.points.clear()
-        self.through.forget()
+        if "through" in self.__dict__:
+            self.through.forget()
 
 
 class Dispatcher:
@@ -194,6 +210,7 @@ class Dispatcher:
         result = self._from_disk(args, kwargs)
         if result is not MISS:
             return result
+        compiling()  # its imports come before what it does
         tried: tuple[Any, ...] | None = None
         while not (self.skip or self.native or getattr(self.session.frozen, "on", False)):
             with self.session.lock:
@@ -246,67 +263,19 @@ class Dispatcher:
     # ------------------------------------------------------------------ compiling
 
     def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry | None:
-        target = self.target
-        settings = Settings(
-            dynamic_dims=self.seen.dynamic_dims,
-            dynamic_number=self.seen.is_dynamic,
-            steady=self.seen.is_steady,
-            make_point=self.session.point,
-            drive=drive,
-            through=self.session.through,
-            max_steps=config.max_trace_steps,
-            has_regions=self.session.backend.backend.level == "aten",
-        )
         try:
-            with TRACING, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name):
-                captured = capture(target, arguments, cells, settings)
+            entry = compiling().compile_frame(self, arguments, cells)
         except GiveUp as reason:
             self._give_up(reason)
             return None
         except JitneyError:
             raise
-        except Exception as error:
-            self._our_fault(error)
+        except CaptureFault as fault:
+            self._our_fault(fault.error)
             return None
-        if captured.graph_break is not None and self.session.fullgraph:
-            stop = captured.graph_break
-            raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
-        entry = self._finish(captured)
-        captured.emitted.inputs.clear()
         self.entries.insert(0, entry)
         self.functions = tuple(e.function for e in self.entries)
         return entry
-
-    def _finish(self, captured: Captured) -> Entry:
-        """Hand the graph to the backend and build the function."""
-        emitted, name = captured.emitted, self.target.name
-        emitted.namespace["_retry"] = self.retry
-        code = self.shown
-        if emitted.graph is not None:
-            emitted.namespace["_graph"] = graph_function(self.session.backend, emitted, name, code, self.failed)
-        with events.phase("emit", name):
-            emitted.add_size_guards()
-            function = build_function(emitted, name)
-            if self.target.function is not None:
-                function.__defaults__ = self.target.function.__defaults__
-                function.__kwdefaults__ = self.target.function.__kwdefaults__
-        events.emit(
-            events.FrameCaptured(
-                name=name,
-                filename=code.co_filename,
-                line=code.co_firstlineno,
-                graph=emitted.graph if emitted.op_count else None,
-                op_count=emitted.op_count,
-                guards=(*(g.text for g in emitted.guards), *emitted.extra_guards),
-                graph_break=captured.graph_break,
-                seconds=captured.seconds,
-                source=emitted.source,
-                resumed=self.target.function is None,
-            )
-        )
-        if captured.graph_break is not None:
-            events.emit(captured.graph_break)
-        return Entry(function, emitted, name)
 
     # ------------------------------------------------------------------ when it does not work
 

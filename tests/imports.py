@@ -22,6 +22,7 @@ SHARED = {
     "errors",
     "events",
     "config",
+    "conform",
     "faults",
     "fits",
     "generated",

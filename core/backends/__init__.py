@@ -3,6 +3,7 @@
 from jitney.backends.backend import Backend, CompileRequest, Kept, Kind
 from jitney.backends.decompositions import core_decompositions
 from jitney.backends.hookspecs import HOOK_API_VERSION, hookimpl
+from jitney.backends.late import late
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
 from jitney.backends.resolve import BoundBackend, resolve
 
@@ -17,6 +18,7 @@ __all__ = [
     "Registry",
     "core_decompositions",
     "hookimpl",
+    "late",
     "list_backends",
     "register_backend",
     "registry",

@@ -207,7 +207,7 @@ def _placing(bound: Sequence[BoundBackend], automatic: bool) -> Backend:
         return place(graph, backends, compile_piece, request)
 
     name = "+".join(b.name for b in bound)
-    return Backend(name, compile_graph, level="aten", decompositions=bound[0].decompositions())
+    return Backend(name, compile_graph, level="aten", decompositions=lambda options: bound[0].decompositions())
 
 
 def _if_able(backend: Backend) -> Backend:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import inspect
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -23,11 +22,10 @@ from jitney import _torch
 from jitney.capture import policy
 from jitney.capture.code import ENDS, CodeInfo, cached_by_code, decode
 from jitney.capture.code import Instr as Decoded
-from jitney.capture.marks import frame_only, is_allowed, is_disabled
+from jitney.capture.marks import SUSPENDS, frame_only, is_allowed, is_disabled
 from jitney.capture.resume import PY312, PY313, call, is_callable_load, set_depths
 from jitney.capture.world import trusted
 
-SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 CALLS = {"CALL": 2, "CALL_KW": 3}  # slots besides the arguments: callee, NULL, keyword names
 COMPILED_LIBRARY = "torch.nn.modules"  # a library's code that is compiled like the user's
@@ -180,11 +178,6 @@ def _bind(code: CodeType, through: CallThrough) -> CodeType:
 
 
 # ------------------------------------------------------------------ who is called
-
-
-def stays_python(fn: FunctionType) -> bool:
-    """Does this function run in Python even when it is compiled: disabled, or a generator or coroutine function?"""
-    return bool(fn.__code__.co_flags & SUSPENDS) or is_disabled(fn)
 
 
 class CallThrough:

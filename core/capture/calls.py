@@ -25,7 +25,7 @@ from jitney.capture.exposure import OWN_TYPES, expose, has_tensor, python_method
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope, run_function
-from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_disabled
+from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_disabled, is_of_torch_compile
 from jitney.capture.methods import call_bound
 from jitney.capture.optimizers import is_courtesy_break
 from jitney.capture.record import ABSENT
@@ -77,7 +77,7 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         return _call_leaf(vm, fn, args, kwargs)
     if fn is FUNCTION_APPLY:
         return _call_autograd_function(vm, args, kwargs)
-    why = policy.refused("torch._dynamo" if policy.is_of_torch_compile(fn) else module, fn.__qualname__)
+    why = policy.refused("torch._dynamo" if is_of_torch_compile(fn) else module, fn.__qualname__)
     if why and is_courtesy_break(vm, fn):
         return None
     if why:

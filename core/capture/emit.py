@@ -41,7 +41,7 @@ from jitney.config import config
 from jitney.guards import Guard, Pool, Program
 from jitney.guards.guard import all_different
 from jitney.guards.miss import MISS
-from jitney.guards.tensors import TensorFact, tensor_check
+from jitney.guards.tensors import TensorFact, tensor_check, tensor_facts
 from jitney.guards.trail import Trail
 
 if TYPE_CHECKING:
@@ -418,14 +418,6 @@ class Emitter:
             program.check(f"({text})")
         late = [LATE_GUARDS] if vm.symbols.sources else []
         return ["if not _state(): return MISS", *program.finish(), *late], extra
-
-
-def tensor_facts(value: Any) -> str:
-    """A tensor's guarded metadata, for messages."""
-    if not isinstance(value, torch.Tensor):
-        return type(value).__name__
-    shape = tuple(value.shape)
-    return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
 
 
 def tensors_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> tuple[list[TensorFact], Callable[[], Any]]:

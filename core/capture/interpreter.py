@@ -12,8 +12,8 @@ from typing import Any
 
 from jitney import _torch
 from jitney.callers import is_ours
-from jitney.capture import checkpoints, copying, optimizers, scans, signatures, wrappers  # noqa: F401 (register handlers)
-from jitney.capture.arrays import attributes  # noqa: F401 (register handlers)
+from jitney.capture import checkpoints, copying, directive_rules, optimizers, scans, signatures, wrappers  # noqa: F401 (register handlers)
+from jitney.capture.arrays import attributes, wrapped_rules  # noqa: F401 (register handlers)
 from jitney.capture.arrays.adopt import adopt
 from jitney.capture.arrays.stand_in import Array
 from jitney.capture.calls import construct, dispatch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 import weakref
 from typing import Any
 
+SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 DISABLED = "remove the disable mark to compile it"
 
 _disabled: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -86,3 +88,13 @@ def is_allowed(fn: Any) -> bool:
     if _in(_allowed, fn):
         return True
     return bool(getattr(fn, "__dict__", {}).get("_jitney_allow_in_graph"))
+
+
+def stays_python(fn: types.FunctionType) -> bool:
+    """Does this function run in Python even when it is compiled: disabled, or a generator or coroutine function?"""
+    return bool(fn.__code__.co_flags & SUSPENDS) or is_disabled(fn)
+
+
+def is_of_torch_compile(fn: types.FunctionType) -> bool:
+    """Is it the wrapper of a function that torch.compile has compiled? It goes by the user's name and module."""
+    return str(fn.__globals__.get("__name__", "")).startswith("torch._dynamo")

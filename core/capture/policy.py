@@ -156,11 +156,6 @@ def refused(module: str, name: str) -> str:
     return ""
 
 
-def is_of_torch_compile(fn: types.FunctionType) -> bool:
-    """Is it the wrapper of a function that torch.compile has compiled? It goes by the user's name and module."""
-    return str(fn.__globals__.get("__name__", "")).startswith("torch._dynamo")
-
-
 def refused_class(cls: type) -> str:
     """Why instances of a Python class are not made while capturing."""
     if issubclass(cls, torch.Tensor):

@@ -64,3 +64,11 @@ def python_tensor_check(facts: Sequence[TensorFact]) -> Callable[..., bool]:
         return all(fact.holds(t) for fact, t in zip(facts, tensors, strict=True))
 
     return check
+
+
+def tensor_facts(value: Any) -> str:
+    """A tensor's guarded metadata, for messages."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    shape = tuple(value.shape)
+    return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from jitney.backends import Backend
-from jitney_llvm_cpu.compiler import aten_decompositions, compile_graph
-from jitney_llvm_cpu.kept import load
+from jitney.backends import Backend, late
 from jitney_llvm_cpu.options import LlvmCpuOptions
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
@@ -12,11 +10,11 @@ jitney_hook_api = 1
 
 backend = Backend(
     name="llvm_cpu",
-    compile=compile_graph,
+    compile=late("jitney_llvm_cpu.compiler:compile_graph"),
     level="aten",
     device_types=("cpu",),
     options=LlvmCpuOptions,
-    decompositions=aten_decompositions,
+    decompositions=late("jitney_llvm_cpu.compiler:aten_decompositions"),
     version="0.1.0",
-    load=load,
+    load=late("jitney_llvm_cpu.kept:load"),
 )

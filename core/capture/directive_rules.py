@@ -1,0 +1,24 @@
+"""What directives mean in code that is being captured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jitney.capture.directives import graph_break, is_compiling, is_dynamo_compiling, mark_dynamic, mark_static
+from jitney.capture.signals import Break
+from jitney.capture.special import special
+
+
+@special(graph_break)
+def _graph_break(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    raise Break("graph_break() is called")
+
+
+@special(is_compiling, is_dynamo_compiling)
+def _is_compiling(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    return True
+
+
+@special(mark_dynamic, mark_static)
+def _mark_inside(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    raise Break("mark_dynamic or mark_static is called inside compiled code", "call it on the inputs, outside")

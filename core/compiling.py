@@ -1,0 +1,97 @@
+"""What a miss comes to: the frame is captured, the backend compiles its graph, and the emitted function is built."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from jitney import _torch, events
+from jitney.capture.call_through import CallThrough
+from jitney.capture.convert import Captured, Settings, capture
+from jitney.capture.emit import build_function
+from jitney.capture.resume import Layout, resume_code, uses_super
+from jitney.capture.signals import GiveUp
+from jitney.capture.target import Target
+from jitney.config import config
+from jitney.dispatch import CaptureFault, Entry, drive
+from jitney.errors import JitneyError, Unsupported
+from jitney.pipeline import graph_function
+from jitney.state import TRACING
+
+if TYPE_CHECKING:
+    from jitney.dispatch import Dispatcher
+
+__all__ = ["CallThrough", "compile_frame", "rest_of"]
+
+
+def rest_of(code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]) -> Target:
+    """The rest of a frame from an instruction on, as something to capture."""
+    return Target(resume_code(code, index, layout), namespace, None, uses_super(code))
+
+
+def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry:
+    """One more entry, for a call with these arguments.
+
+    Raises:
+        GiveUp: the frame must run eagerly.
+        Unsupported: it breaks, under ``fullgraph``.
+        BackendFailed: the backend or an extension raised.
+        CaptureFault: a bug of ours.
+    """
+    session, target = dispatcher.session, dispatcher.target
+    settings = Settings(
+        dynamic_dims=dispatcher.seen.dynamic_dims,
+        dynamic_number=dispatcher.seen.is_dynamic,
+        steady=dispatcher.seen.is_steady,
+        make_point=session.point,
+        drive=drive,
+        through=session.through,
+        max_steps=config.max_trace_steps,
+        has_regions=session.backend.backend.level == "aten",
+    )
+    try:
+        with TRACING, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name):
+            captured = capture(target, arguments, cells, settings)
+    except (GiveUp, JitneyError):
+        raise
+    except Exception as error:
+        raise CaptureFault(error) from error
+    if captured.graph_break is not None and session.fullgraph:
+        stop = captured.graph_break
+        raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
+    entry = _finish(dispatcher, captured)
+    captured.emitted.inputs.clear()
+    return entry
+
+
+def _finish(dispatcher: Dispatcher, captured: Captured) -> Entry:
+    """Hand the graph to the backend and build the function."""
+    emitted, target, code = captured.emitted, dispatcher.target, dispatcher.shown
+    name = target.name
+    emitted.namespace["_retry"] = dispatcher.retry
+    if emitted.graph is not None:
+        backend = dispatcher.session.backend
+        emitted.namespace["_graph"] = graph_function(backend, emitted, name, code, dispatcher.failed)
+    with events.phase("emit", name):
+        emitted.add_size_guards()
+        function = build_function(emitted, name)
+        if target.function is not None:
+            function.__defaults__ = target.function.__defaults__
+            function.__kwdefaults__ = target.function.__kwdefaults__
+    events.emit(
+        events.FrameCaptured(
+            name=name,
+            filename=code.co_filename,
+            line=code.co_firstlineno,
+            graph=emitted.graph if emitted.op_count else None,
+            op_count=emitted.op_count,
+            guards=(*(g.text for g in emitted.guards), *emitted.extra_guards),
+            graph_break=captured.graph_break,
+            seconds=captured.seconds,
+            source=emitted.source,
+            resumed=target.function is None,
+        )
+    )
+    if captured.graph_break is not None:
+        events.emit(captured.graph_break)
+    return Entry(function, emitted, name)

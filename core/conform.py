@@ -1,0 +1,16 @@
+"""A tensor with the layout that somebody counts on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def conform(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor with these strides and this dtype: itself, where only dimensions of one element differ."""
+    same = all(n < 2 or a == b for n, a, b in zip(tensor.shape, tensor.stride(), stride, strict=True))
+    if same and tensor.dtype is dtype:
+        return tensor
+    made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=tensor.device)
+    return made.copy_(tensor)
