@@ -100,7 +100,7 @@ class Fingerprints:
         if isinstance(value, types.ModuleType):
             return f"module {value.__name__}"
         if isinstance(value, enum.Enum):
-            return f"{self.of(kind)} {value.name}"
+            return f"{self.of(kind)} {value.name} {self.of(value.value)}"
         if kind in C_FUNCTIONS:
             return self._c_function(value)
         return self._wrapper(value, kind)

@@ -134,7 +134,7 @@ class Writer:
             made: Recipe | int = own(self) if kind is types.FunctionType else own(value, self)
             return made
         if isinstance(value, enum.Enum):
-            return ["enum", self.ref(kind), value.name]
+            return ["enum", self.ref(kind), value.name, self.prints.of(value)]
         recipe = self.path(value) or self._origin(value, self)
         special = _SPECIAL.get(kind)
         if recipe is None and special is not None:
@@ -400,6 +400,13 @@ def _operator(reader: Reader, text: str) -> Any:
     return found
 
 
+def _enum(reader: Reader, cls: int, name: str, expected: str) -> Any:
+    try:
+        return reader.check(reader.make(cls)[name], expected)
+    except KeyError:
+        raise Stale(f"the enumeration lacks {name}") from None
+
+
 def _known(reader: Reader, name: str) -> Any:
     return reader.known[name]
 
@@ -422,7 +429,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "globals": lambda reader, name: module(name).__dict__,
     "module": lambda reader, name: module(name),
     "path": _by_path,
-    "enum": lambda reader, cls, name: reader.make(cls)[name],
+    "enum": _enum,
     "text": _text,
     "graph": _make_graph,
     "numpy": lambda reader, text: np.dtype(text),

@@ -1,0 +1,188 @@
+"""What was captured and compiled is used again by a program that begins again, and does what eager does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cache.again import begin, run
+
+PROGRAMS = {
+    "a function": """
+        def fn(x): return torch.softmax(x * 2, -1)
+        def arguments(): return [torch.arange(6.).view(2, 3)]
+    """,
+    "a callee, a constant, a default": """
+        SCALE = 3.0
+        def inner(x, k=2): return x * k + SCALE
+        def fn(x, *, bias=1): return inner(x) - inner(x, 5) * bias
+        def arguments(): return [torch.arange(6.)]
+    """,
+    "a closure": """
+        def make(n):
+            def scaled(x): return x * n
+            def fn(x): return scaled(x) + n
+            return fn
+        fn = make(4)
+        def arguments(): return [torch.arange(6.)]
+    """,
+    "a lambda in a list": """
+        STEPS = [lambda x: x + 1, lambda x: x * 2]
+        def fn(x):
+            for step in STEPS:
+                x = step(x)
+            return x
+        def arguments(): return [torch.arange(6.)]
+    """,
+    "a module": """
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(4, 4)
+                self.norm = nn.LayerNorm(4)
+            @property
+            def scale(self): return 2
+            def forward(self, x): return self.norm(self.linear(x).relu()) * self.scale
+        torch.manual_seed(0)
+        fn = nn.Sequential(Block(), Block())
+        def arguments(): return [torch.arange(8.).view(2, 4)]
+    """,
+    "batch norm in training": """
+        fn = nn.BatchNorm1d(4).train()
+        def arguments(): return [torch.arange(8.).view(2, 4)]
+    """,
+    "dropout": """
+        def fn(x): return F.dropout(x, 0.5) + torch.rand_like(x)
+        def arguments(): return [torch.arange(64.)]
+    """,
+    "autocast": """
+        def fn(x, w):
+            with torch.autocast("cpu", torch.bfloat16):
+                return x @ w
+        def arguments(): return [torch.ones(4, 4), torch.eye(4)]
+    """,
+    "a write to an argument": """
+        def fn(x, y):
+            x.mul_(2)
+            y += x
+            return x + y
+        def arguments(): return [torch.arange(4.), torch.ones(4)]
+    """,
+    "results that are views and the argument itself": """
+        def fn(x): return x, x.t(), (x + 1).view(-1)[1:], None, 7
+        def arguments(): return [torch.arange(6.).view(2, 3)]
+    """,
+    "a dataclass and a dictionary": """
+        import dataclasses
+        @dataclasses.dataclass
+        class Out:
+            a: torch.Tensor
+            b: dict
+        def fn(x):
+            made = Out(x + 1, {"k": [x * 2]})
+            return made.a, made.b
+        def arguments(): return [torch.arange(4.)]
+    """,
+    "state in a list": """
+        LOG = []
+        def fn(x):
+            LOG.append(x.shape[0])
+            return x + len(LOG)
+        def arguments(): return [torch.arange(4.)]
+    """,
+    "a class with a decorator": """
+        import functools
+        def twice(f):
+            @functools.wraps(f)
+            def wrapper(*a): return f(*a) * 2
+            return wrapper
+        class C:
+            @twice
+            def apply(self, x): return x + 1
+            @staticmethod
+            def plain(x): return x - 1
+            @classmethod
+            def of(cls, x): return cls.plain(x)
+        c = C()
+        def fn(x): return c.apply(x) + C.of(x)
+        def arguments(): return [torch.arange(4.)]
+    """,
+    "an enumeration": """
+        import enum
+        class Mode(enum.Enum):
+            A = 1
+            B = 2
+        mode = Mode.B
+        def fn(x): return x + (10 if mode is Mode.B else 1)
+        def arguments(): return [torch.arange(4.)]
+    """,
+    "no tensor operation": """
+        def fn(x, n): return n + 1
+        def arguments(): return [torch.arange(4.), 3]
+    """,
+    "an operator of several results": """
+        def fn(x):
+            v, i = x.topk(2)
+            return v.sum() + i.sum(), x.split(2)
+        def arguments(): return [torch.arange(6.)]
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu", "auto"])
+def test_a_program_that_begins_again_is_loaded_and_does_what_eager_does(name: str, backend: str) -> None:
+    for turn, wanted in enumerate(("stored", "loaded", "loaded")):
+        found, expected, story = run(PROGRAMS[name], backend=backend)
+        torch.testing.assert_close(found, expected)
+        assert story.steps[-1] == wanted, (turn, story.steps)
+        assert turn == 0 or story.loaded
+
+
+def test_state_of_modules_is_written_by_loaded_frames_too() -> None:
+    text = PROGRAMS["batch norm in training"]
+    run(text)
+    module = begin(text)
+    twin = begin(text)
+    import jitney
+
+    compiled = jitney.compile(module.fn, backend="aot_eager")
+    for _ in range(3):
+        with torch.no_grad():
+            compiled(*module.arguments()), twin.fn(*module.arguments())
+    torch.testing.assert_close(module.fn.state_dict(), twin.fn.state_dict())
+    assert module.fn.num_batches_tracked == 3
+
+
+def test_each_shape_has_its_frame_and_one_for_all_of_them() -> None:
+    text = """
+        def fn(x): return x.sum(0) * x.shape[0]
+        def arguments(): return [torch.ones(5, 2), torch.ones(6, 2), torch.ones(7, 2), torch.ones(9, 2)]
+    """
+
+    def each(function, module):
+        with torch.no_grad():
+            return [function(x) for x in module.arguments()]
+
+    found, expected, story = run(text, each)
+    assert found[0].tolist() == expected[0].tolist() and story.steps.count("captured") == 2  # one size, then any
+    found, expected, story = run(text, each)
+    torch.testing.assert_close(found, expected)
+    assert story.loaded
+
+
+def test_calls_with_other_keywords_find_the_frame_that_fits() -> None:
+    text = """
+        def fn(x, flag=False, *rest, k=1, **more): return x * (2 if flag else 3) + k + sum(rest) + len(more)
+        def arguments(): return torch.ones(3)
+    """
+
+    def calls(function, module):
+        x = module.arguments()
+        with torch.no_grad():
+            return [function(x), function(x, True), function(x, True, 5, 6, k=7), function(x, a=1, b=2)]
+
+    for wanted in ("stored", "loaded"):
+        found, expected, story = run(text, calls)
+        torch.testing.assert_close(found, expected)
+        assert story.steps[-1] == wanted
+    assert story.loaded

@@ -1,0 +1,514 @@
+"""A frame on disk is not used where anything that it took for granted is otherwise."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import torch
+from cache.again import begin, run
+
+import jitney
+from jitney.backends import registry
+from jitney.cache import key
+
+# before -> after: what the second run has edited
+EDITS = {
+    "the function": (
+        "def fn(x): return x + 1",
+        "def fn(x): return x + 2",
+    ),
+    "a callee": (
+        "def inner(x): return x + 1\ndef fn(x): return inner(x)",
+        "def inner(x): return x - 1\ndef fn(x): return inner(x)",
+    ),
+    "a global constant": (
+        "K = 1\ndef fn(x): return x + K",
+        "K = 2\ndef fn(x): return x + K",
+    ),
+    "a constant that is equal and of another class": (
+        "K = 1\ndef fn(x): return x // K",
+        "K = 1.0\ndef fn(x): return x // K",
+    ),
+    "the sign of a zero": (
+        "K = 0.0\ndef fn(x): return torch.copysign(x, torch.tensor(K)) + torch.atan2(x * 0, torch.full_like(x, K))",
+        "K = -0.0\ndef fn(x): return torch.copysign(x, torch.tensor(K)) + torch.atan2(x * 0, torch.full_like(x, K))",
+    ),
+    "what a closure holds": (
+        "def make(n):\n    def fn(x): return x + n\n    return fn\nfn = make(1)",
+        "def make(n):\n    def fn(x): return x + n\n    return fn\nfn = make(2)",
+    ),
+    "which function a closure holds": (
+        "def make(f):\n    def fn(x): return f(x)\n    return fn\nfn = make(lambda x: x + 1)",
+        "def make(f):\n    def fn(x): return f(x)\n    return fn\nfn = make(lambda x: x + 2)",
+    ),
+    "a default": (
+        "def fn(x, k=1): return x + k",
+        "def fn(x, k=2): return x + k",
+    ),
+    "a callee's default": (
+        "def inner(x, k=1): return x + k\ndef fn(x): return inner(x)",
+        "def inner(x, k=2): return x + k\ndef fn(x): return inner(x)",
+    ),
+    "a callee's keyword default": (
+        "def inner(x, *, k=1): return x + k\ndef fn(x): return inner(x)",
+        "def inner(x, *, k=2): return x + k\ndef fn(x): return inner(x)",
+    ),
+    "a method": (
+        "class C:\n    def f(self, x): return x + 1\nc = C()\ndef fn(x): return c.f(x)",
+        "class C:\n    def f(self, x): return x + 2\nc = C()\ndef fn(x): return c.f(x)",
+    ),
+    "a static method": (
+        "class C:\n    @staticmethod\n    def f(x): return x + 1\ndef fn(x): return C.f(x)",
+        "class C:\n    @staticmethod\n    def f(x): return x + 2\ndef fn(x): return C.f(x)",
+    ),
+    "a property": (
+        "class C:\n    @property\n    def k(self): return 1\nc = C()\ndef fn(x): return x + c.k",
+        "class C:\n    @property\n    def k(self): return 2\nc = C()\ndef fn(x): return x + c.k",
+    ),
+    "a cached property": (
+        "import functools\nclass C:\n    @functools.cached_property\n    def k(self): return 1\n"
+        "def fn(x): return x + C().k",
+        "import functools\nclass C:\n    @functools.cached_property\n    def k(self): return 2\n"
+        "def fn(x): return x + C().k",
+    ),
+    "a class attribute": (
+        "class C:\n    k = 1\nc = C()\ndef fn(x): return x + c.k",
+        "class C:\n    k = 2\nc = C()\ndef fn(x): return x + c.k",
+    ),
+    "an attribute": (
+        "class C: pass\nc = C()\nc.k = 1\ndef fn(x): return x + c.k",
+        "class C: pass\nc = C()\nc.k = 2\ndef fn(x): return x + c.k",
+    ),
+    "an attribute that hides the class's": (
+        "class C:\n    k = 1\nc = C()\ndef fn(x): return x + c.k",
+        "class C:\n    k = 1\nc = C()\nc.k = 2\ndef fn(x): return x + c.k",
+    ),
+    "a base class": (
+        "class A: pass\nclass B(A): pass\nb = B()\ndef fn(x): return x + (1 if isinstance(b, A) else 2)",
+        "class A: pass\nclass B: pass\nb = B()\ndef fn(x): return x + (1 if isinstance(b, A) else 2)",
+    ),
+    "a base class's method": (
+        "class A:\n    def f(self): return 1\nclass B(A): pass\nb = B()\ndef fn(x): return x + b.f()",
+        "class A:\n    def f(self): return 2\nclass B(A): pass\nb = B()\ndef fn(x): return x + b.f()",
+    ),
+    "a method that hides a base class's": (
+        "class A:\n    def f(self): return 1\nclass B(A): pass\nb = B()\ndef fn(x): return x + b.f()",
+        "class A:\n    def f(self): return 1\nclass B(A):\n    def f(self): return 2\n"
+        "b = B()\ndef fn(x): return x + b.f()",
+    ),
+    "a special method": (
+        "class C:\n    def __len__(self): return 1\nc = C()\ndef fn(x): return x + len(c)",
+        "class C:\n    def __len__(self): return 2\nc = C()\ndef fn(x): return x + len(c)",
+    ),
+    "a special method that was not there": (
+        "class C: pass\nc = C()\ndef fn(x): return x + (1 if c else 2)",
+        "class C:\n    def __bool__(self): return False\nc = C()\ndef fn(x): return x + (1 if c else 2)",
+    ),
+    "a metaclass": (
+        "class M(type):\n    def k(cls): return 1\nclass C(metaclass=M): pass\ndef fn(x): return x + C.k()",
+        "class M(type):\n    def k(cls): return 2\nclass C(metaclass=M): pass\ndef fn(x): return x + C.k()",
+    ),
+    "slots": (
+        "class C:\n    __slots__ = ('k',)\nc = C()\nc.k = 1\ndef fn(x): return x + c.k",
+        "class C:\n    __slots__ = ('k',)\nc = C()\nc.k = 2\ndef fn(x): return x + c.k",
+    ),
+    "the item of a list": (
+        "L = [1, 2]\ndef fn(x): return x + L[1]",
+        "L = [1, 3]\ndef fn(x): return x + L[1]",
+    ),
+    "the length of a list": (
+        "L = [1, 2]\ndef fn(x): return x + len(L)",
+        "L = [1, 2, 3]\ndef fn(x): return x + len(L)",
+    ),
+    "the order of a dictionary": (
+        "D = {'a': 1, 'b': 2}\ndef fn(x):\n    for k in D.values(): x = x * 2 + k\n    return x",
+        "D = {'b': 2, 'a': 1}\ndef fn(x):\n    for k in D.values(): x = x * 2 + k\n    return x",
+    ),
+    "functions in a list": (
+        "L = [lambda x: x + 1]\ndef fn(x): return L[0](x)",
+        "L = [lambda x: x + 2]\ndef fn(x): return L[0](x)",
+    ),
+    "a decorator": (
+        "def deco(f):\n    def w(x): return f(x) + 1\n    return w\n@deco\ndef inner(x): return x\n"
+        "def fn(x): return inner(x)",
+        "def deco(f):\n    def w(x): return f(x) + 2\n    return w\n@deco\ndef inner(x): return x\n"
+        "def fn(x): return inner(x)",
+    ),
+    "what a decorator has decorated": (
+        "def deco(f):\n    def w(x): return f(x)\n    return w\n@deco\ndef inner(x): return x + 1\n"
+        "def fn(x): return inner(x)",
+        "def deco(f):\n    def w(x): return f(x)\n    return w\n@deco\ndef inner(x): return x + 2\n"
+        "def fn(x): return inner(x)",
+    ),
+    "a partial": (
+        "import functools\np = functools.partial(torch.add, torch.ones(2))\ndef fn(x): return p(x)",
+        "import functools\np = functools.partial(torch.sub, torch.ones(2))\ndef fn(x): return p(x)",
+    ),
+    "the value of an enumeration": (
+        "import enum\nclass E(enum.Enum):\n    A = 1\ndef fn(x): return x + E.A.value",
+        "import enum\nclass E(enum.Enum):\n    A = 2\ndef fn(x): return x + E.A.value",
+    ),
+    "the value of an enumeration of ints": (
+        "import enum\nclass E(enum.IntEnum):\n    A = 1\ne = E.A\ndef fn(x): return x + e",
+        "import enum\nclass E(enum.IntEnum):\n    A = 2\ne = E.A\ndef fn(x): return x + e",
+    ),
+    "the fields of a named tuple": (
+        "import collections\nT = collections.namedtuple('T', 'a b')\nt = T(1, 2)\ndef fn(x): return x + t.a",
+        "import collections\nT = collections.namedtuple('T', 'b a')\nt = T(1, 2)\ndef fn(x): return x + t.a",
+    ),
+    "two objects that have become one": (
+        "a, b = [1], [1]\ndef fn(x): return x + (1 if a is b else 2)",
+        "a = b = [1]\ndef fn(x): return x + (1 if a is b else 2)",
+    ),
+    "two functions that have become one": (
+        "def f(x): return x\ndef g(x): return x\ndef fn(x): return x + (1 if f is g else 2)",
+        "def f(x): return x\ng = f\ndef fn(x): return x + (1 if f is g else 2)",
+    ),
+    "a dtype": (
+        "D = torch.float32\ndef fn(x): return x.to(D)",
+        "D = torch.float64\ndef fn(x): return x.to(D)",
+    ),
+    "a global tensor": (
+        "T = torch.ones(2)\ndef fn(x): return x + T",
+        "T = torch.full((2,), 5.)\ndef fn(x): return x + T",
+    ),
+    "a tensor made of a constant": (
+        "def fn(x): return x + torch.tensor([1., 2.])",
+        "def fn(x): return x + torch.tensor([1., 3.])",
+    ),
+    "a module's class": (
+        "class M(nn.Module):\n    def forward(self, x): return x + 1\nfn = nn.Sequential(M())",
+        "class M(nn.Module):\n    def forward(self, x): return x + 2\nfn = nn.Sequential(M())",
+    ),
+    "a module's attribute": (
+        "fn = nn.Sequential(nn.LeakyReLU(0.1))",
+        "fn = nn.Sequential(nn.LeakyReLU(0.2))",
+    ),
+    "a module's submodules": (
+        "fn = nn.Sequential(nn.ReLU())",
+        "fn = nn.Sequential(nn.Tanh())",
+    ),
+    "the mode of a module": (
+        "fn = nn.Sequential(nn.BatchNorm1d(2)).eval()",
+        "fn = nn.Sequential(nn.BatchNorm1d(2)).train()",
+    ),
+    "a hook of a module": (
+        "fn = nn.Sequential(nn.ReLU())",
+        "fn = nn.Sequential(nn.ReLU())\nfn[0].register_forward_hook(lambda m, a, out: out * 3)",
+    ),
+    "what a hook does": (
+        "fn = nn.Sequential(nn.ReLU())\nfn[0].register_forward_hook(lambda m, a, out: out * 2)",
+        "fn = nn.Sequential(nn.ReLU())\nfn[0].register_forward_hook(lambda m, a, out: out * 3)",
+    ),
+    "an instance's own forward": (
+        "fn = nn.Sequential(nn.ReLU())",
+        "fn = nn.Sequential(nn.ReLU())\nfn[0].forward = lambda x: x * 3",
+    ),
+    "a parametrization": (
+        "fn = nn.Linear(2, 2, bias=False)\nnn.init.ones_(fn.weight)",
+        "class Double(nn.Module):\n    def forward(self, w): return w * 2\nfn = nn.Linear(2, 2, bias=False)\n"
+        "nn.init.ones_(fn.weight)\nnn.utils.parametrize.register_parametrization(fn, 'weight', Double())",
+    ),
+    "a builtin of the module's": (
+        "def fn(x): return x + len((1, 2))",
+        "def len(v): return 7\ndef fn(x): return x + len((1, 2))",
+    ),
+    "an abstract method of torch's classes": (
+        "class F_(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return x + 1\n"
+        "    @staticmethod\n    def backward(ctx, g): return g\ndef fn(x): return F_.apply(x)",
+        "class F_(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return x + 2\n"
+        "    @staticmethod\n    def backward(ctx, g): return g\ndef fn(x): return F_.apply(x)",
+    ),
+}
+ARGUMENTS = "\ndef arguments(): return [torch.arange(4.).view(2, 2)]\n"
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_shows(name: str) -> None:
+    before, after = (text + ARGUMENTS for text in EDITS[name])
+    first, _, story = run(before)
+    found, expected, _ = run(after)
+    torch.testing.assert_close(found, expected)
+    again, expected, last = run(before)
+    torch.testing.assert_close(again, expected)
+    torch.testing.assert_close(again, first)
+    numbered = name == "what a hook does"  # a hook's number in its table counts up in a process
+    assert last.loaded or numbered or "stored" not in story.steps, (story.steps, last.steps)
+
+
+def test_equal_functions_in_other_modules_have_their_own_globals() -> None:
+    text = "K = {}\ndef inner(x): return x + K\n"
+    import types
+
+    def make(k: int) -> Any:
+        module = types.ModuleType(f"own_globals_{k}")
+        sys.modules[module.__name__] = module
+        exec(text.format(k), module.__dict__)
+        return module.inner
+
+    def fn(x: torch.Tensor, f: Any) -> torch.Tensor:
+        return f(x)
+
+    try:
+        for k in (1, 2, 1):
+            jitney.reset()
+            with torch.no_grad():
+                assert jitney.compile(fn, backend="aot_eager")(torch.zeros(1), make(k)).item() == k
+    finally:
+        for k in (1, 2):
+            sys.modules.pop(f"own_globals_{k}")
+
+
+# ---------------------------------------------------------------------- the state of torch, arguments, settings
+
+PLAIN = "def fn(x): return F.linear(x, torch.eye(2, dtype=x.dtype)) * torch.tensor([2.5]).to(x.dtype)\n"
+
+
+def call_with(make: Callable[[], Any], around: Callable[[], AbstractContextManager[Any]] = torch.no_grad) -> Any:
+    def call(function: Any, module: Any) -> Any:
+        x = make()
+        with around():
+            found = function(x)
+        return found, found.requires_grad, found.dtype, found.stride()
+
+    return call
+
+
+TENSORS: dict[str, Callable[[], torch.Tensor]] = {
+    "plain": lambda: torch.ones(2, 2),
+    "double": lambda: torch.ones(2, 2, dtype=torch.float64),
+    "another size": lambda: torch.ones(3, 2),
+    "other strides": lambda: torch.ones(2, 2).t().contiguous().t(),
+    "expanded": lambda: torch.ones(1, 2).expand(2, 2),
+    "one more dimension": lambda: torch.ones(1, 2, 2),
+    "requires grad": lambda: torch.ones(2, 2, requires_grad=True),
+    "a parameter": lambda: torch.nn.Parameter(torch.ones(2, 2)),
+    "conjugated": lambda: torch.ones(2, 2, dtype=torch.complex64).conj(),
+    "meta": lambda: torch.ones(2, 2, device="meta"),
+}
+
+
+@pytest.mark.parametrize("other", TENSORS)
+def test_other_tensors_have_other_frames(other: str) -> None:
+    text = "def fn(x): return x * 2 + x.t() if x.dim() == 2 and x.shape[0] == 2 else x * 2\n"
+    run(text, call_with(TENSORS["plain"]))
+    found, expected, story = run(text, call_with(TENSORS[other]))
+    assert story.loaded == (other == "plain"), story.steps
+    assert found[1:] == expected[1:]
+    if other != "meta":
+        torch.testing.assert_close(found[0], expected[0])
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    yield
+    torch.set_num_threads(before)
+
+
+@contextmanager
+def default_dtype() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "grad mode": torch.enable_grad,
+    "inference mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "threads": lambda: threads(torch.get_num_threads() + 1),
+    "default dtype": default_dtype,
+    "deterministic": deterministic,
+    "activation_memory_budget": lambda: jitney.config.patch(activation_memory_budget=0.5),
+    "trace_numpy": lambda: jitney.config.patch(trace_numpy=False),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_other_global_state_has_other_frames(state: str) -> None:
+    run(PLAIN, call_with(TENSORS["plain"], torch.no_grad))
+    found, expected, story = run(PLAIN, call_with(TENSORS["plain"], STATES[state]))
+    assert "loaded" not in story.steps
+    assert found[1:] == expected[1:]
+    torch.testing.assert_close(found[0], expected[0])
+    assert run(PLAIN, call_with(TENSORS["plain"], torch.no_grad))[2].loaded
+
+
+def test_other_backends_options_and_ways_to_compile_have_other_frames() -> None:
+    call = call_with(TENSORS["plain"])
+    ways: list[dict[str, Any]] = [
+        {"backend": "aot_eager"},
+        {"backend": "eager"},
+        {"backend": "aot_eager", "options": {"decompose": "core"}},
+        {"backend": "llvm_cpu"},
+        {"backend": "llvm_cpu", "options": {"grain": 7}},
+        {"backend": "aot_eager", "fullgraph": True},
+        {"backend": "aot_eager", "dynamic": True},
+    ]
+    for way in ways:
+        assert "stored" in run(PLAIN, call, **way)[2].steps
+    for way in ways:
+        assert run(PLAIN, call, **way)[2].loaded, way
+
+
+def test_other_versions_have_other_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = call_with(TENSORS["plain"])
+    run(PLAIN, call)
+    key.environment.cache_clear()
+    assert run(PLAIN, call)[2].loaded
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    key.environment.cache_clear()
+    try:
+        assert not run(PLAIN, call)[2].loaded
+    finally:
+        monkeypatch.undo()
+        key.environment.cache_clear()
+    assert run(PLAIN, call)[2].loaded
+
+
+def test_an_upgraded_plugin_has_other_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = call_with(TENSORS["plain"])
+    run(PLAIN, call)
+    assert run(PLAIN, call)[2].loaded
+    real = importlib.metadata.Distribution.version.fget  # type: ignore[attr-defined]
+
+    def version(self: Any) -> Any:
+        return "99" if self.metadata["Name"] == "jitney-aot-eager" else real(self)
+
+    monkeypatch.setattr(importlib.metadata.Distribution, "version", property(version))
+    assert {row.version for row in registry.listings() if row.name == "aot_eager"} == {"99"}
+    assert not run(PLAIN, call)[2].loaded
+
+
+def test_edited_sources_of_ours_have_other_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = call_with(TENSORS["plain"])
+    run(PLAIN, call)
+    monkeypatch.setattr(key, "sources", lambda package: f"another {package}")
+    key.environment.cache_clear()
+    try:
+        assert not run(PLAIN, call)[2].loaded
+    finally:
+        monkeypatch.undo()
+        key.environment.cache_clear()
+
+
+def test_an_extension_that_rewrites_graphs_keeps_everything_in_its_process() -> None:
+    class Rewrites:
+        @jitney.backends.hookimpl
+        def jitney_transform_graph(self, graph: Any) -> Any:
+            return None
+
+    extension = Rewrites()
+    registry.register_extension(extension, "rewrites")
+    try:
+        assert any("an extension" in step for step in run(PLAIN, call_with(TENSORS["plain"]))[2].steps)
+    finally:
+        registry.unregister_extension(extension)
+
+
+# ---------------------------------------------------------------------- torch itself, patched
+
+MODULE = "fn = nn.Sequential(nn.Linear(2, 2, bias=False))\nnn.init.ones_(fn[0].weight)\n"
+PATCHES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "a function that torch's modules call": (
+        "torch.nn.functional.linear", MODULE, lambda real: lambda x, w, b=None: real(x, w, b) * 3,
+    ),
+    "a method of torch's modules": (
+        "torch.nn.Linear.forward", MODULE, lambda real: lambda self, x: real(self, x) * 3,
+    ),
+    "a function that the program calls": (
+        "torch.softmax", "def fn(x): return torch.softmax(x, -1)", lambda real: lambda x, d: real(x, d) * 3,
+    ),
+    "a function in Python": (
+        "torch.nn.functional.softplus", "def fn(x): return F.softplus(x)", lambda real: lambda x: real(x) * 3,
+    ),
+    "a function of the standard library": (
+        "textwrap.dedent", "import textwrap\ndef fn(x): return x + len(textwrap.dedent('  a'))",
+        lambda real: lambda text: text,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_a_patch_of_torch_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, text, patch = PATCHES[name]
+    run(text, call_with(TENSORS["plain"]))
+    owner, _, attribute = place.rpartition(".")
+    target: Any = sys.modules[owner.partition(".")[0]] if owner.partition(".")[0] in sys.modules else None
+    for part in owner.split(".")[1:]:
+        target = getattr(target, part)
+    before = run(text, call_with(TENSORS["plain"]))
+    assert before[2].loaded
+    monkeypatch.setattr(target, attribute, patch(getattr(target, attribute)))
+    found, expected, story = run(text, call_with(TENSORS["plain"]))
+    torch.testing.assert_close(found[0], expected[0])
+    monkeypatch.undo()
+    found, expected, _ = run(text, call_with(TENSORS["plain"]))
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[0], before[0][0])
+
+
+# ---------------------------------------------------------------------- what is said to capture
+
+
+def test_marks_count() -> None:
+    text = "def inner(x): return x + 1\ndef fn(x): return inner(x) * 2\n"
+    call = call_with(TENSORS["plain"])
+    run(text, call)
+    assert run(text, call)[2].loaded
+
+    def marked(function: Any, module: Any) -> Any:
+        jitney.allow_in_graph(module.inner)
+        return call(function, module)
+
+    assert not run(text, marked)[2].loaded
+    jitney.disallow_in_graph(torch.mul)
+    try:
+        assert not run("def fn(x): return torch.mul(x, 2)", call)[2].loaded
+    finally:
+        jitney.capture.marks._disallowed.discard(torch.mul)
+
+
+PRIVATE = {
+    "id() of an object": "class C: pass\ndef fn(x): return x + (id(C) % 7) * 0\n",
+    "hash() of a value": "def fn(x): return x + (hash('text') % 7) * 0\n",
+    "the order of a set": "def fn(x):\n    for k in {'a', 'bb', 'ccc'}: x = x * 2 + len(k)\n    return x\n",
+    "dir() of a class or module": "class C:\n    a = 1\ndef fn(x): return x + len(dir(C))\n",
+}
+
+
+@pytest.mark.parametrize("reason", PRIVATE)
+def test_what_differs_from_process_to_process_stays_in_its_own(reason: str) -> None:
+    _, _, story = run(PRIVATE[reason], call_with(TENSORS["plain"]))
+    assert story.steps[-1] == f"not stored: {reason}"
+
+
+def test_a_frame_that_breaks_is_not_stored() -> None:
+    _, _, story = run("def fn(x):\n    print(x.sum().item())\n    return x + 1\n", call_with(TENSORS["plain"]))
+    assert "stored" not in story.steps
+
+
+def test_a_frozen_function_loads_nothing() -> None:
+    call = call_with(TENSORS["plain"])
+    run(PLAIN, call)
+    module = begin(PLAIN)
+    from cache.again import Story
+
+    story = Story()
+    with jitney.events.listen(story), torch.no_grad():
+        jitney.run(jitney.compile(module.fn, backend="aot_eager"))(torch.ones(2, 2))
+    assert story.steps == []
