@@ -56,6 +56,11 @@ def is_cheap(node: fx.Node) -> bool:
     return torch.Tag.pointwise in getattr(node.target, "tags", ()) and not is_random(node)
 
 
+def is_copy(node: fx.Node) -> bool:
+    """Does it only put the same elements elsewhere?"""
+    return _packet(node) is aten.clone
+
+
 def is_reduction(node: fx.Node) -> bool:
     """Has its result much fewer elements than what it reads? Then keeping the result costs little."""
     return _count(node.meta["val"]) * 4 < sum(_count(a.meta["val"]) for a in node.all_input_nodes)

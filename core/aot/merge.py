@@ -28,10 +28,23 @@ def merge_equal(joint: Joint) -> None:
     for node in list(joint.graph.nodes):
         if not _mergeable(node) or root_of(node) in handed_out:
             continue
+        turned = _turned_twice(node)
+        if turned is not None:
+            node.replace_all_uses_with(turned)
+            joint.graph.erase_node(node)
+            continue
         same = first.setdefault((node.target, node.meta.get("checkpoint"), _key(node.args), _key(node.kwargs)), node)
         if same is not node:
             node.replace_all_uses_with(same)
             joint.graph.erase_node(node)
+
+
+def _turned_twice(node: fx.Node) -> fx.Node | None:
+    """The matrix whose transpose's transpose a node is."""
+    once = node.args[0] if node.target is torch.ops.aten.t.default else None
+    if not isinstance(once, fx.Node) or once.target is not torch.ops.aten.t.default or not _mergeable(once):
+        return None
+    return once.args[0] if isinstance(once.args[0], fx.Node) else None
 
 
 def _mergeable(node: fx.Node) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.cost import bytes_of, is_cheap, is_factory, is_random, is_reduction, memory_of, work_of
+from jitney.aot.cost import bytes_of, is_cheap, is_copy, is_factory, is_random, is_reduction, memory_of, work_of
 from jitney.aot.joint import Joint
 from jitney.aot.merge import merge_equal
 from jitney.aot.results import is_view, root_of
@@ -208,7 +208,8 @@ class _Cut:
             return math.inf
         if node.op == "placeholder" and not overwritten:
             return 1 if node.meta.get("parameter") else INPUT * bytes_of(node) + 1
-        return MEMORY * memory_of(node) + bytes_of(node) + 1
+        written = 2 if is_copy(node) else 1  # what is copied is in memory already
+        return MEMORY * memory_of(node) + written * bytes_of(node) + 1
 
     def minimum(self, kept: set[fx.Node]) -> set[fx.Node]:
         """The cheapest set of nodes to keep if those in ``kept`` may not be computed again."""

@@ -14,7 +14,7 @@ from jitney.lowering.index import Size, index
 from jitney.lowering.loops import Extern
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED
-from jitney_triton_gpu.emit import emit
+from jitney_triton_gpu.emit import emit, short_name
 from jitney_triton_gpu.module import load
 from jitney_triton_gpu.options import TritonGpuOptions
 
@@ -99,7 +99,8 @@ class Launcher:
         buffers = {f"b{n}": name for n, name in enumerate(names)}
         unit = next((unit for known, unit in self.units if known == shape), None)
         if unit is None:
-            code = emit(replace(shape, nodes=kernel.nodes), f"k{len(self.units)}")
+            name = f"k{len(self.units)}_{short_name(kernel)}".rstrip("_")
+            code = emit(replace(shape, nodes=kernel.nodes), name)
             entries = tuple(f"e_{function.name}" for function in code.functions)
             unit = Unit(code, entries)
             self.units.append((shape, unit))

@@ -8,6 +8,15 @@ PROCESSORS = 132
 POINTWISE = 1024  # elements of a program
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
+# How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
+STAGES = {"rows": 1, "split": 1, "sweep": 1}
+
+
+def loop(form: str, start: str, end: str, step: str = "1") -> str:
+    """The range of a loop."""
+    if STAGES[form] == 1:
+        return f"range({start}, {end}, {step})"
+    return f"tl.range({start}, {end}, {step}, num_stages={STAGES[form]})"
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,22 @@ def pointwise(count: int | None) -> Tile:
     return Tile(block, 1, warps_for(block, 8 if block >= 1024 else 4))
 
 
+def long_rows(length: int) -> Tile:
+    """A tile within a row."""
+    block = _row_block(length)
+    return Tile(block, 1, warps_for(block))
+
+
+def is_long(length: int) -> bool:
+    """Can tiles be parts of one row without much of them being empty?"""
+    block = _row_block(length)
+    return length >= 512 and -(-length // block) * block <= length * 1.15
+
+
+def _row_block(length: int) -> int:
+    return min((1024, 2048, 512), key=lambda block: -(-length // block) * block)
+
+
 def transposing() -> Tile:
     """Two axes, each of which is fastest for some of the memory."""
     return Tile(32, 64, 8)
@@ -60,14 +85,14 @@ def rows(count: int | None, length: int | None, across: bool) -> Tile:
         return Tile(x, r, warps_for(x * r, 16), whole)
     r = longest if whole else 4096
     x = 1 if r >= 512 else min(power(count or GUESS), 1024 // r)
-    return Tile(x, r, warps_for(x * r, 16 if r > 4096 else 8), whole)
+    return Tile(x, r, warps_for(x * r, 16 if r >= 2048 else 8), whole)
 
 
 def split(kept: int | None, length: int | None, across: bool) -> tuple[Tile, int]:
     """A tile of results and what they are reduced from, and into how many parts that is cut."""
     kept, length = kept or GUESS, length or GUESS * 8
     if across:
-        x = min(power(kept), 128)
+        x = min(power(kept), 64)
         r = max(4096 // x, 1)
     else:
         x, r = 1, min(power(length), 4096)
@@ -81,5 +106,12 @@ def split(kept: int | None, length: int | None, across: bool) -> tuple[Tile, int
 def sweeps(rows_: int | None, length: int) -> tuple[Tile, int]:
     """A tile for programs that go over many rows each, and how many such programs there are."""
     r = power(length)
-    programs = PROCESSORS * (2 if r <= 2048 else 1)
-    return Tile(1, r, warps_for(r, 16 if r > 4096 else 8), True), min(programs, rows_ or programs)
+    programs = PROCESSORS * 2
+    return Tile(1, r, warps_for(r, 16 if r >= 2048 else 8), True), min(programs, rows_ or programs)
+
+
+def finishing(results: int | None, many: int) -> Tile:
+    """A tile of results and all partial results of each."""
+    s = power(many)
+    x = min(power(results or GUESS), max(8192 // s, 1))
+    return Tile(x, s, warps_for(x * s, 16))

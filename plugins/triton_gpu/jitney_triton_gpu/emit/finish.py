@@ -77,9 +77,9 @@ def _function(kernel: Kernel, nests: Sequence[Nest], parts: Sequence[Part], name
     loops = tuple(v for nest in nests for v in nest.loops)  # each nest has variables of its own, for the same numbers
     count = product(nests[0].loops)
     many = max(part.many for part in parts)
-    rows = min(tiles.power(count.value or tiles.GUESS), max(2048 // tiles.power(many), 1))
-    x = Shared("x", loops, rows, len(nests[0].loops))
-    s = Axis("s", (Var("s", many),), tiles.power(many))
+    tile = tiles.finishing(count.value, many)
+    x = Shared("x", loops, tile.x, len(nests[0].loops))
+    s = Axis("s", (Var("s", many),), tile.r)
     tiled = x.block > 1
     draft = Draft(kernel, name, [x, s] if tiled else [s], wide, [w for part in parts for w in part.workspaces])
     writer = draft.writer
@@ -96,7 +96,7 @@ def _function(kernel: Kernel, nests: Sequence[Nest], parts: Sequence[Part], name
         registers = [writer.value(st.value) for st in stores]
         for st, register in zip(stores, registers, strict=True):
             writer.store_register(st.buffer, st.index, register)
-    return draft.finished(blocks_of(count, x.block), tiles.warps_for(x.block * s.block))
+    return draft.finished(blocks_of(count, x.block), tile.warps)
 
 
 class Shared(Axis):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+import torch
+from torch import fx
+
 from jitney.lowering.index import Index, Size
 from jitney.lowering.kernel import Kernel
 from jitney_triton_gpu.code import Function, Parameter, Workspace
+from jitney_triton_gpu.emit.rough import rough
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Writer
 
@@ -41,7 +45,8 @@ class Draft:
         self.parameters = (*buffers, *memory, *sizes)
         pointers = {str(p.of): p.name for p in (*buffers, *memory)}
         spelled = {p.of: p.name for p in sizes if isinstance(p.of, Size)}
-        self.writer = Writer(tile, pointers, spelled, kernel.writes | {w.name for w in workspaces})
+        self.writer = Writer(tile, pointers, spelled, kernel.writes | {w.name for w in workspaces}, wide)
+        self.writer.rough = rough(s for nest in (*kernel.body, *kernel.finish) for s in nest.statements)
 
     def axis(self, axis: Axis, start: str, subscript: str | None = "") -> None:
         """Begin an axis in the innermost section; see ``Writer.begin_axis``."""
@@ -61,6 +66,18 @@ class Draft:
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
+
+
+def short_name(kernel: Kernel) -> str:
+    """What the kernel does, in a few words."""
+    names = [_base(n) for n in kernel.nodes]
+    told = list(dict.fromkeys(n for n in names if n))
+    return "_".join(told[-3:])[-48:].strip("_")
+
+
+def _base(node: fx.Node) -> str:
+    name = getattr(node.target, "__name__", "")
+    return name.split(".")[0].strip("_") if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 def _comment(kernel: Kernel) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jitney.lowering.index import Atom, Compound, Index, Var, index
 from jitney.lowering.kernel import Kernel, Reduce
@@ -58,6 +59,18 @@ def places(kernel: Kernel) -> list[Index]:
                 found.append(statement.index)
             found += [v.index for v in walk(statement.value) if isinstance(v, Load)]
     return found
+
+
+def tells_apart(place: Index, loops: Sequence[Var]) -> bool:
+    """Has each iteration of these loops a place of its own? Asked of places that number the loops, in any order."""
+    for order in itertools.permutations(loops):
+        number = index(0)
+        for var in order:
+            number = number * var.size + var
+        rest = place - number
+        if not any(var in rest.atoms for var in loops):
+            return True
+    return False
 
 
 def fastest(accesses: Iterable[Index], loops: Iterable[Var]) -> Mapping[Var, int]:

@@ -40,6 +40,8 @@ def emit(kernel: Kernel, name: str, *, replaced: frozenset[str] = frozenset(), w
     kept = kept_loops(kernel)
     if kept is not None:
         return split(kernel, kept, name, wide)
+    if reduces and not kernel.outer:
+        raise NotLowered("results of everything beside others")
     return sweep(kernel, name, wide)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from jitney.lowering.index import Var
 from jitney.lowering.kernel import Kernel, Store
+from jitney.lowering.values import Load, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of
@@ -30,6 +32,17 @@ def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
         draft.axis(y, f"program // {across} % {down} * {y.symbol}", "[:, None]")
         draft.axis(z, f"program // {across} // {down}", None)
         programs = blocks_of(x.count, x.block) * blocks_of(y.count, y.block) * z.count
+    elif _has_rows(kernel, loops):
+        tile = tiles.long_rows(loops[-1].size.value or 1)
+        x, z = Axis("x", inner, tile.x), Axis("z", loops[:-1], 1)
+        draft = Draft(kernel, name, [x], wide)
+        across = draft.writer.index(blocks_of(x.count, x.block))
+        draft.writer.enter([z])
+        draft.writer.line("program = tl.program_id(0)")
+        draft.axis(z, f"program // {across}", None)
+        draft.writer.enter([x])
+        draft.axis(x, f"program % {across} * {x.symbol}")
+        programs = blocks_of(x.count, x.block) * z.count
     else:
         tile = tiles.pointwise(product(loops).value)
         x = Axis("x", loops, tile.x)
@@ -43,3 +56,11 @@ def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
     for s, register in zip(stores, registers, strict=True):
         writer.store_register(s.buffer, s.index, register)
     return Code((draft.finished(programs, tile.warps),))
+
+
+def _has_rows(kernel: Kernel, loops: tuple[Var, ...]) -> bool:
+    """Is there something to load that is the same for a long row?"""
+    if len(loops) < 2 or loops[-1].size.value is None or not tiles.is_long(loops[-1].size.value):
+        return False
+    loaded = [v.index for s in kernel.body[0].statements for v in walk(s.value) if isinstance(v, Load)]
+    return any(loops[-1] not in place.atoms for place in loaded)

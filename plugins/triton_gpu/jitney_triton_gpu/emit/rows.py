@@ -38,9 +38,10 @@ def rows(kernel: Kernel, name: str, wide: bool) -> Code:
 
 
 def is_across(kernel: Kernel) -> bool:
-    """Does memory go on from row to row rather than within a row?"""
+    """Does memory go on from row to row rather than within a row? What a row has one of does not count."""
     inner = {v for nest in kernel.body for v in nest.loops}
-    counts = fastest(places(kernel), (*kernel.outer, *inner))
+    large = [place for place in places(kernel) if any(v in place.atoms for v in inner)]
+    counts = fastest(large, (*kernel.outer, *inner))
     return sum(counts[v] for v in kernel.outer) > sum(counts[v] for v in inner)
 
 
@@ -132,7 +133,7 @@ class Rows:
         self._turn(axis)
         running = [Running(writer, s) for s in nest.statements if isinstance(s, Reduce)]
         start = f"{axis.name}_start"
-        writer.enter([axis], f"for {start} in range(0, {writer.index(axis.count)}, {axis.symbol}):")
+        writer.enter([axis], f"for {start} in {tiles.loop('rows', '0', writer.index(axis.count), axis.symbol)}:")
         self._begin(axis, start)
         for s in nest.statements:
             writer.value(s.value)

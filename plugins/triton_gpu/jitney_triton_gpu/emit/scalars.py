@@ -150,3 +150,11 @@ SPELLINGS: dict[str, Spelling] = {
         )
     },
 }  # fmt: skip
+
+# Where the result is rounded to a half type at once, the last bits do not matter: faster instructions.
+ROUGH: dict[str, Spelling] = {
+    "div": _infix("/"),
+    "exp": _triton("exp"),
+    "sqrt": _triton("sqrt"),
+    "rsqrt": _triton("rsqrt"),
+}

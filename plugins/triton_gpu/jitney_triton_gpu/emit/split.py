@@ -29,7 +29,7 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
     (nest,) = kernel.body
     loops = (*kernel.outer, *nest.loops)
     gone = tuple(v for v in loops if v not in kept)
-    counts = fastest(places(kernel), loops)
+    counts = fastest([p for p in places(kernel) if any(v in p.atoms for v in gone)], loops)
     across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
     tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across)
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
@@ -49,7 +49,8 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
     length = blocks_of(blocks_of(r.count, r.block), many) * r.block
     size = writer.index(length)
     writer.line(f"first = part * {size}")
-    writer.enter([r], f"for r_start in range(first, tl.minimum(first + {size}, {writer.index(r.count)}), {r.symbol}):")
+    end = f"tl.minimum(first + {size}, {writer.index(r.count)})"
+    writer.enter([r], f"for r_start in {tiles.loop('split', 'first', end, r.symbol)}:")
     draft.axis(r, "r_start", "[None, :]" if tiled else "")
     stores = [s for s in nest.statements if isinstance(s, Store)]
     registers = [writer.value(s.value) for s in stores]

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from jitney.lowering.index import Index, Var, index
 from jitney.lowering.kernel import Accumulate, Kernel, Nest, Store
 from jitney.lowering.loops import identity
+from jitney.lowering.signals import NotLowered
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft
-from jitney_triton_gpu.emit.indices import product
+from jitney_triton_gpu.emit.indices import product, tells_apart
 from jitney_triton_gpu.emit.rows import Rows
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
@@ -38,7 +39,7 @@ def sweep(kernel: Kernel, name: str, wide: bool) -> Code:
     count = writer.index(x.count)
     writer.line(f"rows = ({count} + {programs - 1}) // {programs}")
     writer.line("first = program * rows")
-    writer.enter([x], f"for x in range(first, tl.minimum(first + rows, {count})):")
+    writer.enter([x], f"for x in {tiles.loop('sweep', 'first', f'tl.minimum(first + rows, {count})')}:")
     if wide:
         writer.line("x = x.to(tl.int64)")
     for nest in kernel.body:
@@ -118,6 +119,8 @@ class Sweep(Rows):
         writer, made = self.writer, self.parts[s.buffer].made
         value = made.taken(register.name)
         axis = self.axes.get(nest.loops)
+        if self._varies(s.index, nest.loops) and not tells_apart(s.index, nest.loops):
+            raise NotLowered("several elements of a row that are accumulated in one place, and others elsewhere")
         if axis is not None and not self._varies(s.index, nest.loops):  # all of the row to one place
             value = made.taken(writer.spread(register))
             if not axis.fits:

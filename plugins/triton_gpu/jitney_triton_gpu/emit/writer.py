@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import torch
 
 from jitney.lowering.index import Atom, Index, Opaque, Size, Var
+from jitney.lowering.schedule.spaces import linear
 from jitney.lowering.values import Apply, Constant, Load, Position, Value, walk
-from jitney_triton_gpu.emit.dtypes import HALVES, literal
+from jitney_triton_gpu.emit.dtypes import HALVES, NAMES, literal
 from jitney_triton_gpu.emit.indices import text
-from jitney_triton_gpu.emit.scalars import SPELLINGS, cast, rounded
+from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded
 from jitney_triton_gpu.emit.spaces import Axis
 
 Axes = frozenset[str]  # names of the axes along which something differs
@@ -48,16 +49,24 @@ class Writer:
         pointers: buffer -> the parameter that points to it.
         sizes: symbolic size -> its parameter.
         written: buffers that the kernel stores to: what is loaded of these is not loaded earlier than asked.
+        wide: are places counted in 64 bits?
     """
 
     def __init__(
-        self, tile: Sequence[Axis], pointers: Mapping[str, str], sizes: Mapping[Size, str], written: frozenset[str]
+        self,
+        tile: Sequence[Axis],
+        pointers: Mapping[str, str],
+        sizes: Mapping[Size, str],
+        written: frozenset[str],
+        wide: bool = False,
     ) -> None:
+        self.wide = wide
         self.tile = list(tile)
         self.pointers = pointers
         self.sizes = sizes
         self.written = written
         self.sections = [Section(1, [])]
+        self.rough: frozenset[Value] = frozenset()  # see ``rough.py``
         self.bases: dict[str, Register] = {}  # what a workspace's part begins at, for this program
         self._opaque: dict[Opaque, Register] = {}
         self._count = 0
@@ -113,6 +122,12 @@ class Writer:
 
     def index(self, x: Index) -> str:
         """The text of an index expression."""
+        for axis in self._axes():
+            if len(axis.loops) > 1 and all(v in x.atoms for v in axis.list_of(axis.loops[0])):
+                loops = axis.list_of(axis.loops[0])
+                rest = x - linear(loops)
+                if not any(v in rest.atoms for v in loops):  # it goes through memory as the axis does
+                    return axis.name if rest.value == 0 else f"({axis.name} + {text(rest, self._spell)})"
         return text(x, self._spell)
 
     def axes_of(self, x: Index) -> Axes:
@@ -205,18 +220,25 @@ class Writer:
         elif isinstance(v, Apply):
             operands = [self.value(a) for a in v.args]
             axes = frozenset().union(*(o.axes for o in operands))
-            self._assign(v, applied(v, [o.name for o in operands]), axes)
+            self._assign(v, applied(v, [o.name for o in operands], rough=v in self.rough), axes)
         else:
             raise TypeError(f"no code for {type(v).__name__}")
 
     def _number(self, shown: str, dtype: torch.dtype) -> str:
-        return cast(torch.int64, dtype, f"(tl.full([], 0, tl.int64) + {shown})")
+        counted = torch.int64 if self.wide or dtype is not torch.int32 else torch.int32
+        return cast(counted, dtype, f"(tl.full([], 0, {NAMES[counted]}) + {shown})")
 
     def _load(self, v: Load) -> None:
         for atom, value in v.indirect:
             self._opaque[atom] = self.value(value)
         given, axes = self.address(v.buffer, v.index)
         mask = self.mask(axes)
+        if v.mask is not None:
+            here = self.value(v.mask)
+            mask = f"{here.name} & {mask}" if mask else here.name
+            if not here.axes <= axes:
+                given = f"tl.broadcast_to({given}, {self.shape()})"
+                axes = frozenset(axis.name for axis in self.tile)
         shown = f"tl.load({given}{f', {mask}' if mask else ''})"
         if v.dtype in HALVES:
             shown += ".to(tl.float32)"
@@ -226,6 +248,9 @@ class Writer:
 
     def _assign(self, v: Value, shown: str, axes: Axes, prefix: str = "v", *, hoist: bool = True) -> None:
         section = self._home(v, axes) if hoist else self.sections[-1]
+        if shown.isidentifier():
+            section.values[v] = Register(shown, axes)
+            return
         name = self.name(prefix)
         section.lines.append("    " * section.depth + f"{name} = {shown}")
         section.values[v] = Register(name, axes)
@@ -265,9 +290,9 @@ class Writer:
         self.line(f"tl.store({shown}, {register.name}{f', {mask}' if mask else ''})")
 
 
-def applied(v: Apply, operands: Sequence[str]) -> str:
-    """The text of an operation on registers."""
-    spelled: Callable[..., str] = SPELLINGS[v.op]
+def applied(v: Apply, operands: Sequence[str], *, rough: bool = False) -> str:
+    """The text of an operation on registers; ``rough``: all that becomes of it is rounded to a half type."""
+    spelled: Callable[..., str] = (ROUGH if rough and v.op in ROUGH else SPELLINGS)[v.op]
     source = v.args[-1].dtype
     shown = spelled(source, v.dtype, *operands)
     if v.dtype in HALVES and v.op not in ("cast", "bitcast", "where"):
