@@ -7,11 +7,11 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-from jitney.commands import backends, demo, doctor, explain
+from jitney.commands import backends, cache, demo, doctor, explain
 from jitney.errors import JitneyError
 
 # Each has configure(parser) and run(arguments) -> exit status; its docstring is the help.
-COMMANDS = {"demo": demo, "backends": backends, "doctor": doctor, "explain": explain}
+COMMANDS = {"demo": demo, "backends": backends, "cache": cache, "doctor": doctor, "explain": explain}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

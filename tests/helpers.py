@@ -26,7 +26,9 @@ from pictures import Freezer, Values, differences
 
 FRONTEND = os.environ.get("JITNEY_TEST_FRONTEND", "jitney")
 BACKEND = os.environ.get("JITNEY_TEST_BACKEND", "eager")
-COUNTS = FRONTEND == "jitney" or (FRONTEND == "dynamo" and os.environ.get("JITNEY_TEST_COUNTS") == "1")
+# With JITNEY_CACHE=1 too: each program runs compiled twice, the second time with what the first has left on disk.
+CACHED = os.environ.get("JITNEY_TEST_CACHED") == "1"
+COUNTS = (FRONTEND == "jitney" and not CACHED) or (FRONTEND == "dynamo" and os.environ.get("JITNEY_TEST_COUNTS") == "1")
 SEED = 1234
 
 
@@ -239,13 +241,15 @@ def check_made(
     if FRONTEND == "dynamo":
         reset()
         options["backend"] = counting
-    for side in ("eager", "compiled"):
+    for side in ("eager", *["before"] * CACHED, "compiled"):
+        if CACHED:
+            reset()
         made = make()
         fn, state = made if isinstance(made, tuple) else (made, None)
         own = (_own_state(fn), state)
         watched = (lambda own=own: (own[0], own[1]())) if isinstance(state, types.FunctionType) else own
         side_args, side_kwargs = copy.deepcopy((args, kwargs))
-        called = compile_fn(fn, **options) if side == "compiled" else fn
+        called = compile_fn(fn, **options) if side != "eager" else fn
         seed_everything()
         outcomes[side] = []
         with _global_state_restored():

@@ -18,6 +18,7 @@ import threading
 import time
 import warnings
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 
 from jitney.config import config
@@ -161,6 +162,35 @@ class DiskCache:
                 os.unlink(path)
             total -= size
         return total
+
+
+@dataclass(frozen=True)
+class Held:
+    """One file of a cache: of which part, its name, bytes, when it was used last (seconds since 1970)."""
+
+    part: str
+    name: str
+    size: int
+    used: float
+    path: str
+
+    def remove(self) -> bool:
+        """Remove the file; False if that was not possible."""
+        try:
+            os.unlink(self.path)
+        except OSError:
+            return False
+        return True
+
+
+def held(folder: Path) -> list[Held]:
+    """The files of all parts of a cache; other files in its folder are not touched."""
+    found = []
+    for path in sorted(folder.glob(f"*/*{_SUFFIX}")):
+        with contextlib.suppress(OSError):  # another process may remove it just now
+            status = path.stat()
+            found.append(Held(path.parent.name, path.stem, status.st_size, status.st_mtime, str(path)))
+    return found
 
 
 def _renew_lock(owner: weakref.ref[DiskCache]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule, Node
 
 from jitney import events
+from jitney.config import config
 from jitney.errors import describe_frame
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def explain(
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
         compiled = compile_function(original, backend=backend or _run_as_it_is, options=options)
-        with observe() as output:
+        with config.patch(cache=False), observe() as output:
             compiled(*args, **kwargs)
         return output
 

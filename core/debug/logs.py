@@ -26,6 +26,7 @@ ARTEFACTS = {
     "aot_graphs": "the functional ATen graphs of forward and backward; +aot_graphs: the joint graph too",
     "guards": "the guards of each frame; +guards: with the emitted source that checks them",
     "recompiles": "each recompile, with the guard that failed",
+    "cache": "each frame that was loaded from disk or kept there, or why not",
     "output_code": "what backends generated",
     "timing": "each phase as it ends",
 }
@@ -135,6 +136,20 @@ def _failed(event: events.GraphFailed) -> None:
     _logs["capture"].info(message, event.name, event.filename, event.line, event.error)
 
 
+def _loaded(event: events.FrameLoaded) -> None:
+    _logs["cache"].info("loaded %s (%s:%d), %.3f s", event.name, event.filename, event.line, event.seconds)
+
+
+def _stored(event: events.FrameStored) -> None:
+    what = f"not kept: {event.reason}" if event.reason else "kept"
+    _logs["cache"].info("%s (%s:%d) is %s", event.name, event.filename, event.line, what)
+
+
+def _refused(event: events.FrameRefused) -> None:
+    message = "a frame on disk of %s (%s:%d) is not used: %s"
+    _logs["cache"].info(message, event.name, event.filename, event.line, event.reason)
+
+
 def _recompiled(event: events.Recompiled) -> None:
     _logs["recompiles"].info(
         "%s (%s:%d) recompiles, %d entries do not hold: %s\n  user line: %s",
@@ -159,7 +174,10 @@ def _phase(event: events.Phase) -> None:
 # A bare GraphBreak is not written: it comes again with the frame that it ended.
 _WRITERS: dict[type, Callable[..., None]] = {
     events.FrameCaptured: _captured,
+    events.FrameLoaded: _loaded,
+    events.FrameRefused: _refused,
     events.FrameSkipped: _skipped,
+    events.FrameStored: _stored,
     events.GraphKept: _kept,
     events.GraphFailed: _failed,
     events.Recompiled: _recompiled,

@@ -23,6 +23,7 @@ EVERYTHING = [
     events.Phase("capture", "step", 0.5),
     events.AtenGraph("forward", "step", "aot_eager", torch.fx.symbolic_trace(lambda x: x).graph),
     events.Artefact("output_code", "step", "eager", "generated text"),
+    events.FrameStored("step", "model.py", 4, "the order of a set"),
 ]
 
 
@@ -50,6 +51,7 @@ SHOWN = {
     "aot_graphs": "forward graph of step for aot_eager:",
     "guards": "L['x'] is a float32 tensor of shape (2,)",
     "recompiles": "L['n'] == 3, found 4",
+    "cache": "step (model.py:4) is not kept: the order of a set",
     "output_code": "generated text",
     "timing": "capture of step: 0.5000 s",
 }
