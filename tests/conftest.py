@@ -16,6 +16,8 @@ os.environ.setdefault("JITNEY_VERIFY", "1")  # every representation checks itsel
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+pytest.register_assert_rewrite("backend_programs")
+
 from helpers import reset, seed_everything  # noqa: E402
 
 settings.register_profile(

@@ -22,6 +22,15 @@ if not torch.cuda.is_available():
     del os.environ["TRITON_INTERPRET"]
     assert plugin_device.INTERPRETED, "jitney_triton_gpu was imported before the tests for it were collected"
 
+from jitney_triton_gpu import tiles  # noqa: E402 - after TRITON_INTERPRET
+
+
+@pytest.fixture(autouse=True)
+def few_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the interpreter programs run one after the other, so there are fewer of them."""
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(tiles, "PROCESSORS", 3)
+
 
 @pytest.fixture(scope="session")
 def device() -> torch.device:

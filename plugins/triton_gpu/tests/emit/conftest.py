@@ -14,6 +14,7 @@ from jitney.devices import raw_stream
 from jitney.lowering.canonical import canonical
 from jitney.lowering.index import Size
 from jitney.lowering.kernel import Kernel
+from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Parameter
 from jitney_triton_gpu.device import INTERPRETED
 from jitney_triton_gpu.emit import emit
@@ -63,6 +64,12 @@ class Compiled:
         if isinstance(parameter.of, Size):
             return sizes[parameter.of]
         return tensors[parameter.of] if INTERPRETED else tensors[parameter.of].data_ptr()
+
+
+@pytest.fixture(autouse=True)
+def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few programs, so that each goes over several rows of small examples, on a GPU too."""
+    monkeypatch.setattr(tiles, "PROCESSORS", 3)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from jitney.lowering import NotLowered
 
 
 @SETTINGS
-@given(kernels())
+@given(kernels(by_element=True))
 def test_random_kernels_do_what_the_reference_does(check, case):
     try:
         check(*case)

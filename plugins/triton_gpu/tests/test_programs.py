@@ -1,0 +1,11 @@
+"""Whole programs beside eager: those of all backends that make kernels."""
+
+from __future__ import annotations
+
+import pytest
+from backend_programs import *  # noqa: F403
+
+
+@pytest.fixture
+def backend() -> str:
+    return "triton_gpu"
