@@ -408,6 +408,7 @@ class Root(Dispatcher):
                 continue
             events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
             with self.session.lock:
+                self.seen.tell(found.sizes)
                 self.entries.insert(0, Entry(found.function, None, self.target.name, group))
                 self.functions = tuple(e.function for e in self.entries)
             return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,11 @@ class Seen:
         self.sizes.clear()
         self.numbers.clear()
         self.steady.clear()
+
+    def tell(self, sizes: Mapping[str, tuple[int | None, ...]]) -> None:
+        """Sizes that a frame of an earlier process was captured for, by the source's name."""
+        for name, found in sizes.items():
+            self.sizes.setdefault(name, found)
 
     def dynamic_dims(self, real: Any, source: Source) -> list[bool]:
         """Which sizes of a tensor are symbolic: marked, asked for, or seen with another value before."""

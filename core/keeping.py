@@ -23,6 +23,7 @@ from jitney.cache.recipes import Stale
 from jitney.capture.marks import everything_said
 from jitney.config import config
 from jitney.guards.miss import MISS
+from jitney.guards.tensors import Sizes
 
 if TYPE_CHECKING:
     from jitney.dispatch import Entry, Root
@@ -36,6 +37,7 @@ class Loaded:
     """A frame that was taken from disk; ``function`` runs it."""
 
     function: Any
+    sizes: dict[str, Sizes]  # of the tensors that it asks about, by name
     seconds: float
 
 
@@ -58,12 +60,12 @@ def load(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[
             events.emit(events.FrameRefused(*place(root), reason))
             continue
         if found is not None:
-            yield Loaded(found, time.perf_counter() - begin)
+            yield Loaded(*found, time.perf_counter() - begin)
 
 
 def _made(
     root: Root, content: bytes, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> types.FunctionType | None:
+) -> tuple[types.FunctionType, dict[str, Sizes]] | None:
     backend = root.session.backend
 
     def load_graph(name: str, kind: Any, frame: str, data: Any, blobs: tuple[bytes, ...]) -> Any:
@@ -80,7 +82,7 @@ def _made(
         if not holds(function, args, kwargs):
             return None
         space["_graph"] = frame.graph()
-    return function
+    return function, {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
 
 
 def place(root: Root) -> tuple[str, str, int]:

@@ -63,6 +63,7 @@ def write_frame(
         "source": source,
         "space": space,
         "tensors": facts,
+        "names": [source.name for source, _ in namespace.get("_facts", ())],
         "functions": functions,
         "taken": list(_taken(writer.prints, trail)),
         "graph": writer.ref(namespace["_graph"]) if "_graph" in namespace else None,

@@ -186,3 +186,22 @@ def test_calls_with_other_keywords_find_the_frame_that_fits() -> None:
         torch.testing.assert_close(found, expected)
         assert story.steps[-1] == wanted
     assert story.loaded
+
+
+def test_a_size_that_the_last_process_did_not_see_becomes_symbolic_at_once() -> None:
+    text = """
+        def fn(x): return x.sum(0) * x.shape[0]
+        def arguments(): return [torch.ones(5, 2), torch.ones(6, 2), torch.ones(7, 2)]
+    """
+
+    def some(count):
+        def each(function, module):
+            with torch.no_grad():
+                return [function(x) for x in module.arguments()[:count]]
+
+        return each
+
+    run(text, some(1))
+    found, expected, story = run(text, some(3))
+    torch.testing.assert_close(found, expected)
+    assert story.steps.count("loaded") == story.steps.count("captured") == 1
