@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 
 from jitney.lowering.index import Compound, FloorDiv, Index, Mod, Size, Var
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Store
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
 from jitney.lowering.operations import OPERATIONS
 from jitney.lowering.values import Apply, Constant, Load, Position, Ref, Value, walk
 
@@ -70,6 +70,8 @@ def _run_nest(nest: Nest, memory: dict[str, torch.Tensor], outer: Table, refs: d
             refs[s.name] = reduced(s.kind, value, place)
         elif isinstance(s, Store):
             memory[s.buffer][_index(s.index, table, count)] = value
+        elif isinstance(s, Scan):
+            memory[s.buffer][_index(s.index, table, count)] = _running(s.kind, value).to(memory[s.buffer].dtype)
         else:
             _accumulate(s, memory[s.buffer], _index(s.index, table, count), value)
 
@@ -121,6 +123,13 @@ def reduced(kind: str, value: torch.Tensor, place: torch.Tensor | None) -> torch
     if kind == "prod":
         return wide.prod(dtype=wide.dtype).to(value.dtype)
     return getattr(torch, {"max": "amax", "min": "amin"}.get(kind, kind))(value)
+
+
+def _running(kind: str, value: torch.Tensor) -> torch.Tensor:
+    wide = value.double() if value.dtype.is_floating_point else value
+    if kind in ("sum", "prod"):
+        return getattr(torch, f"cum{kind}")(wide, 0, dtype=wide.dtype).to(value.dtype)
+    return getattr(torch, f"cum{kind}")(value, 0).values
 
 
 def _accumulate(s: Accumulate, into: torch.Tensor, places: torch.Tensor, value: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from jitney.lowering.index import Index, Size, Var, index
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scratch, Statement, Store
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
 from jitney.lowering.operations import ALL, FLOATS, INTEGERS
 from jitney.lowering.values import Value, apply, constant, indirect, load, position, ref
 
@@ -41,6 +41,7 @@ class Making:
     refs: dict[str, torch.dtype] = field(default_factory=dict)
     scratch: list[Scratch] = field(default_factory=list)
     partials: list[Partial] = field(default_factory=list)
+    scans: bool = False
 
     def extent(self, x: Index) -> int:
         return x.evaluate(self.sizes)
@@ -132,6 +133,18 @@ class Making:
         name = self.new(self.extent(stride) + 3, dtype)
         return Store(name, place, self.value(loops, dtype, self.draw(st.integers(0, 4))))
 
+    def scan(self, loops: tuple[Var, ...]) -> Scan:
+        """Of integers, to a buffer of its own."""
+        dtypes = sorted(INTEGERS, key=str)
+        place, stride = index(self.draw(st.integers(0, 2))), index(self.draw(st.sampled_from([1, 1, 2])))
+        for var in reversed(loops) if self.draw(st.booleans()) else self.draw(st.permutations(loops)):
+            place = place + var * stride
+            stride = stride * var.size
+        name = self.new(self.extent(stride) + 3, self.draw(st.sampled_from(dtypes)))
+        kind = self.draw(st.sampled_from(["sum", "sum", "prod", "max", "min"]))
+        value = self.value(loops, self.draw(st.sampled_from(dtypes)), self.draw(st.integers(0, 2)))
+        return Scan(name, place, kind, value)
+
     def reduce(self, loops: tuple[Var, ...], own: tuple[Var, ...]) -> Reduce:
         """One whose result does not depend on the order."""
         kind = self.draw(st.sampled_from(["max", "min", "argmax", "argmin", "sum", "prod", "any", "all"]))
@@ -168,7 +181,8 @@ class Making:
         known = dict(self.refs)
         statements: list[Statement] = []
         for _ in range(self.draw(st.integers(1, 3))):
-            kind = self.draw(st.sampled_from(["store", "store", "reduce", "accumulate"]))
+            known_kinds = ["store", "store", "reduce", "accumulate"]
+            kind = self.draw(st.sampled_from(known_kinds + ["scan"] * (self.scans and bool(outer and own))))
             self.refs, now = dict(known), self.refs
             if kind == "accumulate" and own and not finish:
                 statements.append(self.accumulate(own, shared=True))
@@ -176,6 +190,8 @@ class Making:
                 made = self.reduce(loops, own)
                 now = now | {made.name: made.dtype}
                 statements.append(made)
+            elif kind == "scan":
+                statements.append(self.scan(loops))
             else:
                 statements.append(self.store(loops))
             self.refs = now
@@ -198,9 +214,9 @@ class Making:
 
 
 @st.composite
-def kernels(draw):
-    """A kernel, its buffers, and the sizes."""
-    making = Making(draw, (), {})
+def kernels(draw, scans=False):
+    """A kernel, its buffers, and the sizes. ``scans``: are there scans in it?"""
+    making = Making(draw, (), {}, scans=scans)
     making.outer = tuple(making.loop(f"i{k}") for k in range(draw(st.integers(0, 2))))
     if making.outer:
         body = tuple(making.nest() for _ in range(draw(st.integers(1, 3))))

@@ -156,6 +156,27 @@ class Builder:
         self.steps.append(Computed(buffer.name, own, at, value, reduced, kind, tuple(order), self.nodes()))
         return self.tensor(buffer)
 
+    def scan(self, kind: str, source: Tensor, dim: int, dtype: torch.dtype, stride: Shape) -> Tensor:
+        """A scan of ``loops.SCANS`` along a dimension, accumulated in the source's dtype.
+
+        Args:
+            kind: which.
+            source: its elements.
+            dim: along which; there are other dimensions.
+            dtype: of the results.
+            stride: of the results.
+        """
+        every = variables(source.size)
+        buffer = self.buffer(dtype, source.size, stride, source.device, "c")
+        hints = [self.sizes.hint(s) for s in stride]
+        rows = sorted((d for d in range(len(every)) if d != dim), key=lambda d: -hints[d])
+        own = tuple(every[d] for d in rows if source.size[d] != 1)
+        along = (every[dim],)
+        at = buffer.place([index(v) for v in every])
+        value = source.load(corner(source.size))
+        self.steps.append(Computed(buffer.name, own, at, value, along, kind, (*own, *along), self.nodes()))
+        return self.tensor(buffer)
+
     def _unreduced(self, kind: str, source: Tensor, kept: Sequence[int], dtype: torch.dtype) -> Tensor:
         def element(at: Shape) -> Value:
             if kind.startswith("arg"):

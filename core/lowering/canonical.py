@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from jitney.lowering.index import Index, Var
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Statement, Store
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Statement, Store
 from jitney.lowering.values import Load, Ref, Value, rebuild, ref, walk
 
 
@@ -65,8 +65,8 @@ class _Renaming:
         value = self._value(statement.value)
         if isinstance(statement, Store):
             return Store(self.memory[statement.buffer], self._index(statement.index), value)
-        if isinstance(statement, Accumulate):
-            return Accumulate(self.memory[statement.buffer], self._index(statement.index), statement.kind, value)
+        if isinstance(statement, (Accumulate, Scan)):
+            return type(statement)(self.memory[statement.buffer], self._index(statement.index), statement.kind, value)
         position = statement.position
         at = None if position is None else self._index(position)
         return Reduce(self.refs[statement.name], statement.kind, value, at)

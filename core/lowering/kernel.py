@@ -60,6 +60,23 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """``buffer[index] = kind over all iterations of the nest up to this one of value``, in the order of its loops.
+
+    ``kind`` is one of ``loops.REDUCTIONS``. What is accumulated has the value's dtype, each result is converted to the
+    buffer's. Only in a kernel with outer loops. Nothing else in the nest reads what it stores.
+    """
+
+    buffer: str
+    index: Index
+    kind: str
+    value: Value
+
+    def __str__(self) -> str:
+        return f"{self.buffer}[{self.index}] = running {self.kind}({self.value})"
+
+
+@dataclass(frozen=True)
 class Accumulate:
     """``buffer[index] = kind(buffer[index], value)`` where the buffer is a ``Scratch`` or a ``Partial`` of the kernel.
 
@@ -75,7 +92,7 @@ class Accumulate:
         return f"{self.buffer}[{self.index}] {self.kind}= {self.value}"
 
 
-Statement = Store | Reduce | Accumulate
+Statement = Store | Reduce | Scan | Accumulate
 
 
 @dataclass(frozen=True)
@@ -172,7 +189,7 @@ class Kernel:
     def writes(self) -> frozenset[str]:
         """Buffers from outside that it stores to."""
         return frozenset(s.buffer for n in (*self.body, *self.finish) for s in n.statements
-                         if isinstance(s, Store) and s.buffer in self.buffers)  # fmt: skip
+                         if isinstance(s, (Store, Scan)) and s.buffer in self.buffers)  # fmt: skip
 
     def verify(self) -> None:
         """Names, dtypes and scopes fit; raises ``BackendFailed``."""
@@ -199,7 +216,10 @@ class Kernel:
     def _verify_order(self) -> None:
         """Nothing is read before it is stored, and in the nest that stores it only where it is stored."""
         stored = {
-            s.buffer: (at, s) for at, nest in enumerate(self.body) for s in nest.statements if isinstance(s, Store)
+            s.buffer: (at, s)
+            for at, nest in enumerate(self.body)
+            for s in nest.statements
+            if isinstance(s, (Store, Scan))
         }
         for at, nest in enumerate(self.body):
             for s in nest.statements:
@@ -207,7 +227,8 @@ class Kernel:
                     if not isinstance(v, Load) or v.buffer not in stored:
                         continue
                     when, store = stored[v.buffer]
-                    if when > at or (when == at and v.index is not store.index):
+                    same = v.index is store.index and isinstance(store, Store)
+                    if when > at or (when == at and not same):
                         raise BackendFailed(f"kernel {self.name}: {v} is read before it is stored, in {s}")
 
     def _verify_nest(
@@ -232,6 +253,10 @@ class Kernel:
                 results[s.name] = s.dtype
                 continue
             self._verify_scope(s.index, scope, set(), s)
+            if isinstance(s, Scan):
+                if s.buffer not in memory or s.kind not in REDUCTIONS or not self.outer or not nest.loops:
+                    raise BackendFailed(f"kernel {self.name}: no scan of a row is {s}")
+                continue
             if memory.get(s.buffer) is not s.value.dtype:
                 raise BackendFailed(f"kernel {self.name}: {s.buffer} is not {s.value.dtype}, in {s}")
             if isinstance(s, Accumulate) and s.buffer not in own:

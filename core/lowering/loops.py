@@ -23,6 +23,12 @@ REDUCTIONS: dict[str, int] = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1,
 """``sum``/``prod`` in the value's dtype; ``max``/``min`` give nan if one is nan; ``any``/``all`` of bool; ``argmax``
 and ``argmin`` give the int64 linear position in ``reduced`` (row-major) of the first extreme, or of the first nan."""
 
+# kind of scan -> the reduction whose running results it stores
+SCANS: dict[str, str] = {"cumsum": "sum"}
+"""One result for each iteration of ``reduced``, in row-major order: of the values up to this one. The values are in
+the dtype in which they are accumulated; the buffer may have another one, to which each result is converted. Which of
+the values before are put together first is the emitter's choice."""
+
 
 _IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
     "sum": lambda dtype: 0,
@@ -90,8 +96,9 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Computed:
-    """One loop nest: ``buffer[place] = value``, or a reduction of ``value`` over ``reduced``.
+    """One loop nest: ``buffer[place] = value``, or a reduction of ``value`` over ``reduced``, or a scan along these.
 
+    The place of a scan's result depends on ``reduced`` too, those are its innermost loops, and it has several rows.
     ``vars`` and ``reduced`` are in the order of the loops that the lowering proposes, ``order`` says how they
     interleave (a permutation of both: what the data's memory order suggests), outermost first.
     """
@@ -277,10 +284,12 @@ class Program:
         own = {*step.vars, *step.reduced}
         if {*step.loops} != own or len(step.loops) != len(own):
             raise BackendFailed(f"lowering: the order of loops is not of its variables, in {step}")
-        if step.kind != "pointwise" and step.kind not in REDUCTIONS:
+        if step.kind != "pointwise" and step.kind not in REDUCTIONS and step.kind not in SCANS:
             raise BackendFailed(f"lowering: unknown reduction {step.kind}")
+        if step.kind in SCANS:
+            self._verify_scan(step)
         wanted = torch.int64 if step.kind.startswith("arg") else step.value.dtype
-        if self.buffers[step.buffer].dtype is not wanted:
+        if self.buffers[step.buffer].dtype is not wanted and step.kind not in SCANS:
             raise BackendFailed(f"lowering: {self.buffers[step.buffer]} is filled with {wanted}, in {step}")
         places = [step.place]
         bound: set[Opaque] = set()
@@ -299,6 +308,12 @@ class Program:
                 known = atom in own or atom in bound or (isinstance(atom, Size) and atom in self.sizes)
                 if not known:
                     raise BackendFailed(f"lowering: {atom} in {place} comes from nowhere, in {step}")
+
+    def _verify_scan(self, step: Computed) -> None:
+        rows = any(v.size.value != 1 for v in step.vars)
+        along = step.reduced and all(v.size.value not in (0, 1) for v in step.reduced)
+        if not rows or not along or step.loops != (*step.vars, *step.reduced):
+            raise BackendFailed(f"lowering: a scan goes along the innermost loops of several rows, in {step}")
 
     def __str__(self) -> str:
         lines = [f"inputs {', '.join(str(i) for i in self.inputs)}"]

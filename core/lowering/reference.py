@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from jitney.lowering.index import Atom, Compound, Index, Size
-from jitney.lowering.loops import Buffer, Computed, Extern, Number, Program, Strided
+from jitney.lowering.loops import SCANS, Buffer, Computed, Extern, Number, Program, Strided
 from jitney.lowering.operations import OPERATIONS
 from jitney.lowering.values import Apply, Constant, Load, Position, Value, walk
 
@@ -114,9 +114,12 @@ class _Run:
             value = torch.empty(shape, dtype=step.value.dtype)
         else:
             value = self._value(step.value, grids).expand(shape)
-        if step.kind != "pointwise":
+        if step.kind in SCANS:
+            kept, shape = shape, [*kept, -1]
+            value = SCAN[step.kind](value.reshape(shape)).to(buffer.dtype)
+        elif step.kind != "pointwise":
             value = REDUCE[step.kind](value.reshape([*kept, -1]))
-        places = self._grid(step.place, grids).expand([*kept, *[1] * len(step.reduced)]).reshape(-1)
+        places = self._grid(step.place, grids).expand([*kept, *[1] * (len(axes) - len(kept))]).reshape(-1)
         flat = _flat(made)
         assert len(torch.unique(places)) == len(places), f"stored twice in {step}"
         assert int(places.min()) >= 0 and int(places.max()) < len(flat), f"stored outside in {step}"
@@ -220,5 +223,7 @@ REDUCE: dict[str, Callable[[Grid], Grid]] = {
     "argmax": _first("max"),
     "argmin": _first("min"),
 }
+
+SCAN: dict[str, Callable[[Grid], Grid]] = {"cumsum": lambda rows: rows.cumsum(-1, dtype=rows.dtype)}
 
 __all__ = ["run"]

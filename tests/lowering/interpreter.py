@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from jitney.lowering.index import Index, Size, Var
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Store
-from jitney.lowering.loops import Computed
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
+from jitney.lowering.loops import SCANS, Computed
 from jitney.lowering.operations import OPERATIONS
 from jitney.lowering.values import Apply, Constant, Load, Position, Ref, Value
 
@@ -65,6 +65,12 @@ def start(kind: str, dtype: torch.dtype) -> torch.Tensor:
 def run_step(step: Computed, memory: Memory, sizes: Scope) -> None:
     """As the step's docstring says, loop by loop."""
     for outer in spaces(step.vars, sizes):
+        if step.kind in SCANS:
+            total = start(SCANS[step.kind], step.value.dtype)
+            for inner in spaces(step.reduced, outer):
+                total = COMBINE[SCANS[step.kind]](total, evaluate(step.value, inner, memory, {}))
+                memory[step.buffer][step.place.evaluate(inner)] = total
+            continue
         place = step.place.evaluate(outer)
         if step.kind == "pointwise":
             memory[step.buffer][place] = evaluate(step.value, outer, memory, {})
@@ -104,11 +110,15 @@ def run_nest(nest: Nest, memory: Memory, scope: Scope, refs: dict[str, torch.Ten
     """What it reduces is known after it."""
     known = dict(refs)
     collected: dict[str, list[Any]] = {s.name: [] for s in nest.statements if isinstance(s, Reduce)}
+    running = {s.buffer: start(s.kind, s.value.dtype) for s in nest.statements if isinstance(s, Scan)}
     for point in spaces(nest.loops, scope):
         values = [evaluate(s.value, point, memory, known) for s in nest.statements]
         for s, value in zip(nest.statements, values, strict=True):
             if isinstance(s, Store):
                 memory[s.buffer][s.index.evaluate(point)] = value
+            elif isinstance(s, Scan):
+                running[s.buffer] = COMBINE[s.kind](running[s.buffer], value)
+                memory[s.buffer][s.index.evaluate(point)] = running[s.buffer]
             elif isinstance(s, Accumulate):
                 place = s.index.evaluate(point)
                 memory[s.buffer][place] = COMBINE[s.kind](memory[s.buffer][place], value)

@@ -7,11 +7,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowering.interpreter import Memory, extents, run_kernel, run_step
 
+from jitney.errors import BackendFailed
 from jitney.lowering.index import Index, Names, Size, index
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Buffer, Computed, Extern, Program, Strided
@@ -71,6 +73,15 @@ class Maker:
         gone = tuple(v for d, v in enumerate(loops) if d in dims)
         nest = tuple(loops[d] for d in order) if order is not None else loops
         step = Computed(made.name, kept, made.place(kept), value(*loops), gone, kind, nest)
+        self.program.steps.append(step)
+        return made
+
+    def scan(self, size: Sequence[Any], dim: int, value: Callable[..., Value]) -> Buffer:
+        made = self.buffer(*size)
+        loops = tuple(self.names.var(s) for s in size)
+        rows = (*loops[:dim], *loops[dim + 1 :])
+        order = (*rows, loops[dim])
+        step = Computed(made.name, rows, made.place(loops), value(*loops), loops[dim : dim + 1], "cumsum", order)
         self.program.steps.append(step)
         return made
 
@@ -219,7 +230,10 @@ def programs(draw: st.DrawFn) -> tuple[Program, dict[Any, int]]:
                 return apply("add", apply("mul", first, constant(3, I64)), m.at(other, *matching))
             return apply("add", first, constant(how, I64))
 
-        if draw(st.booleans()) or not size:
+        long = [d for d, s in enumerate(size) if s.value != 1]
+        if len(long) > 1 and draw(st.integers(0, 3)) == 0:
+            made = m.scan(size, draw(st.sampled_from(long)), read)
+        elif draw(st.booleans()) or not size:
             order = draw(st.permutations(range(len(size))))
             made = m.pointwise(size, read, order=order if draw(st.booleans()) else None)
         else:
@@ -260,6 +274,38 @@ def test_positions_of_extremes_are_found_one_a_row() -> None:
     total = m.reduce("sum", (9, 3, 2), {1, 2}, lambda i, j, k: m.at(x, i, j, k))
     both = m.pointwise((9, 3), lambda i, j: apply("add", m.at(top, i, j), m.at(total, i)))
     same(m.output(both), {})
+
+
+def test_a_scan_is_a_nest_between_what_it_reads_and_what_reads_it() -> None:
+    m = Maker(I64)
+    x = m.input(9, 40)
+    total = m.reduce("sum", (9, 40), {1}, lambda i, j: m.at(x, i, j))
+    rest = m.pointwise((9, 40), lambda i, j: apply("sub", m.at(x, i, j), m.at(total, i)))
+    running = m.scan((9, 40), 1, lambda i, j: m.at(rest, i, j))
+    end = m.pointwise((9, 40), lambda i, j: apply("mul", m.at(running, i, j), m.at(x, i, 39 - j)))
+    program = m.output(end)
+    same(program, {})
+    (kernel,) = kernels(schedule(program))
+    assert [type(s).__name__ for nest in kernel.body for s in nest.statements] == ["Reduce", "Scan", "Store"]
+    assert [len(nest.loops) for nest in kernel.body] == [1, 1, 1] and [s.name for s in kernel.scratch] == ["s_b3"]
+
+
+def test_a_scan_has_rows_and_goes_along_something() -> None:
+    for size, dim in (((1, 5), 1), ((5, 1), 1), ((1, 3, 1), 1), ((4, 0), 1)):
+        m = Maker(I64)
+        x = m.input(*size)
+        running = m.scan(size, dim, lambda *at, m=m, x=x: m.at(x, *at))
+        with pytest.raises(BackendFailed, match="several rows"):
+            m.output(running)
+
+
+def test_a_scan_of_long_rows_goes_through_memory() -> None:
+    m = Maker(I64)
+    x = m.input(3, 1 << 15)
+    running = m.scan((3, 1 << 15), 1, lambda i, j: m.at(x, i, j))
+    total = m.reduce("sum", (3, 1 << 15), {1}, lambda i, j: m.at(running, i, j))
+    (kernel,) = kernels(schedule(m.output(total)))
+    assert not kernel.scratch and running.name in kernel.writes
 
 
 def test_the_position_of_the_extreme_of_everything() -> None:

@@ -18,6 +18,7 @@ from jitney.lowering.rules.pointwise import POINTWISE
 from jitney.lowering.rules.pools import POOLS
 from jitney.lowering.rules.reductions import REDUCTIONS
 from jitney.lowering.rules.resampling import RESAMPLING
+from jitney.lowering.rules.scans import SCANS
 from jitney.lowering.rules.views import COPIES, VIEWS
 
 RULES: dict[Any, Rule] = {
@@ -25,6 +26,7 @@ RULES: dict[Any, Rule] = {
     **VIEWS,
     **COPIES,
     **REDUCTIONS,
+    **SCANS,
     **CREATION,
     **JOINS,
     **GATHERS,

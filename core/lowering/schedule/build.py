@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jitney.lowering.index import Index, Names, Var, equal, index
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scratch, Statement, Store
-from jitney.lowering.loops import Buffer, Computed, identity
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
+from jitney.lowering.loops import SCANS, Buffer, Computed, identity
 from jitney.lowering.operations import OPERATIONS
 from jitney.lowering.schedule.clean import substituted
 from jitney.lowering.schedule.collapse import collapse
@@ -97,6 +97,8 @@ class _Builder:
             for s in nest.statements:
                 if isinstance(s, Store) and s.buffer not in own:
                     made.buffers[s.buffer] = s.value.dtype
+                if isinstance(s, Scan) and s.buffer not in own:
+                    made.buffers[s.buffer] = self.buffers[s.buffer].dtype
                 for v in walk(s.value):
                     if isinstance(v, Load) and v.buffer not in own:
                         made.buffers[v.buffer] = v.dtype
@@ -154,6 +156,8 @@ class _Builder:
                 self.nests[at].statements.append(Store(name, step.place, value))
         elif member.deferred:
             self._defer(member, at, value)
+        elif step.kind in SCANS:
+            self._scan(member, at, value)
         else:
             self._reduce(member, at, value)
 
@@ -178,6 +182,18 @@ class _Builder:
         self.nests[at + 1].statements.append(Accumulate(_scratch(name), place, step.kind, value))
         if name in self.needed:
             self._store_later(name, step.place, load(_scratch(name), place, value.dtype), tuple(local), at + 2)
+
+    def _scan(self, member: Member, at: int, value: Value) -> None:
+        """Running results along the row: to memory, since who reads them waits for all of the row."""
+        step, name = member.step, member.step.buffer
+        if name in self.needed:
+            buffer, place = name, step.place
+        elif self._room(member):
+            buffer, place = _scratch(name), linear(self._cells(member))
+            self._want_scratch(name, _product(self._cells(member)))
+        else:
+            raise _NeedsMemory(name)
+        self.nests[at].statements.append(Scan(buffer, place, SCANS[step.kind], value))
 
     def _defer(self, member: Member, at: int, value: Value) -> None:
         """A reduction over rows."""
@@ -227,9 +243,10 @@ class _Builder:
         name = read.buffer
         maker, where = self.made[name], self.at[name]
         if not maker.pointwise:
-            local = [v for v in maker.step.vars if v not in self.outer]
-            if not local:
+            if not self._cells(maker):
                 return self.values[name]
+            if maker.step.kind in SCANS and name in self.needed:
+                return read
             inner = self._own_place(maker, read)
             if inner is None:
                 self._keep(name)
@@ -260,7 +277,7 @@ class _Builder:
 
     def _own_place(self, maker: Member, read: Load) -> Index | None:
         """Where in the row's own, compact memory the element is that ``read`` finds in the buffer; None if unclear."""
-        local = [v for v in maker.step.vars if v not in self.outer]
+        local = self._cells(maker)
         inner = read.index
         for var in self.outer:
             stride = maker.step.place.stride(var)
@@ -279,6 +296,11 @@ class _Builder:
                 if place.substitute(table) is inner:
                     return compact.substitute(table)
         return None
+
+    def _cells(self, maker: Member) -> list[Var]:
+        """The loops that number what it makes in a row."""
+        found = maker.step.loops if maker.step.kind in SCANS else maker.step.vars
+        return [v for v in found if v not in self.outer]
 
     def _is_cheap(self, value: Value) -> bool:
         cost = 0

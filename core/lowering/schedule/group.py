@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jitney.lowering.index import Index, Names, Var, index
-from jitney.lowering.loops import Computed
+from jitney.lowering.loops import SCANS, Computed
 from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.schedule.clean import substituted
 from jitney.lowering.schedule.spaces import match
@@ -45,8 +45,13 @@ class Member:
         return min(matched, next(i for i, v in enumerate(self.step.loops) if v in self.step.reduced))
 
     def floor(self, policy: Policy) -> int:
-        """How many of its first loops must be outer loops: positions cannot be accumulated, so one result a row."""
-        alone = self.step.kind.startswith("arg") or (policy.one_result and not self.pointwise and not self.deferred)
+        """How many of its first loops must be outer loops: positions cannot be accumulated, so one result a row.
+
+        A scan has its row to itself for the same reason.
+        """
+        if self.step.kind.startswith("arg") or self.step.kind in SCANS:
+            return len(self.step.vars)
+        alone = policy.one_result and not self.pointwise and not self.deferred
         return len(self.step.vars) if alone else 0
 
 

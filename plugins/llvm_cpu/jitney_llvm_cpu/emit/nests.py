@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jitney.lowering.index import Var, fits_int32, index
-from jitney.lowering.kernel import Accumulate, Nest, Reduce, Statement, Store
+from jitney.lowering.kernel import Accumulate, Nest, Reduce, Scan, Statement, Store
 from jitney.lowering.operations import OPERATIONS
-from jitney.lowering.values import Apply, Load, walk
+from jitney.lowering.values import Apply, Load, Value, walk
+from jitney_llvm_cpu.emit import casts
 from jitney_llvm_cpu.emit.accesses import Lanes
 from jitney_llvm_cpu.emit.dtypes import REGISTER
 from jitney_llvm_cpu.emit.elements import Elements
 from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
+from jitney_llvm_cpu.emit.scans import Running
 from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
 from jitney_llvm_cpu.emit.text import Reg, lanes, number, typed
 
@@ -59,10 +61,18 @@ def shape(nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate],
 
 def lanes_of(nest: Nest, machine: Machine) -> int:
     """How many iterations fill a vector."""
-    bits = {typed(REGISTER[v.dtype]).bits for s in nest.statements for v in walk(s.value) if v.dtype.is_floating_point}
+    values = [v for s in nest.statements for v in walk(_wide(s))]
+    bits = {typed(REGISTER[v.dtype]).bits for v in values if v.dtype.is_floating_point}
     if not bits:
-        bits = {max(8, typed(REGISTER[v.dtype]).bits) for s in nest.statements for v in walk(s.value)}
+        bits = {max(8, typed(REGISTER[v.dtype]).bits) for v in values}
     return machine.native(max(bits))
+
+
+def _wide(statement: Statement) -> Value:
+    """What the vectors' width is for: what a scan adds up may fill several, if it was made in less."""
+    value = statement.value
+    wider = isinstance(statement, Scan) and isinstance(value, Apply) and value.op == "cast"
+    return value.args[0] if wider and isinstance(value, Apply) else value
 
 
 def _copies(nest: Nest, sums: Sequence[Reduce | Accumulate], trips: int | None) -> int:
@@ -81,7 +91,7 @@ def _copies(nest: Nest, sums: Sequence[Reduce | Accumulate], trips: int | None) 
 
 def cost(statements: Sequence[Statement]) -> int:
     """Rough time of one iteration, in additions."""
-    total = sum(isinstance(s, Store) + 2 * isinstance(s, Accumulate) for s in statements)
+    total = sum(isinstance(s, Store) + 2 * isinstance(s, Accumulate) + 6 * isinstance(s, Scan) for s in statements)
     for value in walk(*(s.value for s in statements)):
         if isinstance(value, Apply):
             total += OPERATIONS[value.op].cost
@@ -118,8 +128,12 @@ class NestWriter:
         self.reduces = [s for s in nest.statements if isinstance(s, Reduce)]
         self.kept = [s for s in nest.statements if isinstance(s, Accumulate) and self._is_kept(s)]
         sums: list[Reduce | Accumulate] = [*self.reduces, *self.kept]
+        self.scans = [s for s in nest.statements if isinstance(s, Scan)]
         self.shape = shape(nest, self.loops, sums, scope.machine)
-        self.reductions = [self._reduction(s) for s in sums]
+        running: list[Reduction] = [Running(s.kind, s.value.dtype, scope.machine) for s in self.scans]
+        lasting = [self._reduction(s) for s in self.reduces]
+        self.reductions = [*lasting, *running, *(self._reduction(s) for s in self.kept)]
+        self.lasting = len(lasting) + len(running)  # those that go on through all loops
         self.run_depth, self.run_length = self._runs()
 
     def write(self) -> dict[str, tuple[Reduction, State]]:
@@ -136,7 +150,7 @@ class NestWriter:
         before, inner = scope.load_floor, scope.depth + 1
         maybe_empty = [k for k, v in enumerate(self.loops) if (v.size.bounds()[0] or 0) < 1]
         scope.load_floor = max([before] + [inner + k for k in maybe_empty])
-        states = self._begin(self.reductions[: len(self.reduces)])
+        states = self._begin(self.reductions[: self.lasting])
         if all(v.size.value != 0 for v in self.loops):
             states = self._loops(0, states)
         results = {}
@@ -199,7 +213,7 @@ class NestWriter:
 
     def _innermost(self, depth: int, low: Reg, high: Reg, states: list[Copies]) -> list[Copies]:
         """Whole vectors, then what remains with a mask; then what was kept in registers goes to memory."""
-        first_kept = len(self.reduces)
+        first_kept = self.lasting
         states = [*states, *self._begin(self.reductions[first_kept:])]
         width, copies = self.shape.width, self.shape.copies
         step = width * copies
@@ -318,6 +332,8 @@ class NestWriter:
                     self.elements.store(s.buffer, s.index, value, at)
                 elif isinstance(s, Accumulate) and s not in self.kept:
                     self._add_lanes(s, value, at)
+                elif isinstance(s, Scan):
+                    self._scan(s, value, at, states[self._number_of(s)])
                 else:
                     which = self._number_of(s)
                     position = self._position(s, self.reductions[which], at)
@@ -325,8 +341,16 @@ class NestWriter:
         self.scope.leave()
         return states
 
+    def _scan(self, s: Scan, value: Reg, at: Lanes, copies: Copies) -> None:
+        """One vector of running results; the first copy has the state, the others go unused."""
+        running = self.reductions[self._number_of(s)]
+        assert isinstance(running, Running)
+        found, copies[0] = running.results(self.f, copies[0], value, at.mask)
+        target = self.scope.memory[s.buffer].dtype
+        self.elements.store(s.buffer, s.index, casts.cast(self.f, found, s.value.dtype, target), at)
+
     def _number_of(self, s: Statement) -> int:
-        every: list[Statement] = [*self.reduces, *self.kept]
+        every: list[Statement] = [*self.reduces, *self.scans, *self.kept]
         return next(k for k, other in enumerate(every) if other is s)
 
     def _position(self, s: Statement, reduction: Reduction, at: Lanes) -> Reg | None:

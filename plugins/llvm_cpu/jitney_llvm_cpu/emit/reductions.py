@@ -76,9 +76,14 @@ class Reduction:
         """The accumulator's dtype."""
         return torch.float32 if self.dtype in HALVES else self.dtype
 
+    @property
+    def identity(self) -> bool | int | float:
+        """The number that changes nothing."""
+        return identity(self.kind, self.dtype)
+
     def begin(self, width: int) -> State:
         """The state before the first value."""
-        first = literal(identity(self.kind, self.dtype), typed(REGISTER[self.dtype], width))
+        first = literal(self.identity, typed(REGISTER[self.dtype], width))
         if not self.positional:
             return [first]
         return [first, literal(2**31 - 1 if self.narrow else 2**63 - 1, typed(self.position, width))]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jitney.lowering.index import Index, Size, index
-from jitney.lowering.kernel import Accumulate, Kernel, Store
+from jitney.lowering.kernel import Accumulate, Kernel, Scan, Store
 from jitney_llvm_cpu.emit.partials import LINE, Partials, whole_lines
 from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scalars import Machine
@@ -58,7 +58,10 @@ class Storage:
         self.f = f
         self.entry = entry
         written = {
-            s.buffer for n in (*kernel.body, *kernel.finish) for s in n.statements if isinstance(s, (Store, Accumulate))
+            s.buffer
+            for n in (*kernel.body, *kernel.finish)
+            for s in n.statements
+            if isinstance(s, (Store, Scan, Accumulate))
         }
         self.memory = {
             name: Memory(dtype, self._outside(around.places[name]), name in written)

@@ -11,7 +11,7 @@ from kernel_reference import run_kernel
 import jitney
 from jitney.errors import BackendFailed
 from jitney.lowering.index import Index, Size, Var, index, min_
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scratch, Store
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Store
 from jitney.lowering.operations import ALL
 from jitney.lowering.values import apply, constant, indirect, load, position, ref
 
@@ -95,6 +95,53 @@ def test_reductions_of_rows_of_every_length(compiled, dtype, kind):
     for name in copies:
         slack = 0.0 if not dtype.is_floating_point else {F: 3e-6, torch.float64: 1e-14}.get(dtype, 1e-2)
         torch.testing.assert_close(buffers[name], copies[name], rtol=slack, atol=slack)
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", [torch.float64, F, torch.int64, torch.int32], ids=str)
+def test_scans_of_rows_of_every_length(compiled, dtype, kind):
+    kernels, buffers = [], {}
+    for n in [1, *LENGTHS[2:]]:
+        i, j = Var("i", 3), Var("j", n)
+        scan = Scan(f"o{n}", i * (n + 1) + j, kind, load(f"a{n}", i * n + j, dtype))
+        kernels.append(Kernel(f"k{n}", (i,), (Nest((j,), (scan,)),), {f"a{n}": dtype, f"o{n}": dtype}))
+        a = data(3 * n, dtype).clamp(-1, 1) if kind == "prod" else data(3 * n, dtype)
+        buffers |= {f"a{n}": a, f"o{n}": torch.full((3 * n + 3,), 7, dtype=dtype)}
+    expected = {name: t.clone() for name, t in buffers.items()}
+    for kernel in kernels:
+        run_kernel(kernel, expected)
+    compiled(*kernels)(buffers)
+    slack = {F: 1e-5, torch.float64: 1e-13}.get(dtype, 0.0)
+    for name in expected:  # the last element of each row is nobody's
+        torch.testing.assert_close(buffers[name], expected[name], rtol=slack, atol=slack)
+
+
+@pytest.mark.parametrize("target", [F, torch.bfloat16, torch.float16, torch.int8], ids=str)
+def test_a_scan_over_two_loops_beside_a_sum_is_converted(compiled, target):
+    i, j, k = Var("i", 2), Var("j", 5), Var("k", 13)
+    wide = apply("cast", load("a", i * 65 + j * 13 + k, F), dtype=torch.float64)
+    scan = Scan("o", i * 65 + j * 13 + k, "sum", wide)
+    total = Reduce("r", "sum", load("a", i * 65 + j * 13 + k, F))
+    nests = (Nest((j, k), (scan, total)), Nest((), (Store("t", index(i), ref("r", F)),)))
+    kernel = Kernel("k", (i,), nests, {"a": F, "o": target, "t": F})
+    kernel.verify()
+    buffers = {"a": data(130), "o": torch.zeros(130, dtype=target), "t": torch.zeros(2)}
+    check(compiled, kernel, buffers, rtol=1e-5, atol=1e-5)
+
+
+def test_a_sum_that_a_scan_reaches_keeps_infinities_and_nans_where_they_begin(compiled):
+    i, j = Var("i", 1), Var("j", 20)
+    kernel = Kernel("k", (i,), (Nest((j,), (Scan("o", index(j), "sum", load("a", index(j), F)),)),), {"a": F, "o": F})
+    a = torch.arange(20.0)
+    a[6], a[13] = float("inf"), float("-inf")
+    check(compiled, kernel, {"a": a, "o": torch.zeros(20)})
+
+
+def test_a_scan_needs_rows():
+    j = Var("j", 4)
+    kernel = Kernel("k", (), (Nest((j,), (Scan("o", index(j), "sum", load("a", index(j), F)),)),), {"a": F, "o": F})
+    with pytest.raises(BackendFailed, match="no scan of a row"):
+        kernel.verify()
 
 
 @pytest.mark.parametrize("kind", ["any", "all", "max", "min", "argmax", "argmin"])

@@ -14,7 +14,7 @@ MACHINES = [{}, {"vector_bytes": 16}, {"vector_bytes": 16, "without": AVX}]
 
 
 @SETTINGS
-@given(kernels(), st.sampled_from([1, 2, 3]), st.sampled_from(MACHINES))
+@given(kernels(scans=True), st.sampled_from([1, 2, 3]), st.sampled_from(MACHINES))
 def test_random_kernels_do_what_the_reference_does(compiled, case, threads, machine):
     kernel, buffers, sizes = case
     expected = {name: t.clone() for name, t in buffers.items()}

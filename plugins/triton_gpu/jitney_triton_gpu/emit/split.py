@@ -34,7 +34,7 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
     tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across)
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
     inline = renamed_finish(kernel, kept) if many == 1 else None
-    parts = [Part.of(kernel, s, many) for s in nest.statements if not isinstance(s, Store)]
+    parts = [Part.of(kernel, s, many) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]
     workspaces = [w for part in parts for w in part.workspaces] if inline is None else []
     tiled = x.block > 1
     draft = Draft(kernel, f"{name}_parts", [x, r] if tiled else [r], wide, workspaces)
