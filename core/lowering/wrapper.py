@@ -80,7 +80,6 @@ class Wrapper:
             _fresh=getattr(self.allocator, "fresh", None),
             _as_strided=torch.as_strided,
             _conform=conform,
-            _uint8=torch.uint8,
             _tensor=torch.tensor,
             _float64=torch.float64,
             floordiv=operator.floordiv,
@@ -186,9 +185,14 @@ class Wrapper:
         for name, old in self.schedule.filled.items():
             self.variables[name] = self.variables[old]
         if self.schedule.memory.blocks:
-            size = self.size(self.schedule.memory.size)
-            self.lines.append(f"memory = _empty({size}, dtype=_uint8{self._on_device()})")
+            self.lines.append(f"memory = {self.vector(self.schedule.memory.size, torch.uint8)}")
             self.lines.append("arena = memory.data_ptr()")
+
+    def vector(self, count: Index, dtype: torch.dtype) -> str:
+        """Python text of new memory on the device for so many elements."""
+        if hasattr(self.allocator, "fresh"):
+            return f"_fresh(({self.size(count)},), (1,), {self.constant(dtype)})"
+        return f"_empty({self.size(count)}, dtype={self.constant(dtype)}{self._on_device()})"
 
     def _on_device(self) -> str:
         return "" if self.device.type == "cpu" else f", device={self.constant(self.device)}"

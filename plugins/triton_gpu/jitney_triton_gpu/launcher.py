@@ -61,9 +61,7 @@ class Launcher:
         unit, buffers = self._unit(kernel)
         lines = []
         for workspace in unit.code.workspaces:
-            dtype = wrapper.constant(workspace.dtype)
-            device = wrapper.constant(self.device)
-            lines.append(f"{workspace.name} = _empty({wrapper.size(workspace.count)}, dtype={dtype}, device={device})")
+            lines.append(f"{workspace.name} = {wrapper.vector(workspace.count, workspace.dtype)}")
         for entry, function in zip(unit.entries, unit.code.functions, strict=True):
             given = [self._given(p, buffers, wrapper) for p in function.parameters]
             stream = [] if INTERPRETED else ["stream"]

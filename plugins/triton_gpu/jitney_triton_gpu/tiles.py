@@ -9,6 +9,7 @@ POINTWISE = 1024  # elements of a program
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
 # How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
+PIECE = (8192, 32)
 STAGES = {"rows": 1, "split": 1, "sweep": 1}
 
 
@@ -83,7 +84,9 @@ def rows(count: int | None, length: int | None, across: bool) -> Tile:
         r = min(longest, max(8192 // x, 1)) if not whole else longest
         x = max(min(x, 8192 // r), 1) if whole else x
         return Tile(x, r, warps_for(x * r, 16), whole)
-    r = longest if whole else 4096
+    if not whole:  # few rows at a time, so that the second look at one finds it in the cache
+        return Tile(1, PIECE[0], PIECE[1])
+    r = longest
     x = 1 if r >= 512 else min(power(count or GUESS), 1024 // r)
     return Tile(x, r, warps_for(x * r, 16 if r >= 2048 else 8), whole)
 
@@ -107,7 +110,9 @@ def sweeps(rows_: int | None, length: int) -> tuple[Tile, int]:
     """A tile for programs that go over many rows each, and how many such programs there are."""
     r = power(length)
     programs = PROCESSORS * 2
-    return Tile(1, r, warps_for(r, 16 if r >= 2048 else 8), True), min(programs, rows_ or programs)
+    x = max(4096 // r, 1) if rows_ is None or rows_ >= programs * 4 else 1
+    x = min(x, 16)
+    return Tile(x, r, warps_for(x * r, 16 if x * r >= 2048 else 8), True), min(programs, rows_ or programs)
 
 
 def finishing(results: int | None, many: int) -> Tile:

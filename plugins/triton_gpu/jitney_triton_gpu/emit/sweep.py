@@ -33,15 +33,22 @@ def sweep(kernel: Kernel, name: str, wide: bool) -> Code:
     workspaces = [w for part in parts.values() for w in part.workspaces]
     draft = Draft(kernel, name, [], wide, workspaces)
     writer = draft.writer
-    x = Axis("x", kernel.outer, 1)
+    together = whole and not any(_varies(s.index, kernel.outer) for s in accumulates)
+    x = Axis("x", kernel.outer, tile.x if together else 1)
     body = Sweep(draft, x, 0 if whole else tile.r, parts)
     body.begin()
     count = writer.index(x.count)
-    writer.line(f"rows = ({count} + {programs - 1}) // {programs}")
+    each = programs * x.block
+    writer.line(f"rows = ({count} + {each - 1}) // {each}{f' * {x.symbol}' if body.tiled else ''}")
     writer.line("first = program * rows")
-    writer.enter([x], f"for x in {tiles.loop('sweep', 'first', f'tl.minimum(first + rows, {count})')}:")
-    if wide:
-        writer.line("x = x.to(tl.int64)")
+    end = f"tl.minimum(first + rows, {count})"
+    if body.tiled:
+        writer.enter([x], f"for x_start in {tiles.loop('sweep', 'first', end, x.symbol)}:")
+        draft.axis(x, "x_start", "[:, None]")
+    else:
+        writer.enter([x], f"for x in {tiles.loop('sweep', 'first', end)}:")
+        if wide:
+            writer.line("x = x.to(tl.int64)")
     for nest in kernel.body:
         body.nest(nest)
     while len(writer.sections) > body.outside:
@@ -49,6 +56,10 @@ def sweep(kernel: Kernel, name: str, wide: bool) -> Code:
     body.leave_behind(kernel)
     function = draft.finished(index(programs), tile.warps)
     return Code((function, *finish(kernel, list(parts.values()), name, wide)), tuple(workspaces))
+
+
+def _varies(place: Index, loops: tuple[Var, ...]) -> bool:
+    return any(v in place.atoms for v in loops)
 
 
 @dataclass
@@ -84,10 +95,12 @@ class Sweep(Rows):
 
     def _begin_one(self, s: Accumulate, nest: Nest) -> None:
         writer, part = self.writer, self.parts[s.buffer]
-        if s.buffer not in self.held and not self._varies(s.index, self.x.loops) and not (self.piece and nest.loops):
-            axis = self.axes[nest.loops] if self._varies(s.index, nest.loops) else None
+        if s.buffer not in self.held and not _varies(s.index, self.x.loops) and not (self.piece and nest.loops):
+            axis = self.axes[nest.loops] if _varies(s.index, nest.loops) else None
             name = writer.name("a")
-            start = f"tl.broadcast_to({part.made.start}, [{axis.symbol}])" if axis else part.made.start
+            self.draft.blocks[self.x.symbol] = self.x.block
+            shape = ([self.x.symbol] if self.tiled else []) + ([axis.symbol] if axis else ["1"] if self.tiled else [])
+            start = f"tl.broadcast_to({part.made.start}, [{', '.join(shape)}])" if shape else part.made.start
             writer.line(f"{name} = {start}")
             self.held[s.buffer] = Held(name, axis)
             return
@@ -100,9 +113,6 @@ class Sweep(Rows):
         writer.line("    places = at + tl.arange(0, 1024)")
         writer.line(f"    tl.store({base} + places, {shown}, places < {extent})")
         writer.bases[s.buffer] = Register(base, frozenset())
-
-    def _varies(self, place: Index, loops: tuple[Var, ...]) -> bool:
-        return any(v in place.atoms for v in loops)
 
     def store(self, nest: Nest) -> None:
         """All values first; then what is stored and accumulated."""
@@ -119,17 +129,19 @@ class Sweep(Rows):
         writer, made = self.writer, self.parts[s.buffer].made
         value = made.taken(register.name)
         axis = self.axes.get(nest.loops)
-        if self._varies(s.index, nest.loops) and not tells_apart(s.index, nest.loops):
+        if _varies(s.index, nest.loops) and not tells_apart(s.index, nest.loops):
             raise NotLowered("several elements of a row that are accumulated in one place, and others elsewhere")
-        if axis is not None and not self._varies(s.index, nest.loops):  # all of the row to one place
+        if axis is not None and not _varies(s.index, nest.loops):  # all of the row to one place
             value = made.taken(writer.spread(register))
             if not axis.fits:
                 value = f"tl.where({axis.name}_ok, {value}, {made.start})"
-            value = made.along(value, 0, keep=False)
+            value = made.along(value, 1 if self.tiled else 0, self.tiled)
         held = self.held.get(s.buffer)
         if held is not None:
             if held.axis is not None:
                 value = writer.spread(Register(value, register.axes))
+            if not self.x.fits:
+                value = f"tl.where({self.x.name}_ok, {value}, {made.start})"
             writer.line(f"{held.name} = {made.combine}({held.name}, {value})")
             return
         address, axes = writer.address(s.buffer, s.index)
@@ -154,5 +166,6 @@ class Sweep(Rows):
                 part = self.parts[s.buffer]
                 mask = writer.mask(frozenset({held.axis.name})) if held.axis else ""
                 at = f"program * {writer.index(part.extent)} + {writer.index(s.index)}"
-                value = part.made.given(held.name)
+                value = part.made.along(held.name, 0, keep=True) if self.tiled else held.name
+                value = part.made.given(value)
                 writer.line(f"tl.store({part.name} + {at}, {value}{f', {mask}' if mask else ''})")
