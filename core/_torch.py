@@ -104,6 +104,8 @@ _scan = getattr(torch._higher_order_ops, "associative_scan", None)
 SCAN_CODE: types.CodeType | None = getattr(getattr(_scan, "associative_scan", _scan), "__code__", None)
 
 _guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
+# Memory on a CUDA device without the parsing of arguments that torch.empty_strided does.
+empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(_guards, "_empty_strided_cuda", None)
 # One C call that checks grad mode, autocast, default dtype, deterministic mode and their like.
 GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
 # One C call that checks the metadata of all tensors (13 us for 150).
