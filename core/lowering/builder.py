@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import fx
 
-from jitney.lowering.index import Index, Names, Opaque, Var, index, max_, min_
+from jitney.lowering.choices import only_one
+from jitney.lowering.index import Index, Names, Opaque, Var, at_most, index
 from jitney.lowering.loops import Buffer, Computed, Extern, Step, Strided
 from jitney.lowering.operations import ALL, OPERATIONS
 from jitney.lowering.policy import CPU, Policy
@@ -27,7 +28,9 @@ from jitney.lowering.values import (
     constant,
     holds,
     indirect,
+    masked,
     position,
+    rebuild,
     walk,
 )
 
@@ -147,6 +150,15 @@ class Builder:
         reduced = tuple(every[d] for d in dims if source.size[d] != 1)
         if not reduced:
             return self._unreduced(kind, source, kept, dtype)
+        single = only_one(source.load(corner(source.size)), reduced) if kind == "sum" else None
+        if single is not None:
+            mine = [every[d] for d in kept]
+
+            def element(at: Shape) -> Value:
+                table = dict(zip(mine, at, strict=True))
+                return rebuild(single, index=lambda i: i.substitute(table))
+
+            return Tensor(size, dtype, source.device, element, wanted=wanted)
         result = Tensor(size, dtype, source.device, wanted=wanted)
         buffer = self.buffer(dtype, size, self.strides_for(result), source.device, "r")
         own = tuple(every[d] for d in kept if source.size[d] != 1)
@@ -311,19 +323,22 @@ class Builder:
         return self.tensor(buffer)
 
     def _chosen(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
-        """Each element is that of the part which it is in; of others one is read that is there, in vain."""
+        """Each element is that of the part which it is in; nothing is read of the others."""
         ends = list(itertools.accumulate([part.size[dim] for part in parts], operator.add))
+        number = torch.int32 if at_most(size[dim], 2**31 - 1) else torch.int64
 
         def element(at: Shape) -> Value:
+            where = position(at[dim], number)
             value: Value | None = None
             for part, end in reversed([*zip(parts, ends, strict=True)]):
                 start = end - part.size[dim]
-                inside = max_(min_(at[dim] - start, part.size[dim] - 1), 0)
-                mine = part.load((*at[:dim], inside, *at[dim + 1 :]))
+                mine = part.load((*at[:dim], at[dim] - start, *at[dim + 1 :]))
+                here = apply("lt", where, position(end, number))
+                after = apply("ge", where, position(start, number))
                 if value is None:
-                    value = mine
+                    value = masked(mine, after)
                 else:
-                    value = apply("where", apply("lt", position(at[dim]), position(end)), mine, value)
+                    value = apply("where", here, masked(mine, here if start == 0 else apply("and", here, after)), value)
             assert value is not None
             return value
 

@@ -140,7 +140,8 @@ class _Run:
                 for atom, value in v.indirect:
                     own[atom] = known[value].to(torch.int64)
                     _assert_within(own[atom], atom, v)
-                known[v] = self._load(v, self._grid(v.index, own))
+                places = self._grid(v.index, own)
+                known[v] = self._load(v, places if v.mask is None else torch.where(known[v.mask], places, 0))
             else:
                 assert isinstance(v, Apply), v
                 known[v] = _applied(v, [known[a] for a in v.args])

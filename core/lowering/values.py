@@ -56,21 +56,24 @@ class Position(Value):
 class Load(Value):
     """``buffer[index]``: the element ``index`` places after the buffer's first.
 
-    ``indirect`` says what the ``Opaque`` atoms in the index are: values of integer type, computed first.
+    ``indirect`` says what the ``Opaque`` atoms in the index are: values of integer type, computed first. Where ``mask``
+    is false nothing is read, and the value is any.
     """
 
     buffer: str
     index: Index
     indirect: tuple[tuple[Opaque, Value], ...] = ()
+    mask: Value | None = None
 
     @property
     def parts(self) -> tuple[Value, ...]:
-        """The values of the indirect indices."""
-        return tuple(value for _, value in self.indirect)
+        """The values of the indirect indices, and the mask."""
+        values = tuple(value for _, value in self.indirect)
+        return values if self.mask is None else (*values, self.mask)
 
     def __str__(self) -> str:
         where = "".join(f", {atom}={value}" for atom, value in self.indirect)
-        return f"{self.buffer}[{self.index}{where}]"
+        return f"{self.buffer}[{self.index}{where}{'' if self.mask is None else f' if {self.mask}'}]"
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -130,11 +133,17 @@ def position(index: Index, dtype: torch.dtype = torch.int64) -> Value:
     return _same(Position(dtype, index), (Position, dtype, index))
 
 
-def load(buffer: str, index: Index, dtype: torch.dtype, indirect: tuple[tuple[Opaque, Value], ...] = ()) -> Value:
+def load(
+    buffer: str,
+    index: Index,
+    dtype: torch.dtype,
+    indirect: tuple[tuple[Opaque, Value], ...] = (),
+    mask: Value | None = None,
+) -> Value:
     """One element of a buffer."""
     used = index.atoms
     indirect = tuple((atom, value) for atom, value in indirect if atom in used)
-    return _same(Load(dtype, buffer, index, indirect), (Load, dtype, buffer, index, indirect))
+    return _same(Load(dtype, buffer, index, indirect, mask), (Load, dtype, buffer, index, indirect, mask))
 
 
 def ref(name: str, dtype: torch.dtype) -> Value:
@@ -241,7 +250,24 @@ def _rebuilt_load(
 ) -> Value:
     new = {atom: indirect(memo[value], *atom.bounds()) for atom, value in v.indirect}
     place = v.index.substitute({a: n[0] for a, n in new.items()}) if new else v.index
-    return load(buffers.get(v.buffer, v.buffer), index(place) if index else place, v.dtype, tuple(new.values()))
+    mask = None if v.mask is None else memo[v.mask]
+    return load(buffers.get(v.buffer, v.buffer), index(place) if index else place, v.dtype, tuple(new.values()), mask)
+
+
+def masked(value: Value, mask: Value) -> Value:
+    """The same value for those that read it only where ``mask`` is true: nothing is loaded elsewhere."""
+    memo: dict[Value, Value] = {}
+    for v in walk(value):
+        if isinstance(v, Load):
+            new = tuple(indirect(memo[i], *atom.bounds()) for atom, i in v.indirect)
+            place = v.index.substitute({old: atom for (old, _), (atom, _) in zip(v.indirect, new, strict=True)})
+            both = mask if v.mask is None else apply("and", memo[v.mask], mask)
+            memo[v] = load(v.buffer, place, v.dtype, new, both)
+        elif isinstance(v, Apply):
+            memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
+        else:
+            memo[v] = v
+    return memo[value]
 
 
 _numbers = itertools.count()

@@ -198,7 +198,7 @@ def _goes_together(group: Group) -> bool:
         return True
     if len({frozenset(step.vars) for step in over_rows}) > 1:
         return False
-    if not group.has_phases:
+    if not group.has_phases and all(m.step.loops == group.spine for m in group.members):
         return True
     for step in over_rows:
         row = step.loops[group.depth :]
