@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import report
+import torch
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -39,6 +40,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=0, metavar="N", help="at most N samples of an operator (all)")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts of the operators")
     parser.add_argument("--backend", default="aot_eager", help="%(default)s")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where the samples are (%(default)s)")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
     parser.add_argument("--dynamic", action="store_true", help="make every size symbolic")
     parser.add_argument("--jobs", type=int, default=2, help="processes (%(default)s)")
@@ -63,7 +65,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
     if options.option:
         extra["options"] = dict(text.split("=", 1) for text in options.option)
     variants: Any = tuple(report.choice(options.variants, get_args(Variant)))
-    return Plan(options.backend, Choice(options.fraction, options.most, variants), extra)
+    return Plan(options.backend, Choice(options.fraction, options.most, variants, options.device), extra)
 
 
 def collect(tasks: list[Task], plan: Plan, jobs: int) -> tuple[list[Outcome], bool]:
@@ -144,6 +146,7 @@ def save(path: Path, outcomes: list[Outcome], options: argparse.Namespace, secon
     data = {
         **report.about(),
         "backend": options.backend,
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         "fraction": options.fraction,
         "most": options.most,
         "shard": options.shard,

@@ -87,16 +87,20 @@ class Choice:
         fraction: of the cases, a fixed choice.
         most: at most so many of its samples, spread over all of them; 0 for all.
         variants: what to try; those that the operator lacks are left out.
+        device: a type of devices: where the samples are.
     """
 
     fraction: float = 1.0
     most: int = 0
     variants: tuple[Variant, ...] = VARIANTS
+    device: str = "cpu"
 
     def samples(self, info: Any, dtype: torch.dtype, trains: bool) -> Iterator[tuple[int, Any]]:
         """Samples with their positions."""
         seed_everything()
-        found = info.sample_inputs_func(info, "cpu", dtype, trains)  # its wrapper looks at the whole stack each time
+        found = info.sample_inputs_func(
+            info, self.device, dtype, trains
+        )  # its wrapper looks at the whole stack each time
         if not self.most:
             yield from enumerate(found)
             return
@@ -117,9 +121,9 @@ def calls(op: str, dtype: str, choice: Choice = Choice()) -> Iterator[Call]:
     """
     info = next(info for info in _torch.op_database() if info.formatted_name == op)
     wanted = DTYPES[dtype]
-    if wanted not in info.supported_dtypes("cpu"):
+    if wanted not in info.supported_dtypes(choice.device):
         return
-    trains = info.supports_autograd and wanted in info.supported_backward_dtypes("cpu")
+    trains = info.supports_autograd and wanted in info.supported_backward_dtypes(choice.device)
     forms: dict[Variant, Any] = {"call": info.op, "inplace": info.inplace_variant, "out": None, "inference": None}
     if trains:  # else it is the same as ``call``
         forms["inference"] = info.op
@@ -150,3 +154,10 @@ def seed_everything(seed: int = 20261121) -> None:
     """Equal random numbers from here on."""
     random.seed(seed)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed looks at every device, which takes longer
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(seed)
+
+
+def random_state() -> list[torch.Tensor]:
+    """Of the generators that ``seed_everything`` seeds."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [])]

@@ -146,6 +146,8 @@ def _serve(pipe: Connection, plan: Plan) -> None:
         try:
             for outcome in run_task(task, plan):
                 pipe.send(outcome)
+                if outcome.failure is not None and "CUDA error" in outcome.failure.detail:
+                    return  # this process's context answers nothing any more
         except Exception as error:
             problem = f"{type(error).__name__} while making samples: {error}"[:400]
         pipe.send(problem)

@@ -1,0 +1,41 @@
+"""A fixed fraction of torch's OpInfo database through triton_gpu; `make opinfo-gpu` runs all of it on a GPU."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from jitney import events
+from jitney.testing.known import read_known, unexpected
+from jitney.testing.samples import DTYPES, Choice, operators
+from jitney.testing.workers import Plan, run_task
+
+TESTS = Path(__file__).parents[3] / "tests"
+KNOWN = read_known(TESTS / "opinfo_known.toml") + read_known(TESTS / "opinfo_known_triton_gpu.toml")
+SHARDS = 6
+
+
+@pytest.fixture
+def no_logging() -> Iterator[None]:
+    """pytest's handlers make torch write what it traces, which takes longer than the test."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("no_logging")
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.filterwarnings("default")
+def test_samples_do_what_they_do_in_eager(shard: int, device: torch.device) -> None:
+    plan = Plan("triton_gpu", Choice(fraction=0.03, device=device.type))
+    outcomes = []
+    kernels = []
+    for i, name in enumerate(operators()[shard::SHARDS]):
+        with events.listen(lambda e: kernels.append(e.kernels) if isinstance(e, events.Lowered) else None):
+            outcomes += run_task((name, list(DTYPES)[i % len(DTYPES)]), plan)
+    assert len(outcomes) > 20 and sum(count > 0 for count in kernels) > 10
+    assert [f"{o.case}: {o.failure}" for o in unexpected(outcomes, KNOWN)] == []
