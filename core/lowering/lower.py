@@ -22,7 +22,7 @@ from jitney.lowering.rules import RULES, VIEWS
 from jitney.lowering.signals import NoRule, NotLowered
 from jitney.lowering.sizes import Sizes
 from jitney.lowering.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
-from jitney.lowering.values import Load, apply, constant, walk
+from jitney.lowering.values import Constant, Load, apply, constant, walk
 
 PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -60,6 +60,7 @@ class _Lowering:
         self.inputs: list[str | Size | None] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.floats: set[int] = set()
+        self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
         self.outputs: list[Any] = []
         self.live = _live(graph.graph)
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
@@ -168,7 +169,8 @@ class _Lowering:
         try:
             if rule is None:
                 raise NoRule(_why_not(node))
-            call = Call(self.builder, node, self._arguments(bound(node.target, node.args, node.kwargs)), val)
+            arguments = self._arguments(bound(node.target, node.args, node.kwargs))
+            call = Call(self.builder, node, self._beside(arguments, val), val)
             call.check()
             made = rule(call)
             results = made if isinstance(made, (list, tuple)) else [made]
@@ -221,6 +223,30 @@ class _Lowering:
         if isinstance(value, slice):
             raise NoRule("a slice object as argument")
         return value
+
+    def _beside(self, value: Any, result: Any) -> Any:
+        """The arguments; tensors of the CPU without dimensions are moved to the device of what is computed of them."""
+        one = result[0] if isinstance(result, (list, tuple)) and result else result
+        if not isinstance(one, torch.Tensor) or one.device.type == "cpu":
+            return value
+        if isinstance(value, list):
+            return [self._beside(v, one) for v in value]
+        if not isinstance(value, Tensor) or isinstance(value, Float) or value.size or value.device.type != "cpu":
+            return value
+        element = value.load(())
+        if isinstance(element, Constant):
+            return Tensor((), value.dtype, one.device, lambda at: element)
+        place = self.builder.realise(value)
+        if (place, one.device) not in self.moved:
+            copy = torch.ops.aten._to_copy.default
+            buffer = self.builder.buffer(value.dtype, (), (), one.device, "x")
+            self.builder.extern(
+                Extern(
+                    (buffer.name,), copy, (place,), {"device": one.device}, reason="moves", nodes=self.builder.nodes()
+                )
+            )
+            self.moved[place, one.device] = self.builder.tensor(buffer)
+        return self.moved[place, one.device]
 
     # ------------------------------------------------------------------ extern calls
 
