@@ -237,7 +237,7 @@ class _Lowering:
         if isinstance(element, Constant):
             return Tensor((), value.dtype, one.device, lambda at: element)
         place = self.builder.realise(value)
-        if (place, one.device) not in self.moved:
+        if self.writes or (place, one.device) not in self.moved:
             copy = torch.ops.aten._to_copy.default
             buffer = self.builder.buffer(value.dtype, (), (), one.device, "x")
             self.builder.extern(
