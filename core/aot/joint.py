@@ -16,6 +16,7 @@ from jitney.aot import functional, wrapped
 from jitney.aot.cost import has_effect, is_random
 from jitney.aot.layout import Layout
 from jitney.aot.results import GRADIENT_TYPES, Before, Output, Result, Results, Update, root_of
+from jitney.aot.rewritten import REWRITTEN
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import BACKWARD, FORWARD, AtenTracer
@@ -252,7 +253,7 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
                 assert node.op == "call_function"
                 if "changes_state" in node.meta:
                     state.append((node.target, args))
-                values[node] = node.target(*args, **kwargs)
+                values[node] = REWRITTEN.get(node.target, node.target)(*args, **kwargs)
     raise AssertionError("a graph without an output")
 
 
