@@ -45,6 +45,7 @@ def blaming(
                 raise
             raise failure(error) from error
 
+    run.__dict__[RECIPE] = lambda writer: writer.ref(compiled)
     return run
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import struct
 import sys
 import time
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from jitney import events, generated
+from jitney.aot.backward import Backward, Tangent
 from jitney.backends import BoundBackend, Kept, registry
 from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
@@ -20,12 +23,16 @@ from jitney.cache.frame_writer import write_frame
 from jitney.cache.frames import frames_on_disk, store, stored
 from jitney.cache.key import environment, settings, sources
 from jitney.cache.recipes import Stale
+from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
 from jitney.guards.miss import MISS
 from jitney.guards.tensors import Sizes
+from jitney.guards.trail import Trail
+from jitney.state import state_text
 
 if TYPE_CHECKING:
+    from jitney.capture.emit import Emitted
     from jitney.dispatch import Entry, Root
 
 # What reading something else than was written may raise.
@@ -71,7 +78,7 @@ def _made(
     def load_graph(name: str, kind: Any, frame: str, data: Any, blobs: tuple[bytes, ...]) -> Any:
         return backend.load(name, kind, frame, Kept(data, blobs))
 
-    frame = StoredFrame(content, known(root), arguments, load_graph)
+    frame = StoredFrame(content, known(root), arguments, load_graph, _reviving(root))
     space = frame.namespace
     space.update(_retry=root.retry, _failed=_failing(root), _guard_errors=Exception)
     filename = f"<jitney {root.target.name} {id(space):x}>"
@@ -103,21 +110,74 @@ def keep(root: Root, entry: Entry) -> None:
     emitted = entry.emitted
     if cache is None or emitted is None:
         return
-    trail, emitted.trail = emitted.trail, type(emitted.trail)()
-    reason = ""
-    try:
-        key = frame_key(root)
-        if key is None:
-            raise NotStorable("the backend, or an extension, may do something else in another process")
-        content = write_frame(emitted.source, emitted.namespace, emitted.guards, emitted.tensors, trail, known(root))
-        store(cache, key, content)
-    except NotStorable as error:
-        reason = str(error)
-    except Exception as error:
-        if config.verify:
-            raise
-        reason = f"a bug of jitney's: {type(error).__name__}: {error}"
-    events.emit(events.FrameStored(*place(root), reason))
+    kept = _Kept(root, emitted, emitted.trail, cache, frame_key(root), state_text())
+    emitted.trail = type(emitted.trail)()
+    kept.write()
+
+
+@dataclasses.dataclass
+class _Kept:
+    """A frame on disk, written again when more of it has been compiled: the backward of a graph, at the first one."""
+
+    root: Root
+    emitted: Emitted
+    trail: Trail
+    cache: DiskCache
+    key: str | None
+    state: str | None
+    name: str = ""
+
+    def write(self) -> None:
+        """Write it, or tell why not."""
+        emitted, reason = self.emitted, ""
+        try:
+            if self.key is None:
+                raise NotStorable("the backend, or an extension, may do something else in another process")
+            parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
+            content, later = write_frame(*parts, self.trail, known(self.root), self.state)
+            self.name = store(self.cache, self.key, content, self.name)
+            for backward in later:
+                backward.grown = self.write
+        except NotStorable as error:
+            reason = str(error)
+        except Exception as error:
+            if config.verify:
+                raise
+            reason = f"a bug of jitney's: {type(error).__name__}: {error}"
+        events.emit(events.FrameStored(*place(self.root), reason))
+
+
+def _reviving(root: Root) -> Callable[..., Backward]:
+    """What makes the backward of a stored graph: what was compiled of it is there, the rest is compiled if needed."""
+
+    def revive(
+        name: str,
+        places: list[int | None],
+        layouts: list[tuple[Any, tuple[int, ...]]],
+        absent: list[tuple[int, ...]],
+        runs: list[Any],
+        blobs: list[bytes],
+    ) -> Backward:
+        text, rest = blobs[0].decode(), blobs[1:]
+
+        @functools.cache
+        def whole() -> Backward:
+            again = importlib.import_module("jitney.pipeline").backward_again
+            made: Backward = again(root.session.backend, text, rest, places, name, root.shown)
+            return made
+
+        made = Backward(
+            [Tangent(*layout) for layout in layouts],
+            places,
+            lambda missing: whole().compile_absent(missing),
+            lambda missing: whole().as_traced(missing),
+            lambda: (text, rest),
+            name,
+        )
+        made.compiled.update(zip(absent, runs, strict=True))
+        return made
+
+    return revive
 
 
 def known(root: Root) -> dict[str, Any]:

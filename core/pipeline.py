@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.compiler import AotRequest, compile_graph
+from jitney.aot.backward import Backward
+from jitney.aot.compiler import AotRequest, backward_of, compile_graph
+from jitney.aot.kept_half import read_half
 from jitney.backends import BoundBackend, CompileRequest, Kind
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state
@@ -85,3 +87,16 @@ def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) 
         reject=lambda reason: backend.reject(reason, request),
         failure=lambda error, kind: backend.failure(error, dataclasses.replace(request, kind=kind)),
     )
+
+
+def backward_again(
+    backend: BoundBackend,
+    text: str,
+    blobs: Sequence[bytes],
+    places: Sequence[int | None],
+    name: str,
+    code: CodeType,
+) -> Backward:
+    """The backward of a graph that another process has compiled, from what it has kept of it; see ``Backward``."""
+    half, saved = read_half(text, blobs)
+    return backward_of(half, saved, places, aot_request(backend, backend.request("backward", name), code))

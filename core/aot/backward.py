@@ -4,43 +4,92 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from jitney import _torch
-from jitney.aot.sizes import hint
-from jitney.aot.split import Half
-from jitney.aot.undefined import without
+from jitney.aot.memory import hint
+from jitney.cache.recipes import Recipe, Writer
 from jitney.errors import JitneyError
 from jitney.wrapping import wraps
 
-CompileHalf = Callable[[Half], Callable[..., Sequence[Any]]]
+# By position of the tangents that are missing: the compiled backward without them.
+CompileAbsent = Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """The layout with which a tangent was traced.
+
+    Args:
+        stride: in elements; None if it is symbolic.
+        order: its dimensions, those of large strides first.
+    """
+
+    stride: tuple[int, ...] | None
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, example: Any) -> Tangent:
+        """From the FakeTensor that stood for it."""
+        stride = tuple(example.stride())
+        order = tuple(sorted(range(example.dim()), key=lambda d: hint(stride[d]), reverse=True))
+        return cls(None if any(isinstance(s, torch.SymInt) for s in stride) else stride, order)
+
+    def laid_out(self, tangent: torch.Tensor) -> torch.Tensor:
+        """A tangent with the strides that the backward was traced with."""
+        if self.stride is not None:
+            if all(a == b or n < 2 for a, b, n in zip(tangent.stride(), self.stride, tangent.shape, strict=True)):
+                return tangent
+            made = torch.empty_strided(tangent.shape, self.stride, dtype=tangent.dtype, device=tangent.device)
+            return made.copy_(tangent)
+        dense = tangent.permute(self.order).contiguous()
+        return dense.permute([self.order.index(d) for d in range(tangent.dim())])
 
 
 class Backward:
     """What the engine calls, as if the whole graph were one operator.
 
     Args:
-        half: the backward graph: saved tensors, saved numbers, tangents in; gradients out.
-        saved: how many tensors and numbers are saved.
+        tangents: their layouts.
         places: by input of the captured graph: the position of its gradient among the outputs, None without one.
-        compile_half: hands a graph to the backend.
+        compile_absent: compiles the backward graph (saved tensors, saved numbers, tangents in; gradients out) without
+            some of its tangents.
+        as_traced: the same, run operator by operator.
+        text: the graph as JSON with its bytes, for later processes.
         name: the user's function.
     """
 
     def __init__(
-        self, half: Half, saved: int, places: Sequence[int | None], compile_half: CompileHalf, name: str
+        self,
+        tangents: Sequence[Tangent],
+        places: Sequence[int | None],
+        compile_absent: CompileAbsent,
+        as_traced: CompileAbsent,
+        text: Callable[[], tuple[str, Sequence[bytes]]],
+        name: str,
     ) -> None:
-        self.half = half
-        self.saved = saved
-        self.places = places
-        self.compile_half = compile_half
+        self.tangents = list(tangents)
+        self.places = list(places)
+        self.compile_absent = compile_absent
+        self.as_traced = as_traced
+        self.text = text
         self.name = name
-        self.strides = [_fixed_stride(v) for v in half.inputs[saved:]]
-        self.examples = half.inputs[saved:]
+        self.strides = [t.stride for t in self.tangents]
         self.compiled: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = {}
         self.lock = threading.Lock()
+        self.grown: Callable[[], None] | None = None  # called when something more has been compiled, and has run
+
+    def _jitney_recipe(self, writer: Writer) -> Recipe:
+        text, blobs = self.text()
+        writer.later.append(self)
+        compiled = list(self.compiled.items())
+        absent, runs = [key for key, _ in compiled], [run for _, run in compiled]
+        layouts = [(t.stride, t.order) for t in self.tangents]
+        facts = writer.refs((self.name, self.places, layouts, absent, runs))
+        return ["backward", facts, [writer.blob(data) for data in (text.encode(), *blobs)]]
 
     def __call__(
         self, saved: Sequence[torch.Tensor], numbers: Sequence[Any], tangents: Sequence[torch.Tensor | None]
@@ -49,10 +98,13 @@ class Backward:
         absent = tuple([i for i, t in enumerate(tangents) if t is None])
         if any(type(t) is not torch.Tensor and wraps(type(t)) for t in tangents):
             return self._as_traced(saved, numbers, tangents, absent)
-        run = self.compiled.get(absent) or self._compile(absent)
+        run = self.compiled.get(absent)
+        grown = run is None
+        if run is None:
+            run = self._compile(absent)
         given = [
-            t if t.stride() == stride else _laid_out(t, example, stride)
-            for t, stride, example in zip(tangents, self.strides, self.examples, strict=True)
+            t if t.stride() == stride else layout.laid_out(t)
+            for t, stride, layout in zip(tangents, self.strides, self.tangents, strict=True)
             if t is not None
         ]
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
@@ -60,6 +112,8 @@ class Backward:
                 found = run(*saved, *numbers, *given)
         else:
             found = run(*saved, *numbers, *given)
+        if grown and self.grown is not None:
+            self.grown()
         return tuple([None if at is None else found[at] for at in self.places])
 
     def _as_traced(
@@ -70,16 +124,15 @@ class Backward:
         absent: tuple[int, ...],
     ) -> tuple[Any, ...]:
         """With a tangent of a subclass: operators run one by one, and gradients are of the subclass, as in eager."""
-        half = without(self.half, self.saved, absent) if absent else self.half
+        run = self.as_traced(absent)
         with _torch.DisableAutocast():
-            found = half.module(*saved, *numbers, *[t for t in tangents if t is not None])
+            found = run(*saved, *numbers, *[t for t in tangents if t is not None])
         return tuple([None if at is None else found[at] for at in self.places])
 
     def _compile(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         with self.lock:
             if absent not in self.compiled:
-                half = without(self.half, self.saved, absent) if absent else self.half
-                self.compiled[absent] = self.compile_half(half)
+                self.compiled[absent] = self.compile_absent(absent)
             return self.compiled[absent]
 
     def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
@@ -123,21 +176,3 @@ class _Refused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise _refusal(ctx.name)
-
-
-def _fixed_stride(example: Any) -> tuple[int, ...] | None:
-    stride = tuple(example.stride())
-    return None if any(isinstance(s, torch.SymInt) for s in stride) else stride
-
-
-def _laid_out(tangent: torch.Tensor, example: Any, stride: tuple[int, ...] | None) -> torch.Tensor:
-    """The tangent with the strides that the backward was traced with."""
-    if stride is not None:
-        if all(a == b or n < 2 for a, b, n in zip(tangent.stride(), stride, tangent.shape, strict=True)):
-            return tangent
-        made = torch.empty_strided(tangent.shape, stride, dtype=tangent.dtype, device=tangent.device)
-        return made.copy_(tangent)
-    order = sorted(range(tangent.dim()), key=lambda d: hint(example.stride()[d]), reverse=True)
-    dense = tangent.permute(order).contiguous()
-    back = [order.index(d) for d in range(tangent.dim())]
-    return dense.permute(back)

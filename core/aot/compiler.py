@@ -11,14 +11,16 @@ import torch
 from torch import fx
 
 from jitney import events
-from jitney.aot.backward import Backward
+from jitney.aot.backward import Backward, Tangent
 from jitney.aot.checked import checked
 from jitney.aot.cost import has_effect
 from jitney.aot.glue import Glue
 from jitney.aot.joint import Joint, trace_joint
+from jitney.aot.kept_half import write_half
 from jitney.aot.partition import partition
 from jitney.aot.signals import NotSplit
 from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_values
+from jitney.aot.undefined import without
 from jitney.aot.wrapped_glue import WrappedGlue
 from jitney.config import config
 from jitney.faults import blaming, running_again
@@ -125,13 +127,34 @@ def _trained(
     order = iter(range(len(joint.gradients)))
     places = [None if g is None else next(order) for g in joint.gradients]
 
-    def compile_backward(half: Half) -> Callable[..., Sequence[Any]]:
-        plain = half.module.forward
-        made = _compiled(half, "backward", len(half.outputs), request)
+    backward = backward_of(second, len(cut.saved), places, request)
+    return _glued(_glue(joint, inputs, saved, request), joint, forward, backward, module, request)
+
+
+def backward_of(half: Half, saved: int, places: Sequence[int | None], request: AotRequest) -> Backward:
+    """What the engine calls for a backward graph, which is compiled when it does.
+
+    Args:
+        half: saved tensors, saved numbers and tangents in, gradients out.
+        saved: how many of its inputs are saved values.
+        places: see ``Backward``.
+        request: the forward's.
+    """
+
+    def reduced(absent: tuple[int, ...]) -> Half:
+        return without(half, saved, absent) if absent else half
+
+    def compile_absent(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
+        part = reduced(absent)
+        plain = part.module.forward
+        made = _compiled(part, "backward", len(part.outputs), request)
         return blaming(made, plain, lambda error: request.failure(error, "backward"))
 
-    backward = Backward(second, len(cut.saved), places, compile_backward, request.frame)
-    return _glued(_glue(joint, inputs, saved, request), joint, forward, backward, module, request)
+    def as_traced(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
+        return reduced(absent).module.forward
+
+    tangents = [Tangent.of(example) for example in half.inputs[saved:]]
+    return Backward(tangents, places, compile_absent, as_traced, lambda: write_half(half, saved), request.frame)
 
 
 def _compiled(

@@ -10,8 +10,8 @@ import torch
 from torch import fx
 
 from jitney import _torch
+from jitney.aot.memory import hint
 from jitney.aot.results import is_view, root_of
-from jitney.aot.sizes import hint
 
 aten = torch.ops.aten
 

@@ -13,9 +13,8 @@ import torch
 from torch import fx
 
 from jitney import _torch
-from jitney.aot.memory import overlaps_itself
+from jitney.aot.memory import hint, overlaps_itself
 from jitney.aot.signals import NotSplit
-from jitney.aot.sizes import hint
 
 
 @contextlib.contextmanager

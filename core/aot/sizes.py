@@ -19,14 +19,6 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, SYMBOLIC)
 
 
-def hint(size: Any) -> int:
-    """A size as a number: a symbolic one counts as what it was when captured."""
-    if isinstance(size, torch.SymInt):
-        found = size.node.hint
-        return int(found) if found is not None else 4096
-    return int(size)
-
-
 class SizeNodes:
     """Which node computes which symbol. Inputs are told with ``add``; expressions are asked for with ``node``."""
 

@@ -30,6 +30,7 @@ class StoredFrame:
         known: the objects that it was given by name.
         arguments: the call's, by parameter name: where objects that the guards found are looked for.
         load: ``load(name, kind, frame, data, blobs)``: a compiled graph that a backend has kept.
+        revive: ``revive(name, places, layouts, absent, runs, blobs)``: the backward of a graph.
 
     Raises:
         Stale: it is for another state of the program, or of torch.
@@ -42,6 +43,7 @@ class StoredFrame:
         known: Mapping[str, Any],
         arguments: Mapping[str, Any],
         load: Callable[..., Any],
+        revive: Callable[..., Any],
     ) -> None:
         data, blobs = unpack(content)
         if data["state"] != state_text():
@@ -57,6 +59,9 @@ class StoredFrame:
             "global": lambda reader, owner, name: getattr(module(owner), name),
             "backend": lambda reader, name, kind, frame, data, numbers: load(
                 name, kind, frame, data, tuple(reader.blobs[n] for n in numbers)
+            ),
+            "backward": lambda reader, facts, numbers: revive(
+                *reader.make_all(facts), [reader.blobs[n] for n in numbers]
             ),
         }
         self.reader = Reader(data["objects"], blobs, known, kinds)

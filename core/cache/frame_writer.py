@@ -17,7 +17,6 @@ from jitney.guards import Guard, Source
 from jitney.guards.source import STEPS
 from jitney.guards.tensors import TensorFact
 from jitney.guards.trail import Trail
-from jitney.state import state_text
 from jitney.trust import trusted_module
 
 # What the reader puts into the namespace itself.
@@ -33,8 +32,9 @@ def write_frame(
     tensors: list[TensorFact],
     trail: Trail,
     known: Mapping[str, Any],
-) -> bytes:
-    """The frame as bytes.
+    state: str | None,
+) -> tuple[bytes, list[Any]]:
+    """The frame as bytes, and the objects in it that will have more to keep (see ``Writer.later``).
 
     Args:
         source: the text of the emitted function.
@@ -43,13 +43,13 @@ def write_frame(
         tensors: what it asks of tensors, in order.
         trail: what its capture took for granted.
         known: what the reader will have by name.
+        state: ``state_text()`` where the frame ran.
 
     Raises:
         NotStorable: something in it cannot be made again in another process.
     """
     if trail.private:
         raise NotStorable(trail.private)
-    state = state_text()
     if state is None:
         raise NotStorable("torch does not describe its global state here")
     origins = _Origins(guards, trail)
@@ -69,7 +69,7 @@ def write_frame(
         "graph": writer.ref(namespace["_graph"]) if "_graph" in namespace else None,
         "objects": writer.objects,
     }
-    return pack(data, writer.blobs)
+    return pack(data, writer.blobs), writer.later
 
 
 def _tensor(writer: Writer, fact: TensorFact) -> list[Any]:

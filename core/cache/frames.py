@@ -33,12 +33,18 @@ def stored(cache: DiskCache, key: str) -> Iterator[bytes]:
             yield content
 
 
-def store(cache: DiskCache, key: str, content: bytes) -> None:
-    """Keep one more frame under a key. Of two processes that do so at once, one may be forgotten."""
+def store(cache: DiskCache, key: str, content: bytes, instead: str = "") -> str:
+    """Keep one more frame under a key, or another one ``instead`` of one of them; its name.
+
+    Of two processes that do so at once, one may be forgotten.
+    """
     name = digest(key, content)
     cache.store(name, content)
-    names = [name, *(n for n in _names(cache, key) if n != name)]
+    names = [name, *(n for n in _names(cache, key) if n not in (name, instead))]
     cache.store(key, json.dumps(names[:MOST]).encode())
+    if instead and instead != name:
+        cache.remove(instead)
+    return name
 
 
 def _names(cache: DiskCache, key: str) -> list[str]:

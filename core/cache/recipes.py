@@ -65,6 +65,7 @@ class Writer:
     ) -> None:
         self.objects: list[Recipe] = []
         self.blobs: list[bytes] = []
+        self.later: list[Any] = []  # objects that will have more to keep; each calls its ``grown`` then
         self.prints = Fingerprints()
         self._origin = origin
         self._numbers: dict[int, int] = {}
@@ -301,7 +302,7 @@ class Reader:
     ) -> None:
         self.objects = objects
         self.blobs = blobs
-        self.known = known or {}
+        self.known = {} if known is None else known
         self.kinds = kinds or {}
         self.prints = Fingerprints()
         self.made: dict[int, Any] = {}

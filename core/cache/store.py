@@ -97,6 +97,12 @@ class DiskCache:
                 os.utime(path)
         return data
 
+    def remove(self, key: str) -> None:
+        """Forget what is stored under ``key``."""
+        if self._trusted():
+            with contextlib.suppress(OSError):
+                self.path(key).unlink()
+
     def store(self, key: str, data: bytes) -> None:
         """Keep ``data`` under ``key``; if that is not possible, warn once in the process and go on."""
         if not self._writable:

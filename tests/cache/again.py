@@ -79,8 +79,9 @@ def run(
             return function(*module.arguments())
 
     call = call or plainly
+    module = begin(text)
     torch.manual_seed(0)
-    expected = call(begin(text).fn, sys.modules[NAME])
+    expected = call(module.fn, module)
     module = begin(text)
     story = Story()
     torch.manual_seed(0)

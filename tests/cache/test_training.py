@@ -1,0 +1,134 @@
+"""Training with frames from disk: results, gradients and state are eager's, whichever results the loss depends on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from cache.again import begin, run
+
+import jitney
+
+MODULE = """
+    torch.manual_seed(0)
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.norm, self.bn = nn.Linear(4, 4), nn.LayerNorm(4), nn.BatchNorm1d(4)
+        def forward(self, x):
+            hidden = F.gelu(self.linear(x))
+            return self.norm(self.bn(hidden)), hidden * 2, F.dropout(hidden, 0.5)
+    fn = Net().double()
+    def arguments(): return [torch.arange(12.).double().view(3, 4).requires_grad_()]
+"""
+# The results that the loss depends on.
+LOSSES = {"all": (0, 1, 2), "the first": (0,), "the second": (1,), "none": ()}
+
+
+def training(used: tuple[int, ...], steps: int = 2) -> Any:
+    def call(function: Any, module: Any) -> Any:
+        told: list[Any] = []
+        for _ in range(steps):
+            (x,) = module.arguments()
+            results = function(x)
+            if used:
+                sum(results[i].pow(2).sum() for i in used).backward()
+            told += [r.detach() for r in results]
+            told.append(x.grad)
+        gradients = {name: p.grad for name, p in module.fn.named_parameters()}
+        return told, gradients, module.fn.state_dict()
+
+    return call
+
+
+def same(found: Any, expected: Any) -> None:
+    for a, b in zip(found[0], expected[0], strict=True):
+        torch.testing.assert_close(a, b)
+    assert {n for n, g in found[1].items() if g is None} == {n for n, g in expected[1].items() if g is None}
+    for a, b in zip(found[1].values(), expected[1].values(), strict=True):
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(found[2], expected[2])
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu", "auto", "eager"])
+@pytest.mark.parametrize("first", LOSSES)
+@pytest.mark.parametrize("then", LOSSES)
+def test_a_training_step_is_loaded(backend: str, first: str, then: str) -> None:
+    same(*run(MODULE, training(LOSSES[first]), backend=backend)[:2])
+    for loss in (then, first):
+        found, expected, story = run(MODULE, training(LOSSES[loss]), backend=backend)
+        same(found, expected)
+        assert story.loaded, story.steps
+
+
+def test_the_backward_is_kept_when_it_was_compiled() -> None:
+    phases: list[str] = []
+
+    def listener(event: Any) -> None:
+        if isinstance(event, jitney.events.Phase):
+            phases.append(event.name)
+
+    with jitney.events.listen(listener):
+        story = run(MODULE, training((0,)), backend="llvm_cpu")[2]
+        assert story.steps == ["captured", "stored", "stored"]
+        assert "backend llvm_cpu, backward" in phases
+        phases.clear()
+        assert run(MODULE, training((0,)), backend="llvm_cpu")[2].steps == ["loaded"]
+        assert phases == ["load llvm_cpu", "load llvm_cpu"]
+        phases.clear()
+        assert run(MODULE, training((1,)), backend="llvm_cpu")[2].steps == ["loaded"]
+        assert "backend llvm_cpu, backward" in phases  # of what was kept of the graph, for this loss
+
+
+def test_steps_of_an_optimizer_go_on() -> None:
+    text = MODULE + "    def more(): pass\n"
+
+    def call(function: Any, module: Any) -> Any:
+        optimizer = torch.optim.AdamW(module.fn.parameters(), lr=0.1)
+        losses = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = function(*module.arguments())[0].pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return losses
+
+    for _ in range(2):
+        found, expected, story = run(text, call, backend="llvm_cpu")
+        torch.testing.assert_close(found, expected)
+    assert story.loaded
+
+
+def test_a_graph_of_symbolic_sizes_that_trains_stays_in_its_process() -> None:
+    text = "def fn(x): return x.sin() * x.shape[0]\n"
+
+    def call(function: Any, module: Any) -> Any:
+        told = []
+        for n in (3, 4, 5):
+            x = torch.ones(n, 2, requires_grad=True)
+            function(x).sum().backward()
+            told.append(x.grad)
+        return told
+
+    for _ in range(2):
+        found, expected, story = run(text, call)
+        torch.testing.assert_close(found, expected)
+        assert "not stored: a backward graph with symbolic sizes" in story.steps
+
+
+def test_a_loaded_backward_that_is_differentiated_again_is_refused() -> None:
+    text = "def fn(x): return x.sin() * x\n"
+
+    def call(function: Any, module: Any) -> Any:
+        x = torch.ones(3, requires_grad=True)
+        (gradient,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+        return gradient
+
+    run(text, lambda function, module: call(function, module).detach())
+    module = begin(text)
+    gradient = call(jitney.compile(module.fn, backend="aot_eager"), module)
+    torch.testing.assert_close(gradient.detach(), (torch.ones(3).cos() + torch.ones(3).sin()))
+    with pytest.raises(jitney.errors.JitneyError, match="double backward"):
+        gradient.sum().backward()
