@@ -9,7 +9,9 @@ POINTWISE = 1024  # elements of a program
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
 # How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
-PIECE = (8192, 32)
+SWEPT = 4096  # elements of several rows
+PIECE = (8192, 16)  # elements and warps
+CACHE = 16 << 20  # bytes that stay in the cache until they are read again
 STAGES = {"rows": 1, "split": 1, "sweep": 1}
 
 
@@ -45,7 +47,7 @@ def pointwise(count: int | None) -> Tile:
     block = POINTWISE
     while count is not None and block > 128 and count < block * PROCESSORS * 2:
         block //= 2
-    return Tile(block, 1, warps_for(block, 8 if block >= 1024 else 4))
+    return Tile(block, 1, warps_for(block, 16 if block >= 1024 else 4))
 
 
 def long_rows(length: int) -> Tile:
@@ -84,33 +86,40 @@ def rows(count: int | None, length: int | None, across: bool) -> Tile:
         r = min(longest, max(8192 // x, 1)) if not whole else longest
         x = max(min(x, 8192 // r), 1) if whole else x
         return Tile(x, r, warps_for(x * r, 16), whole)
-    if not whole:  # few rows at a time, so that the second look at one finds it in the cache
+    if not whole:
         return Tile(1, PIECE[0], PIECE[1])
     r = longest
     x = 1 if r >= 512 else min(power(count or GUESS), 1024 // r)
     return Tile(x, r, warps_for(x * r, 16 if r >= 2048 else 8), whole)
 
 
+def rows_at_a_time(size: int) -> int | None:
+    """How many programs may go through long rows of so many bytes at a time, if they read these twice; None: any."""
+    if not size or size * PROCESSORS * 8 < CACHE:
+        return None
+    return PROCESSORS * max(CACHE // (size * PROCESSORS), 1)
+
+
 def split(kept: int | None, length: int | None, across: bool) -> tuple[Tile, int]:
     """A tile of results and what they are reduced from, and into how many parts that is cut."""
     kept, length = kept or GUESS, length or GUESS * 8
     if across:
-        x = min(power(kept), 64)
-        r = max(4096 // x, 1)
+        x = min(power(kept), 128)
+        r = max(8192 // x, 1)
     else:
         x, r = 1, min(power(length), 4096)
         if length < 512:
             x = min(power(kept), 1024 // r)
     tiles = -(-kept // x)
     parts = min(max(PROCESSORS * 4 // tiles, 1), -(-length // (r * 2)))
-    return Tile(x, r, warps_for(x * r, 8)), max(parts, 1)
+    return Tile(x, r, 4 if across else warps_for(x * r, 8)), max(parts, 1)
 
 
 def sweeps(rows_: int | None, length: int) -> tuple[Tile, int]:
     """A tile for programs that go over many rows each, and how many such programs there are."""
     r = power(length)
     programs = PROCESSORS * 2
-    x = max(4096 // r, 1) if rows_ is None or rows_ >= programs * 4 else 1
+    x = max(SWEPT // r, 1) if rows_ is None or rows_ >= programs * 4 else 1
     x = min(x, 16)
     return Tile(x, r, warps_for(x * r, 16 if x * r >= 2048 else 8), True), min(programs, rows_ or programs)
 
@@ -118,5 +127,6 @@ def sweeps(rows_: int | None, length: int) -> tuple[Tile, int]:
 def finishing(results: int | None, many: int) -> Tile:
     """A tile of results and all partial results of each."""
     s = power(many)
-    x = min(power(results or GUESS), max(8192 // s, 1))
+    results = power(results or GUESS)
+    x = min(results, max(8192 // s, 1), max(results // PROCESSORS, 16))
     return Tile(x, s, warps_for(x * s, 16))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jitney.lowering.index import Var
-from jitney.lowering.kernel import Kernel, Store
+from jitney.lowering.kernel import Kernel, Nest, Store
 from jitney.lowering.values import Load, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, product
 from jitney_triton_gpu.emit.spaces import Axis
+
+
+VECTOR = 8  # elements that are loaded at once, at most
 
 
 def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
@@ -40,9 +45,18 @@ def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
         draft.writer.enter([z])
         draft.writer.line("program = tl.program_id(0)")
         draft.axis(z, f"program // {across}", None)
+        programs = blocks_of(x.count, x.block) * z.count
+        if not x.fits and (x.count.value or 0) % VECTOR:  # masks would be asked for each element
+            draft.writer.line(f"first = program % {across} * {x.symbol}")
+            for axis, header in ((replace(x, full=True), f"if first + {x.symbol} <= {x.count}:"), (x, "else:")):
+                draft.writer.tile = [axis]
+                draft.writer.enter([axis], header)
+                draft.axis(axis, "first")
+                _store(draft, nest)
+                draft.writer.leave()
+            return Code((draft.finished(programs, tile.warps),))
         draft.writer.enter([x])
         draft.axis(x, f"program % {across} * {x.symbol}")
-        programs = blocks_of(x.count, x.block) * z.count
     else:
         tile = tiles.pointwise(product(loops).value)
         x = Axis("x", loops, tile.x)
@@ -50,12 +64,17 @@ def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
         draft.writer.enter([x])
         draft.axis(x, f"tl.program_id(0) * {x.symbol}")
         programs = blocks_of(x.count, x.block)
+    _store(draft, nest)
+    return Code((draft.finished(programs, tile.warps),))
+
+
+def _store(draft: Draft, nest: Nest) -> None:
+    """All values first, then what is stored of them."""
     writer = draft.writer
     stores = [s for s in nest.statements if isinstance(s, Store)]
     registers = [writer.value(s.value) for s in stores]
     for s, register in zip(stores, registers, strict=True):
         writer.store_register(s.buffer, s.index, register)
-    return Code((draft.finished(programs, tile.warps),))
 
 
 def _has_rows(kernel: Kernel, loops: tuple[Var, ...]) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from jitney.lowering.index import min_
 from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Store
 from jitney.lowering.signals import NotLowered
 from jitney.lowering.values import Load, ref, walk
@@ -22,11 +25,19 @@ def rows(kernel: Kernel, name: str, wide: bool) -> Code:
     x = Axis("x", kernel.outer, tile.x)
     workspaces = [Workspace(s.name, s.dtype, s.extent * x.count) for s in kernel.scratch]
     draft = Draft(kernel, name, [], wide, workspaces)
-    draft.writer.enter([x])
-    if x.block > 1:
-        draft.axis(x, f"tl.program_id(0) * {x.symbol}", "[:, None]")
+    programs = blocks_of(x.count, x.block)
+    few = None if tile.whole or x.block > 1 else tiles.rows_at_a_time(row_bytes(kernel, length))
+    if few is not None:  # so few rows at a time that the second look at one finds it in the cache
+        programs = min_(programs, few)
+        draft.writer.enter([x], f"for x in range(tl.program_id(0), {draft.writer.index(x.count)}, tl.num_programs(0)):")
+        if wide:
+            draft.writer.line("x = tl.full([], 0, tl.int64) + x")
     else:
-        draft.axis(x, "tl.program_id(0)", None)
+        draft.writer.enter([x])
+        if x.block > 1:
+            draft.axis(x, f"tl.program_id(0) * {x.symbol}", "[:, None]")
+        else:
+            draft.axis(x, "tl.program_id(0)", None)
     for s in kernel.scratch:
         base = draft.writer.name("s")
         draft.writer.line(f"{base} = {s.name} + {x.name} * {draft.writer.index(s.extent)}")
@@ -34,7 +45,18 @@ def rows(kernel: Kernel, name: str, wide: bool) -> Code:
     body = Rows(draft, x, tile.r if not tile.whole else 0)
     for nest in kernel.body:
         body.nest(nest)
-    return Code((draft.finished(blocks_of(x.count, x.block), tile.warps),), tuple(workspaces))
+    return Code((draft.finished(programs, tile.warps),), tuple(workspaces))
+
+
+def row_bytes(kernel: Kernel, length: int | None) -> int:
+    """About how much memory a row reads more than once."""
+    times: dict[str, int] = {}
+    for nest in kernel.body:
+        loads = {v for s in nest.statements for v in walk(s.value) if isinstance(v, Load)}
+        for name in {v.buffer for v in loads if any(var in v.index.atoms for var in nest.loops)}:
+            times[name] = times.get(name, 0) + 1
+    again = [name for name, count in times.items() if count > 1 and name in kernel.buffers]
+    return (length or tiles.GUESS) * sum(kernel.buffers[name].itemsize for name in again)
 
 
 def is_across(kernel: Kernel) -> bool:
@@ -132,8 +154,24 @@ class Rows:
         self.draft.blocks[axis.symbol] = axis.block
         self._turn(axis)
         running = [Running(writer, s) for s in nest.statements if isinstance(s, Reduce)]
-        start = f"{axis.name}_start"
-        writer.enter([axis], f"for {start} in {tiles.loop('rows', '0', writer.index(axis.count), axis.symbol)}:")
+        start, count = f"{axis.name}_start", axis.count.value
+        end = writer.index(axis.count)
+        if count is None or axis.fits:
+            self._piece(nest, axis, running, f"for {start} in {tiles.loop('rows', '0', end, axis.symbol)}:", start)
+        else:  # what is full needs no mask, which would have to be asked for each element
+            done = count // axis.block * axis.block
+            if done:
+                full = replace(axis, full=True)
+                header = f"for {start} in {tiles.loop('rows', '0', str(done), axis.symbol)}:"
+                self._piece(nest, full, running, header, start)
+            self._piece(nest, axis, running, "", str(done))
+        for one in running:
+            self.end(one.statement, one.made, one.name, one.at, axis)
+
+    def _piece(self, nest: Nest, axis: Axis, running: list[Running], header: str, start: str) -> None:
+        writer = self.writer
+        self._turn(axis)
+        writer.enter([axis], header)
         self._begin(axis, start)
         for s in nest.statements:
             writer.value(s.value)
@@ -141,9 +179,7 @@ class Rows:
             one.step(writer, axis)
         self.store(nest)
         writer.leave()
-        for one in running:
-            assert isinstance(one.statement, Reduce)
-            self.end(one.statement, one.made, one.name, one.at, axis)
+        self._turn(axis)
 
     def end(self, s: Reduce, made: Reduction, value: str, at: str, axis: Axis) -> None:
         """A tile reduced along an axis, to one register for each row."""

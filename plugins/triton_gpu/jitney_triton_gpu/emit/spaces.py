@@ -16,11 +16,13 @@ class Axis:
         name: of the variable in the code; ``NAME_ok`` is its mask, ``NAMEBLOCK`` its block size.
         loops: what it goes through, outermost first.
         block: elements in the tile, a power of two.
+        full: is every block that the code is for full, whatever the count?
     """
 
     name: str
     loops: tuple[Var, ...]
     block: int
+    full: bool = False
 
     @property
     def count(self) -> Index:
@@ -35,7 +37,7 @@ class Axis:
     @property
     def fits(self) -> bool:
         """Is every block full?"""
-        return self.block == 1 or (self.count.value is not None and self.count.value % self.block == 0)
+        return self.full or self.block == 1 or (self.count.value is not None and self.count.value % self.block == 0)
 
     def list_of(self, var: Var) -> tuple[Var, ...]:
         """The nested loops that a variable is one of."""
