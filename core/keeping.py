@@ -208,8 +208,9 @@ def _identity(bound: BoundBackend) -> list[Any] | None:
     row = next((row for row in registry.listings() if row.name == backend.name), None)
     if row is None or row.status != "loaded" or registry.get(backend.name) is not backend:
         return None
-    options = dataclasses.asdict(bound.options) if dataclasses.is_dataclass(bound.options) else bound.options
-    return [row.name, row.package, row.version, backend.version, repr(options), _sources(backend.compile)]
+    fields = dataclasses.fields(bound.options) if bound.options is not None else ()
+    options = [(field.name, getattr(bound.options, field.name)) for field in fields]
+    return [row.name, row.package, row.version, backend.version, options, _sources(backend.compile)]
 
 
 def _sources(compile_graph: Any) -> str:

@@ -27,7 +27,7 @@ def assemble(source: str, name: str, space: dict[str, Any]) -> Callable[..., tup
     if "_forward_with" in space:
         methods = {"forward": staticmethod(space["_forward_with"]), "backward": staticmethod(space["_backward_with"])}
         made: Any = type(f"{name}_graph", (torch.autograd.Function,), methods)
-        space["_apply"] = super(torch.autograd.Function, made).apply  # type: ignore[misc] # without functorch's look at each argument
+        space["_apply"] = super(torch.autograd.Function, made).apply  # without functorch's look at each argument
 
     def recipe(writer: Writer) -> Recipe:
         named = {n: v for n, v in space.items() if getattr(v, "__globals__", None) is not space and n not in OWN}

@@ -45,10 +45,10 @@ class _Fake:
     """Stands for a FakeTensor: its facts."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.facts = [tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device]
-        if any(is_symbolic(n) for n in (*self.facts[0], *self.facts[1])):
+        size, stride = tuple(tensor.shape), tuple(tensor.stride())
+        if any(is_symbolic(n) for n in (*size, *stride)):
             raise NotStorable("a backward graph with symbolic sizes")
-        self.facts.append(tensor.requires_grad)
+        self.facts = (size, stride, tensor.dtype, tensor.device, tensor.requires_grad)
 
     def _jitney_recipe(self, writer: Writer) -> list[Any]:
         return ["fake", *writer.refs(self.facts)]

@@ -51,7 +51,7 @@ class StoredFrame:
         self.data = data
         self.source: str = data["source"]
         self.arguments = arguments
-        kinds = {
+        kinds: dict[str, Callable[..., Any]] = {
             "source": self._at,
             "code": self._code,
             "part": self._part,
@@ -90,9 +90,9 @@ class StoredFrame:
         return True
 
     def _fact(self, cls: int, dtype: int, device: int, grad: bool, keys: str, *rest: Sequence[Any]) -> TensorFact:
-        made = self.reader.make_all((cls, dtype, device))
+        made = self.reader.make
         sizes, strides = map(tuple, rest)
-        return TensorFact(*made, grad, keys, sizes, strides)
+        return TensorFact(made(cls), made(dtype), made(device), grad, keys, sizes, strides)
 
     def _check_taken(self) -> None:
         for owner, path, name, expected in self.data["taken"]:

@@ -21,7 +21,7 @@ from jitney.trust import trusted_module
 
 # What the reader puts into the namespace itself.
 OWN = ("_state", "_tensors", "_graph", "_failed", "_retry", "_facts")
-_KEYS = type({}.keys())
+_KEYS: Any = type({}.keys())
 _CONTAINERS = (dict, list, set, collections.deque)
 
 
@@ -109,8 +109,8 @@ class _Origins:
             part, cls = self.classes[id(value)]
             return ["part", part, writer.ref(cls)]
         if type(value) is _KEYS:
-            found = self.classes.get(id(gc.get_referents(value.mapping)[0]))
-            return None if found is None else ["part", "keys", writer.ref(found[1])]
+            whose = self.classes.get(id(gc.get_referents(value.mapping)[0]))
+            return None if whose is None else ["part", "keys", writer.ref(whose[1])]
         if type(value) is tuple and id(value) in self.functions:
             return ["part", "__closure__", writer.ref(self.functions[id(value)])]
         if type(value) is types.CellType:

@@ -17,7 +17,7 @@ Sizes = tuple[int | None, ...]  # None where it is symbolic
 class TensorFact:
     """One tensor's guarded metadata. Strides are in elements."""
 
-    cls: type
+    cls: type[torch.Tensor]
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
@@ -33,7 +33,7 @@ class TensorFact:
 
     def holds(self, tensor: Any) -> bool:
         """Are these the facts about this object?"""
-        if type(tensor) is not self.cls or tensor.dim() != len(self.sizes):
+        if not isinstance(tensor, torch.Tensor) or type(tensor) is not self.cls or tensor.dim() != len(self.sizes):
             return False
         sizes = tuple([None if want is None else n for want, n in zip(self.sizes, tensor.size(), strict=True)])
         steps = tuple([None if want is None else n for want, n in zip(self.strides, tensor.stride(), strict=True)])

@@ -31,9 +31,9 @@ class Trail:
         if len(values) > 1 and not all(isinstance(v, (int, float)) for v in values):
             self.keep_private("the order of a set")
 
-    def enter(self, function: types.FunctionType | None) -> None:
+    def enter(self, function: Any) -> None:
         """A function is looked into."""
-        if function is not None:
+        if isinstance(function, types.FunctionType):
             self.functions[function.__code__] = function
 
     def take(self, owner: Any, name: str, value: Any) -> Any:
