@@ -16,6 +16,7 @@ from jitney.backends import registry
 from jitney.commands.demo_speed import infer_and_show
 from jitney.commands.demo_training import train_and_show
 from jitney.commands.timing import interleaved
+from jitney.config import config
 from jitney.debug import ExplainOutput, observe
 from jitney.errors import JitneyError
 
@@ -41,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """No arguments."""
 
 
+@config.patch(cache=False)  # it shows what compiling does
 def run(arguments: argparse.Namespace) -> int:
     """Measure the programs, train; 1 if something differs from eager."""
     torch.manual_seed(0)

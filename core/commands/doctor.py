@@ -110,6 +110,7 @@ def _step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.relu(x @ w).exp().sum()
 
 
+@config.patch(cache=False)  # it is compiling that is tried
 def _trial(name: str) -> tuple[str, bool]:
     """A small training step through the backend, beside eager: what came of it, and whether that is well."""
     types = registry.get(name).device_types or ("cpu",)

@@ -13,6 +13,7 @@ import torch
 from jitney import events
 from jitney.api import compile as compile_function
 from jitney.api import reset
+from jitney.config import config
 from jitney.testing.compare import Difference, difference, fresh_tangents, same_bits, sharing
 from jitney.testing.copies import copied, tensors
 from jitney.testing.samples import Call, Case, random_state, seed_everything
@@ -102,6 +103,7 @@ class _Side:
     backward_error: Exception | None = None
 
 
+@config.patch(cache=False)
 def try_case(call: Call, backend: Any, **options: Any) -> Outcome:
     """Run a case eagerly, then compiled for ``backend``; ``options`` go to ``jitney.compile``."""
     extra = {}
