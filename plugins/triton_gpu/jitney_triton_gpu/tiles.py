@@ -31,6 +31,11 @@ class Tile:
     warps: int
     whole: bool = False
 
+    def __post_init__(self) -> None:
+        for number in (self.x, self.r, self.warps):
+            if number < 1 or number & (number - 1):
+                raise ValueError(f"{self}: {number} is no power of two")
+
 
 def power(n: int) -> int:
     """The least power of two that is not smaller."""
@@ -128,5 +133,5 @@ def finishing(results: int | None, many: int) -> Tile:
     """A tile of results and all partial results of each."""
     s = power(many)
     results = power(results or GUESS)
-    x = min(results, max(8192 // s, 1), max(results // PROCESSORS, 16))
+    x = min(results, max(8192 // s, 1), power(max(results // PROCESSORS, 16)))
     return Tile(x, s, warps_for(x * s, 16))
