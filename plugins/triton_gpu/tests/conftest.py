@@ -8,9 +8,13 @@ which asks llvm_cpu first. Programs that tests start do not inherit it.
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))  # machine_code
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
