@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-CACHES = ("JITNEY_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+CACHES = ("JITNEY_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def ask(script: str, task: Mapping[str, Any], caches: str, timeout: float) -> dict[str, Any]:

@@ -115,15 +115,15 @@ def word(workload: Mapping[str, Any], name: str, value: object) -> object:
     return value if value is not None else next((kind for kind in ("wrong", "error") if kind in record), None)
 
 
-def speed_table(workloads: Mapping[str, Any], names: Sequence[str]) -> Table:
+def speed_table(workloads: Mapping[str, Any], names: Sequence[str], title: str = "Speed on the CPU") -> Table:
     """Milliseconds of each, then speeds relative to eager and to torch.compile, then shares of the copy."""
     others = [name for name in names if name != REFERENCE]
     pairs = [(name, other) for other in (REFERENCE, PEER) if other in names for name in others if name != other]
     head = ["workload", *(f"{name} ms" for name in names), *(f"{name} / {other}" for name, other in pairs)]
     head += [f"{name} copy %" for name in names]
     rows: list[Row] = []
-    for title, w in workloads.items():
-        row: Row = [label(title, w)]
+    for name_of_row, w in workloads.items():
+        row: Row = [label(name_of_row, w)]
         row += [word(w, name, figure(w, name, "ms")) for name in names]
         row += [figure(w, name, "speed", other) for name, other in pairs]
         row += [percent(figure(w, name, "copy_share")) for name in names]
@@ -132,13 +132,13 @@ def speed_table(workloads: Mapping[str, Any], names: Sequence[str]) -> Table:
     groups = [(MEAN, "speed")]
     if 0 < sum(bool(w.get("disturbed")) for w in workloads.values()) < len(workloads):
         groups.append((f"{MEAN}, without {DISTURBED.strip()}", "speed_undisturbed"))
-    for title, key in groups:
+    for name_of_row, key in groups:
         found = [every[name][key][other] for name, other in pairs]
-        rows.append([title, *[None] * len(names), *found, *[None] * len(names)])
+        rows.append([name_of_row, *[None] * len(names), *found, *[None] * len(names)])
     caption = "A / B: how many times faster than B, median over rounds; copy %: share of the speed of torch's copy"
     if any(w.get("disturbed") for w in workloads.values()):
         caption += SHARED
-    return "Speed on the CPU", head, rows, caption
+    return title, head, rows, caption
 
 
 def start_table(workloads: Mapping[str, Any], names: Sequence[str]) -> Table:
