@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from jitney.lowering.index import Index, Var
-from jitney.lowering.kernel import Accumulate, Kernel, Reduce
+from jitney.lowering.kernel import Accumulate, Kernel, Reduce, Store
 from jitney.lowering.signals import NotLowered
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.pointwise import pointwise
@@ -37,6 +37,8 @@ def emit(kernel: Kernel, name: str, *, replaced: frozenset[str] = frozenset(), w
             raise NotLowered("an end that waits for nothing")
         plain = not reduces and not kernel.scratch and len(kernel.body) == 1
         return pointwise(kernel, name, wide) if plain else rows(kernel, name, wide)
+    if not all(isinstance(s, Store) for nest in kernel.finish for s in nest.statements):
+        raise NotLowered("a reduction of what is reduced")
     kept = kept_loops(kernel)
     if kept is not None:
         return split(kernel, kept, name, wide)
