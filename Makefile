@@ -7,19 +7,27 @@ VENV ?= .venv
 TESTS ?= tests plugins
 JOBS ?= 2
 BACKEND ?= aot_eager
+EXAMPLES ?= 300
 
 BIN := $(VENV)/bin
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
 READY := $(VENV)/.installed
 LINKS := build/typing
 
-.PHONY: demo test lint format bench bench-cpu opinfo test-pythons clean
+.PHONY: demo test test-gpu lint format bench bench-cpu bench-gpu opinfo test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) $(TESTS)
+
+# All that needs a GPU: triton_gpu's tests on CUDA tensors, with more random kernels; then OpInfo, some 15 minutes with 8
+# processes: make test-gpu JOBS=8 OPINFO="--fraction 0.1"
+test-gpu: $(READY)
+	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available() and "torch finds no CUDA device")'
+	JITNEY_TEST_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) plugins/triton_gpu tests/backends tests/lowering
+	$(BIN)/python benchmarks/opinfo.py --backend triton_gpu --device cuda --dtypes float32,bfloat16 --jobs $(JOBS) $(OPINFO)
 
 lint: $(READY) $(LINKS)
 	$(BIN)/ruff check .
@@ -38,6 +46,10 @@ bench: $(READY)
 # llvm_cpu beside eager and torch.compile, an hour with two cores: make bench-cpu BENCH_CPU="--only softmax"
 bench-cpu: $(READY)
 	$(BIN)/python benchmarks/speed_cpu.py $(BENCH_CPU)
+
+# triton_gpu beside eager and torch.compile on one GPU, ten minutes: make bench-gpu BENCH_GPU="--only softmax"
+bench-gpu: $(READY)
+	$(BIN)/python benchmarks/speed_gpu.py $(BENCH_GPU)
 
 # torch's OpInfo database through a backend, some 20 minutes with two processes: make opinfo BACKEND=llvm_cpu OPINFO="--ops 'linalg_.*'"
 opinfo: $(READY)

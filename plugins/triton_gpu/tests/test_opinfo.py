@@ -1,4 +1,4 @@
-"""A fixed fraction of torch's OpInfo database through triton_gpu; `make opinfo-gpu` runs all of it on a GPU."""
+"""A fixed fraction of torch's OpInfo database through triton_gpu; `make test-gpu` runs all of it on a GPU."""
 
 from __future__ import annotations
 
