@@ -13,7 +13,7 @@ from torch import fx
 
 from jitney.lowering.choices import only_one
 from jitney.lowering.index import Index, Names, Opaque, Var, at_most, index
-from jitney.lowering.loops import Buffer, Computed, Extern, Step, Strided
+from jitney.lowering.loops import LAST, Buffer, Computed, Extern, Step, Strided
 from jitney.lowering.operations import ALL, OPERATIONS
 from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.sizes import Sizes
@@ -61,6 +61,7 @@ class Builder:
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
         self.checks: list[tuple[str, str, type[Exception]]] = []
+        self._last: list[tuple[Tensor, Tensor]] = []  # writes at the end
         self._wrong: dict[tuple[str, type[Exception]], list[Value]] = {}
         self.atoms: dict[Opaque, Value] = {}  # indices that are computed
         self.node: fx.Node | None = None  # what is being lowered
@@ -270,7 +271,11 @@ class Builder:
         self._wrong.setdefault((message, exception), []).append(wrong)
 
     def end(self) -> None:
-        """Put all that ``refuse_number`` was told into one check for each exception."""
+        """Do what was put off: one check for each exception of ``refuse_number``, and writes."""
+        for _, value in self._last:
+            self.realise(value)
+        for target, value in self._last:
+            self._copy(target, value, LAST)
         cpu = torch.device("cpu")
         for (message, exception), wrong in self._wrong.items():
             while len(wrong) > FLAGS:
@@ -299,12 +304,24 @@ class Builder:
         """Append an extern call."""
         self.steps.append(step)
 
-    def assign(self, target: Tensor, value: Tensor) -> None:
-        """Write to a tensor that lies in memory. Whoever reads what it was must have been given a buffer before."""
+    def assign(self, target: Tensor, value: Tensor, *, last: bool = False) -> None:
+        """Write to a tensor that lies in memory. Whoever reads what it was must have been given a buffer before.
+
+        Args:
+            target: what is written to.
+            value: what it becomes.
+            last: may it be done at the end, since nobody reads it in the graph any more?
+        """
+        if last:
+            self._last.append((target, value))
+            return
+        self._copy(target, value, "writes")
+
+    def _copy(self, target: Tensor, value: Tensor, reason: str) -> None:
         place = target.strided
         assert place is not None
         self.extern(Extern((None,), torch.ops.aten.copy_.default, (place, self.realise(value)), {},
-                           frozenset({place.buffer}), "writes", self.nodes()))  # fmt: skip
+                           frozenset({place.buffer}), reason, self.nodes()))  # fmt: skip
 
     def joined(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
         """Parts one after another along ``dim``.

@@ -226,6 +226,9 @@ def strided(arguments: Any) -> list[Strided]:
 
 Step = Computed | Extern
 
+# The reason of copies to inputs that nobody reads any more: they come after all else.
+LAST = "writes at the end"
+
 
 class Reading(NamedTuple):
     """Where a symbolic size is read: the input's number, and its value, or a size or stride of it at ``dim``."""

@@ -18,6 +18,8 @@ class Policy:
         swept_row: elements of the longest row over which results of rows and results over rows go together; all of the
             latter must be elements of rows. None: there is no such limit.
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
+        alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because they
+            have equal sizes, such as running statistics or updates of parameters; 0: none are.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
     """
 
@@ -28,9 +30,10 @@ class Policy:
     one_result: bool = False
     swept_row: int | None = None
     long_row: int | None = None
+    alike: int = 0
     scans: bool = False
 
 
 CPU = Policy(scans=True)
-GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768)
+GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768, alike=1 << 22)
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -13,12 +13,13 @@ from typing import Any, Protocol
 
 import torch
 
+from jitney import _torch
 from jitney.conform import conform
 from jitney.errors import BackendFailed
 from jitney.generated import build
 from jitney.lowering.index import Atom, Index, Size, index, render
 from jitney.lowering.kernel import Kernel
-from jitney.lowering.loops import Buffer, Extern, Number, Strided, strided
+from jitney.lowering.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney.lowering.schedule import Schedule
 
 _counter = itertools.count()
@@ -93,7 +94,7 @@ class Wrapper:
         self._begin()
         last = self._last_uses()
         for number, (launched, run) in enumerate(_runs(self.schedule.items)):
-            self.lines += self.launch(run, self) if launched else self._extern(run[0])
+            self.lines += self.launch(run, self) if launched else self._externs(run)
             dead = [v for name, v in self.variables.items() if last.get(name) == number and v.startswith("t")]
             self.lines += [f"del {', '.join(dead)}"] if dead else []
         for buffer, message, exception in self.program.checks:
@@ -242,6 +243,13 @@ class Wrapper:
         tensor = base if view.dtype is buffer.dtype else f"{base}.view({self.constant(view.dtype)})"
         return f"_as_strided({tensor}, {shape}, {base}.storage_offset() + {self.size(view.offset)})"
 
+    def _externs(self, calls: Sequence[Extern]) -> list[str]:
+        """One operator, or the copies at the end, all of them as one."""
+        if len(calls) == 1:
+            return self._extern(calls[0])
+        targets, sources = (", ".join(self._argument(c.args[n]) for c in calls) for n in (0, 1))
+        return [f"{self.constant(_torch.foreach_copy)}([{targets}], [{sources}])"]
+
     def _extern(self, call: Extern) -> list[str]:
         arguments = [self._argument(a) for a in call.args]
         arguments += [f"{name}={self._argument(a)}" for name, a in call.kwargs.items()]
@@ -306,8 +314,12 @@ def _is_transposed(view: Strided, buffer: Buffer) -> bool:
 
 
 def _runs(items: Sequence[Kernel | Extern]) -> list[tuple[bool, list[Any]]]:
-    return [(launched, list(run)) for launched, group in itertools.groupby(items, _is_launched)
-            for run in ([list(group)] if launched else [[i] for i in group])]  # fmt: skip
+    return [(launched, list(run)) for (launched, last), group in itertools.groupby(items, _kind)
+            for run in ([list(group)] if launched or last else [[i] for i in group])]  # fmt: skip
+
+
+def _kind(item: Kernel | Extern) -> tuple[bool, bool]:
+    return _is_launched(item), isinstance(item, Extern) and item.reason == LAST
 
 
 def _is_launched(item: Kernel | Extern) -> bool:

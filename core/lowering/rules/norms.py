@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import fx
 
 from jitney.lowering.call import Call, Rule, registering
 from jitney.lowering.index import Index
@@ -85,4 +86,10 @@ def _write(call: Call, running: Tensor | None, momentum: float, batch: Column) -
         old = Scalar(running.load(at)).to(new.dtype)
         return (momentum * new + (1 - momentum) * old).to(running.dtype).value
 
-    call.builder.assign(running, Tensor(running.size, running.dtype, running.device, moved))
+    last = all(_is_of_one(given, call.node) for given in call.node.args[3:5])
+    call.builder.assign(running, Tensor(running.size, running.dtype, running.device, moved), last=last)
+
+
+def _is_of_one(given: Any, node: fx.Node) -> bool:
+    """Is it an input that only this operator looks at, or nothing?"""
+    return given is None or (given.op == "placeholder" and given.users.keys() == {node})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
-from jitney.lowering.index import Names
-from jitney.lowering.loops import Computed, Extern, Program, Step
+from jitney.lowering.index import Index, Names
+from jitney.lowering.loops import LAST, Computed, Extern, Program, Step
 from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.schedule.group import Group, alone, join
 
@@ -84,7 +86,26 @@ class Fusion:
                     break
         return needs
 
-    def _merge(self, one: int, other: int) -> bool:
+    def merge_alike(self, read: Callable[[Group], frozenset[str]]) -> None:
+        """Make few kernels of many that end in results of the graph, have equal ranges, and nothing else in common.
+
+        Args:
+            read: what somebody outside of a group reads of what it makes.
+        """
+        latest: dict[tuple[Index, ...], int] = {}
+        for at, item in enumerate(self.items):
+            if not isinstance(item, Group) or not item.members or not self._is_last(item, read):
+                continue
+            sizes = tuple(v.size for v in item.spine)
+            if sizes not in latest or not self._merge(latest[sizes], at, related=False):
+                latest[sizes] = at
+
+    def _is_last(self, group: Group, read: Callable[[Group], frozenset[str]]) -> bool:
+        count = math.prod(v.size.value or self.policy.alike for v in group.spine)
+        plain = all(m.pointwise and m.step.loops == group.spine for m in group.members)
+        return plain and count <= self.policy.alike and not read(group)
+
+    def _merge(self, one: int, other: int, *, related: bool = True) -> bool:
         """Put the members of ``other`` into ``one``, and nothing into ``other``."""
         first, second = self.items[one], self.items[other]
         assert isinstance(first, Group) and isinstance(second, Group)
@@ -95,7 +116,7 @@ class Fusion:
         group: Group | None = alone(members[0].step, members[0].number, self.policy)
         for member in members[1:]:
             group = join(group, member.step, member.number, self.names) if group else None
-        if group is None or not _worth(group, first, second):
+        if group is None or (related and not _worth(group, first, second)):
             return False
         self.items[one], self.items[other] = group, Group((), 0, ())
         self.maker = {name: one if at == other else at for name, at in self.maker.items()}
@@ -155,7 +176,21 @@ def fuse(steps: Sequence[Step], program: Program, names: Names, policy: Policy =
     fusion = Fusion(program, names, policy)
     for number, step in enumerate(steps):
         fusion.add(step, number)
+    if policy.alike:
+        fusion.merge_alike(functools.partial(_read_elsewhere, fusion))
     return [item for item in fusion.ordered_items() if isinstance(item, Extern) or item.members]
+
+
+def _read_elsewhere(fusion: Fusion, group: Group) -> frozenset[str]:
+    """What others read of what a group makes; those do not count that only copy it to where it shall be at the end."""
+    made = group.makers.keys()
+    program = fusion.program
+    found = {name for name in made if program.buffers[name].home is not None}
+    found |= {check[0] for check in program.checks if check[0] in made}
+    for item in fusion.items:
+        if item is not group and not (isinstance(item, Extern) and item.reason == LAST):
+            found |= item.reads & made
+    return frozenset(found)
 
 
 def _worth(made: Group, first: Group, second: Group) -> bool:

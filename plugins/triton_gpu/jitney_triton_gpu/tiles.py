@@ -9,10 +9,10 @@ POINTWISE = 1024  # elements of a program
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
 # How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
-SWEPT = 4096  # elements of several rows
-PIECE = (8192, 16)  # elements and warps
+SWEPT = 2048  # elements of several rows
+PIECE = (4096, 16)  # elements and warps
 CACHE = 16 << 20  # bytes that stay in the cache until they are read again
-STAGES = {"rows": 1, "split": 1, "sweep": 1}
+STAGES = {"rows": 1, "split": 1, "sweep": 3}
 
 
 def loop(form: str, start: str, end: str, step: str = "1") -> str:
@@ -105,25 +105,32 @@ def rows_at_a_time(size: int) -> int | None:
     return PROCESSORS * max(CACHE // (size * PROCESSORS), 1)
 
 
-def split(kept: int | None, length: int | None, across: bool) -> tuple[Tile, int]:
-    """A tile of results and what they are reduced from, and into how many parts that is cut."""
+def split(kept: int | None, length: int | None, across: bool, heavy: bool) -> tuple[Tile, int]:
+    """A tile of results and what they are reduced from, and into how many parts that is cut.
+
+    Args:
+        kept: how many results.
+        length: of what each is reduced from.
+        across: are neighbours in memory of different results?
+        heavy: is there much to compute for each element, and so much to hold in registers?
+    """
     kept, length = kept or GUESS, length or GUESS * 8
     if across:
-        x = min(power(kept), 128)
-        r = max(8192 // x, 1)
+        x = min(power(kept), 64 if heavy else 128)
+        r = max((4096 if heavy else 8192) // x, 1)
     else:
         x, r = 1, min(power(length), 4096)
         if length < 512:
             x = min(power(kept), 1024 // r)
     tiles = -(-kept // x)
     parts = min(max(PROCESSORS * 4 // tiles, 1), -(-length // (r * 2)))
-    return Tile(x, r, 4 if across else warps_for(x * r, 8)), max(parts, 1)
+    return Tile(x, r, 4 if across and not heavy else warps_for(x * r, 8)), max(parts, 1)
 
 
 def sweeps(rows_: int | None, length: int) -> tuple[Tile, int]:
     """A tile for programs that go over many rows each, and how many such programs there are."""
     r = power(length)
-    programs = PROCESSORS * 2
+    programs = PROCESSORS * (2 if r > SWEPT else 4)
     x = max(SWEPT // r, 1) if rows_ is None or rows_ >= programs * 4 else 1
     x = min(x, 16)
     return Tile(x, r, warps_for(x * r, 16 if x * r >= 2048 else 8), True), min(programs, rows_ or programs)

@@ -21,8 +21,8 @@ def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
     """One program for each block of elements; of two axes where memory is read along one and written along another."""
     (nest,) = kernel.body
     loops = (*kernel.outer, *nest.loops)
-    counts = fastest(places(kernel), loops)
     inner = loops[-1:] if loops else ()
+    counts = fastest([p for p in places(kernel) if len(p.atoms.intersection(loops)) == len(loops)], loops)
     other = max((v for v in loops[:-1]), key=lambda v: counts[v], default=None)
     if other is not None and counts[other] and counts[inner[0]]:
         tile = tiles.transposing()

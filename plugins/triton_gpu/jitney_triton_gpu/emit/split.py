@@ -6,7 +6,7 @@ from typing import Any
 
 from jitney.lowering.index import Index, Var, index
 from jitney.lowering.kernel import Accumulate, Kernel, Reduce, Store
-from jitney.lowering.values import Load, load, rebuild, ref, walk
+from jitney.lowering.values import Apply, Load, load, rebuild, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish
@@ -31,7 +31,7 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
     gone = tuple(v for v in loops if v not in kept)
     counts = fastest([p for p in places(kernel) if any(v in p.atoms for v in gone)], loops)
     across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
-    tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across)
+    tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across, is_heavy(kernel))
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
     inline = renamed_finish(kernel, kept) if many == 1 else None
     parts = [Part.of(kernel, s, many) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]
@@ -67,6 +67,12 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
         _store_part(draft, one, part, x, tiled)
     function = draft.finished(blocks * many, tile.warps)
     return Code((function, *finish(kernel, parts, name, wide)), tuple(workspaces))
+
+
+def is_heavy(kernel: Kernel) -> bool:
+    """Is there much to compute for each element?"""
+    values = {v for s in kernel.body[0].statements for v in walk(s.value)}
+    return sum(isinstance(v, Apply) for v in values) > 8
 
 
 def renamed_finish(kernel: Kernel, kept: tuple[Var, ...]) -> list[Store] | None:
