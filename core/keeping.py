@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
-from jitney import events, generated
+from jitney import _torch, events, generated
 from jitney.aot.backward import Backward, Tangent
 from jitney.backends import BoundBackend, Kept, registry
 from jitney.cache.digest import NotStorable, digest, of_code
@@ -30,11 +31,15 @@ from jitney.guards.miss import MISS
 from jitney.guards.tensors import Sizes
 from jitney.guards.trail import Trail
 from jitney.state import state_text
+from jitney.trust import trusted
 
 if TYPE_CHECKING:
     from jitney.capture.emit import Emitted
     from jitney.dispatch import Entry, Root
 
+# Namespaces of operators that come with torch.
+OWN_OPERATORS = {"aten", "prim", "prims", "quantized", "mkldnn", "_c10d_functional"}
+CALLED = (types.FunctionType, types.BuiltinFunctionType, type)
 # What reading something else than was written may raise.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, struct.error, SyntaxError, RuntimeError, OSError)
 
@@ -89,7 +94,9 @@ def _made(
         if not holds(function, args, kwargs):
             return None
         space["_graph"] = frame.graph()
-    return function, {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
+    sizes = {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
+    frame.forget()
+    return function, sizes
 
 
 def place(root: Root) -> tuple[str, str, int]:
@@ -111,8 +118,25 @@ def keep(root: Root, entry: Entry) -> None:
     if cache is None or emitted is None:
         return
     kept = _Kept(root, emitted, emitted.trail, cache, frame_key(root), state_text())
+    if emitted.graph is not None:
+        note_operations(emitted.graph.graph, emitted.trail)
     emitted.trail = type(emitted.trail)()
     kept.write()
+
+
+def note_operations(graph: fx.Graph, trail: Trail) -> None:
+    """Note what the operations of a captured graph depend on: AOT looks into Python functions, and keeps no record."""
+    for node in graph.nodes:
+        target = node.target
+        if isinstance(target, types.FunctionType):
+            space = target.__globals__
+            if not trusted(space):
+                trail.keep_private(f"{target.__qualname__}, which is recorded as a whole")
+            for name in target.__code__.co_names:
+                if isinstance(space.get(name), CALLED):
+                    trail.take(space, name, space[name])
+        elif isinstance(target, _torch.OPERATOR_CLASSES) and str(target).partition(".")[0] not in OWN_OPERATORS:
+            trail.keep_private(f"the operator {target}, which is not torch's")
 
 
 @dataclasses.dataclass

@@ -77,6 +77,11 @@ class StoredFrame:
         """The compiled graph, made again; what it is made of may be ``Stale``."""
         return self.reader.make(self.data["graph"])
 
+    def forget(self) -> None:
+        """Let go of the call, whose arguments must not live as long as the frame."""
+        self.arguments = {}
+        del self.reader, self.data
+
     def _first_check(self, *tensors: Any) -> bool:
         """The first check of tensors, which makes the one that later calls use of the tensors that pass."""
         if len(tensors) != len(self.facts) or not all(f.holds(t) for f, t in zip(self.facts, tensors, strict=True)):

@@ -436,6 +436,12 @@ PATCHES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "a function in Python": (
         "torch.nn.functional.softplus", "def fn(x): return F.softplus(x)", lambda real: lambda x: real(x) * 3,
     ),
+    "a function that a function in Python calls": (
+        "torch.nn.functional.linear",
+        "m = nn.MultiheadAttention(2, 1, bias=False)\nfor p in m.parameters(): nn.init.ones_(p)\n"
+        "def fn(x): return m(x, x, x, need_weights=False)[0]",
+        lambda real: lambda x, w, b=None: real(x, w, b) * 3,
+    ),
     "a function of the standard library": (
         "textwrap.dedent", "import textwrap\ndef fn(x): return x + len(textwrap.dedent('  a'))",
         lambda real: lambda text: text,
@@ -512,3 +518,63 @@ def test_a_frozen_function_loads_nothing() -> None:
     with jitney.events.listen(story), torch.no_grad():
         jitney.run(jitney.compile(module.fn, backend="aot_eager"))(torch.ones(2, 2))
     assert story.steps == []
+
+
+def test_what_is_recorded_as_a_whole_stays_in_its_process() -> None:
+    text = """
+        import jitney
+        def inner(x): return x + {}
+        @jitney.allow_in_graph
+        def outer(x): return inner(x) * 2
+        def fn(x): return outer(x)
+    """
+    for k in (1, 2):
+        found, expected, story = run(text.format(k), call_with(TENSORS["plain"]))
+        torch.testing.assert_close(found[0], expected[0])
+        assert "not stored: outer, which is recorded as a whole" in story.steps
+
+
+def test_operators_that_are_not_torchs_stay_in_their_process() -> None:
+    text = """
+        @torch.library.custom_op("begun_again::twice_{0}", mutates_args=())
+        def twice(x: torch.Tensor) -> torch.Tensor: return x * {0}
+        @twice.register_fake
+        def _(x): return torch.empty_like(x)
+        def fn(x): return twice(x) + torch.ops.begun_again.twice_{0}(x)
+    """
+    story = run(text.format(2), call_with(TENSORS["plain"]))[2]
+    assert any("not torch's" in step for step in story.steps), story.steps
+
+
+def test_a_loaded_frame_keeps_no_argument_alive() -> None:
+    import gc
+    import weakref
+
+    text = "class Box: pass\ndef fn(x, box): return x + box.k\n"
+
+    def call(function: Any, module: Any) -> Any:
+        box = module.Box()
+        box.k = 3
+        found = function(torch.ones(2), box)
+        called.append(weakref.ref(box))
+        return found
+
+    called: list[Any] = []
+    with torch.no_grad():
+        run(text, call)
+        assert run(text, call)[2].loaded
+    gc.collect()
+    assert all(reference() is None for reference in called)
+    counted = "class Box: pass\ndef fn(box): return box.k + 1\n"
+    called.clear()
+
+    def count(function: Any, module: Any) -> Any:
+        box = module.Box()
+        box.k = 3
+        called.append(weakref.ref(box))
+        return function(box)
+
+    run(counted, count)
+    assert run(counted, count)[2].loaded
+    gc.collect()
+    assert all(reference() is None for reference in called)
