@@ -86,7 +86,7 @@ class Loaded:
         if status:
             self._again(status, programs, stream, arguments)
 
-    def _again(self, status: int, programs: int, stream: int, arguments: Sequence[int]) -> None:
+    def _again(self, status: int, programs: int, stream: int, arguments: tuple[int, ...]) -> None:
         if status != _NO_CONTEXT:
             check(status)
         enter(self.device)

@@ -10,15 +10,23 @@ import torch
 from jitney.devices import raw_stream
 from jitney.lowering import Kernel, NotLowered, Schedule, Wrapper
 from jitney.lowering.canonical import canonical
-from jitney.lowering.index import Size, index
+from jitney.lowering.index import Index, Size, index
 from jitney.lowering.loops import Extern
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED
 from jitney_triton_gpu.emit import emit, short_name
+from jitney_triton_gpu.emit.indices import product
 from jitney_triton_gpu.module import load
 from jitney_triton_gpu.options import TritonGpuOptions
 
-HEADER = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\nfrom jitney_triton_gpu import helpers\n"
+HEADER = """\
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from jitney_triton_gpu import helpers
+"""
+NARROW = 2**31 - 2**20  # places and iterations that 32 bits can count, with room for the last tile
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Launcher:
         self.schedule = schedule
         self.name = name
         self.options = options
-        self.units: list[tuple[Kernel, Unit]] = []
+        self.units: list[tuple[Kernel, bool, Unit]] = []
         self.functions: dict[str, Function] = {}  # entry -> what it launches
         self.source = ""
         self.device = device_of(schedule)
@@ -50,12 +58,26 @@ class Launcher:
     def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
         """Python lines that launch these kernels."""
         lines: list[str] = []
+        if not self.units:
+            lines += self._limits(wrapper)
         if not INTERPRETED and not self.units:
             lines.append(f"stream = {wrapper.constant(raw_stream)}({self.device.index})")
         for item in items:
             assert isinstance(item, Kernel)
             lines += self._launch(item, wrapper)
         return lines
+
+    def _limits(self, wrapper: Wrapper) -> list[str]:
+        """Lines that raise if a symbolic size is such that 32 bits do not count what kernels count."""
+        kernels = [item for item in self.schedule.items if isinstance(item, Kernel)]
+        symbolic = {count: None for kernel in kernels for count in self._counts(kernel) if count.value is None}
+        return [f"if {wrapper.size(count)} > {NARROW}: {wrapper.constant(too_large)}()" for count in symbolic]
+
+    def _counts(self, kernel: Kernel) -> list[Index]:
+        """How many elements the memory of its buffers spans, and how many iterations its loops have."""
+        buffers = self.schedule.program.buffers
+        loops = [product((*kernel.outer, *nest.loops)) for nest in kernel.body]
+        return [*(buffers[name].extent for name in kernel.buffers), *loops]
 
     def _launch(self, kernel: Kernel, wrapper: Wrapper) -> list[str]:
         unit, buffers = self._unit(kernel)
@@ -95,13 +117,14 @@ class Launcher:
         """The code of a kernel, and its buffers by the names that they have there."""
         shape, names = canonical(kernel)
         buffers = {f"b{n}": name for n, name in enumerate(names)}
-        unit = next((unit for known, unit in self.units if known == shape), None)
+        wide = any(count.value is not None and count.value > NARROW for count in self._counts(kernel))
+        unit = next((unit for known, counted, unit in self.units if (known, counted) == (shape, wide)), None)
         if unit is None:
             name = f"k{len(self.units)}_{short_name(kernel)}".rstrip("_")
-            code = emit(replace(shape, nodes=kernel.nodes), name)
+            code = emit(replace(shape, nodes=kernel.nodes), name, wide=wide)
             entries = tuple(f"e_{function.name}" for function in code.functions)
             unit = Unit(code, entries)
-            self.units.append((shape, unit))
+            self.units.append((shape, wide, unit))
             self.functions |= dict(zip(entries, code.functions, strict=True))
             self.source += "".join(f"\n\n# {f.comment or kernel.name}\n{f.text}" for f in code.functions)
         return unit, buffers
@@ -109,6 +132,13 @@ class Launcher:
     def link(self) -> dict[str, Callable[..., None]]:
         """The functions behind the names in the wrapper."""
         return load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
+
+
+def too_large() -> None:
+    """Raise: the graph was compiled for any size, up to what 32 bits can count."""
+    raise OverflowError(
+        "more than 2**31 elements in a graph compiled for sizes that change; dynamic=False compiles for one"
+    )
 
 
 def device_of(schedule: Schedule) -> torch.device:
@@ -124,5 +154,3 @@ def device_of(schedule: Schedule) -> torch.device:
     if len(found) > 1:
         raise NotLowered(f"kernels on {', '.join(sorted(map(str, found)))}")
     return next(iter(found), torch.device("cpu"))
-
-

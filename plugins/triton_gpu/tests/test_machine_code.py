@@ -110,6 +110,7 @@ INFERENCE: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, 
 # With as many programs as an H200 runs at a time, these take the interpreter long. They are not run, results are what
 # memory held.
 LONG = ("softmax of long rows", "layer norm", "layer norm of halves", "group norm", "batch norm", "column sum")
+WIDE = ("gelu of halves", "transposition", "softmax", "softmax of long rows", "layer norm", "column sum", "positions")
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,11 @@ def functions(device: torch.device) -> list[Function]:
                 takes_long = title in LONG
                 for dynamic in (False, True) if trains else (False,):
                     run(fn, [t.to(device) for t in make()], trains, dynamic)
+        patch.setattr(launcher, "NARROW", 10)
+        for title in WIDE:
+            fn, make = PROGRAMS[title]
+            takes_long = title in LONG
+            run(fn, [t.to(device) for t in make()], True, False)
     return list(found.values())
 
 
@@ -151,7 +157,7 @@ def run(fn: Callable[..., Any], args: list[torch.Tensor], trains: bool, dynamic:
 
 @pytest.mark.slow
 def test_all_compile_for_sm_90(functions: list[Function], tmp_path: Path) -> None:
-    assert len(functions) > 60
+    assert len(functions) > 60 and sum(f.wide for f in functions) > 7
     asked = tmp_path / "functions.json"
     asked.write_text(described(functions))
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}

@@ -59,6 +59,8 @@ class Draft:
         while len(writer.sections) > 1:
             writer.leave()
         body = "\n".join(writer.sections[0].lines)
+        if self.wide:
+            body = body.replace("tl.program_id(0)", "tl.program_id(0).to(tl.int64)")
         used = tuple(p for p in self.parameters if p.name in _words(body))
         blocks = {symbol: size for symbol, size in self.blocks.items() if symbol in _words(body)}
         return Function(self.name, used, body, blocks, programs, warps, self.wide, _comment(self.kernel))

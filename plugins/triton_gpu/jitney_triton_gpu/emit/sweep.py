@@ -48,7 +48,7 @@ def sweep(kernel: Kernel, name: str, wide: bool) -> Code:
     else:
         writer.enter([x], f"for x in {tiles.loop('sweep', 'first', end)}:")
         if wide:
-            writer.line("x = x.to(tl.int64)")
+            writer.line("x = tl.full([], 0, tl.int64) + x")
     for nest in kernel.body:
         body.nest(nest)
     while len(writer.sections) > body.outside:

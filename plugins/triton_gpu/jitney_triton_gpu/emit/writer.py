@@ -105,12 +105,11 @@ class Writer:
             wide: count in 64 bits.
             subscript: puts the range along its dimension of the tile; None for a single number.
         """
-        first = f"({start}).to(tl.int64)" if wide and start != "0" else start
         if subscript is None:
-            self.line(f"{axis.name} = {first}")
+            self.line(f"{axis.name} = {start}")
         else:
             numbers = f"tl.arange(0, {axis.symbol}){subscript}" + (".to(tl.int64)" if wide else "")
-            self.line(f"{axis.name} = {numbers if start == '0' else f'{first} + {numbers}'}")
+            self.line(f"{axis.name} = {numbers if start == '0' else f'{start} + {numbers}'}")
         if not axis.fits:
             self.line(f"{axis.name}_ok = {axis.name} < {self.index(axis.count)}")
 

@@ -1,0 +1,77 @@
+"""How kernels count: in 32 bits, in 64 where that is not enough, and never wrong in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import jitney
+from jitney.errors import BackendFailed
+from jitney_triton_gpu import launcher
+from jitney_triton_gpu.code import Function
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "elements": lambda x: x.exp() + 1,
+    "turned": lambda x: x.t().contiguous() * 2,
+    "rows": lambda x: x.softmax(-1),
+    "columns": lambda x: x.sum(0),
+    "everything": lambda x: (x.sum(), x.argmax()),
+    "norm": lambda x: F.layer_norm(x, (x.shape[1],), x[0], x[1]),
+    "few read, many counted": lambda x: x[:1, :1].expand(40, 40).sum(),
+}
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
+    """What is compiled meanwhile, where 32 bits can count to a thousand."""
+    found: list[Function] = []
+    load = launcher.load
+
+    def noting(source: str, name: str, functions: dict[str, Function], *rest: Any) -> Any:
+        found.extend(functions.values())
+        return load(source, name, functions, *rest)
+
+    monkeypatch.setattr(launcher, "load", noting)
+    monkeypatch.setattr(launcher, "NARROW", 1000)
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_large_tensors_are_counted_in_64_bits(name: str, launched: list[Function], device: torch.device) -> None:
+    for rows, wide in ((40, True), (20, False)):
+        x = torch.randn(rows, 40, device=device, requires_grad=True)
+        compiled = jitney.compile(PROGRAMS[name], backend="triton_gpu", dynamic=False, fullgraph=True)
+        wanted, got = PROGRAMS[name](x), compiled(x)
+        torch.testing.assert_close(got, wanted)
+        if name != "few read, many counted":
+            assert {f.wide for f in launched} == {wide}
+        launched.clear()
+
+
+def test_sizes_that_change_are_counted_at_each_call(launched: list[Function], device: torch.device) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1)
+
+    compiled = jitney.compile(fn, backend="triton_gpu", dynamic=True)
+    small, large = torch.randn(20, 40, device=device), torch.randn(40, 40, device=device)
+    torch.testing.assert_close(compiled(small), fn(small))
+    with pytest.warns(UserWarning, match="more than 2\\*\\*31 elements"):
+        torch.testing.assert_close(compiled(large), fn(large))
+    torch.testing.assert_close(compiled(small), fn(small))
+    with pytest.raises(BackendFailed, match="dynamic=False compiles for one"):
+        jitney.compile(fn, backend="triton_gpu", dynamic=True, fullgraph=True)(large)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs 15 GiB on a GPU")
+def test_more_elements_than_32_bits_count(device: torch.device) -> None:
+    x = torch.zeros(2**31 + 4097, dtype=torch.int8, device=device)
+    x[-1], x[2**31 + 5] = 7, 9
+    compiled = jitney.compile(lambda x: (x + 1, x.amax(), x.argmax()), backend="triton_gpu", fullgraph=True)
+    more, highest, place = compiled(x)
+    assert (more[-1].item(), more[2**31 + 5].item(), more[0].item()) == (8, 10, 1)
+    assert (highest.item(), place.item()) == (9, 2**31 + 5)
