@@ -123,6 +123,11 @@ class Session:
     frozen: threading.local = field(default_factory=threading.local)
 
     @functools.cached_property
+    def identity(self) -> list[Any] | None:
+        """What the backend's graphs depend on; None if nobody can say."""
+        return keeping.identity(self.backend)
+
+    @functools.cached_property
     def through(self) -> CallThrough:
         """What answers for the callees of code that runs by call-through."""
         return compiling().CallThrough(lambda function, code: Callee(self, function, code))

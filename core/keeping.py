@@ -212,21 +212,20 @@ def known(root: Root) -> dict[str, Any]:
 def frame_key(root: Root) -> str | None:
     """What the frames of a function are kept under; None if what they depend on cannot be said."""
     session = root.session
-    backend = _identity(session.backend)
-    if backend is None or registry.hooks().hook.jitney_transform_graph.get_hookimpls():
+    if session.identity is None or registry.hooks().hook.jitney_transform_graph.get_hookimpls():
         return None
     target = root.target
     return digest(
-        environment(), settings(), backend, everything_said(),
+        environment(), settings(), session.identity, everything_said(),
         (session.fullgraph, session.dynamic, torch.distributed.is_available() and torch.distributed.is_initialized()),
         (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(root.shown)),
     )  # fmt: skip
 
 
-def _identity(bound: BoundBackend) -> list[Any] | None:
+def identity(bound: BoundBackend) -> list[Any] | None:
     """What a backend's graphs depend on besides themselves; None for one that did not come by an entry point."""
     if bound.parts:
-        parts = [_identity(part) for part in bound.parts]
+        parts = [identity(part) for part in bound.parts]
         return None if None in parts else [bound.name, *parts]
     backend = bound.backend
     row = next((row for row in registry.listings() if row.name == backend.name), None)
