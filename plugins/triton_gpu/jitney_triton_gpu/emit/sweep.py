@@ -128,7 +128,7 @@ class Sweep(Rows):
     def _accumulate(self, s: Accumulate, register: Register, nest: Nest) -> None:
         writer, made = self.writer, self.parts[s.buffer].made
         value = made.taken(register.name)
-        axis = self.axes.get(nest.loops)
+        axis = writer.tile[-1] if nest.loops else None  # of this piece: one that is full has no mask
         if _varies(s.index, nest.loops) and not tells_apart(s.index, nest.loops):
             raise NotLowered("several elements of a row that are accumulated in one place, and others elsewhere")
         if axis is not None and not _varies(s.index, nest.loops):  # all of the row to one place
@@ -168,4 +168,7 @@ class Sweep(Rows):
                 at = f"program * {writer.index(part.extent)} + {writer.index(s.index)}"
                 value = part.made.along(held.name, 0, keep=True) if self.tiled else held.name
                 value = part.made.given(value)
-                writer.line(f"tl.store({part.name} + {at}, {value}{f', {mask}' if mask else ''})")
+                address = f"{part.name} + {at}"
+                if self.tiled and held.axis is None:
+                    address = f"tl.broadcast_to({address}, [1, 1])"
+                writer.line(f"tl.store({address}, {value}{f', {mask}' if mask else ''})")
