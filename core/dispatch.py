@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import importlib
+import json
 import threading
 import types
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, Unsupported
 from jitney.guards import Pool, first_failure
 from jitney.guards.miss import MISS
+from jitney.guards.report import first_failing
 from jitney.guards.tensors import tensor_facts
 from jitney.guards.trail import Trail
 
@@ -108,6 +110,7 @@ class Entry:
     emitted: Emitted | None  # None: it comes from disk
     name: str
     group: tuple[int, ...] = ()  # the modules it was compiled for
+    report: bytes = b"[]"  # its guards, if it comes from disk: see ``guards/report.py``
 
 
 @dataclass
@@ -305,6 +308,9 @@ class Dispatcher:
             text = f"{guard.text} (found {found})"
             if guard.origin is not None:
                 line = f"{guard.origin.filename}:{guard.origin.lineno}"
+        elif entry.emitted is None:
+            space = entry.function.__globals__
+            text, line = first_failing(json.loads(entry.report), space, scope) or (text, line)
         else:
             text = self._tensor_failure(entry, scope) or text
         report = events.Recompiled(
@@ -414,7 +420,7 @@ class Root(Dispatcher):
             events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
             with self.session.lock:
                 self.seen.tell(found.sizes)
-                self.entries.insert(0, Entry(found.function, None, self.target.name, group))
+                self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report))
                 self.functions = tuple(e.function for e in self.entries)
             return result
         return MISS

@@ -50,6 +50,7 @@ class Loaded:
 
     function: Any
     sizes: dict[str, Sizes]  # of the tensors that it asks about, by name
+    report: bytes  # see ``guards/report.py``
     seconds: float
 
 
@@ -77,7 +78,7 @@ def load(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[
 
 def _made(
     root: Root, content: bytes, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[types.FunctionType, dict[str, Sizes]] | None:
+) -> tuple[types.FunctionType, dict[str, Sizes], bytes] | None:
     backend = root.session.backend
 
     def load_graph(name: str, kind: Any, frame: str, data: Any, blobs: tuple[bytes, ...]) -> Any:
@@ -96,7 +97,7 @@ def _made(
         space["_graph"] = frame.graph()
     sizes = {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
     frame.forget()
-    return function, sizes
+    return function, sizes, frame.report
 
 
 def place(root: Root) -> tuple[str, str, int]:

@@ -50,6 +50,7 @@ class StoredFrame:
             raise Stale("torch's global state is another one")
         self.data = data
         self.source: str = data["source"]
+        self.report = blobs[data["report"]]
         self.arguments = arguments
         kinds: dict[str, Callable[..., Any]] = {
             "source": self._at,

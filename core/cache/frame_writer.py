@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import json
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from jitney.cache.container import pack
 from jitney.cache.digest import ATOMS, IMMUTABLE, Fingerprints, NotStorable, digest
 from jitney.cache.recipes import Recipe, Writer
 from jitney.guards import Guard, Source
+from jitney.guards.report import rows
 from jitney.guards.source import STEPS
 from jitney.guards.tensors import TensorFact
 from jitney.guards.trail import Trail
@@ -65,6 +67,7 @@ def write_frame(
         "tensors": facts,
         "names": [source.name for source, _ in namespace.get("_facts", ())],
         "functions": functions,
+        "report": writer.blob(json.dumps(list(rows(guards, namespace.get("_facts", ()), namespace, space))).encode()),
         "taken": list(_taken(writer.prints, trail)),
         "graph": writer.ref(namespace["_graph"]) if "_graph" in namespace else None,
         "objects": writer.objects,

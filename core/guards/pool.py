@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Mapping
 from typing import Any
 
 _LITERALS = (int, str, bool, bytes)
@@ -15,6 +16,13 @@ class Pool:
     def __init__(self, namespace: dict[str, Any] | None = None) -> None:
         self.namespace: dict[str, Any] = {"_b": builtins, "_type": type, **(namespace or {})}
         self._names: dict[int, str] = {}
+
+    @classmethod
+    def over(cls, namespace: Mapping[str, Any]) -> Pool:
+        """A pool that calls the objects of a namespace by their names there."""
+        made = cls(dict(namespace))
+        made._names = {id(value): name for name, value in namespace.items()}
+        return made
 
     def literal(self, value: Any) -> str | None:
         """Python text for ``value``, or None where only the object itself will do."""

@@ -6,6 +6,8 @@ import pytest
 import torch
 from cache.again import begin, run
 
+import jitney
+
 PROGRAMS = {
     "a function": """
         def fn(x): return torch.softmax(x * 2, -1)
@@ -143,8 +145,6 @@ def test_state_of_modules_is_written_by_loaded_frames_too() -> None:
     run(text)
     module = begin(text)
     twin = begin(text)
-    import jitney
-
     compiled = jitney.compile(module.fn, backend="aot_eager")
     for _ in range(3):
         with torch.no_grad():
@@ -205,3 +205,35 @@ def test_a_size_that_the_last_process_did_not_see_becomes_symbolic_at_once() -> 
     found, expected, story = run(text, some(3))
     torch.testing.assert_close(found, expected)
     assert story.steps.count("loaded") == story.steps.count("captured") == 1
+
+
+def test_the_report_of_a_recompile_names_the_guard_of_a_loaded_frame() -> None:
+    text = """
+        K = 1
+        def fn(x, n): return x * n + K
+        def arguments(): return [torch.ones(5, 2), 7.5]
+    """
+    run(text)
+    told: list[str] = []
+
+    def listener(event: object) -> None:
+        if isinstance(event, jitney.events.Recompiled):
+            told.append(event.guard)
+
+    def calls(function, module):
+        x, n = module.arguments()
+        with torch.no_grad():
+            function(x, n)
+            function(x.double(), n)
+            module.K = 2
+            return function(x.double(), n)
+
+    with jitney.events.listen(listener):
+        found, expected, story = run(text, calls)
+    torch.testing.assert_close(found, expected)
+    assert story.steps[0] == "loaded"
+    assert (
+        told[0] == "x is Tensor(5, 2) torch.float32 cpu requires_grad=False (found Tensor(5, 2) torch.float64 cpu "
+        "requires_grad=False)"
+    )
+    assert told[1].endswith("(found 2)")

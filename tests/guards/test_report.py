@@ -1,0 +1,38 @@
+"""Guards as text: the first that fails is told with what was found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jitney.guards import Guard, Source
+from jitney.guards.report import first_failing, rows
+from jitney.guards.tensors import tensor_facts
+
+x, n, other = (Source(None, "local", name) for name in ("x", "n", "other"))
+EXPECTED = (1, 2)
+SPACE: dict[str, Any] = {"_c1": EXPECTED, "_c2": type(EXPECTED)}
+GUARDS = [Guard(n, "is", None), Guard(other, "type", tuple), Guard(other.item(0), "is", 1)]
+
+
+def told(**scope: Any) -> Any:
+    tensors = [(x, tensor_facts(torch.ones(2)))]
+    return first_failing(list(rows(GUARDS, tensors, SPACE, ["_c2"])), SPACE, scope)
+
+
+def test_nothing_fails_where_everything_holds() -> None:
+    assert told(x=torch.ones(2), n=None, other=(1, 2)) is None
+
+
+def test_the_first_that_fails_is_told() -> None:
+    assert told(x=torch.ones(2), n=3, other=[]) == ("n is None (found 3)", "")
+    assert told(x=torch.ones(2), n=None, other=[1]) == ("type(other) is tuple (found [1])", "")
+    assert told(x=torch.ones(2), n=None, other=())[0].startswith("other[0] is 1 (found IndexError")
+    text, _ = told(x=torch.ones(3), n=None, other=(1,))
+    assert text.startswith("x is Tensor(2,) torch.float32") and "(found Tensor(3,)" in text
+
+
+def test_what_needs_a_name_that_is_not_kept_is_left_out() -> None:
+    assert not list(rows([Guard(other, "equals", EXPECTED)], [], SPACE, ["_c2"]))
+    assert not list(rows([Guard(other, "equals", (1, 3))], [], SPACE, ["_c1"]))
