@@ -13,7 +13,7 @@ from jitney.guards.tensors import tensor_facts
 x, n, other = (Source(None, "local", name) for name in ("x", "n", "other"))
 EXPECTED = (1, 2)
 SPACE: dict[str, Any] = {"_c1": EXPECTED, "_c2": type(EXPECTED)}
-GUARDS = [Guard(n, "is", None), Guard(other, "type", tuple), Guard(other.item(0), "is", 1)]
+GUARDS = [Guard(n, "is", None), Guard(other, "type", tuple), Guard(other.item(0), "is", True)]
 
 
 def told(**scope: Any) -> Any:
@@ -22,14 +22,14 @@ def told(**scope: Any) -> Any:
 
 
 def test_nothing_fails_where_everything_holds() -> None:
-    assert told(x=torch.ones(2), n=None, other=(1, 2)) is None
+    assert told(x=torch.ones(2), n=None, other=(True, 2)) is None
 
 
 def test_the_first_that_fails_is_told() -> None:
     assert told(x=torch.ones(2), n=3, other=[]) == ("n is None (found 3)", "")
     assert told(x=torch.ones(2), n=None, other=[1]) == ("type(other) is tuple (found [1])", "")
-    assert told(x=torch.ones(2), n=None, other=())[0].startswith("other[0] is 1 (found IndexError")
-    text, _ = told(x=torch.ones(3), n=None, other=(1,))
+    assert told(x=torch.ones(2), n=None, other=())[0].startswith("other[0] is True (found IndexError")
+    text, _ = told(x=torch.ones(3), n=None, other=(True,))
     assert text.startswith("x is Tensor(2,) torch.float32") and "(found Tensor(3,)" in text
 
 
