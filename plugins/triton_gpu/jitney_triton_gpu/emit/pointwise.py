@@ -13,7 +13,6 @@ from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, product
 from jitney_triton_gpu.emit.spaces import Axis
 
-
 VECTOR = 8  # elements that are loaded at once, at most
 
 

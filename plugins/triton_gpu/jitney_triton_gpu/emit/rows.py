@@ -166,6 +166,7 @@ class Rows:
                 self._piece(nest, full, running, header, start)
             self._piece(nest, axis, running, "", str(done))
         for one in running:
+            assert isinstance(one.statement, Reduce)
             self.end(one.statement, one.made, one.name, one.at, axis)
 
     def _piece(self, nest: Nest, axis: Axis, running: list[Running], header: str, start: str) -> None:
