@@ -37,6 +37,7 @@ class Making:
     draw: st.DrawFn
     outer: tuple[Var, ...]
     sizes: dict[Size, int]
+    by_element: bool = False
     buffers: dict[str, torch.Tensor] = field(default_factory=dict)
     refs: dict[str, torch.dtype] = field(default_factory=dict)
     scratch: list[Scratch] = field(default_factory=list)
@@ -162,11 +163,12 @@ class Making:
         return made
 
     def accumulate(self, own: tuple[Var, ...], shared: bool) -> Accumulate:
-        """Into scratch or partials, at the innermost loop's place or at one that it does not move."""
+        """Into partials, at the innermost loop's place or at one that it does not move."""
         kind = self.draw(st.sampled_from(["max", "min", "sum"]))
         dtype = self.draw(st.sampled_from(sorted(INTEGERS, key=str) if kind == "sum" else DTYPES))
         place, stride = index(0), index(1)
-        for var in own[-1:] if self.draw(st.booleans()) else own[:-1]:
+        last = 0 if self.by_element else -1
+        for var in own[last:] if self.draw(st.booleans()) else own[:last]:
             place = place + var * stride
             stride = stride * var.size
         name = f"p{len(self.partials)}"
@@ -214,16 +216,23 @@ class Making:
 
 
 @st.composite
-def kernels(draw, scans=False):
-    """A kernel, its buffers, and the sizes. ``scans``: are there scans in it?"""
-    making = Making(draw, (), {}, scans=scans)
+def kernels(draw, scans=False, by_element=False):
+    """A kernel, its buffers, and the sizes.
+
+    Args:
+        scans: are there scans in it?
+        by_element: what is accumulated over rows is one result, or one for each element of a row, and nothing is left
+            to the end that could be done before: as in a schedule for GPUs.
+    """
+    making = Making(draw, (), {}, by_element, scans=scans)
     making.outer = tuple(making.loop(f"i{k}") for k in range(draw(st.integers(0, 2))))
     if making.outer:
         body = tuple(making.nest() for _ in range(draw(st.integers(1, 3))))
         making.refs = {}
     else:
         body = (making.nest(),)
-    finish = tuple(making.nest(finish=True) for _ in range(draw(st.integers(0, 1)))) if not making.partials else ()
+    ends = draw(st.integers(0, 1)) if not making.partials and (making.refs or not by_element) else 0
+    finish = tuple(making.nest(finish=True) for _ in range(ends))
     if making.partials:
         copies = []
         for k, p in enumerate(making.partials):
