@@ -11,8 +11,8 @@ from jitney.lowering.values import Apply, Constant, Load, Position, Value, apply
 def only_one(value: Value, reduced: Sequence[Var]) -> Value | None:
     """The sum of ``value`` over one loop, without the loop, if only the term of a known number is not zero.
 
-    That is ``where(number == i and more, x, 0)``, where nothing but ``i`` depends on the loop. None for all else. The sum
-    of zeros and one number is that number; of ``-0.0`` it is ``0.0``, as here.
+    That is ``where(number == i and more, x, 0)``, where nothing but ``i`` depends on the loop. None for all else. The
+    sum of zeros and one number is that number; of ``-0.0`` it is ``0.0``, as here.
     """
     if len(reduced) != 1 or not isinstance(value, Apply) or value.op != "where":
         return None

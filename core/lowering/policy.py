@@ -18,8 +18,8 @@ class Policy:
         swept_row: elements of the longest row over which results of rows and results over rows go together; all of the
             latter must be elements of rows. None: there is no such limit.
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
-        alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because they
-            have equal sizes, such as running statistics or updates of parameters; 0: none are.
+        alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
+            they have equal sizes, such as running statistics or updates of parameters; 0: none are.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
     """
 
