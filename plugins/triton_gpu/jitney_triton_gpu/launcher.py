@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -26,6 +27,7 @@ from triton.language.extra import libdevice
 
 from jitney_triton_gpu import helpers
 """
+ALIGNMENT = 256  # bytes, as of memory from CUDA
 NARROW = 2**31 - 2**20  # places and iterations that 32 bits can count, with room for the last tile
 
 
@@ -54,6 +56,7 @@ class Launcher:
         self.functions: dict[str, Function] = {}  # entry -> what it launches
         self.source = ""
         self.device = device_of(schedule)
+        self.work = 0  # bytes of the workspaces of the kernel that has the largest
 
     def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
         """Python lines that launch these kernels."""
@@ -82,10 +85,9 @@ class Launcher:
     def _launch(self, kernel: Kernel, wrapper: Wrapper) -> list[str]:
         unit, buffers = self._unit(kernel)
         lines = []
-        for workspace in unit.code.workspaces:
-            lines.append(f"{workspace.name} = {wrapper.vector(workspace.count, workspace.dtype)}")
+        places = self._workspaces(unit, wrapper, lines)
         for entry, function in zip(unit.entries, unit.code.functions, strict=True):
-            given = [self._given(p, buffers, wrapper) for p in function.parameters]
+            given = [self._given(p, buffers, places, wrapper) for p in function.parameters]
             stream = [] if INTERPRETED else ["stream"]
             lines.append(f"{entry}({', '.join([wrapper.size(function.programs), *stream, *given])})")
         return lines
@@ -105,11 +107,30 @@ class Launcher:
         self.source += f"\n\n# {message}\n{function.text}"
         return [f"e_{name}(1, stream, {wrapper.pointer(buffer)})"]
 
-    def _given(self, parameter: Parameter, buffers: dict[str, str], wrapper: Wrapper) -> str:
+    def _workspaces(self, unit: Unit, wrapper: Wrapper, lines: list[str]) -> dict[str, str]:
+        """Where the kernel's workspaces are. All kernels of a graph use the same memory, one after the other."""
+        places: dict[str, str] = {}
+        used = 0
+        for workspace in unit.code.workspaces:
+            count = workspace.count.value
+            if INTERPRETED or count is None:
+                lines.append(f"{workspace.name} = {wrapper.vector(workspace.count, workspace.dtype)}")
+                places[workspace.name] = workspace.name if INTERPRETED else f"{workspace.name}.data_ptr()"
+                continue
+            if not self.work:
+                lines.append(f"work = {wrapper.constant(torch.empty)}(_work, dtype={wrapper.constant(torch.uint8)}, "
+                             f"device={wrapper.constant(self.device)})")  # fmt: skip
+                lines.append("p_work = work.data_ptr()")
+            places[workspace.name] = f"p_work + {used}"
+            used += -(-count * workspace.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+            self.work = max(self.work, used)
+        return places
+
+    def _given(self, parameter: Parameter, buffers: dict[str, str], places: dict[str, str], wrapper: Wrapper) -> str:
         if isinstance(parameter.of, Size):
             return wrapper.size(parameter.of)
         if parameter.kind == "workspace":
-            return parameter.name if INTERPRETED else f"{parameter.name}.data_ptr()"
+            return places[parameter.name]
         name = buffers[parameter.of]
         return wrapper.tensor(name) if INTERPRETED else wrapper.pointer(name)
 
@@ -129,9 +150,10 @@ class Launcher:
             self.source += "".join(f"\n\n# {f.comment or kernel.name}\n{f.text}" for f in code.functions)
         return unit, buffers
 
-    def link(self) -> dict[str, Callable[..., None]]:
-        """The functions behind the names in the wrapper."""
-        return load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
+    def link(self) -> dict[str, Any]:
+        """What is behind the names in the wrapper: functions, and the size of the workspace."""
+        made = load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
+        return {**made, "_work": self.work}
 
 
 def too_large() -> None:

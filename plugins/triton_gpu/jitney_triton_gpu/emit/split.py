@@ -43,7 +43,9 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
     writer.enter([x])
     writer.line("program = tl.program_id(0)")
     writer.line(f"part = program // {writer.index(blocks)}")
-    draft.axis(x, f"program % {writer.index(blocks)}{f' * {x.symbol}' if tiled else ''}", "[:, None]" if tiled else None)
+    draft.axis(
+        x, f"program % {writer.index(blocks)}{f' * {x.symbol}' if tiled else ''}", "[:, None]" if tiled else None
+    )
     draft.blocks[r.symbol] = r.block
     running = [Running(writer, s) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]
     length = blocks_of(blocks_of(r.count, r.block), many) * r.block
