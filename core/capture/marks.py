@@ -59,11 +59,12 @@ def mark_frame_only(fn: Any) -> None:
 def everything_said() -> list[str]:
     """All that was marked so far, as text that is equal in two processes that marked the same functions."""
     kinds = {"disabled": _disabled, "frame only": _frame_only, "disallowed": _disallowed, "allowed": _allowed}
-    return sorted(
-        f"{kind} {getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', fn)}"
+    found = {
+        f"{kind} {getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
         for kind, marked in kinds.items()
         for fn in marked
-    )
+    }
+    return sorted(found)
 
 
 def frame_only(fn: Any) -> Any:
