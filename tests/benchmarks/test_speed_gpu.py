@@ -103,3 +103,55 @@ def test_a_machine_without_a_gpu_is_said(monkeypatch: pytest.MonkeyPatch, capsys
 def test_what_is_moved_is_what_is_read_and_written() -> None:
     job = workloads_gpu.inference(torch.sin, torch.zeros(6))
     assert workloads_gpu.bytes_moved(job, [torch.zeros(6)]) == 48
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small workloads on the CPU, with a clock of one millisecond a step."""
+    for module in (speed_gpu, workloads_gpu):
+        monkeypatch.setattr(module, "DEVICE", "cpu")
+    monkeypatch.setattr(speed_gpu, "CACHE", 8)
+    monkeypatch.setattr(speed_gpu, "timed", lambda turn, steps, flushed: (turn(), 1e-3)[1])
+    monkeypatch.setattr(speed_gpu, "peak", lambda step: 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    def sines() -> workloads_gpu.Job:
+        return workloads_gpu.inference(torch.sin, workloads_gpu.random(4, 8))
+
+    def linear() -> workloads_gpu.Job:
+        return trained(torch.nn.Linear(8, 8), workloads_gpu.random(4, 8, dtype=torch.float32))
+
+    made = [workloads_gpu.Workload("sines", sines, True, False), workloads_gpu.Workload("linear", linear, False, True)]
+    monkeypatch.setattr(speed_gpu, "WORKLOADS", {w.name: w for w in made})
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_front_ends_take_turns() -> None:
+    task = {"front_ends": ["eager", "jitney:eager", "aot_eager"], "rounds": 3, "budget": 60.0}
+    sines = speed_gpu.measure({"workload": "sines", **task})
+    assert sines["bytes"] == 128 and sines["copy_gb_s"] == pytest.approx(128 / 1e-3 / 1e9)
+    for name, found in sines["front_ends"].items():
+        assert (found["rounds"], found["speed"]["eager"], found["copy_share"], found["largest_difference"]) == (
+            3,
+            1,
+            1,
+            0,
+        )
+        assert name == "eager" or found["graphs"] == 1
+    linear = speed_gpu.measure({"workload": "linear", **task})
+    assert linear["bytes"] is None and "copy" not in linear["front_ends"]
+    assert all(found["largest_difference"] == 0 for found in linear["front_ends"].values())
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_what_is_wrong_or_raises_gets_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubling(speed_gpu.FrontEnd):
+        def compile(self, target: Any, dynamic: bool | None = None) -> Any:
+            return lambda *args: target(*args) * 2
+
+    known = {"eager": speed_gpu.FrontEnd("eager"), "doubling": Doubling("doubling")}
+    monkeypatch.setattr(speed_gpu, "front_end", lambda name: known[name])
+    task = {"workload": "sines", "front_ends": ["eager", "doubling", "missing"], "rounds": 1, "budget": 0.0}
+    found = speed_gpu.measure(task)["front_ends"]
+    assert "off by 1" in found["doubling"]["wrong"] and "ms" not in found["doubling"]
+    assert found["missing"]["error"] == "KeyError: 'missing'" and found["eager"]["ms"] == pytest.approx(1.0)
