@@ -71,20 +71,22 @@ def operands(op: str, dtypes: tuple[torch.dtype, ...]) -> list[torch.Tensor]:
     return columns
 
 
-def defined(op: str, source: torch.Tensor, result: torch.dtype) -> torch.Tensor:
-    """Where a conversion says something: out of the integer's range it does not."""
+def defined(op: str, source: torch.Tensor, result: torch.dtype, *, as_x86: bool = True) -> torch.Tensor:
+    """Where a conversion says something: out of the integer's range it does not, but for large integers of an x86."""
     if op != "cast" or not source.is_floating_point() or result.is_floating_point or result is torch.bool:
         return torch.ones(len(source), dtype=torch.bool)
-    if result in (torch.int32, torch.int64):  # the conversion instruction's answer, as eager's
+    if as_x86 and result in (torch.int32, torch.int64):  # the conversion instruction's answer, as eager's
         return torch.ones(len(source), dtype=torch.bool)
     limits = torch.iinfo(result)
     wide = source.double()
+    if result is torch.int64:  # whose limits are no doubles
+        return (wide >= limits.min) & (wide < 2.0**63)
     return (wide > limits.min - 1) & (wide < limits.max + 1)
 
 
-def compare(op: str, columns: list[torch.Tensor], found: torch.Tensor) -> None:
+def compare(op: str, columns: list[torch.Tensor], found: torch.Tensor, *, as_x86: bool = True) -> None:
     """Raise ``AssertionError`` unless ``found`` is what the operation means, wherever it means something."""
-    keep = defined(op, columns[0], found.dtype)
+    keep = defined(op, columns[0], found.dtype, as_x86=as_x86)
     expected = applied(op, columns, found.dtype)
     if op == "fma":
         compare_fma(columns, found, expected)
