@@ -69,6 +69,9 @@ class StoredFrame:
         self.has_graph = data["graph"] is not None
         self._check_taken()
         self.reader.make_all(data["functions"])
+        for cls, other, answer in data["subclasses"]:
+            if issubclass(self.reader.make(cls), self.reader.make(other)) is not answer:
+                raise Stale("an abstract class has other subclasses")
         self.namespace = self.reader.space(data["space"])
         self.facts = [self._fact(*row) for row in data["tensors"]]
         self._check_apart()

@@ -59,6 +59,7 @@ def write_frame(
     space = writer.space(source, namespace, OWN)
     facts = [_tensor(writer, fact) for fact in tensors]
     functions = list(_functions(writer, trail, known))
+    subclasses = [[*writer.refs((cls, other)), answer] for cls, other, answer in trail.subclasses.values()]
     origins.copies = True  # a compiled graph shares no containers with the program
     data = {
         "state": state,
@@ -67,6 +68,7 @@ def write_frame(
         "tensors": facts,
         "names": [source.name for source, _ in namespace.get("_facts", ())],
         "functions": functions,
+        "subclasses": subclasses,
         "report": writer.blob(json.dumps(list(rows(guards, namespace.get("_facts", ()), namespace, space))).encode()),
         "taken": list(_taken(writer.prints, trail)),
         "graph": writer.ref(namespace["_graph"]) if "_graph" in namespace else None,

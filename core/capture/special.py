@@ -120,11 +120,14 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         result = bool(vm.native(isinstance, value, classes))  # an abstract class or a protocol: it may change its mind
         vm.world.guard(record.source, "instance", (classes, result))
         return result
+    vm.world.trail.asked(kind, classes)
     return bool(vm.native(isinstance, value, classes))
 
 
 @special(issubclass)
 def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    if len(args) == 2 and isinstance(args[0], type):
+        vm.world.trail.asked(*args)
     return bool(vm.native(issubclass, *args))
 
 

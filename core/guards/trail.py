@@ -6,6 +6,8 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
+from jitney.trust import trusted
+
 
 @dataclass
 class Trail:
@@ -15,12 +17,22 @@ class Trail:
         functions: the Python functions that were looked into, by code.
         taken: what was read without guards: (owner, name, value) by (id of the owner, name). Owners are classes,
             modules and dictionaries of globals.
+        subclasses: (class, abstract class, is it a subclass) by their ids.
         private: why the capture is of no use to another process; empty if it is.
     """
 
     functions: dict[types.CodeType, types.FunctionType] = field(default_factory=dict)
     taken: dict[tuple[int, str], tuple[Any, str, Any]] = field(default_factory=dict)
     private: str = ""
+    subclasses: dict[tuple[int, int], tuple[type, type, bool]] = field(default_factory=dict)  # abstract classes', asked
+
+    def asked(self, cls: type, others: Any) -> None:
+        """Is ``cls`` a subclass of these? It was asked; abstract classes may answer otherwise in another process."""
+        if isinstance(others, (tuple, types.UnionType)):
+            for other in others if isinstance(others, tuple) else others.__args__:
+                self.asked(cls, other)
+        elif isinstance(others, type) and type(others) is not type and not (trusted(cls) and trusted(others)):
+            self.subclasses[id(cls), id(others)] = (cls, others, issubclass(cls, others))
 
     def keep_private(self, reason: str) -> None:
         """What was captured holds in this process only."""

@@ -109,6 +109,47 @@ EDITS = {
         "class C: pass\nc = C()\ndef fn(x): return x + (1 if c else 2)",
         "class C:\n    def __bool__(self): return False\nc = C()\ndef fn(x): return x + (1 if c else 2)",
     ),
+    "a class that was registered with an abstract one": (
+        "import collections.abc as a\nclass C: pass\n"
+        "c = C()\ndef fn(x): return x + (1 if isinstance(c, a.Sized) else 2)",
+        "import collections.abc as a\nclass C: pass\na.Sized.register(C)\n"
+        "c = C()\ndef fn(x): return x + (1 if isinstance(c, a.Sized) else 2)",
+    ),
+    "a subclass of an abstract class": (
+        "import abc\nclass B(abc.ABC): pass\nclass C: pass\n"
+        "def fn(x): return x + (1 if issubclass(C, (int, B)) else 2)",
+        "import abc\nclass B(abc.ABC): pass\nclass C: pass\nB.register(C)\n"
+        "def fn(x): return x + (1 if issubclass(C, (int, B)) else 2)",
+    ),
+    "a builtin that was registered": (
+        "import abc\nclass B(abc.ABC): pass\ndef fn(x): return x + (1 if isinstance(3, B | str) else 2)",
+        "import abc\nclass B(abc.ABC): pass\nB.register(int)\n"
+        "def fn(x): return x + (1 if isinstance(3, B | str) else 2)",
+    ),
+    "a pattern": (
+        "import collections.abc as a\nclass C: pass\nc = C()\n"
+        "def fn(x):\n    match c:\n        case [*_]: return x + 1\n    return x + 2",
+        "import collections.abc as a\nclass C:\n    def __len__(self): return 0\na.Sequence.register(C)\nc = C()\n"
+        "def fn(x):\n    match c:\n        case [*_]: return x + 1\n    return x + 2",
+    ),
+    "a function's own attributes": (
+        "def inner(x): return x\ninner.k = 1\ndef fn(x): return x + inner.k",
+        "def inner(x): return x\ninner.k = 2\ndef fn(x): return x + inner.k",
+    ),
+    "the signature of a function": (
+        "import inspect\ndef inner(a): pass\ndef fn(x): return x + len(inspect.signature(inner).parameters)",
+        "import inspect\ndef inner(a, b): pass\ndef fn(x): return x + len(inspect.signature(inner).parameters)",
+    ),
+    "the fields of a dataclass": (
+        "import dataclasses\n@dataclasses.dataclass\nclass D:\n    a: int = 1\nd = D()\n"
+        "def fn(x): return x + len(dataclasses.fields(d))",
+        "import dataclasses\n@dataclasses.dataclass\nclass D:\n    a: int = 1\n    b: int = 2\nd = D()\n"
+        "def fn(x): return x + len(dataclasses.fields(d))",
+    ),
+    "the environment": (
+        "import os\nos.environ['JT_X'] = '1'\ndef fn(x): return x + int(os.environ.get('JT_X', '0'))",
+        "import os\nos.environ['JT_X'] = '2'\ndef fn(x): return x + int(os.environ.get('JT_X', '0'))",
+    ),
     "a metaclass": (
         "class M(type):\n    def k(cls): return 1\nclass C(metaclass=M): pass\ndef fn(x): return x + C.k()",
         "class M(type):\n    def k(cls): return 2\nclass C(metaclass=M): pass\ndef fn(x): return x + C.k()",
