@@ -31,13 +31,24 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 
 @decomposes(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential, and both are contiguous."""
-    if x.device.type != "cpu":
-        return NotImplemented
+    """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential, and both are contiguous; others keep nothing."""
     source = wide(x)
     kept = (-source.abs()).exp()
-    result = source.clamp_max(0) - kept.log1p()
-    return result.to(x.dtype).contiguous(), kept.to(x.dtype).contiguous()
+    result = (source.clamp_max(0) - kept.log1p()).to(x.dtype)
+    if x.device.type != "cpu":
+        return result, x.new_empty(0)
+    return result.contiguous(), kept.to(x.dtype).contiguous()
+
+
+@decomposes(aten.log_sigmoid_backward.default)
+def log_sigmoid_backward(grad: Tensor, x: Tensor, kept: Tensor) -> Tensor:
+    """The gradient where the forward keeps nothing; what the CPU keeps has a rule."""
+    if x.device.type == "cpu":
+        return NotImplemented
+    source = wide(x)
+    exponential = (-source.abs()).exp()
+    ratio = exponential / (1 + exponential)
+    return (wide(grad) * torch.where(source < 0, 1 - ratio, ratio)).to(x.dtype)
 
 
 @decomposes(aten._prelu_kernel_backward.default)
