@@ -31,7 +31,7 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 
 @decomposes(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential, and both are contiguous; others keep nothing."""
+    """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential, both are contiguous; others keep nothing."""
     source = wide(x)
     kept = (-source.abs()).exp()
     result = (source.clamp_max(0) - kept.log1p()).to(x.dtype)

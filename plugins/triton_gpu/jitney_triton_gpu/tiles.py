@@ -11,7 +11,7 @@ GUESS = 8192  # for a symbolic size
 # How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
 SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
-CACHE = 16 << 20  # bytes that stay in the cache until they are read again
+CACHE = 48 << 20  # bytes that stay in the cache until they are read again
 STAGES = {"rows": 1, "split": 1, "sweep": 3}
 
 
