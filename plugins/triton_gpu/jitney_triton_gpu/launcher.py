@@ -84,7 +84,7 @@ class Launcher:
 
     def _launch(self, kernel: Kernel, wrapper: Wrapper) -> list[str]:
         unit, buffers = self._unit(kernel)
-        lines = []
+        lines: list[str] = []
         places = self._workspaces(unit, wrapper, lines)
         for entry, function in zip(unit.entries, unit.code.functions, strict=True):
             given = [self._given(p, buffers, places, wrapper) for p in function.parameters]
