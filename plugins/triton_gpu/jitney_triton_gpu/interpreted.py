@@ -132,5 +132,13 @@ def _all_ones(self: Any, type: Any) -> Any:
     return interpreter.TensorHandle(bits, scalar)
 
 
+def _splat(self: Any, shape: Any, value: Any) -> Any:
+    """Triton's own makes floats of truth values."""
+    return interpreter.TensorHandle(
+        np.full(shape.shape, value.data.flat[0], dtype=value.data.dtype), value.dtype.scalar
+    )
+
+
 interpreter.InterpreterBuilder.create_fma = _fma
+interpreter.InterpreterBuilder.create_splat = _splat
 interpreter.InterpreterBuilder.get_all_ones_value = _all_ones

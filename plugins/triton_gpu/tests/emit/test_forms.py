@@ -97,6 +97,15 @@ def test_indices_are_divided_as_python_divides(check):
     check(plain((i,), *stores, a=F, **dtypes), buffers)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_element_beside_many(check, dtype):
+    i = Var("i", 5)
+    value = apply("maximum", load("a", index(0), dtype), load("b", index(i), dtype))
+    buffers = {"a": data(1, dtype), "b": data(5, dtype, 1), "c": torch.zeros(5, dtype=dtype)}
+    kernel = Kernel("k", (i,), (Nest((), (Store("c", index(i), value),)),), dict.fromkeys(buffers, dtype))
+    check(kernel, buffers)
+
+
 def test_an_empty_kernel_writes_nothing(check):
     i, j = Var("i", 0), Var("j", 5)
     x = load("a", i * 5 + j, F)
