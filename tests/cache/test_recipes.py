@@ -56,7 +56,7 @@ OBJECTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", OBJECTS, ids=str)
+@pytest.mark.parametrize("value", OBJECTS, ids=lambda value: type(value).__name__)
 def test_objects_are_equal_or_the_same_again(value: Any) -> None:
     found = again(value)
     assert type(found) is type(value) and found == value
@@ -123,7 +123,7 @@ CYCLE.append(CYCLE)
     [Own(), local(), lambda: 0, CYCLE, (x for x in ()), [].append, torch.ones(1 << 19),
      torch.ones(2, requires_grad=True),
      torch.ones(2, 2).t()[:1], torch.Generator(), open],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_nothing_leads_to_is_refused(value: Any) -> None:
     if value is open:  # a name leads to it
