@@ -119,6 +119,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning(folder: Path, script: Pa
 @pytest.mark.slow
 def test_processes_that_write_at_once_do_no_harm(folder: Path, script: Path) -> None:
     settings = {"JITNEY_CACHE": "1", "JITNEY_CACHE_DIR": str(folder), "PROGRAM_BACKEND": "aot_eager"}
+    settings |= {"OMP_NUM_THREADS": "1"}  # as in ``tell``: another number of threads is another program
     command = [sys.executable, "-W", "error", str(script)]
     running = [subprocess.Popen(command, env={**os.environ, **settings}, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait(180) for process in running] == [0, 0, 0]

@@ -154,6 +154,7 @@ def test_many_writers_and_readers_never_see_half_an_entry(tmp_path):
 def test_the_folder_is_the_option_then_the_setting_then_the_users_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr(store.sys, "platform", "linux")
+    monkeypatch.setattr(jitney.config, "cache_dir", "")
     assert cache_folder("llvm_cpu") == tmp_path / "xdg" / "jitney" / "llvm_cpu"
     with jitney.config.patch(cache_dir=str(tmp_path / "setting")):
         assert cache_folder("llvm_cpu") == tmp_path / "setting" / "llvm_cpu"
@@ -167,6 +168,7 @@ def test_a_user_without_a_home_has_no_folder(monkeypatch):
     def no_home():
         raise RuntimeError("Could not determine home directory.")
 
+    monkeypatch.setattr(jitney.config, "cache_dir", "")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(store.Path, "home", no_home)
     assert cache_folder("llvm_cpu") is None
