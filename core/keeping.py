@@ -22,7 +22,7 @@ from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
 from jitney.cache.frame_writer import write_frame
 from jitney.cache.frames import frames_on_disk, store, stored
-from jitney.cache.key import environment, settings, sources
+from jitney.cache.key import environment, flags, settings, sources
 from jitney.cache.recipes import Stale
 from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
@@ -217,7 +217,7 @@ def frame_key(root: Root) -> str | None:
         return None
     target = root.target
     return digest(
-        environment(), settings(), session.identity, everything_said(),
+        environment(), settings(), flags(), session.identity, everything_said(),
         (session.fullgraph, session.dynamic, torch.distributed.is_available() and torch.distributed.is_initialized()),
         (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(root.shown)),
     )  # fmt: skip

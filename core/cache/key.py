@@ -17,6 +17,8 @@ from jitney.cache.digest import digest
 from jitney.config import config
 
 FORMAT = 1  # of what is stored: another number finds nothing of what there is
+# Of torch's backends.
+FLAGS = ("enabled", "deterministic", "benchmark", "strategy")
 # Settings that change neither what is captured nor what is compiled.
 ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "suppress_errors", "plugins_disabled"}
 
@@ -65,3 +67,13 @@ def settings() -> list[tuple[str, object]]:
     """The settings that count."""
     names = [field.name for field in dataclasses.fields(config) if field.name not in ELSEWHERE]
     return [(name, getattr(config, name)) for name in names]
+
+
+def flags() -> list[tuple[str, object]]:
+    """What torch's backends are set to: captured code reads it as it is."""
+    found: list[tuple[str, object]] = []
+    for backend in (torch.backends.mkldnn, torch.backends.cudnn, torch.backends.mha, torch.backends.opt_einsum):
+        for name in FLAGS:
+            found.append((f"{backend.__name__}.{name}", getattr(backend, name, None)))
+    filled = getattr(torch.utils.deterministic, "fill_uninitialized_memory", None)
+    return [*found, ("fill_uninitialized_memory", filled)]

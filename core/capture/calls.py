@@ -144,6 +144,7 @@ def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not all(isinstance(r, torch.Tensor) for r in (result if isinstance(result, tuple) else (result,))):
         raise Break(f"the autograd.Function {cls.__qualname__} gives more than tensors")
     vm.world.guard(vm.world.const(cls).step("class_dict", "forward"), "is", vars(cls).get("forward"))
+    vm.world.trail.keep_private(f"{cls.__qualname__}, whose forward and backward are recorded as a whole")
     vm.tracer.record(apply, tuple(call_args), {}, result)
     return result
 
