@@ -52,7 +52,7 @@ class Launcher:
         self.schedule = schedule
         self.name = name
         self.options = options
-        self.units: list[tuple[Kernel, bool, Unit]] = []
+        self.units: list[tuple[tuple[Kernel, bool, frozenset[str]], Unit]] = []
         self.functions: dict[str, Function] = {}  # entry -> what it launches
         self.source = ""
         self.device = device_of(schedule)
@@ -139,16 +139,26 @@ class Launcher:
         shape, names = canonical(kernel)
         buffers = {f"b{n}": name for n, name in enumerate(names)}
         wide = any(count.value is not None and count.value > NARROW for count in self._counts(kernel))
-        unit = next((unit for known, counted, unit in self.units if (known, counted) == (shape, wide)), None)
+        gone = self._replaced(kernel)
+        replaced = frozenset(mine for mine, name in buffers.items() if name in gone)
+        key = (shape, wide, replaced)
+        unit = next((unit for known, unit in self.units if known == key), None)
         if unit is None:
             name = f"k{len(self.units)}_{short_name(kernel)}".rstrip("_")
-            code = emit(replace(shape, nodes=kernel.nodes), name, wide=wide)
+            code = emit(replace(shape, nodes=kernel.nodes), name, replaced=replaced, wide=wide)
             entries = tuple(f"e_{function.name}" for function in code.functions)
             unit = Unit(code, entries)
-            self.units.append((shape, wide, unit))
+            self.units.append((key, unit))
             self.functions |= dict(zip(entries, code.functions, strict=True))
             self.source += "".join(f"\n\n# {f.comment or kernel.name}\n{f.text}" for f in code.functions)
         return unit, buffers
+
+    def _replaced(self, kernel: Kernel) -> frozenset[str]:
+        """Buffers in whose memory the kernel stores something else."""
+        filled, blocks = self.schedule.filled, self.schedule.memory.blocks
+        olds = {filled.get(name, "") for name in kernel.writes}
+        olds |= {blocks[name].instead_of for name in kernel.writes if name in blocks}
+        return frozenset(olds - {""})
 
     def link(self) -> dict[str, Any]:
         """What is behind the names in the wrapper: functions, and the size of the workspace."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import jitney
 from jitney.errors import BackendFailed
-from jitney_triton_gpu import launcher
+from jitney_triton_gpu import launcher, tiles
 from jitney_triton_gpu.code import Function
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -75,3 +75,19 @@ def test_more_elements_than_32_bits_count(device: torch.device) -> None:
     more, highest, place = compiled(x)
     assert (more[-1].item(), more[2**31 + 5].item(), more[0].item()) == (8, 10, 1)
     assert (highest.item(), place.item()) == (9, 2**31 + 5)
+
+
+def test_what_is_overwritten_is_not_read_again(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
+    """A row goes by in pieces, twice; in between its memory gets the new values of the argument."""
+    monkeypatch.setattr(tiles, "LONGEST_ROW", 32)
+    monkeypatch.setattr(tiles, "PIECE", (32, 1))
+
+    def shares(x: torch.Tensor) -> torch.Tensor:
+        weights = x.exp()
+        result = weights / weights.sum(-1, keepdim=True)
+        x.add_(1)
+        return result
+
+    mine, theirs = (torch.randn(130, 100, generator=torch.Generator().manual_seed(0)).to(device) for _ in range(2))
+    result = jitney.compile(shares, backend="triton_gpu", fullgraph=True)(mine)
+    torch.testing.assert_close((result, mine), (shares(theirs), theirs))
