@@ -497,3 +497,100 @@ FIRST: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", FIRST)
 def test_a_number_in_front_of_a_tensor(check: Check, name: str, dtype: torch.dtype) -> None:
     check(FIRST[name], torch.tensor([3, -2, 7]).to(dtype))
+
+
+JOINED: dict[str, Callable[..., Any]] = {
+    "two": lambda x, y: torch.cat((-x, y.exp()), -1) * 2,
+    "halves in turn": lambda x, y: x * y + torch.cat((-x[..., 3:], x[..., :3]), -1) * 0.5,
+    "four, of other sizes": lambda x, y: torch.cat((x[:1], y[:2], x[:0], y), 0).sum(0),
+    "read by rows": lambda x, y: torch.cat((x, y), 1).softmax(1),
+    "of one that is gathered": lambda x, y: torch.cat((x[torch.tensor([2, 0], device=x.device)], y), 0) + 1,
+    "stacked": lambda x, y: torch.stack((x, y, x + y), 1).amax(1),
+    "joined twice": lambda x, y: torch.cat((torch.cat((x, y), 0)[1:], y), 0) - 1,
+    "returned": lambda x, y: torch.cat((x, y.t().contiguous().t()), 0),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_few_parts_are_joined_as_in_eager(name: str, check: Check) -> None:
+    torch.manual_seed(0)
+    check(JOINED[name], torch.randn(4, 6), torch.randn(4, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.float32], ids=str)
+def test_sums_of_which_one_term_counts(dtype: torch.dtype, check: Check) -> None:
+    """Numbers that are none of the loop's, and of types in which several are or something in between."""
+
+    def picked(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        numbers = torch.arange(300, device=x.device).to(at.dtype)
+        return torch.where(numbers == at[:, None], x[:, None], 0.0).sum(1)
+
+    at = [3, 0, 299, -1, 300, 5, -128] if dtype in (torch.int64, torch.int32) else [3, 0, 44, -1, 100, 5, -128]
+    numbers = torch.tensor(at, dtype=dtype)
+    if dtype is torch.float32:
+        numbers = numbers + 0.5
+        numbers[0] = 3
+    check(picked, torch.tensor([1.5, -0.0, 2.0, 3.0, 4.0, float("nan"), float("inf")]), numbers)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_gradients_of_a_loss_that_picks_classes(reduction: str, smoothing: float, backend: str, on: On) -> None:
+    target = on(torch.tensor([0, 9, 3, -100, 5, 5]))
+    found = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        x = on(torch.randn(6, 10)).requires_grad_()
+
+        def loss(x: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(x * 2, target, reduction=reduction, label_smoothing=smoothing)
+
+        y = (jitney.compile(loss, backend=backend) if compiles else loss)(x)
+        found.append((y.detach(), *torch.autograd.grad(y.sum(), x)))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("how", ["once", "twice the same", "looked at after", "without a momentum"])
+def test_running_statistics_are_written_once_and_in_time(how: str, backend: str, on: On) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.BatchNorm2d(4, momentum=None if how == "without a momentum" else 0.3)
+            self.other = torch.nn.BatchNorm2d(4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.other(self.norm(x).relu())
+            if how == "twice the same":
+                y = self.norm(y)
+            return y * self.norm.running_mean.view(1, 4, 1, 1) if how == "looked at after" else y
+
+    found = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        net = on(Net())
+        run = jitney.compile(net, backend=backend) if compiles else net
+        results = [run(on(torch.randn(3, 4, 5, 5))).detach() for _ in range(3)]
+        found.append((results, {name: value.clone() for name, value in net.state_dict().items()}))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_updates_of_many_tensors_of_few_sizes(check: Check) -> None:
+    torch.manual_seed(0)
+    sizes = [(4, 5), (7,), (), (4, 5), (7,), (4, 5)] * 4
+
+    def update(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        n = len(sizes)
+        results = []
+        for p, g, m in zip(tensors[:n], tensors[n : 2 * n], tensors[2 * n :], strict=True):
+            m.mul_(0.9).add_(g, alpha=0.1)
+            results.append(p - m / (m.abs().sqrt() + 1e-8))
+        return results
+
+    check(update, *[torch.randn(size) for _ in range(3) for size in sizes])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_functions_of_halves(dtype: torch.dtype, check: Check) -> None:
+    """Where what follows is rounded at once: exact numbers and special ones."""
+    x = torch.tensor([0.0, -0.0, 1.0, -2.5, 11.0, -11.0, 88.0, -88.0, float("inf"), -float("inf"), float("nan")])
+    check(lambda x: (F.silu(x), x.sigmoid(), x / 3, 1 / x, x.exp(), x.abs().sqrt(), x.abs().rsqrt()), x.to(dtype))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from jitney.lowering.index import Var
 from jitney.lowering.values import Apply, Constant, Load, Position, Value, apply, constant, position, walk
+
+COUNTING = (torch.int32, torch.int64)  # other types hold numbers between those of a loop, or not all of them
 
 
 def only_one(value: Value, reduced: Sequence[Var]) -> Value | None:
@@ -53,7 +57,7 @@ def _conjuncts(value: Value) -> list[Value]:
 
 def _chosen(value: Value, loop: Var) -> Value | None:
     """What the loop's number is compared with."""
-    if not isinstance(value, Apply) or value.op != "eq":
+    if not isinstance(value, Apply) or value.op != "eq" or value.args[0].dtype not in COUNTING:
         return None
     for number, other in (value.args, value.args[::-1]):
         if isinstance(number, Position) and number.index is loop and not _depends(other, loop):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from jitney.lowering.decompositions.table import HALVES, aten, decomposes
@@ -32,7 +33,9 @@ def mm(a: Tensor, b: Tensor) -> Any:
     if m * k * n < WORTH * moved * a.element_size():
         return NotImplemented
     product = aten.mm.default(_wider(a, rows, inner), _wider(b, inner, columns))
-    return product[:m, :n].contiguous()
+    if not rows and not columns:
+        return product
+    return product[:m, :n].clone(memory_format=torch.contiguous_format)  # with a matrix's strides, of one row too
 
 
 def _is_turned(x: Tensor) -> bool:
