@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jitney.trust import trusted_module
+from jitney.trust import trusted
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 BY_REPR = (torch.dtype, torch.layout, torch.memory_format, torch.device, torch.Size, range)
@@ -128,18 +128,29 @@ class Fingerprints:
     def _function(self, fn: types.FunctionType) -> str:
         space, code = fn.__globals__, fn.__code__
         module = str(space.get("__name__", ""))
-        if trusted_module(module):
-            return f"function {module} {code.co_qualname} {code.co_filename}:{code.co_firstlineno}"
+        given = [self._given(value) for value in (fn.__defaults__ or (), *(fn.__kwdefaults__ or {}).items())]
+        if trusted(fn):
+            return f"function {module} {code.co_qualname} {code.co_filename}:{code.co_firstlineno} {given}"
         own = space is getattr(sys.modules.get(module), "__dict__", None)
-        return f"function {module} {own} {sorted(fn.__dict__)} {of_code(code)}"
+        return f"function {module} {own} {sorted(fn.__dict__)} {given} {of_code(code)}"
+
+    def _given(self, value: Any) -> str:
+        """Of a default value: what can be said of it."""
+        if type(value) is tuple:
+            return str([self._given(item) for item in value])
+        try:
+            return self.of(value)
+        except NotStorable:
+            return f"a {_name(type(value))}"
 
     def _class(self, cls: type) -> str:
-        if trusted_module(str(cls.__module__)) or cls.__flags__ & IMMUTABLE:
+        if trusted(cls) or cls.__flags__ & IMMUTABLE:
             return f"class {_name(cls)}"
         self._known[id(cls)] = f"class {_name(cls)}"  # should it lead back to itself
-        parts: list[object] = [_name(cls), _name(type(cls)), cls.__flags__ & _FLAGS]
-        for base in cls.__mro__[1:]:
-            parts.append(self.of(base))
+        parts: list[object] = [_name(cls), self.of(type(cls)), cls.__flags__ & _FLAGS]
+        parts += [[self.of(base) for base in cls.__mro__[1:]], list(map(_name, cls.__bases__))]
+        if issubclass(cls, enum.Enum):
+            parts.append([(name, self._given(member.value)) for name, member in cls.__members__.items()])
         for name, value in sorted(vars(cls).items()):
             parts.append((name, "" if name in _LEFT_OUT else self._member(name, value)))
         return f"class {_name(cls)} {digest(*parts)}"

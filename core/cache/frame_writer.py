@@ -19,7 +19,7 @@ from jitney.guards.report import rows
 from jitney.guards.source import STEPS
 from jitney.guards.tensors import TensorFact
 from jitney.guards.trail import Trail
-from jitney.trust import trusted_module
+from jitney.trust import trusted
 
 # What the reader puts into the namespace itself.
 OWN = ("_state", "_tensors", "_graph", "_failed", "_retry", "_facts")
@@ -180,7 +180,7 @@ def _dict_of(cls: type) -> Any:
 
 
 def _by_name(value: Any) -> Recipe | None:
-    """A module's globals, or the tables of hooks of all modules, which are globals of torch's."""
+    """A module's globals, the tables of hooks of all modules, and the objects whose attributes are torch's C functions."""
     name = value.get("__name__") if type(value) is dict else None
     if isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is value:
         return ["globals", name]
@@ -188,6 +188,10 @@ def _by_name(value: Any) -> Recipe | None:
         if table is value:
             module, _, short = name.rpartition(".")
             return ["global", module, short]
+    if type(value).__module__ == "torch._C" and not isinstance(value, type):
+        for name, known in vars(sys.modules["torch._C"]).items():
+            if known is value:
+                return ["global", "torch._C", name]
     return None
 
 
@@ -201,7 +205,7 @@ def _functions(writer: Writer, trail: Trail, known: Mapping[str, Any]) -> Iterat
         if recipe is not None:
             yield writer.ref(function)
         found = writer.has(function) or writer.has(code) or writer.prints.has(function)
-        if recipe is not None or found or _is_trusted(function):
+        if recipe is not None or found or trusted(function):
             covered.update(map(id, _nested(code)))
         else:
             rest.append(code)
@@ -215,10 +219,6 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _nested(constant)
-
-
-def _is_trusted(function: types.FunctionType) -> bool:
-    return trusted_module(str(function.__globals__.get("__name__", "")))
 
 
 def _taken(prints: Fingerprints, trail: Trail) -> Iterator[list[str]]:
