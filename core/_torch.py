@@ -88,12 +88,22 @@ log_api_usage: Callable[..., None] = _C._log_api_usage_once
 out_of_tree_device: Callable[[], str] = _C._get_privateuse1_backend_name
 # torch wraps functions that it keeps from being compiled (Optimizer.zero_grad) in one function, of this code.
 DISABLED_CODE: types.CodeType = torch._compile._disable_dynamo(lambda: None).__code__
+# How FX names the target of a node in the code that it generates, and which targets that code calls by name.
+qualified_name: Callable[[Any], str] = torch.fx.node._get_qualified_name
+is_from_torch: Callable[[Any], bool] = torch.fx.graph._is_from_torch
+# Do tensors of these classes, or a mode, take a call over? torch's Python functions ask first thing.
+has_torch_function: tuple[Callable[..., bool], ...] = (
+    _C._has_torch_function,
+    _C._has_torch_function_unary,
+    _C._has_torch_function_variadic,
+)
 # Which kind of accelerator the process has: fixed.
 current_accelerator: Callable[[], Any] = _C._accelerator_getAccelerator
 # How the optimizers sort their parameters for the foreach operations.
 group_tensors: Callable[..., Any] = _C._group_tensors_by_device_and_dtype
 # The body of nn.Module.__call__: a module that has its own is not called as its ``forward``.
-module_call: Any = torch.nn.Module._call_impl
+_call_impl = torch.nn.Module._call_impl
+module_call: Any = _call_impl if _call_impl.__globals__ is vars(torch.nn.modules.module) else None
 # What ties a module's backward hooks into autograd's graph.
 BackwardHookFunction: Any = torch.nn.modules._functions.BackwardHookFunction
 # The module whose code handles the exceptions of that body, unless told that it is being compiled.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import importlib
 import json
@@ -18,12 +17,13 @@ from jitney.backends import BoundBackend
 from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.iterators import parts
 from jitney.capture.marks import stays_python
+from jitney.capture.originals import unfollowable
 from jitney.capture.signals import GiveUp
 from jitney.capture.target import Target, parameters
 from jitney.config import config
 from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, Unsupported
-from jitney.guards import Pool, first_failure
+from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.miss import MISS
 from jitney.guards.report import first_failing
 from jitney.guards.tensors import tensor_facts
@@ -215,6 +215,11 @@ class Dispatcher:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
         if _torch.transforms_active():  # vmap, grad... of torch.func around compiled code: they see the program itself
             return self.eager(args, kwargs)
+        reason = unfollowable()
+        if reason:
+            code = self.shown
+            events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
+            return self.eager(args, kwargs)
         result = self._from_disk(args, kwargs)
         if result is not MISS:
             return result
@@ -336,7 +341,7 @@ class Dispatcher:
     @staticmethod
     def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> str:
         """Which tensor's metadata changed."""
-        pool = Pool({**scope, "_b": builtins})
+        pool = Pool({**scope, "_b": pristine})
         for source, facts in entry.emitted.namespace.get("_facts", ()) if entry.emitted else ():
             try:
                 value = eval(source.path(pool), pool.namespace)

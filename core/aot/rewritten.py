@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+_ONE_HOT = torch.nn.functional.one_hot  # the original: programs may replace it
+
 
 def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     """As ``torch.nn.functional.one_hot``, which looks at the least and the greatest class before anything is done.
@@ -14,13 +16,13 @@ def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     A class that is too great or negative is out of bounds for ``scatter``: also a ``RuntimeError``.
     """
     if type(num_classes) is not int or num_classes < 1 or tensor.dtype is not torch.int64:
-        return torch.nn.functional.one_hot(tensor, num_classes)
+        return _ONE_HOT(tensor, num_classes)
     zeros = torch.zeros((*tensor.shape, num_classes), dtype=torch.int64, device=tensor.device)
     return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
 # What a captured graph calls -> what is traced in its place.
 REWRITTEN: dict[Any, Callable[..., Any]] = {
-    torch.nn.functional.one_hot: one_hot,
+    _ONE_HOT: one_hot,
     torch.ops.aten.one_hot.default: one_hot,
 }

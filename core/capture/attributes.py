@@ -12,24 +12,24 @@ from jitney.capture import class_writes
 from jitney.capture.arrays.stand_in import HOOKS, Array
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
+from jitney.capture.originals import is_own
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.signals import Break, UserRaised
 from jitney.capture.stand_in_attributes import SYMBOLIC, python_type, stand_in_attr, store_tensor_attr, tensor_attr
 from jitney.capture.stand_ins import STAND_INS, is_stand_in
-from jitney.capture.world import ATOMS, trusted
+from jitney.capture.world import ATOMS, HEAP_TYPE, trusted
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
 
 PYTHON_FUNCTION = types.FunctionType
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
 SLOT_LIKE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 DIRECT = (*ATOMS, torch.Size, torch.dtype, torch.device, range, slice, torch.layout, torch.memory_format)
 UNCHANGING = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,
     torch.memory_format,
 )  # fmt: skip
-MODULE_GETATTR = torch.nn.Module.__getattr__
+MODULE_GETATTR = torch.nn.Module.__getattr__ if is_own(torch.nn.Module.__getattr__) else None
 
 
 def load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
@@ -178,7 +178,7 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
     if world.is_fresh(kind):
         return found
     if trusted(owner) and trusted(kind):
-        return world.trail.take(kind, name, found)
+        return world.take(kind, name, found)
     if owner.__flags__ & HEAP_TYPE and type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
         world.guard(world.const(kind).attr(name), "is", found)
         world.anchor(found)
@@ -487,7 +487,7 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
         return vm.native(getattr, module, name)
     reader = vm.frames[-1].globals if vm.frames else {}
     if trusted(module) and trusted(reader) and isinstance(value, UNCHANGING):
-        return world.trail.take(module, name, value)
+        return world.take(module, name, value)
     if isinstance(value, UNCHANGING):
         world.guard(record.source.attr(name), "is", value)
         if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):

@@ -6,8 +6,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.frame import Frame, make_frame
+from jitney.capture.originals import is_own
 from jitney.capture.signals import Break
-from jitney.capture.world import ATOMS, trusted
+from jitney.capture.world import ATOMS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -66,7 +67,7 @@ def _default(vm: Interpreter, fn: types.FunctionType, index: int) -> Any:
     at = record.source.attr("__defaults__")
     if not record.source.is_const:
         return vm.world.wrap(defaults, at)[index]
-    if not trusted(fn):
+    if not is_own(fn):
         vm.world.guard(at, "is", defaults)
     if type(value) in ATOMS:
         return value
@@ -79,7 +80,7 @@ def _keyword_default(vm: Interpreter, fn: types.FunctionType, name: str) -> Any:
         raise _refused(fn)
     if vm.world.is_fresh(fn):
         return defaults[name]
-    if trusted(fn) and type(defaults[name]) in ATOMS:
+    if is_own(fn) and type(defaults[name]) in ATOMS:
         return defaults[name]
     return vm.world.wrap(defaults[name], vm.world.anchor(fn).source.attr("__kwdefaults__").item(name))
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from jitney import _torch
-from jitney.capture import logs, natives, policy
+from jitney.capture import logs, natives, originals, policy
 from jitney.capture.arrays.stand_in import HOOKS, ArrayMethod
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
@@ -43,8 +43,8 @@ GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ign
 WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.MethodType)
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 # torch keeps it from its own compiler; there is nothing in it that ours does not know.
-ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad
-MODULE_CALL = torch.nn.Module.__call__
+ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad if originals.is_own(torch.optim.Optimizer.zero_grad) else None
+MODULE_CALL = torch.nn.Module.__call__ if originals.is_own(torch.nn.Module.__call__) else None
 MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
 
@@ -73,7 +73,7 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         if frame is not None:
             return frame
     module = fn.__module__ or ""
-    if is_allowed(fn) or (policy.is_leaf_module(module) and policy.is_leaf(fn)):
+    if is_allowed(fn) or (policy.is_leaf_module(module) and policy.is_leaf(fn) and _is_undisturbed(vm, fn)):
         return _call_leaf(vm, fn, args, kwargs)
     if fn is FUNCTION_APPLY:
         return _call_autograd_function(vm, args, kwargs)
@@ -85,6 +85,19 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     if fn.__code__.co_flags & ASYNC:
         raise Break(f"{fn.__qualname__} is a coroutine function", "asynchronous code runs in Python")
     return bind_arguments(vm, fn, args, kwargs)
+
+
+def _is_undisturbed(vm: Interpreter, fn: types.FunctionType) -> bool:
+    """Is it torch's own function, and what it calls by name too? Guarded; one that is not is looked into."""
+    if not originals.is_own(fn):
+        return False
+    if not (fn.__module__ or "").startswith("torch"):
+        return True
+    if originals.is_disturbed(fn):
+        return False
+    for owner, name in originals.callees(fn):
+        vm.world.guard(vm.world.const(owner).attr(name), "is", originals.named(owner, name))
+    return True
 
 
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -153,7 +166,7 @@ def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """``nn.Module.__call__`` on a module without hooks is its ``forward``; None where it is more than that."""
     module = args[0]
     world = vm.world
-    if not isinstance(module, torch.nn.Module) or type(module)._call_impl is not _torch.module_call:
+    if not isinstance(module, torch.nn.Module) or lookup(vm, type(module), "_call_impl") is not _torch.module_call:
         return None
     if _torch.tracing_state() or not _without_hooks(vm, module):
         return None

@@ -22,8 +22,10 @@ from jitney.capture.locks import LockRegions
 from jitney.capture.logs import LogCall
 from jitney.capture.opcodes import HANDLERS
 from jitney.capture.operators import truth
+from jitney.capture.originals import PROTOCOLS
 from jitney.capture.record import Record
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
+from jitney.capture.stand_ins import STAND_INS
 from jitney.capture.symbols import Symbols
 from jitney.capture.tensors import Tracer
 from jitney.capture.world import World
@@ -56,6 +58,7 @@ class Interpreter:
         self.has_regions = False  # does the backend compute checkpointed regions again?
         self.world = World(self.tracer, self.user_line)
         self.tracer.on_wrapper = lambda *facts: wrappers.guard(self.world, *facts)
+        self.tracer.on_name = self.world.guard_path
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
         self.arrays: dict[int, Array] = {}  # id(array or scalar from outside) -> its stand-in
         self.adopted_arrays: list[Any] = []
@@ -202,6 +205,9 @@ class Interpreter:
         except RecursionError:
             raise Break("recursion too deep") from None
         except Exception as error:
+        if id(fn) in PROTOCOLS and any(type(value) in STAND_INS for value in args):
+            for name in PROTOCOLS[id(fn)]:
+                self.world.guard_method(name)
             raise UserRaised(error.with_traceback(None)) from None
 
     def raise_user(self, error: BaseException) -> None:

@@ -23,6 +23,7 @@ from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.natives import allocate, to_text
+from jitney.capture.originals import is_known
 from jitney.capture.policy import refused_class
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
@@ -45,6 +46,8 @@ def special(*functions: Any) -> Callable[[Handler], Handler]:
 
     def register(handler: Handler) -> Handler:
         for fn in functions:
+            if isinstance(fn, types.FunctionType) and not is_known(fn):
+                continue  # the program has put its own in the place of torch's
             SPECIAL[id(fn)] = handler
             _kept.append(fn)
         return handler
@@ -365,6 +368,17 @@ def _enter_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
 @special(InferenceScope.__exit__)
 def _exit_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
     vm.tracer.exit_scope(args[0])
+
+
+@special(*_torch.has_torch_function)
+def _has_torch_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    """Outside a capture no mode is active, so only tensors of classes with rules of their own take over."""
+    values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    if any(type(v) in STAND_INS and type(v) is not _torch.FakeTensor for v in values):
+        raise Break("a tensor's class may take over a function of torch's")
+    if any(hasattr(type(v), "__torch_function__") for v in values if type(v) not in STAND_INS):
+        raise Break("an argument's class may take over a function of torch's")
+    return False
 
 
 @special(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)

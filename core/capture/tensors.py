@@ -18,7 +18,7 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from jitney import _torch, wrapping
-from jitney.capture import wrappers
+from jitney.capture import originals, wrappers
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.signals import Break
 from jitney.capture.stand_ins import STAND_INS, is_stand_in
@@ -100,6 +100,7 @@ class Tracer(TorchFunctionMode):
         self.changes_state = False
         self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
         self.on_wrapper: Callable[..., None] = lambda source, real, parts, fake: None
+        self.on_name: Callable[[str, Any], None] = lambda path, value: None
         self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
         self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
         self.pause = False
@@ -182,11 +183,13 @@ class Tracer(TorchFunctionMode):
     # ------------------------------------------------------------------ recording
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, classes: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if self.pause:
             return func(*args, **kwargs)
+        if isinstance(func, types.FunctionType) and not originals.is_own(func):
+            func = originals.behind(func)
         name = getattr(func, "__name__", "")
         if OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {OUTSIDE[name]}", "move it out of the compiled function")
@@ -301,16 +304,29 @@ class Tracer(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if isinstance(func, types.MethodWrapperType) and name == "__get__":
             descriptor: Any = func.__self__
-            return getattr, (args[0], descriptor.__name__), "call_function"
+            return self._named(getattr), (args[0], descriptor.__name__), "call_function"
         name = TENSOR_FUNCTIONS.get(id(func), name)
-        in_tensor = getattr(torch.Tensor, name, None) is func or getattr(_torch.TensorBase, name, None) is func
-        if in_tensor:
+        if getattr(torch.Tensor, name, None) is func:
+            self.on_name(f"torch.Tensor.{name}", func)
             if name in OPERATORS:
                 return OPERATORS[name], args, "call_function"
             if name in REFLECTED:
                 return REFLECTED[name], (args[1], args[0], *args[2:]), "call_function"
             return name, args, "call_method"
-        return func, args, "call_function"
+        return self._named(func), args, "call_function"
+
+    def _named(self, func: Any) -> Any:
+        """The function, if generated code finds it by its name, which is guarded; else one that calls it."""
+        try:
+            path = originals.path_of(func)
+        except LookupError:
+            return originals.pinned(func)
+        if path is None:
+            return func
+        if originals.at_path(path) is not func:
+            return originals.pinned(func)
+        self.on_name(path, func)
+        return func
 
     def _map(self, value: Any) -> Any:
         """Stand-ins to nodes, symbols to nodes of their expressions, inside any plain container."""

@@ -6,7 +6,9 @@ a stand-in for a tensor, or the object itself with a ``Record`` that knows its s
 
 from __future__ import annotations
 
+import builtins
 import collections
+import contextlib
 import enum
 import types
 import weakref
@@ -49,6 +51,12 @@ CODE_LIKE = (
 
 
 class World:
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
+
+
+_NOTHING = contextlib.nullcontext()
+
+
     """The records of one capture, and the guards that reading made."""
 
     def __init__(self, tracer: Tracer, origin: Callable[[], FrameSummary | None]) -> None:
@@ -418,13 +426,12 @@ class World:
             return self._wrap_bound_builtin(value, source)
         if self._trusted_read(source):
             self._take(source, value)
-        else:
-            self.guard(source, "is", value)
+        self.guard(source, "is", value)
         self.anchor(value)
         return value
 
     def _take(self, source: Source, value: Any) -> None:
-        """Note what is taken without a guard."""
+        """Note what is taken for granted in this process."""
         base = source.base
         if base is not None and base.is_const and type(source.key) is str:
             self.trail.take(base.key, source.key, value)
@@ -438,6 +445,40 @@ class World:
         if type(owner) is Array:
             return ArrayMethod(owner, value.__name__)
         if owner is not value.__self__:
+    def take(self, owner: Any, name: str, value: Any) -> Any:
+        """``value`` was read from a module, class or namespace of torch's or the standard library's; the value.
+
+        Nobody replaces it, mostly: the guard is for those who do.
+        """
+        self.trail.take(owner, name, value)
+        kind = "equals" if type(value) in ATOMS else "is"
+        if isinstance(owner, dict):
+            self.guard(self.const(owner).item(name), kind, value)
+        elif not isinstance(owner, type) or getattr(owner, name, ABSENT) is value:
+            if not isinstance(owner, type) or owner.__flags__ & HEAP_TYPE:
+                self.guard(self.const(owner).attr(name), kind, value)
+        else:
+            holder = next(cls for cls in owner.__mro__ if name in cls.__dict__)
+            if holder.__flags__ & HEAP_TYPE:
+                self.guard(self.const(holder).step("class_dict", name), kind, value)
+        return value
+
+    def guard_path(self, path: str, value: Any) -> None:
+        """Guard what is found at a path of names from ``torch`` or ``builtins``."""
+        root, *names = path.split(".")
+        source = self.const(builtins if root == "builtins" else torch)
+        for name in names:
+            source = source.attr(name)
+        self.guard(source, "is", value)
+
+    def guard_method(self, name: str) -> None:
+        """Guard a special method of ``torch.Tensor``, or that there is none."""
+        source = self.const(torch.Tensor)
+        if hasattr(torch.Tensor, name):
+            self.guard(source.attr(name), "is", getattr(torch.Tensor, name))
+        else:
+            self.guard(source, "lacks_class_attr", name)
+
             value = getattr(owner, value.__name__)
         self.add(value, source)
         return value
@@ -456,8 +497,7 @@ class World:
         if base is not None and base.is_const:
             if trusted(base.key):
                 self._take(source, value)
-            else:
-                self.guard(source, "is", value)
+            self.guard(source, "is", value)
             self.anchor(value)
             return value
         found = self.records.get(id(value))

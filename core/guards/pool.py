@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from jitney.guards import pristine
 
 _LITERALS = (int, str, bool, bytes)
 
@@ -14,7 +15,7 @@ class Pool:
     """Names for objects, and the namespace in which the emitted code finds them."""
 
     def __init__(self, namespace: dict[str, Any] | None = None) -> None:
-        self.namespace: dict[str, Any] = {"_b": builtins, "_type": type, **(namespace or {})}
+        self.namespace: dict[str, Any] = {"_b": pristine, "_type": type, **(namespace or {})}
         self._names: dict[int, str] = {}
 
     @classmethod

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from jitney.guards import pristine
 from jitney.guards.guard import Guard, brief
 from jitney.guards.pool import Pool
 from jitney.guards.source import Source
@@ -47,7 +47,7 @@ def first_failing(
     found: Iterable[Row], namespace: Mapping[str, Any], scope: Mapping[str, Any]
 ) -> tuple[str, str] | None:
     """The first row that does not hold in this scope, with what was found there, and the user's line."""
-    space = {**namespace, **scope, "_b": builtins, "_type": type, "_tensor_facts": tensor_facts}
+    space = {**namespace, **scope, "_b": pristine, "_type": type, "_tensor_facts": tensor_facts}
     for text, origin, path, code in found:
         try:
             space["_value"] = value = eval(path, space)

@@ -161,7 +161,7 @@ def load_global(vm: Any, frame: Frame, name: str) -> Any:
         if trusted(namespace) and isinstance(
             value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
         ):
-            return world.trail.take(namespace, name, value)
+            return world.take(namespace, name, value)
         return world.wrap(value, record.source.item(name))
     found = getattr(builtins, name, ABSENT)
     if found is ABSENT:

@@ -1,0 +1,258 @@
+"""Whose code is it? Programs put functions of their own in the place of torch's and Python's, under the same names."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from jitney import _torch
+from jitney.capture.signals import Break
+from jitney.trust import trusted, trusted_function
+
+# ------------------------------------------------------------------ whose function is it?
+
+
+def home(fn: types.FunctionType) -> str:
+    """The module whose names a Python function reads: where it was written, whatever its ``__module__`` says."""
+    return str(fn.__globals__.get("__name__") or "")
+
+
+def is_own(value: Any) -> bool:
+    """Is this torch's or the standard library's own? A function that wraps a user's is not, whatever its name."""
+    if isinstance(value, types.MethodType):
+        value = value.__func__
+    while isinstance(value, types.FunctionType):
+        if home(value).partition(".")[0] == "jitney":
+            return False
+        if not trusted_function(value):
+            return False
+        value = value.__dict__.get("__wrapped__")
+    if isinstance(value, functools.partial):
+        return is_own(value.func)
+    if isinstance(value, type):
+        return trusted(value)
+    return not getattr(type(value), "_jitney_is_compiled", False) and trusted(type(value))
+
+
+def is_known(fn: Any) -> bool:
+    """Is it torch's, the standard library's or ours?"""
+    return is_own(fn) or (isinstance(fn, types.FunctionType) and home(fn).partition(".")[0] == "jitney")
+
+
+# ------------------------------------------------------------------ what torch's functions call by name
+
+# What such functions call before they begin: whether a torch function mode or a tensor's class takes over.
+PRELUDE = ("has_torch_function", "handle_torch_function")
+# Modules whose functions are looked into for what they call in turn.
+CALLERS = ("torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal")
+NAMESPACES = (torch, torch.nn.functional, *_torch.OP_NAMESPACES)
+NO_CODE = (type(None), bool, int, float, str, tuple, list, dict, torch.dtype, torch.device)
+
+
+@functools.lru_cache(maxsize=1024)
+def callees(fn: types.FunctionType) -> tuple[tuple[Any, str], ...]:
+    """What a function of torch may call by name: (its owner, its name); an owner is a module or ``torch.Tensor``.
+
+    Names tell more than is really called (``x.relu`` and ``F.relu`` look alike), and never less.
+    """
+    found: dict[tuple[int, str], tuple[Any, str]] = {}
+    seen: set[types.CodeType] = set()
+    todo: list[Any] = [fn]
+    while todo:
+        at = todo.pop()
+        if not isinstance(at, types.FunctionType) or at.__code__ in seen or not home(at).startswith(CALLERS):
+            continue
+        seen.add(at.__code__)
+        todo += [cell.cell_contents for cell in at.__closure__ or () if not _is_empty(cell)]
+        module = sys.modules.get(home(at))
+        for name in _names(at.__code__):
+            for owner in dict.fromkeys((module, torch.Tensor, *NAMESPACES)):
+                value = named(owner, name)
+                if owner is not None and callable(value) and not isinstance(value, NO_CODE):
+                    found[id(owner), name] = (owner, name)
+                    todo.append(value)
+    return tuple(found.values())
+
+
+def named(owner: Any, name: str) -> Any:
+    """What a module (its ``__getattr__`` may import) or class has under a name; None if nothing."""
+    return vars(owner).get(name) if isinstance(owner, types.ModuleType) else getattr(owner, name, None)
+
+
+def _is_empty(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is None
+    except ValueError:
+        return True
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    for name in code.co_names:
+        if not name.startswith(PRELUDE):
+            yield name
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from _names(part)
+
+
+def is_disturbed(fn: types.FunctionType) -> bool:
+    """Is the name of this function of torch, or of one that it calls, another function now? Then it is looked into."""
+    module = sys.modules.get(fn.__module__ or "")
+    if vars(module).get(fn.__name__, fn) is not fn if module is not None else False:
+        return True
+    return any(not is_own(named(owner, name)) for owner, name in callees(fn))
+
+
+# ------------------------------------------------------------------ targets of graphs
+
+
+def path_of(target: Any) -> str | None:
+    """The path by which FX's generated code calls a target, ``torch.nn.functional.relu``; None if it calls the object.
+
+    Raises:
+        LookupError: FX finds no name for it, since its name is another function now.
+    """
+    if isinstance(target, _torch.OPERATOR_CLASSES):
+        return None
+    if target is getattr:
+        return "builtins.getattr"
+    try:
+        return _torch.qualified_name(target) if _torch.is_from_torch(target) else _check(target)
+    except RuntimeError as error:
+        raise LookupError(str(error)) from None
+
+
+def _check(target: Any) -> None:
+    if getattr(target, "__module__", None) is None:
+        _torch.qualified_name(target)
+
+
+def at_path(path: str) -> Any:
+    """What generated code finds at a path now; None if there is nothing."""
+    root, *names = path.split(".")
+    value: Any = builtins if root == "builtins" else torch
+    for name in names:
+        value = getattr(value, name, None)
+    return value
+
+
+def pinned(target: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls this very object, for a graph: FX would call what has the object's name now."""
+    found = _pinned.get(id(target))
+    if found is None:
+
+        def found(*args: Any, **kwargs: Any) -> Any:
+            return target(*args, **kwargs)
+
+        found.__name__ = found.__qualname__ = f"original_{target.__name__}"
+        found.__dict__["target"] = target  # keeps it alive, so its id stays its own
+        _pinned[id(target)] = found
+    return found
+
+
+_pinned: dict[int, Callable[..., Any]] = {}
+
+
+# ------------------------------------------------------------------ methods of tensors
+
+_METHODS = {name: value for name, value in vars(torch.Tensor).items() if is_own(value)}
+# What only shows a tensor or copies it: capture breaks there in any case.
+_SHOWING = {"__repr__", "__str__", "__format__", "__deepcopy__", "__reduce_ex__", "__dir__", "__init_subclass__"}
+
+
+def behind(fn: types.FunctionType) -> Any:
+    """The method of tensors that runs when torch says that it is ``fn``, which the program has put under its name.
+
+    Raises:
+        Break: nobody knows.
+    """
+    for name, value in vars(torch.Tensor).items():
+        original = getattr(_torch.TensorBase, name, None)
+        if value is fn and original is not None:
+            return original
+    raise Break(f"{fn.__qualname__} is in the place of a function of torch's", "it runs as in eager")
+
+
+def replaced_methods() -> Iterator[tuple[str, Any]]:
+    """The methods of ``torch.Tensor`` that are not torch's any more, and what is in their place."""
+    for name, value in vars(torch.Tensor).items():
+        if value is not _METHODS.get(name) and value is not getattr(_torch.TensorBase, name, None):
+            if (name in _METHODS or hasattr(_torch.TensorBase, name)) and name not in _SHOWING:
+                yield name, value
+    for name in _METHODS:
+        if name not in vars(torch.Tensor):
+            yield name, None
+
+
+def _dunders(text: str) -> tuple[str, ...]:
+    return tuple(f"__{name}__" for name in text.split())
+
+
+BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+# What Python looks for in the class of an operand, by the function that does the same.
+PROTOCOLS: dict[int, tuple[str, ...]] = {
+    id(getattr(operator, f"__{name}__")): _dunders(f"{name} r{name}") for name in BINARY
+}
+PROTOCOLS |= {id(getattr(operator, f"__i{name}__")): _dunders(f"i{name} {name} r{name}") for name in BINARY}
+PROTOCOLS |= {
+    id(getattr(operator, name)): _dunders(f"{name} {mirror}")
+    for name, mirror in (("lt", "gt"), ("le", "ge"), ("eq", "eq"), ("ne", "ne"), ("gt", "lt"), ("ge", "le"))
+}
+PROTOCOLS |= {
+    id(getattr(operator, f"__{name}__")): _dunders(name)
+    for name in "neg pos invert abs getitem setitem delitem contains index".split()
+}
+PROTOCOLS |= {
+    id(function): _dunders(names)
+    for function, names in (
+        (abs, "abs"), (len, "len"), (iter, "iter"), (reversed, "reversed"), (bool, "bool len"),
+        (int, "int index trunc"), (float, "float index"), (complex, "complex float index"), (round, "round"),
+        (divmod, "divmod rdivmod"),
+        (pow, "pow rpow"), (math.floor, "floor"), (math.ceil, "ceil"), (math.trunc, "trunc"), (range, "index"),
+        (operator.truth, "bool len"), (operator.not_, "bool len"),
+    )
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------ what is not followed
+
+# Builtins that programs replace, to no harm: nothing here or in torch's Python depends on what they do.
+_HARMLESS = {
+    "print", "input", "open", "breakpoint", "help", "exit", "quit", "copyright", "credits", "license", "exec", "eval",
+    "compile", "__import__", "__build_class__",
+}  # fmt: skip
+
+
+def _is_genuine(name: str, value: Any) -> bool:
+    if isinstance(value, types.BuiltinFunctionType):
+        return value.__self__ is builtins and value.__name__ == name
+    return not isinstance(value, types.FunctionType | types.MethodType | functools.partial) and is_own(value)
+
+
+_BUILTINS = {n: v for n, v in vars(builtins).items() if n not in _HARMLESS and (not n.startswith("_"))}
+_FALSE = [n for n, v in _BUILTINS.items() if not _is_genuine(n, v)]
+
+
+def genuine_builtin(name: str) -> Any:
+    """What the builtin of this name was when jitney was imported; None if there is no such."""
+    return _BUILTINS.get(name)
+
+
+def unfollowable() -> str:
+    """Why nothing can be captured just now, or an empty string: what is replaced takes part in capturing itself."""
+    now = vars(builtins)
+    for name, value in _BUILTINS.items():
+        if now.get(name) is not value or name in _FALSE:
+            return f"the builtin {name} has been replaced"
+    for name, value in replaced_methods():
+        if name.startswith("__") or value is None or is_own(value):
+            return f"torch.Tensor.{name} has been replaced"
+    return ""

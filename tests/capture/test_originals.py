@@ -1,0 +1,236 @@
+"""Functions and methods of torch, the standard library and Python that the program has put its own in the place of."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 (torch's own name for it)
+
+import jitney
+
+Patch = Callable[[Any, str, Any], None]
+
+
+@pytest.fixture(params=["eager", "aot_eager"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    """A backend that runs the captured graph, and one that traces through it."""
+    return request.param
+
+
+@pytest.fixture
+def patch() -> Iterator[Patch]:
+    """Set an attribute; everything is as before after the test, methods that a class inherits too."""
+    undo: list[Callable[[], None]] = []
+
+    def put(owner: Any, name: str, value: Any) -> None:
+        if name in vars(owner):
+            undo.append(functools.partial(setattr, owner, name, vars(owner)[name]))
+        else:
+            undo.append(functools.partial(delattr, owner, name))
+        setattr(owner, name, value)
+
+    yield put
+    for step in reversed(undo):
+        step()
+
+
+def same(compiled: Any, fn: Any, *args: Any) -> None:
+    """The compiled function gives what the function gives now, twice."""
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*args), fn(*args), rtol=0, atol=0)
+
+
+def phases(fn: Any, args: tuple[Any, ...], backend: Any, patch: Patch, owner: Any, name: str, made: Any) -> None:
+    """Compiled before, patched, patched otherwise and restored; then compiled where it is patched already."""
+    original = getattr(owner, name)
+    compiled = jitney.compile(fn, backend=backend)
+    same(compiled, fn, *args)
+    patch(owner, name, made(original, 1))
+    late = jitney.compile(fn, backend=backend)
+    same(late, fn, *args)
+    same(compiled, fn, *args)
+    setattr(owner, name, made(original, 2))
+    same(late, fn, *args)
+    same(compiled, fn, *args)
+    setattr(owner, name, original)
+    same(late, fn, *args)
+    same(compiled, fn, *args)
+
+
+def shifted(original: Any, by: int) -> Any:
+    """As the original, less a number."""
+    return lambda *args, **kwargs: original(*args, **kwargs) - by
+
+
+def disguised(original: Any, by: int) -> Any:
+    """As ``shifted``, under the original's name and module."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs) - by
+
+    return wrapper
+
+
+X = torch.tensor([[0.5, -1.5, 2.0]])
+
+FUNCTIONS: list[tuple[Any, str, Callable[..., Any]]] = [
+    (F, "softmax", lambda x: F.softmax(x, -1)),
+    (F, "relu", lambda x: F.relu(x)),
+    (F, "gelu", lambda x: F.gelu(x)),
+    (F, "max_pool1d", lambda x: F.max_pool1d(x, 2)),
+    (torch, "relu", lambda x: torch.relu(x)),
+    (torch, "norm", lambda x: torch.norm(x, dim=1)),
+    (torch, "sum", lambda x: torch.sum(x) + x.sum()),
+    (torch.Tensor, "relu", lambda x: x.relu() + torch.relu(x)),
+    (torch.Tensor, "sum", lambda x: x.sum() + torch.sum(x)),
+    (torch.Tensor, "norm", lambda x: x.norm() * 2),
+    (torch.Tensor, "__add__", lambda x: x + 2),
+    (torch.Tensor, "__radd__", lambda x: 2 + x),
+    (torch.Tensor, "__getitem__", lambda x: x[0] * 2),
+    (torch.Tensor, "__neg__", lambda x: -x),
+    (torch.linalg, "norm", lambda x: torch.linalg.norm(x)),
+]
+
+
+@pytest.mark.parametrize("made", [shifted, disguised])
+@pytest.mark.parametrize(("owner", "name", "fn"), FUNCTIONS, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_replaced_function_of_torch_runs_as_in_eager(
+    owner: Any, name: str, fn: Any, made: Any, backend: Any, patch: Patch
+) -> None:
+    phases(fn, (X,), backend, patch, owner, name, made)
+
+
+MODULES: list[tuple[Any, str, Any]] = [
+    (F, "softmax", nn.Softmax(-1)),
+    (F, "relu", nn.Sequential(nn.ReLU(), nn.ReLU())),
+    (F, "linear", nn.Linear(3, 3)),
+    (F, "layer_norm", nn.LayerNorm(3)),
+    (nn.Softmax, "forward", nn.Softmax(-1)),
+    (nn.Module, "__call__", nn.Sequential(nn.ReLU(), nn.Tanh())),
+    (nn.ReLU, "__call__", nn.Sequential(nn.ReLU(), nn.Tanh())),
+    (nn.Sequential, "forward", nn.Sequential(nn.ReLU(), nn.Tanh())),
+    (nn.Module, "_call_impl", nn.Sequential(nn.ReLU(), nn.Tanh())),
+    (torch.Tensor, "softmax", nn.Softmax(-1)),
+    (torch, "relu", nn.ReLU()),
+]
+
+
+@pytest.mark.parametrize("made", [shifted, disguised])
+@pytest.mark.parametrize(
+    ("owner", "name", "module"), MODULES, ids=lambda v: v if isinstance(v, str) else type(v).__name__
+)
+def test_what_torchs_own_modules_call_may_be_replaced(
+    owner: Any, name: str, module: Any, made: Any, backend: Any, patch: Patch
+) -> None:
+    phases(module, (X,), backend, patch, owner, name, made)
+
+
+def test_what_a_function_of_torch_calls_may_be_replaced(backend: Any, patch: Patch) -> None:
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    fn = lambda x: attention(x, x, x, need_weights=False)[0]  # noqa: E731
+    x = torch.arange(12.0).view(1, 3, 4).requires_grad_()
+    phases(fn, (x,), backend, patch, F, "scaled_dot_product_attention", shifted)
+
+
+def test_the_original_is_called_by_a_reference_while_its_name_is_another_function(backend: Any, patch: Patch) -> None:
+    softmax, relu, tanh, method = F.softmax, torch.relu, F.tanh, torch.Tensor.sigmoid
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return softmax(x, -1) + relu(x) + tanh(x) + method(x)
+
+    compiled = jitney.compile(fn, backend=backend)
+    same(compiled, fn, X)
+    expected = fn(X)
+    patch(F, "softmax", lambda x, dim: x * 100)
+    patch(torch, "relu", lambda x: x * 100)
+    patch(F, "tanh", F.sigmoid)
+    patch(torch.Tensor, "sigmoid", lambda x: x * 100)
+    same(compiled, fn, X)
+    assert torch.equal(jitney.compile(fn, backend=backend)(X), expected)
+
+
+def test_a_name_that_became_another_function_of_torch(backend: Any, patch: Patch) -> None:
+    softmax = F.softmax
+    both = lambda x: F.softmax(x, -1) + softmax(x, -1)  # noqa: E731
+    phases(both, (X,), backend, patch, F, "softmax", lambda original, by: (F.log_softmax, F.softmin)[by - 1])
+    methods = lambda x: x.relu() + x.tanh()  # noqa: E731
+    phases(
+        methods, (X,), backend, patch, torch.Tensor, "relu", lambda o, by: (torch.Tensor.exp, torch.Tensor.cos)[by - 1]
+    )
+
+
+def test_a_captured_graph_that_runs_later_calls_the_original(patch: Patch) -> None:
+    graphs = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    softmax = F.softmax
+    patch(F, "softmax", lambda x, dim: x * 100)
+    compiled = jitney.compile(lambda x: softmax(x, -1) + 1, backend=keep)
+    compiled(X)
+    (graph,) = graphs
+    graph.recompile()  # as backends do that change it
+    assert torch.equal(graph(X)[0], softmax(X, -1) + 1)
+
+
+def test_a_disguised_function_keeps_its_own_closure_defaults_and_globals(backend: Any, patch: Patch) -> None:
+    box = {"by": 1.0}
+    cell = 1.0
+
+    @functools.wraps(F.softmax)
+    def mine(x: Any, dim: Any = None, more: float = 1.0, **kwargs: Any) -> Any:
+        return x * box["by"] + cell + more
+
+    patch(F, "softmax", mine)
+    module = nn.Softmax(-1)
+    compiled = jitney.compile(module, backend=backend)
+    same(compiled, module, X)
+    box["by"] = 2.0
+    same(compiled, module, X)
+    cell = 5.0
+    same(compiled, module, X)
+    mine.__defaults__ = (None, 7.0)
+    same(compiled, module, X)
+
+
+def test_a_replaced_class_of_torch(backend: Any, patch: Patch) -> None:
+    class Doubled(nn.ReLU):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * 2
+
+    fn = lambda x: nn.ReLU()(x)  # noqa: E731
+    phases(fn, (X,), backend, patch, nn, "ReLU", lambda original, by: Doubled)
+
+
+def test_a_replaced_function_of_the_standard_library(backend: Any, patch: Patch) -> None:
+    phases(lambda x: x * math.sqrt(4.0), (X,), backend, patch, math, "sqrt", shifted)
+
+
+def test_an_optimizers_own_functions_may_be_replaced(backend: Any, patch: Patch) -> None:
+    def step(compile: bool) -> list[float]:
+        weight = nn.Parameter(torch.ones(2))
+        weight.grad = torch.full((2,), 0.5)
+        sgd = torch.optim.SGD([weight], lr=0.1)
+        run = jitney.compile(sgd.step, backend=backend) if compile else sgd.step
+        run()
+        original = torch.optim.SGD._init_group
+        patch(
+            torch.optim.SGD,
+            "_init_group",
+            lambda self, *a: [p.mul_(3) for p in self.param_groups[0]["params"]] and original(self, *a),
+        )
+        run()
+        torch.optim.SGD._init_group = original  # type: ignore[method-assign]
+        run()
+        return weight.tolist()
+
+    assert step(True) == step(False)
