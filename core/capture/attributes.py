@@ -484,7 +484,7 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
             getter = _module_attr(vm, module, "__getattr__") if "__getattr__" in module.__dict__ else ABSENT
             if getter is not ABSENT and not hasattr(types.ModuleType, name):
                 return vm.call(getter, name)
-        return vm.native(getattr, module, name)
+        return _computed(vm, module, name)
     reader = vm.frames[-1].globals if vm.frames else {}
     if trusted(module) and trusted(reader) and isinstance(value, UNCHANGING):
         return world.take(module, name, value)
@@ -494,6 +494,16 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
             world.anchor(value)
         return value
     return world.wrap(value, record.source.attr(name))
+
+
+def _computed(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
+    """What a module computes: by a ``__getattr__``, or by a class of its own, as the flags of ``torch.backends``."""
+    value = vm.native(getattr, module, name)
+    if trusted(module) and isinstance(value, ATOMS):
+        return vm.world.wrap(value, vm.world.const(module).attr(name))
+    if trusted(module) and type(module) is not types.ModuleType and isinstance(value, UNCHANGING):
+        return vm.world.take(module, name, value)
+    return value
 
 
 def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:

@@ -121,6 +121,8 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         if has_tensor(values) and fn.__module__ != "inspect":
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
     result = vm.native(fn, *args, **kwargs)
+    if policy.may_answer_otherwise(fn) and isinstance(result, ATOMS) and not args and not kwargs:
+        vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {result!r}")
     if hasattr(type(result), "__next__"):
         raise Break(f"{fn.__module__}.{fn.__qualname__} gives an iterator")
     return result
@@ -253,8 +255,8 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         return vm.tracer.record_state(fn, *args)
     if policy.is_query(fn) and not has_tensor(args):
         value = vm.native(fn, *args, **kwargs)
-        if not args and not kwargs and isinstance(value, ATOMS):
-            vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {value!r}")
+        if not kwargs and isinstance(value, ATOMS) and all(isinstance(a, ATOMS) for a in args):
+            vm.world.guard(vm.world.const(fn), "true", f"{{v}}({', '.join(map(repr, args))}) == {value!r}")
         return value
     if not natives.is_pure(fn):
         name = f"{getattr(fn, '__module__', None) or ''}.{getattr(fn, '__qualname__', fn)}".lstrip(".")

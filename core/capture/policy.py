@@ -99,6 +99,13 @@ def is_leaf(fn: types.FunctionType) -> bool:
     return not fn.__code__.co_flags & inspect.CO_GENERATOR
 
 
+def may_answer_otherwise(fn: types.FunctionType) -> bool:
+    """Does this function, which is called as a whole, tell something that the program can change?"""
+    asks = fn.__module__.startswith((*LEAF_ONLY_QUERIES, "torch.backends"))
+    fixed = ("_available", "is_built", "is_compiled", "device_count", "get_device_capability", "is_scripting")
+    return asks and not any(word in fn.__name__ for word in fixed)
+
+
 REFUSED = {
     "torch.utils.checkpoint": "runs its function again in the backward",
     "torch.distributed": "talks to other processes",
