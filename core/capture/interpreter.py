@@ -6,6 +6,8 @@ Handlers live in ``opcodes`` (one short function per opcode); what they need of 
 
 from __future__ import annotations
 
+import builtins
+import types
 from collections.abc import Callable
 from traceback import FrameSummary
 from typing import Any
@@ -219,6 +221,13 @@ class Interpreter:
     def truth(self, value: Any) -> bool:
         """bool(value), as an ``if`` takes it."""
         return truth(self, value)
+
+    def hooked(self, name: str, what: str) -> None:
+        """Guard the builtin that Python calls by itself for ``what``; a break where the program has put in its own."""
+        found = getattr(builtins, name)
+        if type(found) is not types.BuiltinFunctionType:
+            raise Break(f"{what}, with a {name} of the program's own")
+        self.world.guard_path(f"builtins.{name}", found)
 
     def set_handling(self, error: BaseException | None) -> ExcInfo:
         """Make this the exception being handled; the marker restores the one before."""

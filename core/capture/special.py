@@ -302,6 +302,7 @@ def _import(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def import_name(vm: Interpreter, name: str, fromlist: Any, level: int) -> Any:
     """``import``: done if the module is loaded already, a break if it must be loaded."""
+    vm.hooked("__import__", "import")
     namespace = vm.frames[-1].globals
     package = namespace.get("__package__") or ""
     full = name

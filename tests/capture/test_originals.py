@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -234,3 +235,113 @@ def test_an_optimizers_own_functions_may_be_replaced(backend: Any, patch: Patch)
         return weight.tolist()
 
     assert step(True) == step(False)
+
+
+BUILTINS: list[tuple[str, Any, Callable[..., Any]]] = [
+    ("len", lambda original: lambda value: original(value) + 10, lambda x, items: x + len(items)),
+    ("sum", lambda original: lambda *args: original(*args) + 10, lambda x, items: x + sum(items)),
+    ("range", lambda original: lambda n: original(n + 1), lambda x, items: x + [i for i in range(3)][-1]),
+    ("max", lambda original: min, lambda x, items: x + max(items)),
+    ("abs", lambda original: lambda value: original(value) + 1, lambda x, items: abs(x) + abs(-2)),
+    ("isinstance", lambda original: lambda value, kind: kind is str, lambda x, items: x + isinstance(items, str)),
+    ("getattr", lambda original: lambda *args: 7, lambda x, items: x + getattr(items, "nothing", 1)),
+    ("print", lambda original: lambda *args: args[0], lambda x, items: x + print(items[0])),
+    ("float", lambda original: lambda value: 3.5, lambda x, items: x + float(items[0])),
+]
+
+
+@pytest.mark.parametrize(("name", "made", "fn"), BUILTINS, ids=[row[0] for row in BUILTINS])
+def test_a_replaced_builtin_does_as_in_eager(
+    name: str, made: Any, fn: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(builtins, name)
+    replacement = made(original)
+    early, late = jitney.compile(fn, backend=backend), jitney.compile(fn, backend=backend)
+    results: list[Any] = []
+
+    def call() -> None:
+        for function in (early, late, fn):
+            try:
+                results.append(function(X, [1, 2, 3]))
+            except TypeError as error:  # what print gives cannot be added
+                results.append(str(error))
+
+    early(X, [1, 2, 3]) if name != "print" else None
+    for current in (replacement, original, replacement, original):
+        setattr(builtins, name, current)
+        call()
+    for i in range(0, len(results), 3):
+        a, b, wanted = results[i : i + 3]
+        if isinstance(wanted, torch.Tensor):
+            assert torch.equal(a, wanted)
+            assert torch.equal(b, wanted)
+        else:
+            assert a == b == wanted
+    assert not torch.equal(results[2], results[5]) if name != "print" else True
+
+
+def test_a_replaced_print_is_captured_as_any_function(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        print("once")
+        return x + 1
+
+    monkeypatch.setattr(builtins, "print", said.append)
+    compiled = jitney.compile(fn, backend=backend, fullgraph=True)
+    assert torch.equal(compiled(X), X + 1)
+    assert torch.equal(compiled(X), X + 1)
+    assert said == ["once", "once"]
+
+
+def test_builtins_of_a_namespace_of_its_own(backend: Any) -> None:
+    space: dict[str, Any] = {"__builtins__": {**vars(builtins), "len": lambda value: 40}}
+    exec("def fn(x, items): return x + len(items)", space)
+    compiled = jitney.compile(space["fn"], backend=backend)
+    assert torch.equal(compiled(X, [1]), X + 40)
+    inside = jitney.compile(lambda x: space["fn"](x, [1]) + len([1]), backend=backend)
+    assert torch.equal(inside(X), X + 41)
+
+
+def test_an_import_hook_is_called_at_every_import(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    original = builtins.__import__
+
+    def hook(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "fractions":
+            names.append(name)
+        return original(name, *args, **kwargs)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        import fractions
+
+        return x + float(fractions.Fraction(1, 2))
+
+    compiled = jitney.compile(fn, backend=backend)
+    monkeypatch.setattr(builtins, "__import__", hook)
+    for _ in range(3):
+        assert torch.equal(compiled(X), X + 0.5)
+    monkeypatch.setattr(builtins, "__import__", original)
+    assert torch.equal(compiled(X), X + 0.5)
+    assert names == ["fractions"] * 3
+
+
+def test_a_class_hook_is_called_at_every_class(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    original = builtins.__build_class__
+
+    def hook(body: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        made.append(name)
+        return original(body, name, *args, **kwargs)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        class Local:
+            by = 2
+
+        return x + Local.by
+
+    compiled = jitney.compile(fn, backend=backend)
+    monkeypatch.setattr(builtins, "__build_class__", hook)
+    for _ in range(3):
+        assert torch.equal(compiled(X), X + 2)
+    assert made.count("Local") == 3

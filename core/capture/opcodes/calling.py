@@ -74,6 +74,7 @@ def call_function_ex(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("LOAD_BUILD_CLASS")
 def load_build_class(vm: Any, frame: Frame, instr: Any) -> None:
+    vm.hooked("__build_class__", "a class statement")
     frame.stack.append(builtins.__build_class__)
 
 

@@ -10,8 +10,9 @@ from jitney.capture import attributes
 from jitney.capture.code import PY313
 from jitney.capture.frame import NULL, Frame
 from jitney.capture.opcodes.table import op
+from jitney.capture.originals import genuine_builtin
 from jitney.capture.record import ABSENT
-from jitney.capture.signals import Break, UserRaised
+from jitney.capture.signals import Break, GiveUp, UserRaised
 from jitney.capture.special import import_name, make_super
 from jitney.capture.world import trusted
 
@@ -163,12 +164,18 @@ def load_global(vm: Any, frame: Frame, name: str) -> Any:
         ):
             return world.take(namespace, name, value)
         return world.wrap(value, record.source.item(name))
+    own = namespace.get("__builtins__", builtins)
+    if own is not builtins and own is not vars(builtins):
+        raise GiveUp(f"the namespace of {frame.info.code.co_qualname} has builtins of its own")
     found = getattr(builtins, name, ABSENT)
     if found is ABSENT:
         world.guard(record.source, "lacks", name)
         vm.raise_user(NameError(f"name '{name}' is not defined", name=name))
     if not trusted(namespace):
         world.guard_disjoint(record.source, name)
+    if found is not genuine_builtin(name):
+        return world.wrap(found, world.const(builtins).attr(name))
+    world.guard_path(f"builtins.{name}", found)
     return found
 
 
