@@ -197,6 +197,9 @@ class Interpreter:
 
     def native(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         """Run C code on interpreter values; what it raises is the user's exception."""
+        if id(fn) in PROTOCOLS and any(type(value) in STAND_INS for value in args):
+            for name in PROTOCOLS[id(fn)]:
+                self.world.guard_method(name)
         try:
             return fn(*args, **kwargs)
         except (_torch.DataDependentOutputException, _torch.GuardOnDataDependentSymNode):
@@ -207,9 +210,6 @@ class Interpreter:
         except RecursionError:
             raise Break("recursion too deep") from None
         except Exception as error:
-        if id(fn) in PROTOCOLS and any(type(value) in STAND_INS for value in args):
-            for name in PROTOCOLS[id(fn)]:
-                self.world.guard_method(name)
             raise UserRaised(error.with_traceback(None)) from None
 
     def raise_user(self, error: BaseException) -> None:
