@@ -212,6 +212,13 @@ class Interpreter:
         except Exception as error:
             raise UserRaised(error.with_traceback(None)) from None
 
+    def hooked(self, name: str, what: str) -> None:
+        """Guard the builtin that Python calls by itself for ``what``; a break where the program has put in its own."""
+        found = getattr(builtins, name)
+        if type(found) is not types.BuiltinFunctionType:
+            raise Break(f"{what}, with a {name} of the program's own")
+        self.world.guard_path(f"builtins.{name}", found)
+
     def raise_user(self, error: BaseException) -> None:
         """Raise in the user's program, with the context that Python would set."""
         if self.handling is not None and error is not self.handling and error.__context__ is None:
@@ -221,13 +228,6 @@ class Interpreter:
     def truth(self, value: Any) -> bool:
         """bool(value), as an ``if`` takes it."""
         return truth(self, value)
-
-    def hooked(self, name: str, what: str) -> None:
-        """Guard the builtin that Python calls by itself for ``what``; a break where the program has put in its own."""
-        found = getattr(builtins, name)
-        if type(found) is not types.BuiltinFunctionType:
-            raise Break(f"{what}, with a {name} of the program's own")
-        self.world.guard_path(f"builtins.{name}", found)
 
     def set_handling(self, error: BaseException | None) -> ExcInfo:
         """Make this the exception being handled; the marker restores the one before."""

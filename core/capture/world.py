@@ -50,13 +50,13 @@ CODE_LIKE = (
 )
 
 
-class World:
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
 
 
 _NOTHING = contextlib.nullcontext()
 
 
+class World:
     """The records of one capture, and the guards that reading made."""
 
     def __init__(self, tracer: Tracer, origin: Callable[[], FrameSummary | None]) -> None:
@@ -430,21 +430,6 @@ _NOTHING = contextlib.nullcontext()
         self.anchor(value)
         return value
 
-    def _take(self, source: Source, value: Any) -> None:
-        """Note what is taken for granted in this process."""
-        base = source.base
-        if base is not None and base.is_const and type(source.key) is str:
-            self.trail.take(base.key, source.key, value)
-        else:
-            self.trail.keep_private(f"{source.name} is taken as it is")
-
-    def _wrap_bound_builtin(self, value: Any, source: Source) -> Any:
-        owner = self.wrap(value.__self__, source.attr("__self__"))
-        self.guard(source, "type", type(value))
-        self.guard(source.attr("__name__"), "equals", value.__name__)
-        if type(owner) is Array:
-            return ArrayMethod(owner, value.__name__)
-        if owner is not value.__self__:
     def take(self, owner: Any, name: str, value: Any) -> Any:
         """``value`` was read from a module, class or namespace of torch's or the standard library's; the value.
 
@@ -479,6 +464,21 @@ _NOTHING = contextlib.nullcontext()
         else:
             self.guard(source, "lacks_class_attr", name)
 
+    def _take(self, source: Source, value: Any) -> None:
+        """Note what is taken for granted in this process."""
+        base = source.base
+        if base is not None and base.is_const and type(source.key) is str:
+            self.trail.take(base.key, source.key, value)
+        else:
+            self.trail.keep_private(f"{source.name} is taken as it is")
+
+    def _wrap_bound_builtin(self, value: Any, source: Source) -> Any:
+        owner = self.wrap(value.__self__, source.attr("__self__"))
+        self.guard(source, "type", type(value))
+        self.guard(source.attr("__name__"), "equals", value.__name__)
+        if type(owner) is Array:
+            return ArrayMethod(owner, value.__name__)
+        if owner is not value.__self__:
             value = getattr(owner, value.__name__)
         self.add(value, source)
         return value
