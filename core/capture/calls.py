@@ -15,16 +15,16 @@ import numpy as np
 import torch
 
 from jitney import _torch
-from jitney.capture import logs, natives, originals, policy
+from jitney.capture import autograd_functions, logs, natives, originals, policy
 from jitney.capture.arrays.stand_in import HOOKS, ArrayMethod
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
-from jitney.capture.code import EFFECTFUL, decode, leaves_traces
+from jitney.capture.code import leaves_traces
 from jitney.capture.containers import getitem
 from jitney.capture.exposure import OWN_TYPES, expose, has_tensor, python_method, refuse_opaque, refuse_protocol
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
-from jitney.capture.graph_runner import InferenceScope, run_function
+from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_disabled, is_of_torch_compile
 from jitney.capture.methods import call_bound
 from jitney.capture.optimizers import is_courtesy_break
@@ -75,8 +75,8 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     module = fn.__module__ or ""
     if is_allowed(fn) or (policy.is_leaf_module(module) and policy.is_leaf(fn) and _is_undisturbed(vm, fn)):
         return _call_leaf(vm, fn, args, kwargs)
-    if fn is FUNCTION_APPLY:
-        return _call_autograd_function(vm, args, kwargs)
+    if fn is autograd_functions.APPLY:
+        return autograd_functions.call(vm, args, kwargs)
     why = policy.refused("torch._dynamo" if is_of_torch_compile(fn) else module, fn.__qualname__)
     if why and is_courtesy_break(vm, fn):
         return None
@@ -125,42 +125,6 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {result!r}")
     if hasattr(type(result), "__next__"):
         raise Break(f"{fn.__module__}.{fn.__qualname__} gives an iterator")
-    return result
-
-
-def _check_autograd_function(cls: type) -> None:
-    """Capture runs the forward once on stand-ins: only one that leaves no traces may be recorded."""
-    forward = vars(cls).get("forward")
-    code = getattr(getattr(forward, "__func__", None), "__code__", None)
-    if code is None or code.co_freevars or EFFECTFUL.intersection(code.co_names):
-        raise Break(f"the autograd.Function {cls.__qualname__} may have effects besides its result")
-    if any(i.op in ("STORE_GLOBAL", "STORE_SUBSCR", "DELETE_GLOBAL") for i in decode(code).instrs):
-        raise Break(f"the autograd.Function {cls.__qualname__} writes to something besides its context")
-
-
-FUNCTION_APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined] # a classmethod, not a function
-
-
-def _call_autograd_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """A user's ``autograd.Function``: one node that runs it as it is, in forward and in backward."""
-    cls, *rest = args
-    if cls is _torch.BackwardHookFunction:
-        raise Break("a module's backward hook", "it looks at autograd's own graph; the hooks run as in eager")
-    if kwargs:
-        raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
-    _check_autograd_function(cls)
-    call_args = [expose(vm, a) for a in rest]
-    apply = run_function(cls)
-    vm.tracer.pause = True
-    try:
-        result = vm.tracer.run(apply, tuple(call_args), {})
-    finally:
-        vm.tracer.pause = False
-    if not all(isinstance(r, torch.Tensor) for r in (result if isinstance(result, tuple) else (result,))):
-        raise Break(f"the autograd.Function {cls.__qualname__} gives more than tensors")
-    vm.world.guard(vm.world.const(cls).step("class_dict", "forward"), "is", vars(cls).get("forward"))
-    vm.world.trail.keep_private(f"{cls.__qualname__}, whose forward and backward are recorded as a whole")
-    vm.tracer.record(apply, tuple(call_args), {}, result)
     return result
 
 
