@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from jitney.capture.target import Target
 from jitney.config import config
 from jitney.dispatch import CaptureFault, Entry, drive
 from jitney.errors import JitneyError, Unsupported
+from jitney.guards.watch import Watch, watching
 from jitney.pipeline import graph_function
 from jitney.state import TRACING
 
@@ -50,18 +52,25 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
         has_regions=session.backend.backend.level == "aten",
     )
     try:
-        with TRACING, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name):
+        with TRACING, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name), _witness() as watch:
             captured = capture(target, arguments, cells, settings)
     except (GiveUp, JitneyError):
         raise
     except Exception as error:
         raise CaptureFault(error) from error
+    if watch is not None and watch.entered:
+        captured.emitted.trail.keep_private(watch.entered)
     if captured.graph_break is not None and session.fullgraph:
         stop = captured.graph_break
         raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
     entry = _finish(dispatcher, captured)
     captured.emitted.inputs.clear()
     return entry
+
+
+def _witness() -> contextlib.AbstractContextManager[Watch | None]:
+    """What sees the program's code run, where that matters: for what is to be kept on disk."""
+    return watching() if config.cache else contextlib.nullcontext()
 
 
 def _finish(dispatcher: Dispatcher, captured: Captured) -> Entry:

@@ -1,7 +1,7 @@
 """Whose functions and classes are taken as they are: nobody replaces them while a program runs.
 
-torch's, the standard library's and jitney's are. Where code lies tells, not its name: a module of the user's may be called
-``wave``, a function may say (``functools.wraps``) that it is torch's.
+torch's, the standard library's and jitney's are. Where code lies tells, not its name: a module of the user's may be
+called ``wave``, a function may say (``functools.wraps``) that it is torch's.
 """
 
 from __future__ import annotations

@@ -52,9 +52,11 @@ def test_a_module_without_a_file_is_not_trusted_for_its_name(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     "value",
-    [torch, torch.nn.functional, torch.nn.functional.softmax, nn.Linear, nn.Linear.forward, torch.Tensor, torch.backends.cudnn,
-     torch.ops, vars(torch.nn.functional), vars(functools), functools, functools.partial, sys, type(sys.flags), int, jitney.compile,
-     torch.nn.utils.clip_grad_norm, torch.distributions.Normal],
+    [
+        torch, torch.nn.functional, torch.nn.functional.softmax, nn.Linear, nn.Linear.forward, torch.Tensor,
+        torch.backends.cudnn, torch.ops, vars(torch.nn.functional), vars(functools), functools, functools.partial, sys,
+        type(sys.flags), int, jitney.compile, torch.nn.utils.clip_grad_norm, torch.distributions.Normal,
+    ],
     ids=str,
 )  # fmt: skip
 def test_what_torch_python_and_jitney_have_written_is_trusted(value: Any) -> None:

@@ -180,7 +180,7 @@ def _dict_of(cls: type) -> Any:
 
 
 def _by_name(value: Any) -> Recipe | None:
-    """A module's globals, the tables of hooks of all modules, and the objects whose attributes are torch's C functions."""
+    """A module's globals; the tables of hooks of all modules; the objects whose attributes are torch's C functions."""
     name = value.get("__name__") if type(value) is dict else None
     if isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is value:
         return ["globals", name]

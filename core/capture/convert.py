@@ -149,7 +149,10 @@ def _attempt(
         vm.tracer.pause = True
         emitter = Emitter(vm, target.signature(), check, settings.drive, settings.make_point, settings.through)
         try:
-            with _torch.without_modes():
+            with (
+                _torch.without_modes(),
+                vm.watch if vm.watch is not None and vm.watch.met else contextlib.nullcontext(),
+            ):
                 made = emitter.returned(value) if stopped is None else emitter.broken()
         except Break as reason:
             raise GiveUp(reason.reason, reason.hint) from None

@@ -32,7 +32,7 @@ from jitney.capture.symbols import Symbols
 from jitney.capture.tensors import Tracer
 from jitney.capture.world import World
 from jitney.config import config
-from jitney.guards import Source
+from jitney.guards import Source, watch
 
 MAX_DEPTH = 400
 
@@ -69,6 +69,8 @@ class Interpreter:
         self.locks = LockRegions()
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
+        self.watch = watch.active()
+        self.world.watch = self.watch
         self.in_helper = False  # inside a function that calls a logger and does nothing else
         self.nodes_before = 0
         self.over = False  # nothing may be interpreted any more
@@ -103,6 +105,7 @@ class Interpreter:
         frames = self.frames
         base = len(frames) - 1
         forced = self.forced
+        seen = self.watch
         while True:
             if self.pending is not None:
                 raise self.pending
@@ -117,7 +120,11 @@ class Interpreter:
             if self.steps in forced and forced[self.steps].is_at(frame.info.code, at):
                 raise Break(forced[self.steps].reason, forced[self.steps].hint)
             try:
-                HANDLERS[instr.op](self, frame, instr)
+                if seen is not None and seen.over(frame.saved):
+                    with seen:
+                        HANDLERS[instr.op](self, frame, instr)
+                else:
+                    HANDLERS[instr.op](self, frame, instr)
             except UserRaised as raised:
                 self.unwind(raised.value, base)
             except KeyError as error:
@@ -185,12 +192,15 @@ class Interpreter:
         handling = self.handling
         depth = len(self.frames)
         self.push_frame(frame)
+        watched = self.watch is not None and self.watch.pause()
         try:
             value = self.run()
         except UserRaised:
             self.handling = handling
             raise
         finally:
+            if watched and self.watch is not None:
+                self.watch.go_on()
             if len(self.frames) <= depth:
                 self.nesting.pop()
         return frame.instance if frame.after is After.INSTANCE else value
@@ -201,7 +211,7 @@ class Interpreter:
             for name in PROTOCOLS[id(fn)]:
                 self.world.guard_method(name)
         try:
-            return fn(*args, **kwargs)
+            return fn(*args, **kwargs) if self.watch is None else self.watch.call(fn, args, kwargs)
         except (_torch.DataDependentOutputException, _torch.GuardOnDataDependentSymNode):
             raise Break(
                 f"{getattr(fn, '__name__', fn)} needs the value of a tensor",

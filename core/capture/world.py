@@ -12,7 +12,7 @@ import contextlib
 import enum
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.signals import Break
 from jitney.guards import Guard, Source
 from jitney.guards.trail import Trail
+from jitney.guards.watch import Watch
 from jitney.trust import trusted
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class World:
         self.fresh: dict[int, Any] = {}
         self.class_steps: dict[int, int] = {}
         self.trail = Trail()
+        self.watch: Watch | None = None  # open where C code handles the program's objects
         self.absent_names: dict[int, tuple[Source, set[str]]] = {}
         self.is_dynamic: Callable[[Source, Any], bool] = lambda source, value: False
         self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
@@ -275,28 +277,32 @@ class World:
     def dict_content(self, record: Record) -> Any:
         """The whole dictionary as a shadow of the same builtin kind, values wrapped, keys guarded in order."""
         if record.content is None:
-            real = record.value
-            self._check_plain(type(real))
-            ordered = isinstance(real, collections.OrderedDict)
-            keys = list((collections.OrderedDict if ordered else dict).keys(real))
-            kind = self.item_kind(real)
-            content: Any = collections.OrderedDict() if ordered else {}
-            simple = all(self.constant_key(k) for k in keys)
-            self.guard(record.source, "keys" if simple else "len", keys if simple else len(keys))
-            for i, key in enumerate(keys):
-                if simple:
-                    source = record.source.step(kind, key)
-                    content[key] = self.wrap(dict.__getitem__(real, key), source)
-                else:
-                    at = record.source.step("key_at", i)
-                    wrapped = self.wrap(key, at)
-                    value_at = record.source.step("call_values", i)
-                    content[wrapped] = self.wrap(dict.__getitem__(real, key), value_at)
-            record.original = dict(content)
-            content.update(record.overlay)
-            record.overlay = {}
-            record.content = content
+            with self._watched(dict.keys(record.value)):
+                self._read_dictionary(record)
         return record.content
+
+    def _read_dictionary(self, record: Record) -> None:
+        real = record.value
+        self._check_plain(type(real))
+        ordered = isinstance(real, collections.OrderedDict)
+        keys = list((collections.OrderedDict if ordered else dict).keys(real))
+        kind = self.item_kind(real)
+        content: Any = collections.OrderedDict() if ordered else {}
+        simple = all(self.constant_key(k) for k in keys)
+        self.guard(record.source, "keys" if simple else "len", keys if simple else len(keys))
+        for i, key in enumerate(keys):
+            if simple:
+                source = record.source.step(kind, key)
+                content[key] = self.wrap(dict.__getitem__(real, key), source)
+            else:
+                at = record.source.step("key_at", i)
+                wrapped = self.wrap(key, at)
+                value_at = record.source.step("call_values", i)
+                content[wrapped] = self.wrap(dict.__getitem__(real, key), value_at)
+        record.original = dict(content)
+        content.update(record.overlay)
+        record.overlay = {}
+        record.content = content
 
     @staticmethod
     def _check_plain(kind: type) -> None:
@@ -339,12 +345,8 @@ class World:
             items = [self.wrap(v, record.source.step(kind, i)) for i, v in enumerate(real)]
             record.content = items if isinstance(real, list) else collections.deque(items, real.maxlen)
         elif isinstance(real, set | frozenset):
-            if all(self.constant_key(k) for k in real):
-                self.guard(record.source, "set", frozenset(real))
-                record.content = set(real)
-            else:
-                self.guard(record.source, "len", len(real))
-                record.content = {self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)}
+            with self._watched(real):
+                self._read_set(record, real)
         else:
             raise TypeError(f"no content: {type(real)}")
         record.original = record.content.copy()
@@ -352,6 +354,14 @@ class World:
             record.content.extend(record.pending)
             record.pending = []
         return record.content
+
+    def _read_set(self, record: Record, real: Any) -> None:
+        if all(self.constant_key(k) for k in real):
+            self.guard(record.source, "set", frozenset(real))
+            record.content = set(real)
+        else:
+            self.guard(record.source, "len", len(real))
+            record.content = {self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)}
 
     # ------------------------------------------------------------------ wrapping
 
@@ -362,8 +372,13 @@ class World:
             handler = self._table.get(kind)
             if handler is None:
                 handler = self._table[kind] = self._classify(kind)
-            source.seen = (handler(value, source),)
+            with self._watched((value,)):
+                source.seen = (handler(value, source),)
         return source.seen[0]
+
+    def _watched(self, values: Collection[Any]) -> contextlib.AbstractContextManager[Any]:
+        """Open the watch, if one is kept, where these values are handled by C code."""
+        return self.watch if self.watch is not None and self.watch.over(values) else _NOTHING
 
     def _make_table(self) -> dict[type, Callable[[Any, Source], Any]]:
         table: dict[type, Callable[[Any, Source], Any]] = {}
@@ -450,6 +465,9 @@ class World:
 
     def guard_path(self, path: str, value: Any) -> None:
         """Guard what is found at a path of names from ``torch`` or ``builtins``."""
+        if path.startswith("torch.Tensor."):
+            self.guard_method(path.removeprefix("torch.Tensor."))
+            return
         root, *names = path.split(".")
         source = self.const(builtins if root == "builtins" else torch)
         for name in names:
@@ -457,12 +475,20 @@ class World:
         self.guard(source, "is", value)
 
     def guard_method(self, name: str) -> None:
-        """Guard a special method of ``torch.Tensor``, or that there is none."""
-        source = self.const(torch.Tensor)
-        if hasattr(torch.Tensor, name):
-            self.guard(source.attr(name), "is", getattr(torch.Tensor, name))
+        """Guard a method of ``torch.Tensor``: its own, or that it has none. What it inherits, nobody can change."""
+        storage = self.const(torch.Tensor).step("dict_of")
+        found = vars(torch.Tensor).get(name, ABSENT)
+        if found is ABSENT:
+            self.guard_disjoint(storage, name)
         else:
-            self.guard(source, "lacks_class_attr", name)
+            self.guard(storage.item(name), "is", found)
+
+    def guard_name(self, owner: Any, name: str, value: Any) -> None:
+        """Guard what a module, or ``torch.Tensor``, has under a name."""
+        if owner is torch.Tensor:
+            self.guard_method(name)
+        else:
+            self.guard(self.const(owner).attr(name), "is", value)
 
     def _take(self, source: Source, value: Any) -> None:
         """Note what is taken for granted in this process."""
