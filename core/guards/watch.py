@@ -29,6 +29,7 @@ MONITORED = sys.version_info >= (3, 12)
 TOOLS = (4, 3, 1, 5)  # ids of sys.monitoring that debuggers, profilers and optimisers do not ask for, first
 # What torch and jitney are built on: installed with them, and never about a program.
 BENEATH = ("numpy", "sympy", "mpmath", "networkx", "jinja2", "pluggy", "rich", "llvmlite", "triton")
+_OWN = os.path.dirname(os.path.dirname(__file__))
 GENERATED = ("<jitney ", "<eval_with_key>")  # what jitney and FX write themselves
 # Attributes of a class that no C code calls while it handles an instance, other than by a plain call.
 HARMLESS = frozenset(
@@ -136,6 +137,15 @@ def _asks_for_class(frame: types.FrameType | None) -> bool:
     return False
 
 
+def _is_imported(frame: types.FrameType | None) -> bool:
+    """Is this a module's own code, or a finder's, run by an import? What it leaves behind is guarded where it is read."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Watch:
     """What is seen while one frame is captured; ``entered`` is the first code of the program's, by name."""
 
@@ -149,7 +159,7 @@ class Watch:
         """A frame begins, called by C code; is it the program's?"""
         if not is_programs(frame.f_code, frame.f_globals):
             return False
-        if not self.entered and not _asks_for_class(frame):
+        if not self.entered and not _asks_for_class(frame) and not _is_imported(frame):
             self.entered = f"{frame.f_code.co_qualname}, which C code has called"
         return True
 
