@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -29,6 +30,7 @@ MONITORED = sys.version_info >= (3, 12)
 TOOLS = (4, 3, 1, 5)  # ids of sys.monitoring that debuggers, profilers and optimisers do not ask for, first
 # What torch and jitney are built on: installed with them, and never about a program.
 BENEATH = ("numpy", "sympy", "mpmath", "networkx", "jinja2", "pluggy", "rich", "llvmlite", "triton")
+_HANDLE_LOG = logging.Logger.handle.__code__
 _OWN = os.path.dirname(os.path.dirname(__file__))
 GENERATED = ("<jitney ", "<eval_with_key>")  # what jitney and FX write themselves
 # Attributes of a class that no C code calls while it handles an instance, other than by a plain call.
@@ -137,10 +139,10 @@ def _asks_for_class(frame: types.FrameType | None) -> bool:
     return False
 
 
-def _is_imported(frame: types.FrameType | None) -> bool:
-    """Is this a module's own code, or a finder's, run by an import? What it leaves behind is guarded where it is read."""
+def _is_aside(frame: types.FrameType | None) -> bool:
+    """Is this run by an import, which leaves what is guarded where it is read, or does it write torch's log?"""
     while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+        if frame.f_code is _HANDLE_LOG or frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
         frame = frame.f_back
     return False
@@ -159,7 +161,7 @@ class Watch:
         """A frame begins, called by C code; is it the program's?"""
         if not is_programs(frame.f_code, frame.f_globals):
             return False
-        if not self.entered and not _asks_for_class(frame) and not _is_imported(frame):
+        if not self.entered and not _asks_for_class(frame) and not _is_aside(frame):
             self.entered = f"{frame.f_code.co_qualname}, which C code has called"
         return True
 
