@@ -155,7 +155,7 @@ class Reader:
         if not originals.is_own(fn) or originals.is_disturbed(fn):
             raise self.refusal(f"calls {name}, which has been replaced")
         for owner, callee in originals.callees(fn):
-            self.vm.world.guard(self.vm.world.const(owner).attr(callee), "is", originals.named(owner, callee))
+            self.vm.world.guard_name(owner, callee, originals.named(owner, callee))
 
     def name(self, fn: types.FunctionType, name: str, path: list[str]) -> None:
         """A global and the attributes that are read from it."""

@@ -96,7 +96,7 @@ def _is_undisturbed(vm: Interpreter, fn: types.FunctionType) -> bool:
     if originals.is_disturbed(fn):
         return False
     for owner, name in originals.callees(fn):
-        vm.world.guard(vm.world.const(owner).attr(name), "is", originals.named(owner, name))
+        vm.world.guard_name(owner, name, originals.named(owner, name))
     return True
 
 

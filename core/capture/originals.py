@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from jitney import _torch
+from jitney.capture.code import decode
 from jitney.capture.signals import Break
 from jitney.trust import trusted, trusted_function
 
@@ -53,15 +54,14 @@ def is_known(fn: Any) -> bool:
 PRELUDE = ("has_torch_function", "handle_torch_function")
 # Modules whose functions are looked into for what they call in turn.
 CALLERS = ("torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal")
-NAMESPACES = (torch, torch.nn.functional, *_torch.OP_NAMESPACES)
 NO_CODE = (type(None), bool, int, float, str, tuple, list, dict, torch.dtype, torch.device)
 
 
 @functools.lru_cache(maxsize=1024)
 def callees(fn: types.FunctionType) -> tuple[tuple[Any, str], ...]:
-    """What a function of torch may call by name: (its owner, its name); an owner is a module or ``torch.Tensor``.
+    """What a function of torch calls by name, itself or through others: (its owner, its name).
 
-    Names tell more than is really called (``x.relu`` and ``F.relu`` look alike), and never less.
+    An owner is a module, or ``torch.Tensor`` for every attribute of something that is no module.
     """
     found: dict[tuple[int, str], tuple[Any, str]] = {}
     seen: set[types.CodeType] = set()
@@ -72,14 +72,30 @@ def callees(fn: types.FunctionType) -> tuple[tuple[Any, str], ...]:
             continue
         seen.add(at.__code__)
         todo += [cell.cell_contents for cell in at.__closure__ or () if not _is_empty(cell)]
-        module = sys.modules.get(home(at))
-        for name in _names(at.__code__):
-            for owner in dict.fromkeys((module, torch.Tensor, *NAMESPACES)):
-                value = named(owner, name)
-                if owner is not None and callable(value) and not isinstance(value, NO_CODE):
-                    found[id(owner), name] = (owner, name)
-                    todo.append(value)
+        for owner, name in _reads(at.__code__, sys.modules.get(home(at))):
+            value = named(owner, name)
+            if callable(value) and not isinstance(value, NO_CODE) and not name.startswith(PRELUDE):
+                found[id(owner), name] = (owner, name)
+                todo.append(value)
     return tuple(found.values())
+
+
+def _reads(code: types.CodeType, module: types.ModuleType | None) -> Iterator[tuple[Any, str]]:
+    """The globals of a code object and the attributes that it reads: (owner, name)."""
+    value: Any = None
+    for instr in decode(code).instrs:
+        if instr.op == "LOAD_GLOBAL" and module is not None:
+            owner: Any = module
+        elif instr.op in ("LOAD_ATTR", "LOAD_METHOD"):
+            owner = value if isinstance(value, types.ModuleType) else torch.Tensor
+        else:
+            value = None
+            continue
+        yield owner, instr.argval
+        value = named(owner, instr.argval)
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from _reads(part, module)
 
 
 def named(owner: Any, name: str) -> Any:
@@ -92,15 +108,6 @@ def _is_empty(cell: types.CellType) -> bool:
         return cell.cell_contents is None
     except ValueError:
         return True
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    for name in code.co_names:
-        if not name.startswith(PRELUDE):
-            yield name
-    for part in code.co_consts:
-        if isinstance(part, types.CodeType):
-            yield from _names(part)
 
 
 def is_disturbed(fn: types.FunctionType) -> bool:

@@ -468,11 +468,11 @@ class World:
         if path.startswith("torch.Tensor."):
             self.guard_method(path.removeprefix("torch.Tensor."))
             return
-        root, *names = path.split(".")
-        source = self.const(builtins if root == "builtins" else torch)
-        for name in names:
-            source = source.attr(name)
-        self.guard(source, "is", value)
+        root, *names, name = path.split(".")
+        owner: Any = builtins if root == "builtins" else torch
+        for part in names:
+            owner = getattr(owner, part)
+        self.guard(self.const(owner).attr(name), "is", value)
 
     def guard_method(self, name: str) -> None:
         """Guard a method of ``torch.Tensor``: its own, or that it has none. What it inherits, nobody can change."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 from jitney.errors import GuardError
@@ -13,9 +13,12 @@ from jitney.guards.absence import absences, is_absence
 from jitney.guards.guard import Guard
 from jitney.guards.pool import Pool
 from jitney.guards.source import Source
+from jitney.trust import trusted
 
 TERMS = 12  # conditions in one ``if``: more need longer jumps, which bytecode pays for one by one
 OFTEN = 12  # uses that make reading a constant into a local variable pay; each makes the frame larger
+SEVERAL = 3  # names of one module, class or namespace that are checked together
+CODE = (FunctionType, BuiltinFunctionType, ModuleType, WrapperDescriptorType, type)
 VALUE = "\0"  # stands for the value in a condition's text; no literal's text contains it
 CONSTANT = re.compile(r"\b(?:_c\d+|_type)\b")
 
@@ -104,8 +107,23 @@ class Program:
             if children and len(self._terms) > TERMS // 2:
                 self._flush()  # an object's conditions in one piece, where they fit
             value = self._node(node, base, depth, len(children))
+            if node.is_const:
+                children = self._together(node, value, children)
             children.sort(key=_later)
             todo.extend((c, value, depth + 1) for c in reversed(children))
+
+    def _together(self, node: Source, value: str, children: list[Source]) -> list[Source]:
+        """Check the names that code of torch's or the standard library's was read by in one comparison; the others.
+
+        Equal tuples hold the same functions and classes: they are compared by identity first, and equal to no others.
+        """
+        names = [child for child in children if _is_name(child)] if trusted(node.key) else []
+        if len(names) < SEVERAL:
+            return children
+        bases = [f"(_at0 := {value})", *["_at0"] * (len(names) - 1)]
+        found = ", ".join(c.expression(base, self.pool) for c, base in zip(names, bases, strict=True))
+        self.check(f"({found}) == {self.pool.object(tuple(c.guards[0].expected for c in names))}")
+        return [child for child in children if child not in names]
 
     def _node(self, node: Source, base: str, depth: int, children: int) -> str:
         """Emit one node; the expression for its value."""
@@ -148,6 +166,12 @@ class Program:
             first, *rest = self._terms
             self.lines += ["if not (", f"    {first}", *(f"    and {term}" for term in rest), "): return MISS"]
         self._terms = []
+
+
+def _is_name(child: Source) -> bool:
+    """Is it an attribute or item of which nothing is asked but that it is this function, class or module?"""
+    plain = child.kind in ("attr", "item") and not child.wanted and not any(map(_needed, child.children.values()))
+    return plain and [g.kind for g in child.guards] == ["is"] and isinstance(child.guards[0].expected, CODE)
 
 
 def _later(child: Source) -> int:

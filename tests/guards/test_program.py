@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -391,3 +392,23 @@ def test_objects_with_attributes_named_like_emitted_variables() -> None:
     compiled(t(), SimpleNamespace(_at1=SimpleNamespace(_v0=5), _c2=3, _type=4))
     compiled(t(), SimpleNamespace(_at1=SimpleNamespace(_v0=5), _c2=3, _type=6))
     compiled.expect(3)
+
+
+def test_names_of_one_module_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Source(None, "const", math)
+    for name in ("sin", "cos", "tan"):
+        source = root.attr(name)
+        source.guards.append(Guard(source, "is", getattr(math, name)))
+    pool = Pool({"MISS": "miss"})
+    program = Program(pool)
+    program.write([root])
+    lines = program.finish()
+    assert len(lines) == 1
+    exec("def holds():\n    " + lines[0] + "\n    return True", pool.namespace)
+    holds = pool.namespace["holds"]
+    assert holds() is True
+    for name in ("sin", "cos", "tan"):
+        with monkeypatch.context() as patch:
+            patch.setattr(math, name, math.exp)
+            assert holds() == "miss"
+        assert holds() is True
