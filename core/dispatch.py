@@ -215,7 +215,7 @@ class Dispatcher:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
         if _torch.transforms_active():  # vmap, grad... of torch.func around compiled code: they see the program itself
             return self.eager(args, kwargs)
-        reason = unfollowable()
+        reason = "" if self.skip or self.native else unfollowable()
         if reason:
             code = self.shown
             events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))

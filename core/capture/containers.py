@@ -283,6 +283,7 @@ def length(vm: Interpreter, value: Any) -> Any:
             return len(value)
         return len(vm.world.content(record))
     if type(value) in STAND_INS:
+        vm.world.guard_method("__len__")
         if value.dim() == 0:
             return vm.native(len, value)
         return value.size(0)

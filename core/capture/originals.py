@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import collections
+import copy
+import dis
 import functools
+import inspect
+import itertools
 import math
 import operator
 import sys
@@ -129,17 +134,18 @@ def path_of(target: Any) -> str | None:
     """
     if isinstance(target, _torch.OPERATOR_CLASSES):
         return None
+    if isinstance(target, types.FunctionType) and not is_own(target) and target.__module__ != home(target):
+        raise LookupError(f"{target.__qualname__} says that it is of {target.__module__}")
     if target is getattr:
         return "builtins.getattr"
     try:
-        return _torch.qualified_name(target) if _torch.is_from_torch(target) else _check(target)
+        if _torch.is_from_torch(target):
+            return _torch.qualified_name(target)
+        if getattr(target, "__module__", None) is None:
+            _torch.qualified_name(target)  # a C function: FX knows it by the name that torch has for it, or not
     except RuntimeError as error:
         raise LookupError(str(error)) from None
-
-
-def _check(target: Any) -> None:
-    if getattr(target, "__module__", None) is None:
-        _torch.qualified_name(target)
+    return None
 
 
 def at_path(path: str) -> Any:
@@ -175,7 +181,7 @@ _METHODS = {name: value for name, value in vars(torch.Tensor).items() if is_own(
 _SHOWING = {"__repr__", "__str__", "__format__", "__deepcopy__", "__reduce_ex__", "__dir__", "__init_subclass__"}
 
 
-def behind(fn: types.FunctionType) -> Any:
+def behind(fn: Any) -> Any:
     """The method of tensors that runs when torch says that it is ``fn``, which the program has put under its name.
 
     Raises:
@@ -185,7 +191,18 @@ def behind(fn: types.FunctionType) -> Any:
         original = getattr(_torch.TensorBase, name, None)
         if value is fn and original is not None:
             return original
-    raise Break(f"{fn.__qualname__} is in the place of a function of torch's", "it runs as in eager")
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    raise Break(f"{name} is in the place of a function of torch's", "it runs as in eager")
+
+
+# What capture and torch's stand-ins ask of tensors themselves.
+_ASKED = {
+    "size", "stride", "dim", "ndimension", "numel", "nelement", "storage_offset", "is_contiguous", "untyped_storage",
+    "element_size", "is_floating_point", "is_complex", "is_conj", "is_neg", "is_inference", "shape", "ndim", "dtype",
+    "device", "layout", "requires_grad", "requires_grad_", "grad", "grad_fn", "is_leaf", "is_quantized", "is_nested",
+    "is_sparse", "data", "detach", "clone", "as_strided", "view_as", "_version", "_base", "_is_view",
+    "_has_symbolic_sizes_strides",
+}  # fmt: skip
 
 
 def replaced_methods() -> Iterator[tuple[str, Any]]:
@@ -245,6 +262,11 @@ def _is_genuine(name: str, value: Any) -> bool:
 
 
 _BUILTINS = {n: v for n, v in vars(builtins).items() if n not in _HARMLESS and (not n.startswith("_"))}
+# Modules of the standard library whose functions capture itself and torch are made of.
+_LIBRARY = [
+    (module, {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")})
+    for module in (collections, copy, dis, functools, inspect, itertools, types)
+]
 _FALSE = [n for n, v in _BUILTINS.items() if not _is_genuine(n, v)]
 
 
@@ -260,6 +282,11 @@ def unfollowable() -> str:
         if now.get(name) is not value or name in _FALSE:
             return f"the builtin {name} has been replaced"
     for name, value in replaced_methods():
-        if name.startswith("__") or value is None or is_own(value):
+        if name.startswith("__") or name in _ASKED or value is None or is_own(value):
             return f"torch.Tensor.{name} has been replaced"
+    for module, known in _LIBRARY:
+        space = vars(module)
+        if [*map(space.get, known)] != [*known.values()]:
+            name = next(n for n, v in known.items() if space.get(n) is not v)
+            return f"{module.__name__}.{name} has been replaced"
     return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from jitney import _torch
 from jitney.capture import wrappers
 from jitney.capture.arrays.stand_in import Array
 from jitney.capture.generators import InterpretedGenerator
-from jitney.capture.originals import is_own
 from jitney.capture.signals import Break
 from jitney.capture.stand_ins import STAND_INS
 
@@ -88,9 +86,7 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     elif not hasattr(torch.Tensor, name):
         kind = python_type(vm, tensor).__name__
         return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
-    found = inspect.getattr_static(torch.Tensor, name)
-    if isinstance(found, types.FunctionType) and not is_own(found):
-        vm.world.guard_path(f"torch.Tensor.{name}", found)
+    vm.world.guard_method(name)
     if name in vars(_torch.FakeTensor) and name != "device":
         found = getattr(torch.Tensor, name)
         return found.__get__(tensor, type(tensor))

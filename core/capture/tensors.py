@@ -188,7 +188,7 @@ class Tracer(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.pause:
             return func(*args, **kwargs)
-        if isinstance(func, types.FunctionType) and not originals.is_own(func):
+        if not originals.is_own(func):
             func = originals.behind(func)
         name = getattr(func, "__name__", "")
         if OUTSIDE.get(name):
