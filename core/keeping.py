@@ -22,7 +22,7 @@ from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
 from jitney.cache.frame_writer import write_frame
 from jitney.cache.frames import frames_on_disk, store, stored
-from jitney.cache.key import environment, flags, settings, sources
+from jitney.cache.key import edited, environment, flags, settings, sources
 from jitney.cache.recipes import Stale
 from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
@@ -158,6 +158,8 @@ class _Kept:
         try:
             if self.key is None:
                 raise NotStorable("the backend, or an extension, may do something else in another process")
+            if any(map(edited, ("jitney", *_packages(self.root.session.backend)))):
+                raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
             parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
             content, later = write_frame(*parts, self.trail, known(self.root), self.state)
             self.name = store(self.cache, self.key, content, self.name)
@@ -234,9 +236,12 @@ def identity(bound: BoundBackend) -> list[Any] | None:
         return None
     fields = dataclasses.fields(bound.options) if bound.options is not None else ()
     options = [(field.name, getattr(bound.options, field.name)) for field in fields]
-    return [row.name, row.package, row.version, backend.version, options, _sources(backend.compile)]
+    return [row.name, row.package, row.version, backend.version, options, *map(sources, _packages(bound))]
 
 
-def _sources(compile_graph: Any) -> str:
-    package = str(getattr(compile_graph, "__module__", "")).partition(".")[0]
-    return sources(package) if isinstance(sys.modules.get(package), types.ModuleType) else ""
+def _packages(bound: BoundBackend) -> list[str]:
+    """The packages that a backend is written in."""
+    if bound.parts:
+        return [package for part in bound.parts for package in _packages(part)]
+    package = str(getattr(bound.backend.compile, "__module__", "")).partition(".")[0]
+    return [package] if isinstance(sys.modules.get(package), types.ModuleType) else []

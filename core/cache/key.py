@@ -8,17 +8,22 @@ import os
 import platform
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from jitney.cache.digest import digest
-from jitney.config import config
+from jitney.config import config, variable
 
 FORMAT = 1  # of what is stored: another number finds nothing of what there is
 # Of torch's backends.
 FLAGS = ("enabled", "deterministic", "benchmark", "strategy")
+# Of the environment: what torch and what it is made of read by themselves, and backends of ours.
+VARIABLES = ("TORCH_", "PYTORCH_", "ATEN_", "MKL_", "ONEDNN_", "DNNL_", "CUBLAS_", "CUDA_", "TRITON_", "JITNEY_")
+_OURS = {variable(field.name) for field in dataclasses.fields(config)}  # ``settings`` has their values
+_BEGUN_NS = time.time_ns()
 # Settings that change neither what is captured nor what is compiled.
 ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "suppress_errors", "plugins_disabled"}
 
@@ -33,6 +38,7 @@ def environment() -> str:
         (torch.backends.cpu.get_cpu_capability(), torch.cuda.is_available(), _devices()),
         [_changed(path) for path in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})],
         sources("jitney"),
+        sorted((name, text) for name, text in os.environ.items() if name.startswith(VARIABLES) and name not in _OURS),
     )
 
 
@@ -52,15 +58,26 @@ def _changed(folder: str) -> tuple[str, int]:
 @functools.cache
 def sources(package: str) -> str:
     """Of the files of an imported package, by time and size: also of one that is being worked on."""
+    found = _files(package)
+    return digest(found) if found else ""
+
+
+def edited(package: str) -> bool:
+    """Are the files of an imported package others than those that this process runs? Then nobody knows what it runs."""
+    found = _files(package)
+    return digest(found) != sources(package) or any(changed > _BEGUN_NS for _, changed, _ in found) if found else False
+
+
+def _files(package: str) -> list[tuple[str, int, int]]:
     file = getattr(sys.modules.get(package), "__file__", None)
     if file is None:
-        return ""
+        return []
     folder = Path(file).parent
     found = []
     for path in [file] if folder.name != package and not file.endswith("__init__.py") else sorted(folder.rglob("*.py")):
         status = os.stat(path)
         found.append((str(path), status.st_mtime_ns, status.st_size))
-    return digest(found)
+    return found
 
 
 def settings() -> list[tuple[str, object]]:

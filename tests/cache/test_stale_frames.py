@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import torch
 from cache.again import begin, run
 
 import jitney
+from jitney import keeping
 from jitney.backends import registry
 from jitney.cache import key
 
@@ -619,3 +623,37 @@ def test_a_loaded_frame_keeps_no_argument_alive() -> None:
     assert run(counted, count)[2].loaded
     gc.collect()
     assert all(reference() is None for reference in called)
+
+
+def test_while_jitney_is_edited_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "edited", lambda package: package == "jitney")
+    story = run("def fn(x): return x + 1\ndef arguments(): return [torch.ones(2)]\n")[2]
+    assert story.steps[-1].startswith("not stored: files of jitney's")
+
+
+def test_a_package_whose_files_change_after_it_was_imported_is_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "jt_edited").mkdir()
+    file = tmp_path / "jt_edited" / "__init__.py"
+    file.write_text("")
+    os.utime(file, (1, 1))
+    importlib.import_module("jt_edited")
+    assert not key.edited("jt_edited")
+    os.utime(file, (2, 2))
+    assert key.edited("jt_edited")
+    os.utime(file, (1, 1))
+    assert not key.edited("jt_edited")
+    (tmp_path / "jt_edited" / "more.py").write_text("")
+    assert key.edited("jt_edited")
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_JIT", "TORCH_SOMETHING", "JITNEY_BACKEND_SOMETHING"])
+def test_another_environment_is_another_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key.environment.__wrapped__()
+    monkeypatch.setenv(name, "0")
+    assert key.environment.__wrapped__() != before
+    monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    assert key.environment.__wrapped__() == before
