@@ -88,6 +88,8 @@ log_api_usage: Callable[..., None] = _C._log_api_usage_once
 out_of_tree_device: Callable[[], str] = _C._get_privateuse1_backend_name
 # torch wraps functions that it keeps from being compiled (Optimizer.zero_grad) in one function, of this code.
 DISABLED_CODE: types.CodeType = torch._compile._disable_dynamo(lambda: None).__code__
+# The kernels that Python code has registered for operators: "aten/relu/CPU".
+python_kernels: set[str] = torch.library._impls
 # How FX names the target of a node in the code that it generates, and which targets that code calls by name.
 qualified_name: Callable[[Any], str] = torch.fx.node._get_qualified_name
 is_from_torch: Callable[[Any], bool] = torch.fx.graph._is_from_torch
@@ -382,6 +384,7 @@ __all__ = [
     "op_database",
     "out_of_tree_device",
     "outside_torch_compile",
+    "python_kernels",
     "set_grad_enabled",
     "suggest_memory_format",
     "sympy_interp",

@@ -129,7 +129,7 @@ class Fingerprints:
         space, code = fn.__globals__, fn.__code__
         module = str(space.get("__name__", ""))
         given = [self._given(value) for value in (fn.__defaults__ or (), *(fn.__kwdefaults__ or {}).items())]
-        if trusted(fn):
+        if trusted(fn) and code.co_filename[:1] != "<":  # nobody knows what made a function from text
             return f"function {module} {code.co_qualname} {code.co_filename}:{code.co_firstlineno} {given}"
         own = space is getattr(sys.modules.get(module), "__dict__", None)
         return f"function {module} {own} {sorted(fn.__dict__)} {given} {of_code(code)}"

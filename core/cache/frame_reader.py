@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jitney.cache.container import unpack
-from jitney.cache.frame_writer import described, look_up
+from jitney.cache.frame_writer import at_name, described, look_up
 from jitney.cache.recipes import Reader, Stale, module
 from jitney.guards.miss import MISS
 from jitney.guards.source import STEPS
@@ -108,6 +108,11 @@ class StoredFrame:
             module(owner)
             if described(self.reader.prints, look_up(owner, path, name)) != expected:
                 raise Stale(f"{owner}.{path + '.' * bool(path)}{name} is not what it was")
+        for owner, path, names in self.data["lacking"]:
+            module(owner)
+            space = getattr(at_name(owner, path), "__dict__", None)
+            if space is None or any(name in space for name in names):
+                raise Stale(f"{owner}.{path} has got names that it lacked")
 
     def _check_apart(self) -> None:
         made = self.reader.made

@@ -71,6 +71,7 @@ def write_frame(
         "subclasses": subclasses,
         "report": writer.blob(json.dumps(list(rows(guards, namespace.get("_facts", ()), namespace, space))).encode()),
         "taken": list(_taken(writer.prints, trail)),
+        "lacking": list(_lacking(trail)),
         "graph": writer.ref(namespace["_graph"]) if "_graph" in namespace else None,
         "objects": writer.objects,
     }
@@ -221,15 +222,40 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _nested(constant)
 
 
+def _name_of(owner: Any) -> tuple[str, str]:
+    """The module of a class, module or namespace, and the path in it."""
+    if isinstance(owner, dict):
+        return str(owner.get("__name__")), ""
+    return (owner.__name__, "") if isinstance(owner, types.ModuleType) else (owner.__module__, owner.__qualname__)
+
+
+def _lacking(trail: Trail) -> Iterator[list[Any]]:
+    """Names that are not there, by owner."""
+    found: dict[int, tuple[Any, list[str]]] = {}
+    for owner, name in trail.lacking.values():
+        found.setdefault(id(owner), (owner, []))[1].append(name)
+    for owner, names in found.values():
+        module, path = _name_of(owner)
+        holder = at_name(module, path)
+        if holder is not owner and (holder is None or vars(holder) is not owner):
+            raise NotStorable(f"{module}.{path} is not where it says")
+        if any(name in vars(holder) for name in names):  # it came while the frame ran
+            raise NotStorable(f"{module}.{path} has got names that it lacked")
+        yield [module, path, sorted(names)]
+
+
+def at_name(module: str, path: str) -> Any:
+    """A module, or a class in it; None if there is no such thing."""
+    found: Any = sys.modules.get(module)
+    for part in path.split(".") if path else ():
+        found = getattr(found, part, None)
+    return found
+
+
 def _taken(prints: Fingerprints, trail: Trail) -> Iterator[list[str]]:
     """What was read without guards: the owner's name, the attribute's, and what it was."""
     for owner, name, value in trail.taken.values():
-        if isinstance(owner, dict):
-            module, path = str(owner.get("__name__")), ""
-        elif isinstance(owner, types.ModuleType):
-            module, path = owner.__name__, ""
-        else:
-            module, path = owner.__module__, owner.__qualname__
+        module, path = _name_of(owner)
         if look_up(module, path, name) is value:
             yield [module, path, name, described(prints, value)]
         elif "<locals>" not in path and not (isinstance(owner, type) and owner.__flags__ & IMMUTABLE):

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from jitney import _torch
 from jitney.cache.digest import digest
 from jitney.config import config, variable
 
-FORMAT = 1  # of what is stored: another number finds nothing of what there is
+FORMAT = 2  # of what is stored: another number finds nothing of what there is
 # Of torch's backends.
 FLAGS = ("enabled", "deterministic", "benchmark", "strategy")
 # Of the environment: what torch and what it is made of read by themselves, and backends of ours.
@@ -87,10 +88,11 @@ def settings() -> list[tuple[str, object]]:
 
 
 def flags() -> list[tuple[str, object]]:
-    """What torch's backends are set to: captured code reads it as it is."""
+    """What torch's backends are set to, which captured code reads as it is, and operators that are others' now."""
     found: list[tuple[str, object]] = []
     for backend in (torch.backends.mkldnn, torch.backends.cudnn, torch.backends.mha, torch.backends.opt_einsum):
         for name in FLAGS:
             found.append((f"{backend.__name__}.{name}", getattr(backend, name, None)))
     filled = getattr(torch.utils.deterministic, "fill_uninitialized_memory", None)
-    return [*found, ("fill_uninitialized_memory", filled)]
+    kernels = sorted(k for k in _torch.python_kernels if k.startswith("aten/") and not k.endswith("/Meta"))
+    return [*found, ("kernels", kernels), ("fill_uninitialized_memory", filled)]

@@ -163,13 +163,21 @@ def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -
     for cls in kind.__mro__:
         if cls is owner:
             return
-        if cls.__flags__ & HEAP_TYPE and not trusted(cls) and not vm.world.is_fresh(cls):
+        if not cls.__flags__ & HEAP_TYPE or vm.world.is_fresh(cls):
+            continue
+        if trusted(cls):
+            vm.world.trail.lack(cls, name)
+        else:
             vm.world.guard_disjoint(vm.world.const(cls).step("dict_of"), name)
 
 
 def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
     """Guard that nobody adds this attribute to a user's class."""
-    if kind.__flags__ & HEAP_TYPE and not trusted(kind) and not vm.world.is_fresh(kind):
+    if not kind.__flags__ & HEAP_TYPE or vm.world.is_fresh(kind):
+        return
+    if trusted(kind):
+        vm.world.trail.lack_with_bases(kind, name)
+    else:
         vm.world.guard(vm.world.const(kind), "lacks_class_attr", name)
 
 
@@ -479,7 +487,9 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
         return storage.overlay[name]
     value = module.__dict__.get(name, ABSENT)
     if value is ABSENT:
-        if not trusted(module):
+        if trusted(module):
+            world.trail.lack(module, name)
+        else:
             world.guard(record.source.step("dict_of"), "lacks", name)
             getter = _module_attr(vm, module, "__getattr__") if "__getattr__" in module.__dict__ else ABSENT
             if getter is not ABSENT and not hasattr(types.ModuleType, name):
@@ -516,7 +526,9 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
         return written
     for kind in later:
         found = kind.__dict__.get(name, ABSENT)
-        if found is ABSENT and not trusted(kind) and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:
+        if found is ABSENT and trusted(kind):
+            vm.world.trail.lack(kind, name)
+        elif found is ABSENT and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:
             vm.world.guard(vm.world.const(kind).step("dict_of"), "lacks", name)
         if found is not ABSENT:
             if not trusted(kind) and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:

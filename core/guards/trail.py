@@ -6,7 +6,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from jitney.trust import trusted
+from jitney.trust import IMMUTABLE, trusted
 
 
 @dataclass
@@ -18,12 +18,14 @@ class Trail:
         taken: what was read without guards: (owner, name, value) by (id of the owner, name). Owners are classes,
             modules and dictionaries of globals.
         subclasses: (class, abstract class, is it a subclass) by their ids.
+        lacking: names that an owner, as above, does not have, by the same keys.
         private: why the capture is of no use to another process; empty if it is.
     """
 
     functions: dict[types.CodeType, types.FunctionType] = field(default_factory=dict)
     taken: dict[tuple[int, str], tuple[Any, str, Any]] = field(default_factory=dict)
     private: str = ""
+    lacking: dict[tuple[int, str], tuple[Any, str]] = field(default_factory=dict)
     subclasses: dict[tuple[int, int], tuple[type, type, bool]] = field(default_factory=dict)  # abstract classes', asked
 
     def asked(self, cls: type, others: Any) -> None:
@@ -47,6 +49,17 @@ class Trail:
         """A function is looked into."""
         if isinstance(function, types.FunctionType):
             self.functions[function.__code__] = function
+
+    def lack(self, owner: Any, name: str) -> None:
+        """``owner`` itself has no such name, which no guard asks."""
+        if not isinstance(owner, type) or not owner.__flags__ & IMMUTABLE:
+            self.lacking[id(owner), name] = (owner, name)
+
+    def lack_with_bases(self, cls: type, name: str) -> None:
+        """Neither the class nor one of its bases has such a name."""
+        if (id(cls), name) not in self.lacking:
+            for base in cls.__mro__:
+                self.lack(base, name)
 
     def take(self, owner: Any, name: str, value: Any) -> Any:
         """``value`` was read from its owner without a guard; the value."""

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import torch
 from cache.again import begin, run
+from torch import nn
 
 import jitney
-from jitney import keeping
+from jitney import _torch, keeping
 from jitney.backends import registry
 from jitney.cache import key
 
@@ -657,3 +658,50 @@ def test_another_environment_is_another_key(name: str, monkeypatch: pytest.Monke
     monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     assert key.environment.__wrapped__() == before
+
+
+# What comes to torch's classes and modules: owner, name, value, and what asks for it.
+ADDED = {
+    "a truth value": (nn.Linear, "__bool__", lambda self: False, "1 if m else 2"),
+    "a length": (nn.Module, "__len__", lambda self: 0, "1 if m else 2"),
+    "an attribute": (nn.Module, "jt_added", 5, "getattr(m, 'jt_added', 1)"),
+    "a property": (nn.Linear, "jt_added", property(lambda self: 5), "1 if hasattr(m, 'jt_added') else 2"),
+    "an attribute of the class": (nn.Linear, "jt_added", 5, "1 if hasattr(nn.Linear, 'jt_added') else 2"),
+    "an attribute of a base": (nn.Module, "jt_added", 5, "1 if hasattr(nn.Linear, 'jt_added') else 2"),
+    "a name in a module": (torch.nn.functional, "jt_added", 5, "1 if hasattr(F, 'jt_added') else 2"),
+    "an attribute of tensors": (torch.Tensor, "jt_added", 5, "1 if hasattr(x, 'jt_added') else 2"),
+    "what hides a builtin": (torch.nn.modules.activation, "len", lambda v: 7, "a(x).sum()"),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_comes_to_torchs_classes_and_modules_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, value, asks = ADDED[name]
+    text = (
+        f"m, a = nn.Linear(2, 2), nn.ReLU()\ndef fn(x): return x + ({asks})\ndef arguments(): return [torch.ones(2)]\n"
+    )
+    assert run(text)[2].steps[-1] == "stored"
+    assert run(text)[2].loaded
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, attribute, value, raising=False)
+        found, expected, story = run(text)
+        torch.testing.assert_close(found, expected, msg=str(story.steps))
+    assert run(text)[2].loaded
+
+
+def test_a_function_that_was_made_from_text_in_torchs_module_is_compared_by_its_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.nn.functional, "jt_made", None, raising=False)
+    for number in (2, 3, 2):
+        exec(f"def jt_made(x): return x * {number}", torch.nn.functional.__dict__)
+        found, expected, story = run("def fn(x): return F.jt_made(x)\ndef arguments(): return [torch.ones(2)]\n")
+        torch.testing.assert_close(found, expected, msg=str(story.steps))
+
+
+def test_kernels_that_a_program_registers_for_torchs_operators_are_part_of_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = key.flags()
+    monkeypatch.setattr(_torch, "python_kernels", _torch.python_kernels | {"aten/selu/CompositeImplicitAutograd"})
+    assert key.flags() != before

@@ -171,7 +171,9 @@ def load_global(vm: Any, frame: Frame, name: str) -> Any:
     if found is ABSENT:
         world.guard(record.source, "lacks", name)
         vm.raise_user(NameError(f"name '{name}' is not defined", name=name))
-    if not trusted(namespace):
+    if trusted(namespace):
+        world.trail.lack(namespace, name)
+    else:
         world.guard_disjoint(record.source, name)
     if found is not genuine_builtin(name):
         return world.wrap(found, world.const(builtins).attr(name))
