@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import inspect
 import operator
@@ -41,6 +42,7 @@ Kwargs = dict[str, Any]
 
 GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ignore[index]
 WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.MethodType)
+KNOWN_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 # torch keeps it from its own compiler; there is nothing in it that ours does not know.
 ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad if originals.is_own(torch.optim.Optimizer.zero_grad) else None
@@ -100,6 +102,12 @@ def _is_undisturbed(vm: Interpreter, fn: types.FunctionType) -> bool:
     return True
 
 
+def _may_differ(vm: Interpreter, value: Any) -> bool:
+    """Is this an object of which guards know no more than its class?"""
+    record = vm.world.record_of(value)
+    return record is not None and not record.source.is_const and not isinstance(value, (*KNOWN_BY_IDENTITY, enum.Enum))
+
+
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
     args = [expose(vm, a) for a in args]
@@ -120,6 +128,8 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
         if has_tensor(values) and fn.__module__ != "inspect":
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
+        if any(_may_differ(vm, v) for v in (*args, *kwargs.values())):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with an object from outside, and looks into it")
     result = vm.native(fn, *args, **kwargs)
     if policy.may_answer_otherwise(fn) and isinstance(result, ATOMS) and not args and not kwargs:
         vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {result!r}")

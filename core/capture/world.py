@@ -481,7 +481,7 @@ class World:
         if found is ABSENT:
             self.guard_disjoint(storage, name)
         else:
-            self.guard(storage.item(name), "is", found)
+            self.guard(storage.item(name), "equals" if type(found) in ATOMS else "is", found)
 
     def guard_name(self, owner: Any, name: str, value: Any) -> None:
         """Guard what a module, or ``torch.Tensor``, has under a name."""

@@ -8,12 +8,16 @@ import functools
 import heapq
 import math
 import re
+import string
+import typing
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from helpers import check, check_made, t
+
+import jitney
 
 Fn = Callable[..., Any]
 
@@ -465,3 +469,17 @@ def test_sum_with_a_start() -> None:
         return by_keyword, sum(parts, x * 5), sum(parts), sum([1, 2], start=3), sum((i for i in (1, 2)), 4)
 
     check(fn, t(), graphs=1)
+
+
+def test_what_the_standard_library_looks_into_may_be_another_object_at_each_call() -> None:
+    def texts(x: torch.Tensor, template: string.Template) -> torch.Tensor:
+        return x * len(template.substitute(a="q"))
+
+    def kinds(x: torch.Tensor, kind: Any) -> torch.Tensor:
+        return x * typing.get_args(kind)[0]
+
+    compiled, other = jitney.compile(texts, backend="eager"), jitney.compile(kinds, backend="eager")
+    for number in (2, 3):
+        x = torch.ones(2)
+        assert torch.equal(compiled(x, string.Template("$a" * number)), x * number)
+        assert torch.equal(other(x, typing.Literal[number]), x * number)  # type: ignore[valid-type]
