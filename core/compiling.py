@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from jitney.capture.target import Target
 from jitney.config import config
 from jitney.dispatch import CaptureFault, Entry, drive
 from jitney.errors import JitneyError, Unsupported
-from jitney.guards.watch import Watch, watching
+from jitney.guards.watch import watching
 from jitney.pipeline import graph_function
 from jitney.state import TRACING
 
@@ -52,13 +51,13 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
         has_regions=session.backend.backend.level == "aten",
     )
     try:
-        with TRACING, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name), _witness() as watch:
+        with TRACING, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name), watching() as watch:
             captured = capture(target, arguments, cells, settings)
     except (GiveUp, JitneyError):
         raise
     except Exception as error:
         raise CaptureFault(error) from error
-    if watch is not None and watch.entered:
+    if watch.entered:
         captured.emitted.trail.keep_private(watch.entered)
     if captured.graph_break is not None and session.fullgraph:
         stop = captured.graph_break
@@ -66,11 +65,6 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
     entry = _finish(dispatcher, captured)
     captured.emitted.inputs.clear()
     return entry
-
-
-def _witness() -> contextlib.AbstractContextManager[Watch | None]:
-    """What sees the program's code run, where that matters: for what is to be kept on disk."""
-    return watching() if config.cache else contextlib.nullcontext()
 
 
 def _finish(dispatcher: Dispatcher, captured: Captured) -> Entry:

@@ -135,6 +135,7 @@ def _attempt(
     with vm.symbols.fake_mode, vm.tracer, contextlib.closing(_Scopes(vm)):
         try:
             vm.frames.append(_root(vm, target, arguments, cells))
+            _refuse_entered(vm)
             value = vm.run()
             if vm.pending is not None:
                 raise vm.pending
@@ -156,7 +157,14 @@ def _attempt(
                 made = emitter.returned(value) if stopped is None else emitter.broken()
         except Break as reason:
             raise GiveUp(reason.reason, reason.hint) from None
+        _refuse_entered(vm)
     return made, stopped
+
+
+def _refuse_entered(vm: Interpreter) -> None:
+    """Where reading the arguments, or writing the emitted code, has run code of the program's."""
+    if vm.witness is not None and vm.witness.latest:
+        raise GiveUp(vm.witness.latest)
 
 
 class _Scopes:

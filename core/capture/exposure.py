@@ -157,6 +157,11 @@ def callback(vm: Interpreter, value: Any) -> Any:
     return value
 
 
+def caller(vm: Interpreter, value: Any) -> Any:
+    """As ``callback``, of what C code calls at once: classes and C functions too see values as the interpreter does."""
+    return Reentrant(vm, value) if isinstance(value, type | types.BuiltinFunctionType) else callback(vm, value)
+
+
 def default_equality(vm: Interpreter, value: Any) -> bool:
     """Is the object equal to itself only?"""
     return all(lookup(vm, type(value), name) is vars(object)[name] for name in ("__eq__", "__ne__"))

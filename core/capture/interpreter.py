@@ -69,6 +69,10 @@ class Interpreter:
         self.locks = LockRegions()
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
+        self.witness = watch.kept()
+        if self.witness is not None:
+            self.witness.latest = ""
+        self.tracer.witness = self.witness
         self.watch = watch.active()
         self.world.watch = self.watch
         self.in_helper = False  # inside a function that calls a logger and does nothing else
@@ -105,7 +109,7 @@ class Interpreter:
         frames = self.frames
         base = len(frames) - 1
         forced = self.forced
-        seen = self.watch
+        seen, witness = self.watch, self.witness
         while True:
             if self.pending is not None:
                 raise self.pending
@@ -126,15 +130,23 @@ class Interpreter:
                 else:
                     HANDLERS[instr.op](self, frame, instr)
             except UserRaised as raised:
+                self.refuse_entered()
                 self.unwind(raised.value, base)
             except KeyError as error:
                 if instr.op not in HANDLERS:
                     raise GiveUp(f"the instruction {instr.op} is not known") from None
                 raise error
+            if witness is not None and witness.latest:
+                self.refuse_entered()
             if len(frames) == base:
                 return self.returned
             if self.steps > self.max_steps:
                 raise GiveUp(f"more than {self.max_steps} instructions in one frame", "raise config.max_trace_steps")
+
+    def refuse_entered(self) -> None:
+        """Capture again with a break before what has had C code run the program's own: nobody knows what that read."""
+        if self.witness is not None and self.witness.latest:
+            raise Restart(self.break_step(), self.witness.latest, "call it in Python, or outside compiled code")
 
     def push_frame(self, frame: Frame) -> None:
         """Make this the frame that runs next; a break where calls nest too deep."""

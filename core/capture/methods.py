@@ -16,7 +16,7 @@ from jitney.capture import attributes, containers, exposure, operators
 from jitney.capture.arrays.stand_in import HOOKS
 from jitney.capture.attributes import lookup
 from jitney.capture.containers import iterable
-from jitney.capture.exposure import PLAIN, callback, expose, has_tensor, printable, python_method, specialise
+from jitney.capture.exposure import PLAIN, callback, caller, expose, has_tensor, printable, python_method, specialise
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.natives import allocate, mapping_items
 from jitney.capture.record import ABSENT, CONTENT_TYPES
@@ -218,7 +218,7 @@ def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
         exposure.check_elements(vm, target)
         items = vm.native(sorted, list(target), **kwargs)
     else:
-        items = vm.native(sorted, list(target), **{k: callback(vm, v) for k, v in kwargs.items()})
+        items = vm.native(sorted, list(target), **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
     target[:] = items
 
 

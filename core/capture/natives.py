@@ -23,6 +23,7 @@ from jitney.capture.exposure import (
     FRESH_CONTAINERS,
     PLAIN,
     callback,
+    caller,
     check_elements,
     demanded,
     expose,
@@ -36,6 +37,7 @@ from jitney.capture.exposure import (
 )
 from jitney.capture.generators import Reentrant
 from jitney.capture.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
+from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break, GiveUp
 
 if TYPE_CHECKING:
@@ -99,17 +101,17 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     if key in ITERATING:
         at = 1 if fn is functools.reduce else 0
         if fn is functools.reduce:
-            call_args[0] = callback(vm, args[0])
+            call_args[0] = caller(vm, args[0])
         if len(call_args) > at and not (key in COMPARING and len(call_args) > 1):
             own = python_method(vm, args[at], "__iter__") is not None
             call_args[at] = _iterated(vm, fn, args[at] if own else call_args[at])
     elif fn is functools.cmp_to_key:
-        call_args[0] = callback(vm, args[0])
+        call_args[0] = caller(vm, args[0])
     if key in COMPARING and kwargs.get("key") is None:
         check_elements(vm, call_args if len(call_args) > 1 else call_args[0])
     if fn is sum and call_args and not (isinstance(call_args[0], FRESH_CONTAINERS) and _all_plain(call_args[0])):
         return _python_sum(vm, *call_args, **kwargs)
-    return vm.native(fn, *call_args, **{k: callback(vm, v) for k, v in kwargs.items()})
+    return vm.native(fn, *call_args, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
 
 
 def _iterated(vm: Interpreter, fn: Any, value: Any) -> Any:
@@ -179,7 +181,8 @@ def _make_reversed(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     method = python_method(vm, args[0], "__reversed__")
     if method is not None:
         return vm.call(method, args[0])
-    if python_method(vm, args[0], "__len__") and python_method(vm, args[0], "__getitem__"):
+    by_length = python_method(vm, args[0], "__len__") and python_method(vm, args[0], "__getitem__")
+    if by_length and lookup(vm, type(args[0]), "__reversed__") is ABSENT:
         size = vm.call(len, args[0])
         return iter([getitem(vm, args[0], i) for i in range(size - 1, -1, -1)])
     return vm.native(reversed, expose(vm, args[0]))
@@ -216,7 +219,7 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
     keys = lookup(vm, type(source), "keys")
     if type(keys) is PYTHON_FUNCTION:
         names = list(iterable(vm, vm.call(keys, source)))
-        return {k: getitem(vm, source, k) for k in names}
+        return {specialise(k): getitem(vm, source, k) for k in names}
     pairs = vm.native(list, iterable(vm, source))
     if any(type(p) in PLAIN and not isinstance(p, (str, range, torch.Size)) for p in pairs):
         raise Break("a dictionary is made of what are no pairs")
@@ -227,10 +230,10 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
 def _make_callback(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """map, filter and the itertools that call a function."""
     at = 1 if cls in (itertools.accumulate, itertools.groupby) else 0
-    call_args = [callback(vm, a) if i == at or (cls is map and i == 0) else iterable(vm, a) for i, a in enumerate(args)]
+    call_args = [caller(vm, a) if i == at or (cls is map and i == 0) else iterable(vm, a) for i, a in enumerate(args)]
     if cls is filter and args[0] is None:
         call_args[0] = Reentrant(vm, bool)
-    return vm.native(cls, *call_args, **{k: callback(vm, v) for k, v in kwargs.items()})
+    return vm.native(cls, *call_args, **{k: caller(vm, v) for k, v in kwargs.items()})
 
 
 def _make_itertool(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

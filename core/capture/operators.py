@@ -205,6 +205,8 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     if type(a) in PLAIN and type(b) in PLAIN:
         if vm.symbols.scalars.is_unknown(a) or vm.symbols.scalars.is_unknown(b):
             raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
+        if torch.SymBool in (type(a), type(b)):
+            a, b = specialise(a), specialise(b)
         return vm.native(COMPARE[symbol], a, b)
     if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
         raise Break("weak references are compared", "compare what they refer to")

@@ -18,7 +18,7 @@ from jitney.capture import attributes, containers
 from jitney.capture.arrays.stand_in import Array
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.containers import iterable
-from jitney.capture.exposure import PLAIN, callback, demanded, plain_text, printable, python_method, specialise
+from jitney.capture.exposure import PLAIN, caller, demanded, plain_text, printable, python_method, specialise
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.graph_runner import InferenceScope
@@ -237,7 +237,7 @@ def _len(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @special(iter)
 def _iter(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
-        return vm.native(iter, callback(vm, args[0]), args[1])
+        return vm.native(iter, caller(vm, args[0]), args[1])
     return containers.get_iter(vm, args[0])
 
 

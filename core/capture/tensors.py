@@ -24,6 +24,7 @@ from jitney.capture.signals import Break
 from jitney.capture.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.symbols import Symbols
 from jitney.guards import Source
+from jitney.guards.watch import Watch
 from jitney.state import enter_inference_mode, exit_inference_mode
 
 # Tensor methods whose meaning lies outside a graph: why, and what to do instead.
@@ -104,6 +105,7 @@ class Tracer(TorchFunctionMode):
         self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
         self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
         self.pause = False
+        self.witness: Watch | None = None  # what sees the program's code run
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
         self.open_scopes: list[InferenceScope] = []
@@ -219,7 +221,11 @@ class Tracer(TorchFunctionMode):
         return value
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operation on stand-ins. What it cannot do without data breaks the graph."""
+        """Run an operation on stand-ins. What it cannot do without data breaks the graph.
+
+        The program's code that it enters is part of it: an operator's meta function, a subclass's rules.
+        """
+        entered = self.witness.latest if self.witness is not None else ""
         try:
             return func(*args, **kwargs)
         except (_torch.DataDependentOutputException, _torch.GuardOnDataDependentSymNode):
@@ -238,6 +244,9 @@ class Tracer(TorchFunctionMode):
             raise Break(f"{_function_name(func)} cannot run without data: {_first_line(error)}") from None
         except Exception as error:
             raise Break(f"{_function_name(func)} raised {type(error).__name__}: {_first_line(error)}") from None
+        finally:
+            if self.witness is not None:
+                self.witness.latest = entered
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Append the node for a call that has run on stand-ins, if the graph needs it."""

@@ -29,7 +29,7 @@ from jitney.trust import trusted, trusted_file, trusted_function
 MONITORED = sys.version_info >= (3, 12)
 TOOLS = (4, 3, 1, 5)  # ids of sys.monitoring that debuggers, profilers and optimisers do not ask for, first
 # What torch and jitney are built on: installed with them, and never about a program.
-BENEATH = ("numpy", "sympy", "mpmath", "networkx", "jinja2", "pluggy", "rich", "llvmlite", "triton")
+BENEATH = ("bytecode", "numpy", "sympy", "mpmath", "networkx", "jinja2", "pluggy", "rich", "llvmlite", "triton")
 _HANDLE_LOG = logging.Logger.handle.__code__
 _OWN = os.path.dirname(os.path.dirname(__file__))
 GENERATED = ("<jitney ", "<eval_with_key>")  # what jitney and FX write themselves
@@ -40,6 +40,8 @@ HARMLESS = frozenset(
     "__dataclass_params__ __firstlineno__ __static_attributes__ __init__ __new__ __call__ __init_subclass__ "
     "__type_params__ __classcell__ __replace__ __post_init__ __enter__ __exit__ __setstate__ __getstate__".split()
 )
+# What torch and capture call of classes of tensors that wrap others: their own account of themselves.
+SUBCLASS = frozenset("__tensor_flatten__ __tensor_unflatten__ __torch_dispatch__ __torch_function__".split())
 _PLAIN: set[type] = {
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, torch.dtype,
     torch.device, torch.layout, torch.memory_format, torch.Size, torch.Tensor, torch.nn.Parameter, torch.SymInt,
@@ -65,6 +67,8 @@ def is_programs(code: types.CodeType, space: dict[str, Any]) -> bool:
         return False
     if name[:1] != "<":
         return True
+    if str(space.get("__name__")).partition(".")[0] in BENEATH:
+        return False
     if name.startswith(GENERATED) or ("_tuple_new" in code.co_names and "namedtuple_" in str(space.get("__name__"))):
         return False
     return not trusted(space)
@@ -148,11 +152,21 @@ def _is_aside(frame: types.FrameType | None) -> bool:
     return False
 
 
+def _is_of_subclass(frame: types.FrameType | None) -> bool:
+    """Is this, or what has called it, a method by which a class of tensors tells of itself?"""
+    while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
+        if frame.f_code.co_name in SUBCLASS:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Watch:
     """What is seen while one frame is captured; ``entered`` is the first code of the program's, by name."""
 
     def __init__(self) -> None:
         self.entered = ""
+        self.latest = ""  # the same since capture has last taken note of it
         self.met = False  # has an object come by that C code may enter the program's code with?
         self.harmless = set(_PLAIN)  # classes that were looked at, and are not hooked
         self._depths = [0]  # how often it is open, for each time that C code has called capture back
@@ -161,8 +175,11 @@ class Watch:
         """A frame begins, called by C code; is it the program's?"""
         if not is_programs(frame.f_code, frame.f_globals):
             return False
-        if not self.entered and not _asks_for_class(frame) and not _is_aside(frame):
-            self.entered = f"{frame.f_code.co_qualname}, which C code has called"
+        if not (self.entered and self.latest) and not _asks_for_class(frame) and not _is_aside(frame):
+            text = f"{frame.f_code.co_qualname}, which C code has called"
+            self.entered = self.entered or text
+            if not _is_of_subclass(frame):
+                self.latest = text
         return True
 
     def over(self, values: Collection[Any]) -> bool:
@@ -220,6 +237,11 @@ class Watch:
 
 
 _active: list[Watch] = []  # of the capture that runs: there is one at a time
+
+
+def kept() -> Watch | None:
+    """What sees the program's code run in this capture."""
+    return _active[-1] if _active else None
 
 
 def active() -> Watch | None:
