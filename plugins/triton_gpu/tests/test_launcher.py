@@ -91,3 +91,25 @@ def test_what_is_overwritten_is_not_read_again(monkeypatch: pytest.MonkeyPatch, 
     mine, theirs = (torch.randn(130, 100, generator=torch.Generator().manual_seed(0)).to(device) for _ in range(2))
     result = jitney.compile(shares, backend="triton_gpu", fullgraph=True)(mine)
     torch.testing.assert_close((result, mine), (shares(theirs), theirs))
+
+
+@pytest.mark.parametrize("longest", [32, 1024])
+def test_what_is_overwritten_is_kept_beside_sums_over_rows(
+    longest: int, monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    """The backward of a layer norm: its gradient, a sum, gives way to what comes of it, and is read after that."""
+    monkeypatch.setattr(tiles, "LONGEST_ROW", longest)
+    monkeypatch.setattr(tiles, "PIECE", (32, 1))
+    generator = torch.Generator().manual_seed(0)
+    x, a, b, c, d = (torch.randn(100, 100, generator=generator).to(device) for _ in range(5))
+
+    def several(x: torch.Tensor, bias: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        y = F.layer_norm(x @ d + bias, (100,), weight, weight)
+        return (y @ a).tanh() + (y @ b).sin() + (y @ c).cos()
+
+    found = []
+    for fn in (several, jitney.compile(several, backend="triton_gpu", fullgraph=True)):
+        leaves = [t.clone().requires_grad_() for t in (x, a[0], b[0])]
+        fn(*leaves).square().sum().backward()
+        found.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-2)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jitney.lowering.index import min_
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Store
+from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Scratch, Store
 from jitney.lowering.signals import NotLowered
 from jitney.lowering.values import Load, ref, walk
 from jitney_triton_gpu import tiles
@@ -23,7 +24,9 @@ def rows(kernel: Kernel, name: str, wide: bool) -> Code:
     length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
     tile = tiles.rows(product(kernel.outer).value, length, is_across(kernel))
     x = Axis("x", kernel.outer, tile.x)
-    workspaces = [Workspace(s.name, s.dtype, s.extent * x.count) for s in kernel.scratch]
+    kept = in_registers(kernel) if tile.whole else {}
+    scratch = [s for s in kernel.scratch if s.name not in kept]
+    workspaces = [Workspace(s.name, s.dtype, s.extent * x.count) for s in scratch]
     draft = Draft(kernel, name, [], wide, workspaces)
     programs = blocks_of(x.count, x.block)
     few = None if tile.whole or x.block > 1 else tiles.rows_at_a_time(row_bytes(kernel, length))
@@ -38,14 +41,28 @@ def rows(kernel: Kernel, name: str, wide: bool) -> Code:
             draft.axis(x, f"tl.program_id(0) * {x.symbol}", "[:, None]")
         else:
             draft.axis(x, "tl.program_id(0)", None)
-    for s in kernel.scratch:
-        base = draft.writer.name("s")
-        draft.writer.line(f"{base} = {s.name} + {x.name} * {draft.writer.index(s.extent)}")
-        draft.writer.bases[s.name] = Register(base, frozenset({"x"}))
-    body = Rows(draft, x, tile.r if not tile.whole else 0)
+    body = Rows(draft, x, tile.r if not tile.whole else 0, kept)
+    body.begin_scratch(scratch, x.name)
     for nest in kernel.body:
         body.nest(nest)
     return Code((draft.finished(programs, tile.warps),), tuple(workspaces))
+
+
+def in_registers(kernel: Kernel) -> dict[str, list[Load]]:
+    """Scratch memory that a row which is in registers as a whole needs no memory for -> what is read of it.
+
+    It is filled once, and read where it was written.
+    """
+    statements = [s for nest in kernel.body for s in nest.statements]
+    stores = {s.buffer: s for s in statements if isinstance(s, Store)}
+    adds = {s.buffer for s in statements if isinstance(s, Accumulate)}
+    found: dict[str, list[Load]] = {s.name: [] for s in kernel.scratch if s.name in stores and s.name not in adds}
+    for load in {v for s in statements for v in walk(s.value) if isinstance(v, Load)}:
+        if load.buffer in found and load.mask is None and load.index is stores[load.buffer].index:
+            found[load.buffer].append(load)
+        else:
+            found.pop(load.buffer, None)
+    return found
 
 
 def row_bytes(kernel: Kernel, length: int | None) -> int:
@@ -74,15 +91,24 @@ class Rows:
         draft: the function, in a section in which the rows' axis is known.
         x: that axis; rows one by one if its block is 1.
         piece: how much of a row at a time; 0 for all of it.
+        kept: scratch memory that is registers; see ``in_registers``.
     """
 
-    def __init__(self, draft: Draft, x: Axis, piece: int) -> None:
+    def __init__(self, draft: Draft, x: Axis, piece: int, kept: Mapping[str, Sequence[Load]]) -> None:
         self.draft = draft
         self.writer = draft.writer
         self.x = x
         self.piece = piece
+        self.kept = kept
         self.axes: dict[tuple[object, ...], Axis] = {}
         self.stored: set[str] = set()
+
+    def begin_scratch(self, scratch: Sequence[Scratch], row: str) -> None:
+        """Where this program's part of workspaces begins; ``row``: the text of a row's number in them."""
+        for s in scratch:
+            base = self.writer.name("s")
+            self.writer.line(f"{base} = {s.name} + ({row}) * {self.writer.index(s.extent)}")
+            self.writer.bases[s.name] = Register(base, frozenset({self.x.name}))
 
     @property
     def tiled(self) -> bool:
@@ -194,4 +220,11 @@ class Rows:
         stores = [s for s in nest.statements if isinstance(s, Store)]
         registers = [self.writer.value(s.value) for s in stores]
         for s, register in zip(stores, registers, strict=True):
+            self.store_one(s, register)
+
+    def store_one(self, s: Store, register: Register) -> None:
+        """To memory, or as the register that later nests use."""
+        if s.buffer not in self.kept:
             self.writer.store_register(s.buffer, s.index, register)
+        for load in self.kept.get(s.buffer, ()):
+            self.writer.know(load, register)

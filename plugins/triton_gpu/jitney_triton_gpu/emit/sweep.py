@@ -6,18 +6,20 @@ for all rows, in a workspace elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jitney.lowering.index import Index, Var, index
 from jitney.lowering.kernel import Accumulate, Kernel, Nest, Store
 from jitney.lowering.loops import identity
 from jitney.lowering.signals import NotLowered
+from jitney.lowering.values import Load
 from jitney_triton_gpu import tiles
-from jitney_triton_gpu.code import Code
+from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft
 from jitney_triton_gpu.emit.indices import product, tells_apart
-from jitney_triton_gpu.emit.rows import Rows
+from jitney_triton_gpu.emit.rows import Rows, in_registers
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
@@ -31,11 +33,14 @@ def sweep(kernel: Kernel, name: str, wide: bool) -> Code:
     accumulates = [s for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)]
     parts = {s.buffer: Part.of(kernel, s, programs) for s in accumulates}
     workspaces = [w for part in parts.values() for w in part.workspaces]
-    draft = Draft(kernel, name, [], wide, workspaces)
-    writer = draft.writer
     together = whole and not any(_varies(s.index, kernel.outer) for s in accumulates)
     x = Axis("x", kernel.outer, tile.x if together else 1)
-    body = Sweep(draft, x, 0 if whole else tile.r, parts)
+    kept = in_registers(kernel) if whole else {}
+    scratch = [s for s in kernel.scratch if s.name not in kept]
+    workspaces += [Workspace(s.name, s.dtype, s.extent * (programs * x.block)) for s in scratch]
+    draft = Draft(kernel, name, [], wide, workspaces)
+    writer = draft.writer
+    body = Sweep(draft, x, 0 if whole else tile.r, parts, kept)
     body.begin()
     count = writer.index(x.count)
     each = programs * x.block
@@ -49,6 +54,8 @@ def sweep(kernel: Kernel, name: str, wide: bool) -> Code:
         writer.enter([x], f"for x in {tiles.loop('sweep', 'first', end)}:")
         if wide:
             writer.line("x = tl.full([], 0, tl.int64) + x")
+    lane = f" * {x.symbol} + tl.arange(0, {x.symbol})[:, None]" if body.tiled else ""
+    body.begin_scratch(scratch, f"program{lane}")
     for nest in kernel.body:
         body.nest(nest)
     while len(writer.sections) > body.outside:
@@ -73,8 +80,10 @@ class Held:
 class Sweep(Rows):
     """The nests of a row, and what is reduced over rows."""
 
-    def __init__(self, draft: Draft, x: Axis, piece: int, parts: dict[str, Part]) -> None:
-        super().__init__(draft, x, piece)
+    def __init__(
+        self, draft: Draft, x: Axis, piece: int, parts: dict[str, Part], kept: Mapping[str, Sequence[Load]]
+    ) -> None:
+        super().__init__(draft, x, piece, kept)
         self.parts = parts
         self.held: dict[str, Held] = {}
         self.outside = 0
@@ -121,7 +130,7 @@ class Sweep(Rows):
         registers = [writer.value(s.value) for s in statements]
         for s, register in zip(statements, registers, strict=True):
             if isinstance(s, Store):
-                writer.store_register(s.buffer, s.index, register)
+                self.store_one(s, register)
             else:
                 self._accumulate(s, register, nest)
 

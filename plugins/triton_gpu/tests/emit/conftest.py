@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,12 +74,13 @@ def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def compiled(device: torch.device) -> Callable[..., Compiled]:
-    """``compiled(*kernels, wide=False)``: a function of buffers and sizes."""
+    """``compiled(*kernels)``: a function of buffers and sizes; ``replaced``: what is overwritten, see ``emit``."""
 
-    def compile_kernels(*kernels: Kernel, wide: bool = False) -> Compiled:
+    def compile_kernels(*kernels: Kernel, wide: bool = False, replaced: Collection[str] = ()) -> Compiled:
         shapes = [canonical(kernel) for kernel in kernels]
-        codes = tuple(emit(shape, f"k{n}", wide=wide) for n, (shape, _) in enumerate(shapes))
         buffers = tuple({f"b{n}": name for n, name in enumerate(names)} for _, names in shapes)
+        gone = [frozenset(own for own, name in names.items() if name in replaced) for names in buffers]
+        codes = tuple(emit(shape, f"k{n}", replaced=gone[n], wide=wide) for n, (shape, _) in enumerate(shapes))
         functions = {f.name: f for code in codes for f in code.functions}
         source = HEADER + "".join(f"\n\n{f.text}" for f in functions.values())
         return Compiled(codes, buffers, load(source, "test", functions, device, False), device)

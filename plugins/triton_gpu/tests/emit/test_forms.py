@@ -222,6 +222,46 @@ def test_memory_of_a_row_that_is_read_elsewhere(check):
     assert len(made.codes[0].workspaces) == 1
 
 
+@pytest.mark.parametrize("m", [3, 700, 5000])
+def test_memory_of_a_row_beside_sums_over_rows(check, m):
+    n = 40
+    i, j, k = Var("i", m), Var("j", n), Var("k", n)
+    nests = (
+        Nest((j,), (Store("t", index(j), load("a", i * n + j, F)),)),
+        Nest((j,), (Accumulate("p", index(j), "sum", load("t", n - 1 - index(j), F)),)),
+    )
+    finish = (Nest((k,), (Store("b", index(k), load("p", index(k), F)),)),)
+    scratch, partials = (Scratch("t", F, index(n)),), (Partial("p", F, index(n), "sum"),)
+    kernel = Kernel("k", (i,), nests, {"a": F, "b": F}, finish, scratch, partials)
+    check(kernel, {"a": data(m * n), "b": torch.zeros(n)}, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("longest", [4096, 16])
+@pytest.mark.parametrize("m", [3, 700])
+def test_what_a_row_keeps_outlives_the_memory_that_it_came_from(compiled, monkeypatch, m, longest):
+    """``b`` is stored in the place of ``a``, in between; in registers, and in memory where rows go by in pieces."""
+    monkeypatch.setattr(tiles, "LONGEST_ROW", longest)
+    n = 40
+    i, j, k = Var("i", m), Var("j", n), Var("k", n)
+    kept = load("t", index(j), F)
+    nests = (
+        Nest((j,), (Reduce("s", "sum", load("a", i * n + j, F)), Store("t", index(j), load("a", i * n + j, F)))),
+        Nest((j,), (Store("b", i * n + j, ref("s", F)),)),
+        Nest((j,), (Accumulate("p", index(j), "sum", kept), Store("c", i * n + j, apply("neg", kept)))),
+    )
+    finish = (Nest((k,), (Store("o", index(k), load("p", index(k), F)),)),)
+    scratch, partials = (Scratch("t", F, index(n)),), (Partial("p", F, index(n), "sum"),)
+    kernel = Kernel("k", (i,), nests, dict.fromkeys("abco", F), finish, scratch, partials)
+    function = compiled(kernel, replaced={"a"})
+    a = data(m * n)
+    buffers = {"a": a.clone(), "b": torch.zeros(0), "c": torch.zeros(m * n), "o": torch.zeros(n)}
+    buffers["b"] = buffers["a"]
+    function(buffers)
+    torch.testing.assert_close(buffers["c"], -a, rtol=0, atol=0)
+    torch.testing.assert_close(buffers["o"], a.view(m, n).sum(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(buffers["b"], a.view(m, n).sum(1).repeat_interleave(n), rtol=1e-4, atol=1e-4)
+
+
 # Splits
 
 
