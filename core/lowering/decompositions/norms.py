@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jitney._torch import suggest_memory_format
-from jitney.lowering.decompositions.table import aten, count, decomposes, is_empty, wide, wide_or_none
+from jitney.lowering.decompositions.table import HALVES, aten, count, decomposes, is_empty, wide, wide_or_none
 
 Maybe = Tensor | None
 
@@ -88,7 +88,13 @@ def layer_norm(x: Tensor, shape: Sequence[Any], weight: Maybe, bias: Maybe, eps:
 
 
 def _kept_dtype(x: Tensor, *parameters: Maybe) -> torch.dtype:
-    """Eager keeps statistics in the parameters' dtype."""
+    """Eager keeps statistics in the parameters' dtype on the CPU, and as exact as they were computed elsewhere."""
+    if x.device.type != "cpu":
+        return torch.float32 if x.dtype in HALVES else x.dtype
+    return _parameter_dtype(x, *parameters)
+
+
+def _parameter_dtype(x: Tensor, *parameters: Maybe) -> torch.dtype:
     return next((p.dtype for p in parameters if p is not None), x.dtype)
 
 
@@ -132,16 +138,19 @@ def group_norm(
     source = wide(x).contiguous().view(n, groups, channels // groups, pixels)
     variance, mean = _moments(source, [2, 3])
     rstd = (variance + eps).rsqrt()
+    kept = _parameter_dtype(x, weight, bias)
+    kept_mean, kept_rstd = mean.view(n, groups).to(kept), rstd.view(n, groups).to(kept)
+    if x.device.type != "cpu":  # where what is kept is also what is used
+        mean, rstd = wide(kept_mean).view(mean.shape), wide(kept_rstd).view(rstd.shape)
     result = ((source - mean) * rstd).view(n, channels, pixels)
     if weight is not None:
         result = result * wide(weight).view(1, channels, 1)
     if bias is not None:
         result = result + wide(bias).view(1, channels, 1)
-    kept = _kept_dtype(x, weight, bias)
     result = result.to(x.dtype).view(x.shape)
     if x.device.type == "cpu":
         result = result.contiguous(memory_format=suggest_memory_format(x))
-    return result, mean.view(n, groups).to(kept), rstd.view(n, groups).to(kept)
+    return result, kept_mean, kept_rstd
 
 
 @decomposes(aten.native_group_norm_backward.default)
@@ -182,7 +191,11 @@ def _channel_dims(x: Tensor) -> list[int]:
 
 
 def _normalised(x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, bias: Maybe) -> Tensor:
-    """As eager does it: one factor and one summand for each channel."""
+    """As eager does it: on the CPU with one factor and one summand for each channel."""
+    if x.device.type != "cpu":
+        result = wide(x) - _per_channel(x, mean)
+        result = (result if weight is None else _per_channel(x, wide(weight)) * result) * _per_channel(x, rstd)
+        return (result if bias is None else result + _per_channel(x, wide(bias))).to(x.dtype)
     factor = rstd if weight is None else rstd * wide(weight)
     summand = -mean * factor if bias is None else wide(bias) - mean * factor
     return (wide(x) * _per_channel(x, factor) + _per_channel(x, summand)).to(x.dtype)
@@ -302,7 +315,7 @@ def batch_norm_backward(
             slope = product * rstd * rstd / number
             inner = g - _per_channel(x, total / number) - centred * _per_channel(x, slope)
         grad_x = (inner * _per_channel(x, factor)).to(x.dtype)
-    kept = _kept_dtype(x, weight)
+    kept = _parameter_dtype(x, weight)
     if output_mask[1]:
         grad_weight = (product * rstd).to(kept)
     if output_mask[2]:

@@ -27,7 +27,8 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     source = wide(x).contiguous()
     shifted = source if is_empty(x) else source - source.amax(dim, keepdim=True)
     total = shifted.exp().sum(dim, keepdim=True)
-    if x.dtype in HALVES and dim % max(x.dim(), 1) == x.dim() - 1:  # eager's kernel for rows rounds on its way
+    rows = dim % max(x.dim(), 1) == x.dim() - 1
+    if x.dtype in HALVES and rows and x.device.type == "cpu":  # whose kernel for rows rounds on its way
         total = total.to(x.dtype)
     result = shifted - total.log()
     return result if half_to_float else result.to(x.dtype)
@@ -36,6 +37,9 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 @decomposes(aten._softmax_backward_data.default)
 def softmax_backward(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     """``(grad - sum(grad * y)) * y``."""
+    if grad.device.type != "cpu":  # where the product is rounded first
+        product, y = wide((grad * output).contiguous()), wide(output).contiguous()
+        return (product - y * product.sum(dim, keepdim=True)).to(input_dtype)
     g, y = wide(grad).contiguous(), wide(output).contiguous()
     return ((g - (g * y).sum(dim, keepdim=True)) * y).to(input_dtype)
 

@@ -52,13 +52,13 @@ def sigmoid_(x: Scalar) -> Scalar:
     return sigmoid(x)
 
 
-@pointwise(aten.sigmoid_backward.default)
+@pointwise(aten.sigmoid_backward.default, cuda="stepwise")
 def sigmoid_backward(grad: Scalar, y: Scalar) -> Scalar:
     """From the result."""
     return grad * (1 - y) * y
 
 
-@pointwise(aten.tanh_backward.default)
+@pointwise(aten.tanh_backward.default, cuda="stepwise")
 def tanh_backward(grad: Scalar, y: Scalar) -> Scalar:
     """From the result."""
     return grad * (1 - y * y)
@@ -213,7 +213,7 @@ def log_sigmoid_backward(grad: Scalar, x: Scalar, kept: Scalar) -> Scalar:
     return grad * where(below, 1 - ratio, ratio)
 
 
-@pointwise(aten.logit.default, mode="stepwise")
+@pointwise(aten.logit.default, mode="stepwise", cuda="arithmetic")
 def logit(x: Scalar, eps: float | None) -> Scalar:
     """``log(x / (1 - x))``."""
     if eps is not None:
@@ -221,7 +221,7 @@ def logit(x: Scalar, eps: float | None) -> Scalar:
     return log(x / (1 - x))
 
 
-@pointwise(aten.logit_backward.default, mode="stepwise")
+@pointwise(aten.logit_backward.default, mode="stepwise", cuda="arithmetic")
 def logit_backward(grad: Scalar, x: Scalar, eps: float | None) -> Scalar:
     """The gradient."""
     slope = grad / (x * (1 - x))

@@ -50,6 +50,8 @@ def batch_norm(call: Call) -> list[Tensor]:
     exact = column(lambda c: Scalar(apply("rsqrt", (Scalar(squares.load((c,))) / number + eps).value)))
     builder.realise(exact)
     kept = next((p.dtype for p in (weight, bias, mean, variance) if p is not None), x.dtype)
+    if x.device.type != "cpu":  # which keeps statistics as exact as they were computed
+        kept = compute
     rstd = column(lambda c: Scalar(exact.load((c,))).to(kept))  # as eager keeps it, and uses it
     factor = column(lambda c: _column(weight, c, compute, 1.0) * Scalar(rstd.load((c,))))
     summand = column(

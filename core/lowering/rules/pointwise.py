@@ -7,7 +7,7 @@ its schema: tensors as ``Scalar``, everything else as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -37,6 +37,7 @@ class Pointwise:
     Args:
         formula: what to compute.
         mode: what operands are converted to.
+        cuda: the same on CUDA devices, where eager's kernel rounds otherwise.
         own: positions of operands that keep their dtype in any mode.
         exact: positions where a tensor without dimensions, beside others, is not rounded to their half.
         rounded: positions of numbers that are rounded to the operands' half; others go into formulas as they are.
@@ -44,12 +45,15 @@ class Pointwise:
 
     formula: Formula
     mode: Mode = "arithmetic"
+    cuda: Mode | None = None
     own: tuple[int, ...] = ()
     exact: tuple[int, ...] = ()
     rounded: tuple[int, ...] = ()
 
     def __call__(self, call: Call) -> Tensor:
         """The result of one call."""
+        if self.cuda is not None and call.val.device.type == "cuda":
+            return replace(self, mode=self.cuda, cuda=None)(call)
         return call.result(self.element(call))
 
     def element(self, call: Call) -> Callable[[Shape], Value]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from jitney.generated import build
 
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _PLAIN_SHARED = 48 * 1024
+_CONFIGURATION = "=7I4xQQI4x"  # CUlaunchConfig: grid, block, shared memory, stream, attributes and their number
+_BEFORE = struct.calcsize(_CONFIGURATION)
+
+_counter = itertools.count()
+Room = tuple[Callable[..., None], Any, Any]  # fills configuration and arguments; where these are; pointers to each
 
 
 class CudaError(RuntimeError):
@@ -19,10 +27,8 @@ class CudaError(RuntimeError):
 
 @functools.cache
 def driver() -> Any:
-    """The driver's library. The GIL is kept during calls, so no other thread fills the arguments in between."""
-    library = ctypes.PyDLL("libcuda.so.1")
-    library.cuLaunchKernel.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
-    return library
+    """The driver's library. The GIL is kept during calls, which are short."""
+    return ctypes.PyDLL("libcuda.so.1")
 
 
 def check(status: int) -> None:
@@ -69,26 +75,50 @@ class Loaded:
         if shared > _PLAIN_SHARED:
             check(driver().cuFuncSetAttribute(function, _MOST_SHARED, shared))
         self.device = device
+        self.shape = f"1, 1, {threads}, 1, 1, {shared}"  # of a launch, after its programs
         self._module = module
-        slots = ctypes.create_string_buffer(8 * max(parameters, 1))
-        first = ctypes.addressof(slots)
-        pointers = (ctypes.c_void_p * parameters)(*[first + 8 * n for n in range(parameters)])
-        self.fill = functools.partial(struct.Struct(f"{arguments}q").pack_into, slots, 0)
-        self._launch: Callable[..., int] = driver().cuLaunchKernel
-        self._before = (ctypes.c_void_p(function.value),)
-        self._after = tuple(map(ctypes.c_uint, (1, 1, threads, 1, 1, shared)))
-        self._pointers = pointers
+        self._function = function
+        self._format = struct.Struct(f"{_CONFIGURATION}{arguments}q")
+        self._parameters = parameters
 
-    def __call__(self, programs: int, stream: int, *arguments: int) -> None:
-        """Launch. The driver copies the arguments before it returns."""
-        self.fill(*arguments)
-        status = self._launch(*self._before, programs, *self._after, stream, self._pointers, None)
-        if status:
-            self._again(status, programs, stream, arguments)
+    def room(self) -> Room:
+        """For one more launch at the same time as others."""
+        size = _BEFORE + 8 * max(self._parameters, 1)
+        memory = ctypes.create_string_buffer(size)
+        first = ctypes.addressof(memory)
+        places = range(first + _BEFORE, first + size, 8)
+        pointers = (ctypes.c_void_p * len(places))(*places)
+        return functools.partial(self._format.pack_into, memory, 0), ctypes.c_void_p(first), pointers
 
-    def _again(self, status: int, programs: int, stream: int, arguments: tuple[int, ...]) -> None:
-        if status != _NO_CONTEXT:
-            check(status)
-        enter(self.device)
-        self.fill(*arguments)
-        check(self._launch(*self._before, programs, *self._after, stream, self._pointers, None))
+    def launcher(self, names: Sequence[str], first: str = "", others: Mapping[str, Any] | None = None) -> Any:
+        """The Python function ``launch(programs, stream, *names)``; the driver copies the arguments before it returns.
+
+        A room is for one thread at a time: another may come between its filling and the launch.
+
+        Args:
+            names: of the arguments.
+            first: lines that it begins with, indented.
+            others: what these lines need.
+        """
+        given = ", ".join(names)
+        source = (
+            f"def launch({', '.join(['programs', 'stream', *names])}):\n"
+            f"    if not programs: return\n"
+            f"{first}"
+            f"    try: room = take()\n"
+            f"    except IndexError: room = more()\n"
+            f"    fill, configuration, pointers = room\n"
+            f"    fill(programs, {self.shape}, stream, 0, 0, {given})\n"
+            f"    status = start(configuration, function, pointers, None)\n"
+            f"    if status == {_NO_CONTEXT}:\n"
+            f"        enter({self.device})\n"
+            f"        status = start(configuration, function, pointers, None)\n"
+            f"    put(room)\n"
+            f"    if status: check(status)\n"
+        )
+        rooms = [self.room()]
+        namespace: dict[str, Any] = {
+            "take": rooms.pop, "more": self.room, "put": rooms.append, "start": driver().cuLaunchKernelEx,
+            "function": self._function, "enter": enter, "check": check, **(others or {}),
+        }  # fmt: skip
+        return build(source, f"<launch {next(_counter)}>", namespace, "launch")

@@ -13,7 +13,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from jitney.generated import build
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.cuda import Loaded
 from jitney_triton_gpu.emit.dtypes import POINTERS
@@ -76,6 +75,7 @@ class Launcher:
         self.relaxed = relaxed
         self.loaded: dict[bool, Loaded] = {}
         self._lock = threading.Lock()
+        self._unaligned: Callable[..., None]
 
     def compile(self, *, aligned: bool) -> Any:
         """Triton's compiled kernel."""
@@ -92,21 +92,23 @@ class Launcher:
         self.loaded[aligned] = made
         return made
 
-    def unaligned(self) -> Loaded:
+    def unaligned(self) -> Callable[..., None]:
         """For addresses that are no multiples of 16."""
         with self._lock:
-            return self.loaded.get(False) or self.load(self.compile(aligned=False), aligned=False)
+            if False not in self.loaded:
+                self.load(self.compile(aligned=False), aligned=False)
+                self._unaligned = self.loaded[False].launcher(self.names)
+            return self._unaligned
+
+    @property
+    def names(self) -> list[str]:
+        """Of the function's parameters."""
+        return [p.name for p in self.described.parameters]
 
     def function(self) -> Callable[..., None]:
         """What generated code calls."""
-        names = [p.name for p in self.described.parameters]
-        pointers = [p.name for p in self.described.parameters if p.kind != "size"]
-        given = ", ".join(["programs", "stream", *names])
-        source = (
-            f"def launch({given}):\n"
-            f"    if not programs: return\n"
-            f"    if ({' | '.join(pointers) or '0'}) & 15: return unaligned()({given})\n"
-            f"    aligned({given})\n"
-        )
-        namespace: dict[str, Any] = {"aligned": self.loaded[True], "unaligned": self.unaligned}
-        return build(source, f"<launch of {self.described.name}>", namespace, "launch")
+        pointers = " | ".join(p.name for p in self.described.parameters if p.kind != "size") or "0"
+        given = ", ".join(["programs", "stream", *self.names])
+        first = f"    if ({pointers}) & 15: return unaligned()({given})\n"
+        launch: Callable[..., None] = self.loaded[True].launcher(self.names, first, {"unaligned": self.unaligned})
+        return launch
