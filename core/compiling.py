@@ -73,8 +73,9 @@ def _finish(dispatcher: Dispatcher, captured: Captured) -> Entry:
     name = target.name
     emitted.namespace["_retry"] = dispatcher.retry
     if emitted.graph is not None:
-        backend = dispatcher.session.backend
-        emitted.namespace["_graph"] = graph_function(backend, emitted, name, code, dispatcher.failed)
+        backend, fullgraph = dispatcher.session.backend, dispatcher.session.fullgraph
+        made = graph_function(backend, emitted, name, code, dispatcher.failed, fullgraph=fullgraph)
+        emitted.namespace["_graph"] = made
     with events.phase("emit", name):
         emitted.add_size_guards()
         function = build_function(emitted, name)

@@ -24,7 +24,7 @@ Failed = Callable[[Exception, BackendFailed | None, tuple[Any, ...], dict[str, A
 
 
 def graph_function(
-    backend: BoundBackend, emitted: Emitted, name: str, code: CodeType, failed: Failed
+    backend: BoundBackend, emitted: Emitted, name: str, code: CodeType, failed: Failed, *, fullgraph: bool = False
 ) -> Callable[..., Sequence[Any]]:
     """Compile the graph of one captured frame.
 
@@ -35,6 +35,7 @@ def graph_function(
         name: the user's function, for messages.
         code: where that function is.
         failed: what the frame does when the graph has raised.
+        fullgraph: see ``CompileRequest``.
 
     Raises:
         BackendFailed: the backend or an extension raised.
@@ -43,7 +44,7 @@ def graph_function(
     as_captured = emitted.graph.forward
     stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
     kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
-    request = backend.request(kind, name, stack)
+    request = dataclasses.replace(backend.request(kind, name, stack), fullgraph=fullgraph)
 
     def graph_failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
         ours = isinstance(error, JitneyError) or raises_too(as_captured, inputs)

@@ -30,6 +30,7 @@ class CompileRequest:
         updates: outputs that the caller copies into an input when the graph has run: position -> the input's. The
             backend may fill that input itself, after all that can fail, and return it as that output; the callable then
             has an attribute ``filled``, the set of those positions.
+        fullgraph: did the user ask for errors (``fullgraph=True``) where something would be done in another way?
     """
 
     backend: str
@@ -39,6 +40,7 @@ class CompileRequest:
     user_stack: tuple[FrameSummary, ...] = ()
     cache_key: str | None = None
     updates: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    fullgraph: bool = False
 
     def save(self, name: str, text: str) -> None:
         """Show ``text`` (generated code, a schedule...) to the logs and debug folders that listen."""

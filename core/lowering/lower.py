@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,14 @@ from jitney.lowering.values import Constant, Load, apply, constant, walk
 PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-def lower(graph: fx.GraphModule, inputs: Sequence[Any], *, relaxed_math: bool = False, policy: Policy = CPU) -> Program:
+def lower(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    relaxed_math: bool = False,
+    policy: Policy = CPU,
+    whole: Mapping[fx.Node, str] | None = None,
+) -> Program:
     """What the graph computes, as loops and extern calls.
 
     Args:
@@ -36,13 +43,14 @@ def lower(graph: fx.GraphModule, inputs: Sequence[Any], *, relaxed_math: bool = 
         inputs: a FakeTensor, ``SymInt`` or plain value for each placeholder.
         relaxed_math: results of float16 and bfloat16 operators need not be rounded before the next operator.
         policy: what suits the machine.
+        whole: operators that run as a whole though they could be loops, and why.
 
     Raises:
         NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
     """
     shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, _torch.FakeTensor)), None)
     known = len(shapes.guards) if shapes is not None else 0
-    program = _Lowering(graph, inputs, relaxed_math, policy).program()
+    program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}).program()
     if config.verify:
         program.verify()
         if shapes is not None and len(shapes.guards) != known:  # the entry's guards have been written already
@@ -51,8 +59,16 @@ def lower(graph: fx.GraphModule, inputs: Sequence[Any], *, relaxed_math: bool = 
 
 
 class _Lowering:
-    def __init__(self, graph: fx.GraphModule, inputs: Sequence[Any], relaxed: bool, policy: Policy) -> None:
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        inputs: Sequence[Any],
+        relaxed: bool,
+        policy: Policy,
+        whole: Mapping[fx.Node, str],
+    ) -> None:
         self.graph = graph
+        self.whole = whole
         self.given = list(inputs)
         self.sizes = Sizes(inputs)
         self.builder = Builder(self.sizes, relaxed, policy)
@@ -167,6 +183,8 @@ class _Lowering:
         rule = RULES.get(node.target)
         self._before_writes(node)
         try:
+            if node in self.whole:
+                raise NoRule(self.whole[node])
             if rule is None:
                 raise NoRule(_why_not(node))
             arguments = self._arguments(bound(node.target, node.args, node.kwargs))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch import fx
 
+from jitney import callers
 from jitney.backends import CompileRequest
-from jitney.lowering import GPU, NotLowered, Wrapper, decompositions, lower, schedule
+from jitney.lowering import GPU, NotLowered, Wrapper, lower, schedule
 from jitney.lowering.loops import Computed, Extern, Program
+from jitney.lowering.rules import VIEWS
 from jitney_triton_gpu.device import DEVICE_TYPES, Memory, on_device
+from jitney_triton_gpu.failures import KernelFailed, first_line
 from jitney_triton_gpu.launcher import Launcher
 from jitney_triton_gpu.options import TritonGpuOptions
 
@@ -19,23 +23,66 @@ from jitney_triton_gpu.options import TritonGpuOptions
 def compile_graph(
     graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
 ) -> Callable[..., Sequence[Any]]:
-    """The function of one graph; see ``Backend``."""
+    """The function of one graph; see ``Backend``. Operators whose kernel cannot be made run as they are."""
+    whole: dict[fx.Node, str] = {}
+    while True:
+        try:
+            return _compile(graph, inputs, request, whole)
+        except KernelFailed as failed:
+            if failed.error is not None:
+                _complain(failed, failed.error, request)
+            more = next_operators(failed.nodes, whole)
+            reason = None if more else failed.reason
+            whole |= dict.fromkeys(more, failed.reason)
+        except NotLowered as refusal:
+            reason = refusal.reason
+        if reason is not None:
+            request.lowered(0, [("the whole graph", reason)])
+            return graph.forward
+
+
+def next_operators(nodes: Collection[fx.Node], whole: Container[fx.Node]) -> list[fx.Node]:
+    """Which operators to leave to torch for a kernel of these: themselves, or what they read, if they are already."""
+    seen: set[fx.Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        several = [n for n in dict.fromkeys(waiting) if n not in seen and n.op == "call_function"]
+        found = [n for n in several if n not in whole and n.target not in VIEWS and n.target is not operator.getitem]
+        if found:
+            return found
+        seen.update(several)
+        waiting = [i for n in several for i in n.all_input_nodes]
+    return []
+
+
+def _complain(failed: KernelFailed, error: Exception, request: CompileRequest) -> None:
+    """Say once that Triton failed; raise it under ``fullgraph``."""
+    if request.fullgraph:
+        raise error
+    shown = f"; python {failed.repro} repeats it" if failed.repro else ""
+    names = ", ".join(dict.fromkeys(str(n.target) for n in failed.nodes))
+    callers.warn(
+        f"triton_gpu: Triton does not compile a kernel of {request.frame} ({first_line(error)}), "
+        f"so {names or 'the graph'} run as operators of torch{shown}"
+    )
+
+
+def _compile(
+    graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, whole: Mapping[fx.Node, str]
+) -> Callable[..., Sequence[Any]]:
     options: TritonGpuOptions = request.options
-    try:
-        program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU)
-        numbers_on_device(program)
-        made = schedule(program, request.updates, policy=GPU)
-        launcher = Launcher(made, request.frame, options)
-        wrapper = Wrapper(made, launcher, request.frame, Memory, launcher.device, launcher.refuse)
-        run = wrapper.build()
-    except NotLowered as refusal:
-        request.lowered(0, [("the whole graph", str(refusal))])
-        return graph.forward
+    program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU, whole=whole)
+    numbers_on_device(program)
+    made = schedule(program, request.updates, policy=GPU)
+    launcher = Launcher(made, request.frame, options)
+    wrapper = Wrapper(made, launcher, request.frame, Memory, launcher.device, launcher.refuse)
+    run = wrapper.build()
+    linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
     request.lowered(len(made.items) - len(externs), externs)
     if options.dump:
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
-    wrapper.namespace.update(launcher.link())
+    wrapper.namespace.update(linked)
     return on_device(run, launcher.device)
 
 
@@ -51,8 +98,3 @@ def numbers_on_device(program: Program) -> None:
         buffer = program.buffers[name]
         if buffer.device.type not in DEVICE_TYPES:
             program.buffers[name] = replace(buffer, device=device)
-
-
-def aten_decompositions(options: TritonGpuOptions) -> Mapping[Any, Callable[..., Any]]:
-    """The operators that are taken apart."""
-    return decompositions()

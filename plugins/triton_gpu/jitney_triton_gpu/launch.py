@@ -14,8 +14,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from jitney_triton_gpu.code import Function
-from jitney_triton_gpu.cuda import Loaded
+from jitney_triton_gpu.cuda import CudaError, Loaded
 from jitney_triton_gpu.emit.dtypes import POINTERS
+from jitney_triton_gpu.failures import NotCompiled
 
 COMPILERS = 16  # threads: most of the work is in native code
 ALIGNED = [["tt.divisibility", 16]]
@@ -24,13 +25,31 @@ ALIGNED = [["tt.divisibility", 16]]
 def launchers(
     functions: Mapping[str, Function], namespace: Mapping[str, Any], device: torch.device, relaxed: bool
 ) -> dict[str, Callable[..., None]]:
-    """A launcher for each function: ``launch(programs, stream, *arguments)`` with addresses for buffers."""
+    """A launcher for each function: ``launch(programs, stream, *arguments)`` with addresses for buffers.
+
+    Raises:
+        NotCompiled: Triton or the driver refused some.
+    """
     target, number = target_of(device), device.index or 0
     made = {name: Launcher(f, namespace[f.name], target, number, relaxed) for name, f in functions.items()}
+    errors: dict[str, Exception] = {}
+
+    def compile_one(name: str) -> Any:
+        try:
+            return made[name].compile(aligned=True)
+        except Exception as error:  # whatever a compiler raises
+            errors[name] = error
+
     with ThreadPoolExecutor(COMPILERS) as pool:
-        compiled = list(pool.map(lambda one: one.compile(aligned=True), made.values()))
-    for one, code in zip(made.values(), compiled, strict=True):
-        one.load(code, aligned=True)
+        compiled = dict(zip(made, pool.map(compile_one, made), strict=True))
+    for name, code in compiled.items():
+        try:
+            if name not in errors:
+                made[name].load(code, aligned=True)
+        except CudaError as error:
+            errors[name] = error
+    if errors:
+        raise NotCompiled(errors, {name: details(functions[name], target, relaxed=relaxed) for name in errors})
     return {name: one.function() for name, one in made.items()}
 
 
@@ -50,18 +69,29 @@ def compiled(function: Function, kernel: Any, target: GPUTarget, *, aligned: boo
         aligned: are all addresses multiples of 16?
         relaxed: may a product and a sum be rounded once?
     """
+    given = details(function, target, aligned=aligned, relaxed=relaxed)
+    source = ASTSource(
+        fn=kernel, signature=given["signature"], constexprs=given["constexprs"], attrs=given["attributes"]
+    )
+    return triton.compile(source, target=target, options=given["options"])
+
+
+def details(function: Function, target: GPUTarget, *, aligned: bool = True, relaxed: bool = False) -> dict[str, Any]:
+    """What Triton is told of a function besides its text; see ``compiled``."""
     integer = "i64" if function.wide else "i32"
     signature = {p.name: f"*{POINTERS[p.dtype]}" if p.kind != "size" else integer for p in function.parameters}
-    attributes = {(n,): ALIGNED for n, p in enumerate(function.parameters) if p.kind != "size" and aligned}
-    signature |= dict.fromkeys(function.blocks, "constexpr")
-    source = ASTSource(fn=kernel, signature=signature, constexprs=dict(function.blocks), attrs=attributes)
-    options = {
-        "num_warps": function.warps,
-        "enable_fp_fusion": relaxed,  # eager rounds between operators
-        "enable_reflect_ftz": False,  # and keeps denormals
-        "debug": function.asserts,
+    return {
+        "signature": signature | dict.fromkeys(function.blocks, "constexpr"),
+        "constexprs": dict(function.blocks),
+        "attributes": {(n,): ALIGNED for n, p in enumerate(function.parameters) if p.kind != "size" and aligned},
+        "target": target,
+        "options": {
+            "num_warps": function.warps,
+            "enable_fp_fusion": relaxed,  # eager rounds between operators
+            "enable_reflect_ftz": False,  # and keeps denormals
+            "debug": function.asserts,
+        },
     }
-    return triton.compile(source, target=target, options=options)
 
 
 class Launcher:

@@ -17,6 +17,7 @@ from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED
 from jitney_triton_gpu.emit import emit, short_name
 from jitney_triton_gpu.emit.indices import product
+from jitney_triton_gpu.failures import KernelFailed, NotCompiled, write_repro
 from jitney_triton_gpu.module import load
 from jitney_triton_gpu.options import TritonGpuOptions
 
@@ -54,6 +55,7 @@ class Launcher:
         self.options = options
         self.units: list[tuple[tuple[Kernel, bool, frozenset[str]], Unit]] = []
         self.functions: dict[str, Function] = {}  # entry -> what it launches
+        self.kernels: dict[str, list[Kernel]] = {}  # entry -> those that it is of
         self.source = ""
         self.device = device_of(schedule)
         self.work = 0  # bytes of the workspaces of the kernel that has the largest
@@ -87,6 +89,7 @@ class Launcher:
         lines: list[str] = []
         places = self._workspaces(unit, wrapper, lines)
         for entry, function in zip(unit.entries, unit.code.functions, strict=True):
+            self.kernels.setdefault(entry, []).append(kernel)
             given = [self._given(p, buffers, places, wrapper) for p in function.parameters]
             stream = [] if INTERPRETED else ["stream"]
             lines.append(f"{entry}({', '.join([wrapper.size(function.programs), *stream, *given])})")
@@ -145,7 +148,10 @@ class Launcher:
         unit = next((unit for known, unit in self.units if known == key), None)
         if unit is None:
             name = f"k{len(self.units)}_{short_name(kernel)}".rstrip("_")
-            code = emit(replace(shape, nodes=kernel.nodes), name, replaced=replaced, wide=wide)
+            try:
+                code = emit(replace(shape, nodes=kernel.nodes), name, replaced=replaced, wide=wide)
+            except NotLowered as refusal:
+                raise KernelFailed(refusal.reason, kernel.nodes) from refusal
             entries = tuple(f"e_{function.name}" for function in code.functions)
             unit = Unit(code, entries)
             self.units.append((key, unit))
@@ -161,8 +167,18 @@ class Launcher:
         return frozenset(olds - {""})
 
     def link(self) -> dict[str, Any]:
-        """What is behind the names in the wrapper: functions, and the size of the workspace."""
-        made = load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
+        """What is behind the names in the wrapper: functions, and the size of the workspace.
+
+        Raises:
+            KernelFailed: Triton refused one.
+        """
+        try:
+            made = load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
+        except NotCompiled as refusal:
+            entry, error = next(iter(refusal.errors.items()))
+            repro = write_repro(self.functions[entry], HEADER, error, refusal.details[entry])
+            nodes = [n for each in refusal.errors for kernel in self.kernels.get(each, ()) for n in kernel.nodes]
+            raise KernelFailed("Triton does not compile its kernel", nodes, error, repro) from error
         return {**made, "_work": self.work}
 
 
