@@ -69,6 +69,8 @@ InferenceModeGuard: Any = _C._InferenceMode
 current_raw_stream: Callable[[int], int] = getattr(
     _C, "_cuda_getCurrentRawStream", lambda device: int(torch.cuda.current_stream(device).cuda_stream)
 )
+# How many tensors (and Python's wrappers) hold a memory, given as the number below.
+storage_users: Callable[[int], int] = _C._storage_Use_Count
 # How many torch function modes (such as `with torch.device(...)`) are active.
 function_mode_depth: Callable[[], int] = _C._len_torch_function_stack
 # The __torch_function__ of a tensor class that has none.
@@ -114,6 +116,12 @@ MODULE_CALL_FILE: str = torch.nn.modules.module.__name__
 _scan = getattr(torch._higher_order_ops, "associative_scan", None)
 # torch.associative_scan's own code, which capture looks into: its calls of torch.vmap are recognised by it.
 SCAN_CODE: types.CodeType | None = getattr(getattr(_scan, "associative_scan", _scan), "__code__", None)
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The address of the object that holds a tensor's memory."""
+    return int(tensor.untyped_storage()._cdata)
+
 
 _guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
 # Memory on a CUDA device without the parsing of arguments that torch.empty_strided does.

@@ -11,5 +11,14 @@ from jitney import _torch
 # The current stream of a CUDA device (its index) as CUDA's own handle.
 raw_stream: Callable[[int], int] = _torch.current_raw_stream
 
+# How many tensors and wrappers hold a memory that ``storage_of`` names: views that nobody has a name for, too.
+storage_users: Callable[[int], int] = _torch.storage_users
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """A name for the tensor's memory, while something holds it."""
+    return _torch.storage_of(tensor)
+
+
 # ``(size, stride, dtype)`` on the current CUDA device, without the parsing of arguments; None where torch lacks it.
 fresh_cuda: Callable[..., torch.Tensor] | None = _torch.empty_strided_cuda

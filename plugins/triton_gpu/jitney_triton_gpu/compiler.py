@@ -7,17 +7,19 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import fx
 
 from jitney import callers
 from jitney.backends import CompileRequest
-from jitney.lowering import GPU, NotLowered, Wrapper, lower, schedule
+from jitney.lowering import GPU, NotLowered, Schedule, Wrapper, lower, schedule
 from jitney.lowering.loops import Computed, Extern, Program
 from jitney.lowering.rules import VIEWS
-from jitney_triton_gpu.device import DEVICE_TYPES, Memory, on_device
+from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory, on_device
 from jitney_triton_gpu.failures import KernelFailed, first_line
 from jitney_triton_gpu.launcher import Launcher
 from jitney_triton_gpu.options import TritonGpuOptions
+from jitney_triton_gpu.recordings import Recorded, Traits
 
 
 def compile_graph(
@@ -83,7 +85,35 @@ def _compile(
     if options.dump:
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
     wrapper.namespace.update(linked)
-    return on_device(run, launcher.device)
+    guarded = on_device(run, launcher.device)
+    return recorded(guarded, made, launcher.device, request) if options.records and not INTERPRETED else guarded
+
+
+def recorded(
+    run: Callable[..., Any], made: Schedule, device: torch.device, request: CompileRequest
+) -> Callable[..., Any]:
+    """The same, recorded in CUDA graphs."""
+    from jitney_triton_gpu.cudagraphs import recorder
+
+    def tell(reason: str) -> None:
+        request.save("cudagraphs", f"the {request.kind} graph of {request.frame} is not recorded: {reason}")
+
+    traits = Traits(written_inputs(made), bool(made.program.sizes), len(made.items))
+    calls = Recorded(run, recorder(device), traits, tell)
+
+    def replayed(*inputs: Any) -> Any:
+        return calls(*inputs)
+
+    replayed.filled = run.filled  # type: ignore[attr-defined] # see CompileRequest.updates
+    return replayed
+
+
+def written_inputs(made: Schedule) -> frozenset[int]:
+    """Positions of the graph's inputs that it writes to."""
+    written = set(made.filled.values())
+    for item in made.items:
+        written |= item.written if isinstance(item, Extern) else item.writes
+    return frozenset(n for n, name in enumerate(made.program.inputs) if name in written)
 
 
 def numbers_on_device(program: Program) -> None:

@@ -12,8 +12,18 @@ class TritonGpuOptions:
     Args:
         relaxed_math: intermediate values of float16 and bfloat16 need not be rounded where eager rounds them, and a
             product that is added to something need not be rounded first.
+        cudagraphs: record what a graph launches in a CUDA graph, and launch it as one. Nothing large is copied: inputs
+            that come from the same memory at each call, as parameters do, are used where they are.
+        mode: ``reduce-overhead`` is the same as ``cudagraphs``; so is ``max-autotune`` for now.
         dump: show the loops, kernels and Triton code of each graph, in the logs as ``output_code``.
     """
 
     relaxed_math: bool = False
+    cudagraphs: bool = False
+    mode: str = "default"
     dump: bool = False
+
+    @property
+    def records(self) -> bool:
+        """Are CUDA graphs asked for?"""
+        return self.cudagraphs or self.mode in ("reduce-overhead", "max-autotune")
