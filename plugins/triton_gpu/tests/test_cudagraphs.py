@@ -1,0 +1,127 @@
+"""CUDA graphs on a device."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import jitney
+from jitney_triton_gpu.recordings import Recorded
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="records on a GPU")
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One number for each replay."""
+    found: list[int] = []
+    recording = Recorded._recording
+
+    def noting(self: Recorded, inputs: Any) -> Any:
+        made = recording(self, inputs)
+        if made is not None:
+            found.append(len(found))
+        return made
+
+    monkeypatch.setattr(Recorded, "_recording", noting)
+    return found
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Linear(32, 64), nn.BatchNorm1d(64), nn.SiLU(), nn.LayerNorm(64), nn.Linear(64, 8)]
+    return nn.Sequential(*layers).cuda()
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_training_is_the_same(replayed: list[int], keeps: bool) -> None:
+    """With a list of losses; gradients that are kept are added to."""
+    mine, theirs = model(), model()
+    compiled = jitney.compile(mine, backend="triton_gpu", mode="reduce-overhead")
+    losses: list[list[torch.Tensor]] = [[], []]
+    for step in range(12):
+        x = torch.randn(16, 32, device="cuda", generator=torch.Generator("cuda").manual_seed(step))
+        for n, (fn, module) in enumerate(((compiled, mine), (theirs, theirs))):
+            loss = fn(x).square().mean()
+            loss.backward()
+            losses[n].append(loss.detach())
+            if not keeps or step % 3 == 2:
+                with torch.no_grad():
+                    for p in module.parameters():
+                        p -= 0.1 * p.grad
+                        p.grad = None
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mine.state_dict(), theirs.state_dict(), rtol=1e-3, atol=1e-4)
+    assert len(replayed) > 10
+
+
+def test_random_numbers_go_on(replayed: list[int]) -> None:
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, 0.5) + torch.rand_like(x)
+
+    x = torch.ones(1000, device="cuda")
+    compiled = jitney.compile(noisy, backend="triton_gpu", options={"cudagraphs": True})
+    found = []
+    for fn in (noisy, compiled):
+        torch.manual_seed(0)
+        found.append([fn(x) for _ in range(8)])
+    torch.testing.assert_close(found[1], found[0])
+    assert replayed
+
+
+def test_within_the_users_own_recording() -> None:
+    module = model().eval()
+    compiled = jitney.compile(module, backend="triton_gpu", mode="reduce-overhead")
+    x = torch.randn(16, 32, device="cuda")
+    with torch.no_grad():
+        for _ in range(5):
+            compiled(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            made = compiled(x)
+        x.copy_(torch.randn(16, 32, device="cuda"))
+        graph.replay()
+        torch.testing.assert_close(made, module(x))
+
+
+def test_streams_take_turns(replayed: list[int]) -> None:
+    module = model().eval()
+    compiled = jitney.compile(module, backend="triton_gpu", mode="reduce-overhead")
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    with torch.no_grad():
+        for step in range(20):
+            x = torch.randn(16, 32, device="cuda")
+            stream = streams[step % 2]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                made = compiled(x)
+                wanted = module(x)
+            torch.cuda.current_stream().wait_stream(stream)
+            torch.testing.assert_close(made, wanted)
+            x.record_stream(stream)
+    assert replayed
+
+
+def test_what_waits_for_the_device_is_not_recorded(replayed: list[int]) -> None:
+    def picks(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0].sum() + torch.nonzero(x).sum()
+
+    compiled = jitney.compile(picks, backend="triton_gpu", mode="reduce-overhead")
+    for _ in range(6):
+        x = torch.randn(50, device="cuda")
+        torch.testing.assert_close(compiled(x), picks(x))
+
+
+def test_a_copy_of_a_compiled_model(replayed: list[int]) -> None:
+    module = model().eval()
+    compiled = jitney.compile(module, backend="triton_gpu", mode="reduce-overhead")
+    x = torch.randn(16, 32, device="cuda")
+    with torch.no_grad():
+        for fn in (compiled, copy.deepcopy(compiled)):
+            for _ in range(5):
+                torch.testing.assert_close(fn(x), module(x))
