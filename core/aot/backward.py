@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ import torch
 from jitney import _torch
 from jitney.aot.memory import hint
 from jitney.cache.recipes import Recipe, Writer
+from jitney.config import config
 from jitney.errors import JitneyError
 from jitney.wrapping import wraps
 
+_NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 # By position of the tangents that are missing: the compiled backward without them.
 CompileAbsent = Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
 
@@ -79,6 +82,7 @@ class Backward:
         self.name = name
         self.strides = [t.stride for t in self.tangents]
         self.compiled: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = {}
+        self.proven: set[tuple[int, ...]] = set()  # what has run once, its results looked at
         self.lock = threading.Lock()
         self.grown: Callable[[], None] | None = None  # called when something more has been compiled, and has run
 
@@ -92,9 +96,12 @@ class Backward:
         return ["backward", facts, [writer.blob(data) for data in (text.encode(), *blobs)]]
 
     def __call__(
-        self, saved: Sequence[torch.Tensor], numbers: Sequence[Any], tangents: Sequence[torch.Tensor | None]
+        self, saved: list[torch.Tensor], numbers: Sequence[Any], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[Any, ...]:
-        """Gradients, one per input of the captured graph."""
+        """Gradients, one per input of the captured graph.
+
+        ``saved`` may be empty afterwards: what is in it dies as soon as it has been read for the last time.
+        """
         absent = tuple([i for i, t in enumerate(tangents) if t is None])
         if any(type(t) is not torch.Tensor and wraps(type(t)) for t in tangents):
             return self._as_traced(saved, numbers, tangents, absent)
@@ -107,11 +114,17 @@ class Backward:
             for t, stride, layout in zip(tangents, self.strides, self.tangents, strict=True)
             if t is not None
         ]
-        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            with _torch.DisableAutocast():
+        autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+        with _torch.DisableAutocast() if autocast else _NOTHING:
+            boxed = getattr(run, "boxed", None) if absent in self.proven and not config.verify else None
+            if boxed is not None:
+                values = [*saved, *numbers, *given]
+                saved.clear()
+                del given
+                found = boxed(values)
+            else:
                 found = run(*saved, *numbers, *given)
-        else:
-            found = run(*saved, *numbers, *given)
+                self.proven.add(absent)
         if grown and self.grown is not None:
             self.grown()
         return tuple([None if at is None else found[at] for at in self.places])
@@ -140,6 +153,13 @@ class Backward:
         return once(self, self.name, ctx, tangents)
 
 
+def saved_of(ctx: Any) -> list[torch.Tensor]:
+    """What an autograd function has saved. Unless the graph is kept, the list is all that holds it from now on."""
+    saved = [*ctx.saved_tensors]
+    _torch.clear_saved(ctx)
+    return saved
+
+
 def once(backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
     """Under ``create_graph=True``: the gradients are right, and differentiating them by anything raises.
 
@@ -153,7 +173,7 @@ def once(backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | N
         raise _refusal(name)
     given = [t for t in tangents if t is not None and t.requires_grad]
     with torch.no_grad():
-        found = backward(ctx.saved_tensors, ctx.numbers, tangents)
+        found = backward([*ctx.saved_tensors], ctx.numbers, tangents)
     return tuple(None if g is None else _Refused.apply(name, g, *leaves, *inner, *given) for g in found)
 
 

@@ -34,6 +34,7 @@ def checked(
             looked = True
         return outputs
 
+    run.boxed = getattr(compiled, "boxed", None)  # type: ignore[attr-defined] # see Backend
     run.filled = getattr(compiled, "filled", frozenset())  # type: ignore[attr-defined] # see CompileRequest.updates
     run.__dict__[RECIPE] = lambda writer: writer.ref(compiled)
     return run

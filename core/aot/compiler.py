@@ -148,7 +148,9 @@ def backward_of(half: Half, saved: int, places: Sequence[int | None], request: A
         part = reduced(absent)
         plain = part.module.forward
         made = _compiled(part, "backward", len(part.outputs), request)
-        return blaming(made, plain, lambda error: request.failure(error, "backward"))
+        blamed = blaming(made, plain, lambda error: request.failure(error, "backward"))
+        blamed.boxed = made.boxed  # type: ignore[attr-defined] # what it read may be gone when it raises: nobody is blamed
+        return blamed
 
     def as_traced(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         return reduced(absent).module.forward

@@ -14,6 +14,7 @@ import torch
 
 from jitney import _torch
 from jitney.aot.assembly import assemble
+from jitney.aot.backward import saved_of
 from jitney.aot.joint import Joint
 from jitney.aot.memory import Overlap
 from jitney.aot.results import Argument, Constant, Output, Result, Step, Update, View
@@ -47,7 +48,7 @@ class Glue:
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
-        self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled)
+        self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
         self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=_torch.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
@@ -117,7 +118,7 @@ class Glue:
         missing = " and ".join(f"g{i} is None" for i in self.joint.tangents)
         lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
         lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}))")
-        lines.append(f"    return _backward(ctx.saved_tensors, ctx.numbers, ({tangents}))")
+        lines.append(f"    return _backward(_saved(ctx), ctx.numbers, ({tangents}))")
         return lines
 
     def _place(self, saved: Saved) -> str:

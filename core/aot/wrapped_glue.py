@@ -80,7 +80,7 @@ class WrappedGlue(Glue):
         missing = " and ".join(f"g{i} is None" for i in wanted)
         lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
         lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}))")
-        lines.append(f"    return _backward(ctx.saved_tensors, ctx.numbers, ({tangents}))")
+        lines.append(f"    return _backward(_saved(ctx), ctx.numbers, ({tangents}))")
         return lines + self._gradients()
 
     def _outputs(self) -> list[str]:

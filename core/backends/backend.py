@@ -75,7 +75,9 @@ class Backend:
     Args:
         name: what users write in ``backend=``; equal to the entry point's name.
         compile: ``compile(graph, inputs, request)`` returns a callable that takes the graph's inputs and returns
-            the graph's outputs as a sequence. ``inputs`` are FakeTensors and SymInts: shapes, no data.
+            the graph's outputs as a sequence. ``inputs`` are FakeTensors and SymInts: shapes, no data. If the callable
+            has an attribute ``boxed``, that takes the inputs as one list and empties it, so that what a backward
+            reads can die while it runs.
         level: the graphs it takes, ``torch`` (operations as the user called them) or ``aten``.
         device_types: where its nodes may live, as in ``torch.device.type``; empty for everywhere.
         options: a dataclass, every field with a default; users fill it through ``options={...}``. A field ``mode``

@@ -21,6 +21,7 @@ from jitney.lowering.index import Atom, Index, Size, index, render
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney.lowering.schedule import Schedule
+from jitney.lowering.schedule.memory import root
 
 _counter = itertools.count()
 
@@ -57,6 +58,9 @@ class Wrapper:
         device: where temporaries are.
         refuse: the lines with which the backend stops when a buffer of one truth value is true; None or no lines for
             waiting until it is known, and an exception.
+        separate: with a larger arena (bytes) each temporary gets memory of its own, for as long as it is needed. Then
+            outputs get theirs when they are filled, and the function has a form ``boxed`` whose inputs die on the way.
+            None: never.
     """
 
     schedule: Schedule
@@ -65,6 +69,7 @@ class Wrapper:
     allocator: Any = torch
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     refuse: Callable[[str, str, Wrapper], list[str]] | None = None
+    separate: int | None = None
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
@@ -72,6 +77,9 @@ class Wrapper:
         self.program = self.schedule.program
         self.lines: list[str] = []
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
+        size = self.schedule.memory.size.value
+        self.alone = self.separate is not None and size is not None and size > self.separate
+        self.blocks = {} if self.alone else self.schedule.memory.blocks
         self.views: set[str] = set()  # the arena's
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
@@ -94,16 +102,22 @@ class Wrapper:
         self._begin()
         last = self._last_uses()
         for number, (launched, run) in enumerate(_runs(self.schedule.items)):
+            if self.separate is not None:
+                self._make_room(run)
             self.lines += self.launch(run, self) if launched else self._externs(run)
-            dead = [v for name, v in self.variables.items() if last.get(name) == number and v.startswith("t")]
+            dead = [v for name, v in self.variables.items() if last.get(name) == number and self._may_die(name, v)]
             self.lines += [f"del {', '.join(dead)}"] if dead else []
         for buffer, message, exception in self.program.checks:
             self.lines += self._refuse(buffer, message, exception)
         outputs = "".join(f"{self._argument(o)}, " for o in self.program.outputs)
         body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
         self.source = f"def run({', '.join(parameters)}):\n{body}"
+        if self.separate is not None:
+            taken = f"    {', '.join(parameters)}, = inputs\n    inputs.clear()\n" if parameters else ""
+            self.source = f"def boxed(inputs):\n{taken}{body}def run(*inputs): return boxed([*inputs])\n"
         filename = f"<jitney kernels of {self.name} {next(_counter)}>"
         function: Any = build(self.source, filename, self.namespace, "run")
+        function.boxed = self.namespace.get("boxed")
         function.filled = frozenset(
             number for number, o in enumerate(self.program.outputs)
             if isinstance(o, Strided) and o.buffer in self.schedule.filled
@@ -129,7 +143,7 @@ class Wrapper:
         if known.home is not None:
             base, offset = self.place(known.home[0])
             return base, offset + known.home[1] * known.dtype.itemsize
-        block = self.schedule.memory.blocks.get(buffer)
+        block = self.blocks.get(buffer)
         if block is not None:
             return "arena", block.offset
         tensor = self.tensor(buffer)
@@ -179,15 +193,49 @@ class Wrapper:
                 self.variables[name] = f"i{number}"
         for name, tensor in self.program.constants.items():
             self.variables[name] = self.constant(tensor)
-        for number, name in enumerate(self.schedule.allocated):
-            buffer = self.program.buffers[name]
-            self.variables[name] = f"o{number}"
-            self.lines.append(f"o{number} = {self._empty(buffer)}")
+        if self.separate is None:
+            for name in self.schedule.allocated:
+                self._allocate(name)
         for name, old in self.schedule.filled.items():
             self.variables[name] = self.variables[old]
-        if self.schedule.memory.blocks:
+        if self.blocks:
             self.lines.append(f"memory = {self.vector(self.schedule.memory.size, torch.uint8)}")
             self.lines.append("arena = memory.data_ptr()")
+
+    def _allocate(self, name: str) -> None:
+        self.variables[name] = f"o{len(self.variables)}"
+        self.lines.append(f"{self.variables[name]} = {self._empty(self.program.buffers[name])}")
+
+    def _make_room(self, run: Sequence[Kernel | Extern]) -> None:
+        """Memory for what is filled here first: outputs, and temporaries where there is no arena."""
+        allocated = set(self.schedule.allocated)
+        blocks = self.schedule.memory.blocks if self.alone else {}
+        for item in run:
+            for name in dict.fromkeys(root(n, self.program.buffers) for n in sorted(item.writes | item.reads)):
+                if name in self.variables:
+                    continue
+                if name in allocated:
+                    self._allocate(name)
+                elif name in blocks:
+                    self._allocate_alone(name, blocks[name].instead_of)
+
+    def _allocate_alone(self, name: str, old: str) -> None:
+        """A temporary; in the place of another that it replaces."""
+        buffer = self.program.buffers[name]
+        made = self._empty(buffer)
+        if old:
+            source = self.variables[old]
+            if self.program.buffers[old].dtype is not buffer.dtype:
+                source += f".view({self.constant(buffer.dtype)})"
+            made = f"_as_strided({source}, {self._tuple(buffer.size)}, {self._tuple(buffer.stride)})"
+        self.variables[name] = f"t{len(self.variables)}"
+        self.lines.append(f"{self.variables[name]} = {made}")
+
+    def _may_die(self, name: str, variable: str) -> bool:
+        """May the variable go when its buffer is no longer needed?"""
+        if variable.startswith("i"):
+            return self.separate is not None and name not in self.schedule.filled.values()
+        return variable.startswith("t")
 
     def vector(self, count: Index, dtype: torch.dtype) -> str:
         """Python text of new memory on the device for so many elements."""
@@ -211,7 +259,7 @@ class Wrapper:
 
     def _temporary(self, buffer: Buffer) -> str:
         """A tensor in the arena."""
-        block = self.schedule.memory.blocks[buffer.name]
+        block = self.blocks[buffer.name]
         offset = block.offset // buffer.dtype.itemsize
         view = self._memory_as(buffer.dtype)
         return f"_as_strided({view}, {self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {self.size(offset)})"
@@ -234,7 +282,7 @@ class Wrapper:
             return self.tensor(view.buffer)
         if _is_transposed(view, buffer) and buffer.name in self.variables:
             return f"{self.variables[buffer.name]}.t()"
-        block = self.schedule.memory.blocks.get(view.buffer)
+        block = self.blocks.get(view.buffer)
         shape = f"{self._tuple(view.size)}, {self._tuple(view.stride)}"
         if block is not None:
             offset = block.offset // view.dtype.itemsize + view.offset
@@ -299,11 +347,10 @@ class Wrapper:
         for number, (_, run) in enumerate(_runs(self.schedule.items)):
             for item in run:
                 for name in item.reads | item.writes:
-                    last[name] = number
-        for kept in strided(self.program.outputs):
-            last.pop(kept.buffer, None)
-        for buffer, _, _ in self.program.checks:
-            last.pop(buffer, None)
+                    last[name] = last[root(name, self.program.buffers)] = number
+        for name in (*(kept.buffer for kept in strided(self.program.outputs)), *(c[0] for c in self.program.checks)):
+            last.pop(name, None)
+            last.pop(root(name, self.program.buffers), None)
         return last
 
 

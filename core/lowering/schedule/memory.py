@@ -63,7 +63,7 @@ def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outsid
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, item in enumerate(items):
-        for name in {_root(name, buffers) for name in item.writes | item.reads}:
+        for name in {root(name, buffers) for name in item.writes | item.reads}:
             if name not in owned:
                 first.setdefault(name, number)
                 last[name] = number
@@ -85,8 +85,8 @@ def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outsid
     return Memory(blocks, total)
 
 
-def _root(name: str, buffers: Mapping[str, Buffer]) -> str:
-    """The buffer that has the memory."""
+def root(name: str, buffers: Mapping[str, Buffer]) -> str:
+    """The buffer that has the memory: another for a part of a concatenation."""
     home = buffers[name].home
     return name if home is None else home[0]
 

@@ -15,6 +15,7 @@ from jitney.backends import CompileRequest
 from jitney.lowering import GPU, NotLowered, Schedule, Wrapper, lower, schedule
 from jitney.lowering.loops import Computed, Extern, Program
 from jitney.lowering.rules import VIEWS
+from jitney_triton_gpu import tiles
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory, on_device
 from jitney_triton_gpu.failures import KernelFailed, first_line
 from jitney_triton_gpu.launcher import Launcher
@@ -77,7 +78,7 @@ def _compile(
     numbers_on_device(program)
     made = schedule(program, request.updates, policy=GPU)
     launcher = Launcher(made, request.frame, options)
-    wrapper = Wrapper(made, launcher, request.frame, Memory, launcher.device, launcher.refuse)
+    wrapper = Wrapper(made, launcher, request.frame, Memory, launcher.device, launcher.refuse, separate=tiles.ARENA)
     run = wrapper.build()
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]

@@ -36,5 +36,10 @@ def on_device(run: Callable[..., Any], device: torch.device) -> Callable[..., An
         with torch.cuda.device(device):
             return run(*inputs)
 
+    def guarded_boxed(inputs: list[Any]) -> Any:
+        with torch.cuda.device(device):
+            return run.boxed(inputs)  # type: ignore[attr-defined]
+
+    guarded.boxed = guarded_boxed  # type: ignore[attr-defined] # see Backend
     guarded.filled = run.filled  # type: ignore[attr-defined] # see CompileRequest.updates
     return guarded

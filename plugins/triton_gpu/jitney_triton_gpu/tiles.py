@@ -8,6 +8,7 @@ PROCESSORS = 132
 POINTWISE = 1024  # elements of a program
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
+ARENA = 64 << 20  # bytes: the largest that all temporaries of a call share
 # How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
 SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps

@@ -1,0 +1,100 @@
+"""Memory that is held no longer than it is needed: each temporary's own, and what a backward reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import jitney
+from jitney.config import config
+from jitney_triton_gpu import compiler, tiles
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(24), nn.Linear(24, 48), nn.Linear(48, 24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.norm(x).chunk(3, -1)
+        y = torch.cat([F.gelu(q) * k, (q @ k.mT).softmax(-1) @ v, v.cumsum(1)], -1)
+        return x + self.down(F.silu(self.up(y)))
+
+
+class Pictures(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 3)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
+        return F.relu(self.second(y)).mean((2, 3)).log_softmax(-1)
+
+
+EXAMPLES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "block": (lambda: nn.Sequential(Block(), Block()), (2, 5, 24)),
+    "pictures": (Pictures, (2, 3, 8, 8)),
+}
+
+
+@pytest.fixture
+def sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The text of each wrapper that is built meanwhile, none of which has an arena."""
+    found: list[str] = []
+    build = compiler.Wrapper.build
+
+    def noting(self: Any) -> Any:
+        made = build(self)
+        found.append(self.source)
+        return made
+
+    monkeypatch.setattr(compiler.Wrapper, "build", noting)
+    monkeypatch.setattr(tiles, "ARENA", -1)
+    monkeypatch.setattr(config, "verify", False)  # or all results are looked at, and nothing dies
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_training_with_memory_of_its_own_for_each_temporary(
+    name: str, sources: list[str], device: torch.device
+) -> None:
+    make, shape = EXAMPLES[name]
+    torch.manual_seed(0)
+    theirs = make().to(device)
+    mine = make().to(device)
+    mine.load_state_dict(theirs.state_dict())
+    compiled = jitney.compile(mine, backend="triton_gpu", fullgraph=True)
+    for step in range(3):  # from the second on, what the backward reads dies on the way
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(step)).to(device)
+        found = []
+        for fn in (compiled, theirs):
+            leaf = x.clone().requires_grad_()
+            fn(leaf).square().sum().backward()
+            found.append(leaf.grad)
+        torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
+    grads = [[p.grad for p in module.parameters()] for module in (mine, theirs)]
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(mine.state_dict(), theirs.state_dict(), rtol=1e-4, atol=1e-4)
+    assert len(sources) == 2 and all("arena" not in source for source in sources)
+    assert sources[1].startswith("def boxed(inputs):") and "del i" in sources[1]
+
+
+def test_a_graph_that_is_kept_runs_backward_again(sources: list[str], device: torch.device) -> None:
+    torch.manual_seed(0)
+    module = Block().to(device)
+    compiled = jitney.compile(module, backend="triton_gpu", fullgraph=True)
+    for _ in range(2):
+        x = torch.randn(2, 5, 24, device=device, requires_grad=True)
+        loss = compiled(x).square().sum()
+        (wanted,) = torch.autograd.grad(module(x).square().sum(), x)
+        for kept in (True, True, False):
+            (found,) = torch.autograd.grad(loss, x, retain_graph=kept)
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            torch.autograd.grad(loss, x)
