@@ -14,6 +14,7 @@ from typing import Any
 from jitney.lowering.decompositions import losses as losses
 from jitney.lowering.decompositions import misc as misc
 from jitney.lowering.decompositions import norms as norms
+from jitney.lowering.decompositions import pools as pools
 from jitney.lowering.decompositions import products as products
 from jitney.lowering.decompositions import softmax as softmax
 from jitney.lowering.decompositions.foreach import foreach
