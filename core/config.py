@@ -55,7 +55,7 @@ class Config:
     cache_dir: str = _setting(
         "", "the folder of what later processes use again, such as compiled kernels; empty: the user's cache folder"
     )
-    cache: bool = _setting(False, "what is captured and compiled is kept on disk, and later processes begin with it")
+    cache: bool = _setting(True, "what is captured and compiled is kept on disk, and later processes begin with it")
     plugins_disabled: str = _setting("", 'comma-separated backends and extensions never to import, or "all"')
     trace_numpy: bool = _setting(True, "functions of NumPy on arrays are captured as operations on tensors")
     verify: bool = _setting(False, "check every intermediate representation after each pass")

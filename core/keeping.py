@@ -156,6 +156,8 @@ class _Kept:
         """Write it, or tell why not."""
         emitted, reason = self.emitted, ""
         try:
+            if self.cache.problem:
+                raise NotStorable(self.cache.problem)
             if self.key is None:
                 raise NotStorable("the backend, or an extension, may do something else in another process")
             if any(map(edited, ("jitney", *_packages(self.root.session.backend)))):
@@ -163,6 +165,7 @@ class _Kept:
             parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
             content, later = write_frame(*parts, self.trail, known(self.root), self.state)
             self.name = store(self.cache, self.key, content, self.name)
+            reason = self.cache.problem
             for backward in later:
                 backward.grown = self.write
         except NotStorable as error:

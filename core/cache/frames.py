@@ -16,7 +16,7 @@ MOST = 24  # frames under one key
 
 @functools.lru_cache(maxsize=16)
 def _cache(folder: Path) -> DiskCache:
-    return DiskCache(folder)
+    return DiskCache(folder, quiet=True)
 
 
 def frames_on_disk() -> DiskCache | None:

@@ -2,7 +2,7 @@
 
 An entry is one file: a header (magic, length, checksum) and the bytes. It is written beside its place and moved there,
 so that a reader sees all of it or nothing, whoever else is writing. What does not fit its header is removed and made
-again. A cache that cannot be written costs one warning in the process and nothing else.
+again. A cache that cannot be written costs one warning in the process (or none, see ``quiet``) and nothing else.
 """
 
 from __future__ import annotations
@@ -62,10 +62,13 @@ class DiskCache:
     Args:
         folder: made at the first ``store``; several processes and threads may share it.
         limit_bytes: what all entries together may take.
+        quiet: no warning where it cannot be written; ``problem`` says why.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES, quiet: bool = False) -> None:
         self.folder = folder
+        self.quiet = quiet
+        self.problem = ""  # why nothing can be written
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
@@ -114,7 +117,7 @@ class DiskCache:
             self._write(self.path(key), _HEADER.pack(MAGIC, len(data), _digest(data)) + data)
         except OSError as error:
             self._writable = False
-            _warn_once(f"compiled code is not kept: {error}")
+            self._tell(f"compiled code is not kept: {error}")
             return
         self._make_room(_HEADER.size + len(data))
 
@@ -138,8 +141,13 @@ class DiskCache:
                 return False  # nothing there yet; it may come
             self._usable = found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o002
             if not self._usable:
-                _warn_once(f"compiled code is not kept: others may write to {self.folder}")
+                self._tell(f"compiled code is not kept: others may write to {self.folder}")
         return self._usable is not False
+
+    def _tell(self, problem: str) -> None:
+        self.problem = problem
+        if not self.quiet:
+            _warn_once(problem)
 
     def _make_room(self, added: int) -> None:
         with self._lock:

@@ -21,6 +21,7 @@ from rich.markup import escape
 
 from jitney.api import compile as compile_function
 from jitney.backends import Listing, registry
+from jitney.cache.store import cache_folder, held
 from jitney.config import Config, config, unknown_variables, variable
 from jitney.debug import logs
 from jitney.errors import JitneyError
@@ -136,6 +137,17 @@ def _trial(name: str) -> tuple[str, bool]:
     return "a small training step is right", True
 
 
+def _cache() -> Finding:
+    """Where what later processes use again lies, and how much it is."""
+    folder = cache_folder()
+    if folder is None:
+        return Finding("cache", "no folder: the user has no home", hint="set JITNEY_CACHE_DIR to have one")
+    files = held(folder)
+    state = "" if config.cache else ", frames are neither kept nor looked for"
+    found = f"{folder} ({len(files)} files, {sum(file.size for file in files) / 1e6:.1f} MB{state})"
+    return Finding("cache", found, hint="`jitney cache clear` removes them, JITNEY_CACHE=0 keeps no frames")
+
+
 def _settings() -> Iterator[Finding]:
     asked = Config()
     problems = asked.load_environment(os.environ)
@@ -154,6 +166,7 @@ def _settings() -> Iterator[Finding]:
 
 
 def _folders() -> Iterator[Finding]:
+    yield _cache()
     for what, folder in (("debug folder", Path(config.base_dir)), ("temporary folder", Path(tempfile.gettempdir()))):
         existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
         good = existing.is_dir() and os.access(existing, os.W_OK)

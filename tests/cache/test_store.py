@@ -105,6 +105,14 @@ def test_a_full_or_read_only_disk_is_one_warning_in_the_process(tmp_path, monkey
     assert list(tmp_path.iterdir()) == []  # no temporary file stays
 
 
+def test_a_quiet_cache_says_what_is_wrong_when_it_is_asked(tmp_path):
+    (tmp_path / "file").write_text("")
+    kept = DiskCache(tmp_path / "file", quiet=True)
+    assert kept.problem == ""
+    kept.store(KEY, b"code")
+    assert "not kept" in kept.problem
+
+
 def test_a_file_in_the_place_of_the_folder_is_one_warning(tmp_path):
     (tmp_path / "file").write_text("")
     kept = DiskCache(tmp_path / "file" / "llvm_cpu")
