@@ -346,7 +346,7 @@ class World:
             record.content = items if isinstance(real, list) else collections.deque(items, real.maxlen)
         elif isinstance(real, set | frozenset):
             with self._watched(real):
-                self._read_set(record, real)
+                record.content = self._read_set(record, real)
         else:
             raise TypeError(f"no content: {type(real)}")
         record.original = record.content.copy()
@@ -355,13 +355,12 @@ class World:
             record.pending = []
         return record.content
 
-    def _read_set(self, record: Record, real: Any) -> None:
+    def _read_set(self, record: Record, real: Any) -> set[Any]:
         if all(self.constant_key(k) for k in real):
             self.guard(record.source, "set", frozenset(real))
-            record.content = set(real)
-        else:
-            self.guard(record.source, "len", len(real))
-            record.content = {self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)}
+            return set(real)
+        self.guard(record.source, "len", len(real))
+        return {self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)}
 
     # ------------------------------------------------------------------ wrapping
 

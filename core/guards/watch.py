@@ -91,7 +91,8 @@ _beneath: dict[str, str] = {}
 
 def is_hooked(kind: type) -> bool:
     """Does the program say how C code handles instances of this class: has it special methods written in Python?"""
-    for cls in (*kind.__mro__, *type(kind).__mro__):
+    meta: type = type(kind)
+    for cls in (*kind.__mro__, *meta.__mro__):
         if trusted(cls):
             continue
         for name, value in vars(cls).items():
