@@ -705,3 +705,32 @@ def test_kernels_that_a_program_registers_for_torchs_operators_are_part_of_the_k
     before = key.flags()
     monkeypatch.setattr(_torch, "python_kernels", _torch.python_kernels | {"aten/selu/CompositeImplicitAutograd"})
     assert key.flags() != before
+
+
+MODULE = """
+    import sys, types
+    made = types.ModuleType({name!r})
+    made.__file__ = "/home/user/{name}.py"
+    exec(compile("class C:\\n  k = {number}\\ndef g(x): return x * {number}", made.__file__, "exec"), made.__dict__)
+    sys.modules[{name!r}] = made
+    def fn(x): return made.g(x) + made.C.k
+    def arguments(): return [torch.ones(2)]
+"""
+
+
+@pytest.mark.parametrize("name", ["wave", "sched", "torch.jt_made", "jt_made"])
+def test_a_module_of_the_programs_is_not_taken_for_another_one_of_its_name(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, sys)  # and given back in the end
+    for number in (2, 3, 2):
+        found, expected, story = run(MODULE.format(name=name, number=number))
+        torch.testing.assert_close(found, expected, msg=str(story.steps))
+
+
+def test_two_modules_that_were_loaded_under_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jt_made", sys)
+    hidden = "    other = types.ModuleType('jt_made')\n    sys.modules['jt_made'] = other\n"
+    for number, more in ((2, ""), (3, hidden), (2, hidden), (3, "")):
+        found, expected, story = run(MODULE.format(name="jt_made", number=number) + more)
+        torch.testing.assert_close(found, expected, msg=str(story.steps))
