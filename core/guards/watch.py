@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import logging
 import os
+import signal
 import sys
 import threading
 import types
@@ -144,9 +146,22 @@ def _asks_for_class(frame: types.FrameType | None) -> bool:
     return False
 
 
+def _unasked() -> set[Any]:
+    """The code of what Python calls between any two instructions: for the garbage collector and for signals."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    return {getattr(function, "__code__", None) for function in (*gc.callbacks, *handlers)} - {None}
+
+
 def _is_aside(frame: types.FrameType | None) -> bool:
-    """Is this run by an import, which leaves what is guarded where it is read, or does it write torch's log?"""
+    """Does this leave alone what capture is about?
+
+    It is run by an import, which leaves what is guarded where it is read, or writes torch's log, or Python calls it
+    between any two instructions.
+    """
+    unasked = _unasked()
     while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
+        if frame.f_code.co_name == "__del__" or frame.f_code in unasked:
+            return True
         if frame.f_code is _HANDLE_LOG or frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
         frame = frame.f_back

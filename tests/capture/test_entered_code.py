@@ -6,6 +6,7 @@ import abc
 import collections
 import enum
 import functools
+import gc
 import itertools
 import math
 import operator
@@ -212,3 +213,34 @@ def test_it_is_called_once_for_each_call() -> None:
     for _ in range(3):
         assert torch.equal(compiled(torch.ones(1), Counted()), torch.full((1,), 4.0))
     assert len(calls) == 3
+
+
+def test_what_python_calls_between_instructions_is_no_part_of_the_program() -> None:
+    seen: list[str] = []
+
+    class Dropped:
+        def __del__(self) -> None:
+            seen.append("dropped")
+
+    def collected(phase: str, info: Any) -> None:
+        seen.append(phase)
+
+    class Plus:
+        def __add__(self, other: int) -> int:
+            return [other for _ in [[]]][0] + 1
+
+    circle: list[Any] = [Dropped()]
+    circle.append(circle)
+    del circle
+    gc.callbacks.append(collected)
+    try:
+        compiled = jitney.compile(lambda x, plus: x + (plus + 1), backend="eager", fullgraph=True)
+        threshold = gc.get_threshold()
+        gc.set_threshold(1)
+        try:
+            assert torch.equal(compiled(torch.ones(2), Plus()), torch.full((2,), 3.0))
+        finally:
+            gc.set_threshold(*threshold)
+    finally:
+        gc.callbacks.remove(collected)
+    assert {"start", "stop", "dropped"} <= {*seen}
