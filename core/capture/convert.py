@@ -152,7 +152,7 @@ def _attempt(
         try:
             with (
                 _torch.without_modes(),
-                vm.watch if vm.watch is not None and vm.watch.met else contextlib.nullcontext(),
+                _watched(vm),
             ):
                 made = emitter.returned(value) if stopped is None else emitter.broken()
         except Break as reason:
@@ -165,6 +165,20 @@ def _refuse_entered(vm: Interpreter) -> None:
     """Where reading the arguments, or writing the emitted code, has run code of the program's."""
     if vm.witness is not None and vm.witness.latest:
         raise GiveUp(vm.witness.latest)
+
+
+def _watched(vm: Interpreter) -> contextlib.AbstractContextManager[Any]:
+    """The watch, if objects whose special methods the program has written are made anew or put into something."""
+    if vm.watch is None or not vm.watch.met:
+        return contextlib.nullcontext()
+    touched = [*vm.world.fresh.values()]
+    for record in vm.world.records.values():
+        if record.dirty:
+            touched += [record.value, record.content, *record.overlay.items(), *record.slots.values(), *record.pending]
+    for value in touched[:]:
+        if type(value) in (list, tuple, set, frozenset, dict):
+            touched += [*value, *(value.values() if type(value) is dict else ())]
+    return vm.watch if vm.watch.over(touched) else contextlib.nullcontext()
 
 
 class _Scopes:
