@@ -234,11 +234,13 @@ class Recorded:
         moving, fixed = sorted(alike.moving), [n for n in addresses if n not in alike.moving]
         reason = self._why_not(inputs, moving, fixed)
         if reason:
-            return self._stop(reason)
+            self._stop(reason)
+            return None
         try:
             made = Recording(self.recorder, self.run, inputs, fixed, moving, alike.copied)
         except RuntimeError as error:
-            return self._stop(f"{type(error).__name__}: {error}")
+            self._stop(f"{type(error).__name__}: {error}")
+            return None
         alike.recordings.append(made)
         return made
 
