@@ -431,9 +431,15 @@ def test_half_inputs_with_float_parameters(backend: str, on: On, norm: str, dtyp
         torch.manual_seed(0)
         module = on(made[norm]())
         x = on(torch.randn(4, 8, 6, 6).to(dtype)).requires_grad_()
+        if x.is_cuda and norm in ("layer", "group"):  # CUDA's kernels take one dtype only
+            with pytest.raises(RuntimeError, match="expected scalar type"):
+                (jitney.compile(module, backend=backend) if compiles else module)(x)
+            continue
         y = (jitney.compile(module, backend=backend) if compiles else module)(x)
         y.float().sin().sum().backward()
         results.append([y, x.grad, *(p.grad for p in module.parameters()), *module.buffers()])
+    if not results:
+        return
     torch.testing.assert_close(results[1][:2], results[0][:2], rtol=2e-2, atol=2e-2)
     # Eager's sums over rows are rounded more than ours.
     torch.testing.assert_close(results[1][2:], results[0][2:], rtol=0.1, atol=0.25)

@@ -107,6 +107,9 @@ class Wrapper:
             self.lines += self.launch(run, self) if launched else self._externs(run)
             dead = [v for name, v in self.variables.items() if last.get(name) == number and self._may_die(name, v)]
             self.lines += [f"del {', '.join(dead)}"] if dead else []
+        for name in self.schedule.allocated:
+            if name not in self.variables:  # nobody fills it: it is empty
+                self._allocate(name)
         for buffer, message, exception in self.program.checks:
             self.lines += self._refuse(buffer, message, exception)
         outputs = "".join(f"{self._argument(o)}, " for o in self.program.outputs)

@@ -87,11 +87,15 @@ def _compile(
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
     wrapper.namespace.update(linked)
     guarded = on_device(run, launcher.device)
-    return recorded(guarded, made, launcher.device, request) if options.records and not INTERPRETED else guarded
+    return (
+        recorded(guarded, made, wrapper.source, launcher.device, request)
+        if options.records and not INTERPRETED
+        else guarded
+    )
 
 
 def recorded(
-    run: Callable[..., Any], made: Schedule, device: torch.device, request: CompileRequest
+    run: Callable[..., Any], made: Schedule, source: str, device: torch.device, request: CompileRequest
 ) -> Callable[..., Any]:
     """The same, recorded in CUDA graphs."""
     from jitney_triton_gpu.cudagraphs import recorder
@@ -99,6 +103,9 @@ def recorded(
     def tell(reason: str) -> None:
         request.save("cudagraphs", f"the {request.kind} graph of {request.frame} is not recorded: {reason}")
 
+    if ".item()" in source:
+        tell("it waits for the device")
+        return run
     traits = Traits(written_inputs(made), bool(made.program.sizes), len(made.items))
     calls = Recorded(run, recorder(device), traits, tell)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -33,13 +34,25 @@ class Cuda:
         with self._lock:
             self.side.wait_stream(current)
             with torch.cuda.stream(self.side):
-                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
                 try:
-                    made = run()
-                finally:
-                    graph.capture_end()
+                    graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                    try:
+                        made = run()
+                    finally:
+                        graph.capture_end()
+                except BaseException:
+                    self._recover()
+                    raise
             current.wait_stream(self.side)
         return made, functools.partial(self._replay, graph)
+
+    def _recover(self) -> None:
+        """After a recording that failed, torch's random generator still believes that it goes on: until one ends well."""
+        graph = torch.cuda.CUDAGraph()
+        with contextlib.suppress(RuntimeError):
+            graph.capture_begin(capture_error_mode="thread_local")
+            torch.empty(1, device=self.device).zero_()
+            graph.capture_end()
 
     def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
         with self._lock:

@@ -22,6 +22,7 @@ WARM_UP = 2  # calls before the first recording, which show where inputs come fr
 MOST = 4  # recordings of a graph
 MOST_KINDS = 64  # of sizes and numbers that are remembered
 SMALL = 1 << 20  # bytes of an input that is copied, or of results that are handed out as copies, without a thought
+LEAST = 8  # launches that a recording is worth
 WORTH = 4 << 20  # bytes that are copied in the time of one launch
 
 Run = Callable[..., Sequence[Any]]
@@ -259,6 +260,8 @@ class Recorded:
         alike.recordings = [r for r in alike.recordings if all(n not in alike.moving for n, _ in r.fixed)]
 
     def _why_not(self, inputs: Sequence[Any], moving: Sequence[int], fixed: Sequence[int]) -> str:
+        if self.traits.launches < LEAST:
+            return "it launches too little for a recording to be faster"
         if any(inputs[n].device.type != self.recorder.device_type for n in (*moving, *fixed)):
             return "a tensor of the CPU is among its inputs"
         if self.traits.written.intersection(moving):

@@ -80,7 +80,7 @@ def test_auto_places_what_spans_cpu_and_gpu_on_both() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
 def test_numbers_of_the_cpu_are_read_on_the_gpu(dtype: torch.dtype) -> None:
     def fn(x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-        return (x * s + s).clamp_min(torch.tensor(0.5)) / (s + 1)
+        return (x * s + s).maximum(x * 0.5) / (s + 1)
 
     placed: list[events.Placed] = []
     compiled = jitney.compile(fn, backend="triton_gpu", fullgraph=True)

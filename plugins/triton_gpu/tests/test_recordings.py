@@ -123,12 +123,20 @@ def test_an_input_that_moves_later_is_copied_then(tape: Tape) -> None:
 
 
 def test_copying_large_inputs_is_not_worth_it(tape: Tape) -> None:
-    calls, told = wrap(double, tape, launches=1)
-    w, keep = torch.randn(2_000_000), []
-    for _ in range(5):
-        keep.append(torch.randn(2_000_000))
+    calls, told = wrap(double, tape)
+    w, keep = torch.randn(20_000_000), []
+    for _ in range(4):
+        keep.append(torch.randn(20_000_000))
         torch.testing.assert_close(list(calls(keep[-1], w)), double(keep[-1], w))
     assert tape.recorded == 0 and told == ["copying its inputs takes longer than its launches do"]
+
+
+def test_a_launch_or_two_are_not_worth_it(tape: Tape) -> None:
+    calls, told = wrap(double, tape, launches=2)
+    x, w = torch.randn(5), torch.randn(5)
+    for _ in range(4):
+        torch.testing.assert_close(list(calls(x, w)), double(x, w))
+    assert tape.recorded == 0 and told == ["it launches too little for a recording to be faster"]
 
 
 def test_parameters_that_are_replaced(tape: Tape) -> None:
@@ -225,7 +233,7 @@ def test_any_order_of_calls_and_of_letting_go(steps: list[tuple[int, int, int, i
         return [base, base[1:], (x + w).sum(), x]
 
     tape = Tape()
-    calls, _ = wrap(program, tape, launches=1)
+    calls, _ = wrap(program, tape)
     inputs, weights = [torch.zeros(size) for _ in range(3)], [torch.ones(size) for _ in range(2)]
     held: list[tuple[torch.Tensor, torch.Tensor]] = []
     for number, (x, w, gone, kept) in enumerate(steps):
