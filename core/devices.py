@@ -11,6 +11,13 @@ from jitney import _torch
 # The current stream of a CUDA device (its index) as CUDA's own handle.
 raw_stream: Callable[[int], int] = _torch.current_raw_stream
 
+
+def end_pool(device: torch.device, pool: tuple[int, int]) -> None:
+    """Memory is no longer taken from this pool of a CUDA graph, whose recording has failed."""
+    if _torch.end_allocate_to_pool is not None:
+        _torch.end_allocate_to_pool(device.index, pool)
+
+
 # How many tensors and wrappers hold a memory that ``storage_of`` names: views that nobody has a name for, too.
 storage_users: Callable[[int], int] = _torch.storage_users
 

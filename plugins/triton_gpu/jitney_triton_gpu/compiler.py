@@ -103,8 +103,9 @@ def recorded(
     def tell(reason: str) -> None:
         request.save("cudagraphs", f"the {request.kind} graph of {request.frame} is not recorded: {reason}")
 
-    if ".item()" in source:
-        tell("it waits for the device")
+    reason = "it waits for the device" if ".item()" in source else not_recorded(made)
+    if reason:
+        tell(reason)
         return run
     traits = Traits(written_inputs(made), bool(made.program.sizes), len(made.items))
     calls = Recorded(run, recorder(device), traits, tell)
@@ -114,6 +115,17 @@ def recorded(
 
     replayed.filled = run.filled  # type: ignore[attr-defined] # see CompileRequest.updates
     return replayed
+
+
+def not_recorded(made: Schedule) -> str:
+    """Why a graph cannot be recorded, as far as can be seen; empty if it seems that it can."""
+    tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+    for item in made.items:
+        if isinstance(item, Extern) and tags.intersection(getattr(item.target, "tags", ())):
+            return f"the results of {item.target} depend on values"
+    if any(buffer.device.type == "cpu" for buffer in made.program.buffers.values()):
+        return "it uses memory of the CPU"
+    return ""
 
 
 def written_inputs(made: Schedule) -> frozenset[int]:

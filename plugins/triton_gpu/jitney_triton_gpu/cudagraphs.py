@@ -10,17 +10,21 @@ from typing import Any
 
 import torch
 
+from jitney.devices import end_pool
+
 
 class Cuda:
-    """One device. Recordings share memory for what they need while they run, so they run one after the other."""
+    """One device.
+
+    Each recording has memory of its own for what it needs while it runs: what one leaves free, another's results may
+    not take, for the first writes there again whenever it runs.
+    """
 
     device_type = "cuda"
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.pool = torch.cuda.graph_pool_handle()
         self.side = torch.cuda.Stream(device)  # nothing is recorded on the default one
-        self.last: torch.cuda.Stream | None = None  # that something recorded ran on
         self._lock = threading.Lock()
 
     def is_busy(self) -> bool:
@@ -34,33 +38,48 @@ class Cuda:
         with self._lock:
             self.side.wait_stream(current)
             with torch.cuda.stream(self.side):
+                graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-                    try:
-                        made = run()
-                    finally:
-                        graph.capture_end()
+                    made = run()
                 except BaseException:
-                    self._recover()
+                    with contextlib.suppress(RuntimeError):
+                        graph.capture_end()
+                    self._recover(graph)
+                    raise
+                try:
+                    graph.capture_end()
+                except RuntimeError:
+                    self._recover(graph)
                     raise
             current.wait_stream(self.side)
-        return made, functools.partial(self._replay, graph)
+        return made, Replay(self.device, graph)
 
-    def _recover(self) -> None:
-        """After a recording that failed, torch's random generator still believes that it goes on: until one ends well."""
-        graph = torch.cuda.CUDAGraph()
+    def _recover(self, graph: torch.cuda.CUDAGraph) -> None:
+        """After a recording that failed, torch's allocator and random generator believe that it goes on."""
         with contextlib.suppress(RuntimeError):
-            graph.capture_begin(capture_error_mode="thread_local")
+            end_pool(self.device, graph.pool())
+        empty = torch.cuda.CUDAGraph()
+        with contextlib.suppress(RuntimeError):
+            empty.capture_begin(capture_error_mode="thread_local")
             torch.empty(1, device=self.device).zero_()
-            graph.capture_end()
+            empty.capture_end()
 
-    def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
-        with self._lock:
-            current = torch.cuda.current_stream(self.device)
-            if self.last is not None and self.last != current:
-                current.wait_stream(self.last)
-            self.last = current
-            graph.replay()
+
+class Replay:
+    """Launches a recording; on another stream than the last time only after what was launched there."""
+
+    def __init__(self, device: torch.device, graph: torch.cuda.CUDAGraph) -> None:
+        self.device = device
+        self.graph = graph
+        self.last: torch.cuda.Stream | None = None
+
+    def __call__(self) -> None:
+        """On the current stream."""
+        current = torch.cuda.current_stream(self.device)
+        if self.last is not None and self.last != current:
+            current.wait_stream(self.last)
+        self.last = current
+        self.graph.replay()
 
 
 @functools.cache
