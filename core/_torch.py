@@ -325,11 +325,26 @@ def without_modes() -> Iterator[None]:
         yield
 
 
+_aten = torch.ops.aten
+# Operators that write to running statistics though no schema says so: the positions of these, and of what says whether.
+HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {
+    _aten.native_batch_norm.default: (3, 4, 5),
+    _aten.cudnn_batch_norm.default: (3, 4, 5),
+    _aten.miopen_batch_norm.default: (3, 4, 5),
+    _aten.batch_norm_update_stats.default: (1, 2, None),
+    _aten.batch_norm_gather_stats.default: (3, 4, None),
+    _aten.batch_norm_gather_stats_with_counts.default: (3, 4, None),
+}
+
+
 def hidden_writes(node: Any) -> list[Any]:
     """Arguments of an FX node that its operator writes to though no schema says so: batch norm's running statistics."""
-    if node.op != "call_function" or node.target is not torch.ops.aten.native_batch_norm.default or not node.args[5]:
+    if node.op != "call_function" or node.target not in HIDDEN_WRITES:
         return []
-    return [argument for argument in node.args[3:5] if argument is not None]
+    first, second, training = HIDDEN_WRITES[node.target]
+    if training is not None and not node.args[training]:
+        return []
+    return [node.args[n] for n in (first, second) if node.args[n] is not None]
 
 
 def __getattr__(name: str) -> Any:

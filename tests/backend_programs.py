@@ -181,6 +181,19 @@ def test_one_compile_serves_many_batch_sizes(backend: str, on: On) -> None:
     assert len(captured) == 1
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA's kernel takes what it writes to otherwise")
+def test_statistics_that_an_operator_moves_in_silence(check: Check) -> None:
+    """No schema says that it writes to them: to an argument, and to what the program has computed."""
+
+    def fn(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        own = mean * 2
+        before = own + 1
+        found = torch.batch_norm_update_stats(x, own, variance, 0.25)
+        return before, own * 3, variance + found[0]
+
+    check(fn, torch.randn(6, 3, 4) + 2, torch.zeros(3), torch.ones(3))
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_empty_views_with_strides_are_written_to(backend: str, on: On, dynamic: bool) -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:

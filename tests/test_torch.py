@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 import torch
@@ -142,3 +143,17 @@ def test_a_symbolic_size_comes_from_our_shape_env_as_from_torchs() -> None:
         assert out.shape[0] > 12
         found.append((str(fake.shape[0].node.expr), str(out.shape), [str(g.expr) for g in fake_mode.shape_env.guards]))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("target", _torch.HIDDEN_WRITES, ids=str)
+def test_running_statistics_are_written_to_by_name(target: Any) -> None:
+    """The table's positions are those of the schema's arguments."""
+    graph = torch.fx.Graph()
+    names = [a.name for a in target._schema.arguments]
+    nodes = [graph.placeholder(name) for name in names]
+    given = [True if name == "training" else node for name, node in zip(names, nodes, strict=True)]
+    call = graph.call_function(target, tuple(given))
+    assert [n.name for n in _torch.hidden_writes(call)] == ["running_mean", "running_var"]
+    if "training" in names:
+        call.args = tuple(False if name == "training" else node for name, node in zip(names, nodes, strict=True))
+        assert _torch.hidden_writes(call) == []
