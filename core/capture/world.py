@@ -349,11 +349,12 @@ class World:
                 record.content = self._read_set(record, real)
         else:
             raise TypeError(f"no content: {type(real)}")
-        record.original = record.content.copy()
+        content: Any = record.content
+        record.original = content.copy()
         if record.pending:
-            record.content.extend(record.pending)
+            content.extend(record.pending)
             record.pending = []
-        return record.content
+        return content
 
     def _read_set(self, record: Record, real: Any) -> set[Any]:
         if all(self.constant_key(k) for k in real):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import gc
+import inspect
 import logging
 import os
 import signal
@@ -93,8 +94,8 @@ _beneath: dict[str, str] = {}
 
 def is_hooked(kind: type) -> bool:
     """Does the program say how C code handles instances of this class: has it special methods written in Python?"""
-    meta: type = type(kind)
-    for cls in (*kind.__mro__, *meta.__mro__):
+    bases = inspect.getmro(type(kind))
+    for cls in (*kind.__mro__, *bases):
         if trusted(cls):
             continue
         for name, value in vars(cls).items():
