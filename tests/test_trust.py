@@ -57,7 +57,7 @@ def test_a_module_without_a_file_is_not_trusted_for_its_name(monkeypatch: pytest
         torch.backends.cudnn, torch.ops, vars(torch.nn.functional), vars(functools), functools, functools.partial, sys,
         type(sys.flags), int, jitney.compile, torch.nn.utils.clip_grad_norm, torch.distributions.Normal,
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__qualname__", getattr(value, "__name__", type(value).__name__)),
 )  # fmt: skip
 def test_what_torch_python_and_jitney_have_written_is_trusted(value: Any) -> None:
     assert trusted(value)
