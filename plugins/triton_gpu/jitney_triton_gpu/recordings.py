@@ -58,20 +58,25 @@ class Traits:
 
 @dataclass(frozen=True)
 class Result:
-    """One result: memory of the recording (``held``), an input or a view of one, or a plain value."""
+    """One result: memory of the recording (``held``), a plain value, or an input or an earlier result or a view of it.
+
+    Two results that share memory must be seen to: autograd would take both for its own.
+    """
 
     held: torch.Tensor | None = None
     input: int | None = None
+    earlier: int | None = None
     geometry: tuple[Any, Any, Any] | None = None
     value: Any = None
+    bytes: int = 0  # of the recording's memory
 
-    def __call__(self, inputs: Sequence[Any]) -> Any:
-        """What the caller gets."""
+    def __call__(self, inputs: Sequence[Any], results: Sequence[Any]) -> Any:
+        """What the caller gets; ``results``: the earlier ones."""
         if self.held is not None:
             return self.held.detach()
-        if self.input is None:
+        if self.input is None and self.earlier is None:
             return self.value
-        tensor: torch.Tensor = inputs[self.input]
+        tensor: torch.Tensor = inputs[self.input] if self.input is not None else results[self.earlier or 0]
         if self.geometry is None:
             return tensor
         size, stride, after = self.geometry
@@ -106,10 +111,11 @@ class Recording:
         for n, room in self.moving:
             given[n] = room
         made, self.replay = recorder.record(functools.partial(run, *given))
-        self.results = [_result(r, given) for r in made]
-        held = [r.held for r in self.results if r.held is not None]
+        self.results = [_result(r, given, made[:n]) for n, r in enumerate(made)]
+        self.names = [storage_of(r) if isinstance(r, torch.Tensor) else 0 for r in made]
+        held = [n for n, r in enumerate(self.results) if r.held is not None]
         del made
-        self.storages = list(dict.fromkeys(map(storage_of, held)))
+        self.storages = list(dict.fromkeys(self.names[n] for n in held))
         self.unused = [storage_users(s) for s in self.storages]
 
     def fits(self, addresses: dict[int, int]) -> bool:
@@ -123,14 +129,16 @@ class Recording:
     def held_results(self) -> list[int]:
         """Positions of results that somebody holds."""
         held = {s for s, unused in zip(self.storages, self.unused, strict=True) if storage_users(s) != unused}
-        return [n for n, r in enumerate(self.results) if r.held is not None and storage_of(r.held) in held]
+        return [n for n, name in enumerate(self.names) if name in held]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The results for inputs that fit."""
         for n, room in self.moving:
-            room.copy_(inputs[n])
+            room.copy_(inputs[n].detach())
         self.replay()
-        given = [result(inputs) for result in self.results]
+        given: list[Any] = []
+        for result in self.results:
+            given.append(result(inputs, given))
         for n in self.copied:
             given[n] = given[n].clone()
         return given
@@ -141,7 +149,7 @@ def _room_for(tensor: torch.Tensor) -> torch.Tensor:
     return room.copy_(tensor.detach())
 
 
-def _result(made: Any, given: Sequence[Any]) -> Result:
+def _result(made: Any, given: Sequence[Any], earlier: Sequence[Any]) -> Result:
     if not isinstance(made, torch.Tensor):
         return Result(value=made)
     same = [n for n, x in enumerate(given) if x is made]
@@ -149,12 +157,22 @@ def _result(made: Any, given: Sequence[Any]) -> Result:
         return Result(input=same[0])
     place = storage_of(made)
     shared = [n for n, x in enumerate(given) if isinstance(x, torch.Tensor) and storage_of(x) == place]
-    if not shared:
-        return Result(held=made.detach())
     if len(shared) > 1:  # the next time they may have memory of their own
         raise RuntimeError("a result is a view of inputs that share their memory")
-    after = made.storage_offset() - given[shared[0]].storage_offset()
-    return Result(input=shared[0], geometry=(made.shape, made.stride(), after))
+    if shared:
+        return Result(input=shared[0], geometry=_geometry(made, given[shared[0]]))
+    size = _bytes(made)
+    for n, other in enumerate(earlier):
+        if other is made:
+            return Result(earlier=n, bytes=size)
+        if isinstance(other, torch.Tensor) and storage_of(other) == place:
+            return Result(earlier=n, geometry=_geometry(made, other), bytes=size)
+    return Result(held=made.detach(), bytes=size)
+
+
+def _geometry(view: torch.Tensor, base: torch.Tensor) -> tuple[Any, Any, Any]:
+    """Size, stride, and how many elements the view begins after the base."""
+    return view.shape, view.stride(), view.storage_offset() - base.storage_offset()
 
 
 @dataclass
@@ -250,7 +268,7 @@ class Recorded:
         for recording in alike.recordings:
             if recording.fits(addresses):
                 held = recording.held_results()
-                if sum(_bytes(recording.results[n].held) for n in held) <= SMALL:
+                if sum(recording.results[n].bytes for n in held) <= SMALL:
                     alike.copied |= set(held)
             else:
                 moved = {n for n, address in recording.fixed if addresses[n] != address}
@@ -276,5 +294,5 @@ class Recorded:
         self.tell(reason)
 
 
-def _bytes(tensor: torch.Tensor | None) -> int:
-    return 0 if tensor is None else tensor.numel() * tensor.element_size()
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -187,6 +187,36 @@ def test_views_of_inputs_that_share_memory_are_not_recorded(tape: Tape) -> None:
     assert told == ["RuntimeError: a result is a view of inputs that share their memory"]
 
 
+def test_gradients_that_are_one_tensor_are_two_for_autograd(tape: Tape) -> None:
+    """It takes a tensor that nobody else holds as it is: never the same memory for two leaves."""
+
+    def run(x: torch.Tensor) -> list[torch.Tensor]:
+        made = x * 2
+        return [made, made, made.view(2, 5), x + 1]
+
+    calls, _ = wrap(run, tape)
+    x = torch.randn(10)
+
+    class Thrice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *leaves: torch.Tensor) -> torch.Tensor:
+            return leaves[0] + leaves[1] + leaves[2].view(10)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            return tuple(calls(x)[:3])
+
+    for _ in range(6):
+        leaves = [torch.zeros(shape, requires_grad=True) for shape in ((10,), (10,), (2, 5))]
+        Thrice.apply(*leaves).sum().backward()
+        for number, leaf in enumerate(leaves):
+            assert leaf.grad is not None
+            leaf.grad.mul_(number + 1)
+        for number, leaf in enumerate(leaves):
+            torch.testing.assert_close(leaf.grad.flatten(), x * 2 * (number + 1))
+    assert tape.replayed > 2
+
+
 def test_each_number_and_size_has_recordings_of_its_own(tape: Tape) -> None:
     calls, _ = wrap(lambda x, n: [x * n], tape, dynamic=True)
     memory = torch.randn(20)
