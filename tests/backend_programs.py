@@ -614,3 +614,70 @@ def test_functions_of_halves(dtype: torch.dtype, check: Check) -> None:
     """Where what follows is rounded at once: exact numbers and special ones."""
     x = torch.tensor([0.0, -0.0, 1.0, -2.5, 11.0, -11.0, 88.0, -88.0, float("inf"), -float("inf"), float("nan")])
     check(lambda x: (F.silu(x), x.sigmoid(), x / 3, 1 / x, x.exp(), x.abs().sqrt(), x.abs().rsqrt()), x.to(dtype))
+
+
+DRAWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
+    "rand": (lambda x: torch.rand(x.shape, device=x.device), 0.5, 1 / 12),
+    "rand_like": (torch.rand_like, 0.5, 1 / 12),
+    "randn": (lambda x: torch.randn(x.shape, device=x.device), 0.0, 1.0),
+    "randn_like": (torch.randn_like, 0.0, 1.0),
+    "bernoulli": (lambda x: torch.full_like(x, 0.3).bernoulli(), 0.3, 0.21),
+    "bernoulli_": (lambda x: torch.empty_like(x).bernoulli_(0.3), 0.3, 0.21),
+    "dropout": (lambda x: F.dropout(torch.ones_like(x), 0.25), 1.0, 0.1875 / 0.75**2),
+    "uniform_": (lambda x: torch.empty_like(x).uniform_(-2, 4), 1.0, 3.0),
+    "normal_": (lambda x: torch.empty_like(x).normal_(2, 3), 2.0, 9.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", DRAWS)
+def test_numbers_of_a_counter(backend: str, on: On, name: str, dtype: torch.dtype) -> None:
+    """As they should be distributed, others at each call, the same for the same seed."""
+    fn, mean, variance = DRAWS[name]
+    x = on(torch.zeros(120, 100, dtype=dtype))
+    compiled = jitney.compile(fn, backend=backend, options={"fallback_random": False}, fullgraph=True)
+    torch.manual_seed(3)
+    first, second = compiled(x), compiled(x)
+    torch.manual_seed(3)
+    assert torch.equal(compiled(x), first) and not torch.equal(first, second)
+    expected = fn(x)
+    assert (first.dtype, first.shape, first.stride()) == (expected.dtype, expected.shape, expected.stride())
+    for drawn in (first.double(), second.double()):
+        assert abs(drawn.mean().item() - mean) < 6 * (variance / x.numel()) ** 0.5 + 4e-3 * variance**0.5
+        assert abs(drawn.var().item() / variance - 1) < 0.1
+    if "rand" in name and "n" not in name[4:]:
+        assert 0 <= first.min() and first.max() < 1
+
+
+def test_dropout_of_a_counter_goes_back_as_it_came(backend: str, on: On) -> None:
+    """And what is kept for the backward is the seed."""
+    kept: list[torch.dtype] = []
+
+    def note(event: Any) -> None:
+        if isinstance(event, jitney.events.AtenGraph) and event.kind == "forward":
+            kept.extend(n.meta["val"].dtype for n in event.graph.output_node().args[0])
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.5) * 3
+
+    compiled = jitney.compile(fn, backend=backend, options={"fallback_random": False}, fullgraph=True)
+    with jitney.events.listen(note):
+        for _ in range(3):
+            x = on(torch.rand(30, 40) + 1).requires_grad_()
+            made = compiled(x)
+            made.sum().backward()
+            assert x.grad is not None
+            torch.testing.assert_close(made, x * x.grad)
+            assert set(x.grad.unique().tolist()) == {0.0, 6.0}
+    assert kept == [torch.float32, torch.int64]
+
+
+def test_drops_of_a_counter_differ_from_layer_to_layer(backend: str, on: On) -> None:
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.dropout(x, 0.5), F.dropout(x, 0.5), F.dropout(x.view(-1), 0.5)
+
+    made = jitney.compile(fn, backend=backend, options={"fallback_random": False})(on(torch.ones(50, 40)))
+    shares = [
+        ((a.view(-1) == b.view(-1)).float().mean().item()) for a, b in zip(made, (*made[1:], made[0]), strict=True)
+    ]
+    assert all(0.4 < share < 0.6 for share in shares)

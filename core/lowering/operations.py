@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from jitney.lowering.philox import uniform
+
 Dtypes = tuple[torch.dtype, ...]
 Result = Callable[[Dtypes, torch.dtype | None], torch.dtype]
 
@@ -84,6 +86,11 @@ def _bits(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
 
 def _logical(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
     return _alike(INTEGERS | {torch.bool})(dtypes, asked)
+
+
+def _drawn(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
+    _alike(frozenset({torch.int64}))(dtypes, None)
+    return torch.float32
 
 
 _float, _number, _integer = _alike(FLOATS), _alike(NUMBERS), _alike(INTEGERS)
@@ -170,5 +177,6 @@ OPERATIONS: dict[str, Operation] = {
     "pow": Operation(2, _float, torch.pow, 40),
     "atan2": Operation(2, _float, torch.atan2, 28),
     "hypot": Operation(2, _float, torch.hypot, 12),
+    "uniform": Operation(2, _drawn, uniform, 100),  # of a seed and a counter: see ``philox.py``
     "nextafter": Operation(2, _alike(frozenset({torch.float32, torch.float64})), torch.nextafter, 8),
 }

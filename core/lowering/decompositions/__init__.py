@@ -18,13 +18,18 @@ from jitney.lowering.decompositions import pools as pools
 from jitney.lowering.decompositions import products as products
 from jitney.lowering.decompositions import softmax as softmax
 from jitney.lowering.decompositions.foreach import foreach
+from jitney.lowering.decompositions.random import RANDOM
 from jitney.lowering.decompositions.table import TABLE, from_torch
 
 
 @functools.cache
-def decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """A table as in ``torch._decomp``: operator -> a function of other operators."""
-    return MappingProxyType({**from_torch(), **foreach(), **TABLE})
+def decompositions(*, fallback_random: bool = True) -> Mapping[Any, Callable[..., Any]]:
+    """A table as in ``torch._decomp``: operator -> a function of other operators.
+
+    Args:
+        fallback_random: random operators stay torch's, with eager's numbers; or else are arithmetic on a counter.
+    """
+    return MappingProxyType({**from_torch(), **foreach(), **TABLE, **({} if fallback_random else RANDOM)})
 
 
 __all__ = ["decompositions"]

@@ -10,6 +10,7 @@ from jitney.lowering.call import Rule
 from jitney.lowering.rules import activations as activations
 from jitney.lowering.rules import arithmetic as arithmetic
 from jitney.lowering.rules import losses as losses
+from jitney.lowering.rules import random as random
 from jitney.lowering.rules.creation import CREATION
 from jitney.lowering.rules.gathers import GATHERS
 from jitney.lowering.rules.joins import JOINS

@@ -52,7 +52,7 @@ def compile_graph(
 
 def aten_decompositions(options: LlvmCpuOptions) -> Mapping[Any, Callable[..., Any]]:
     """The operators that are taken apart."""
-    return decompositions()
+    return decompositions(fallback_random=options.fallback_random)
 
 
 class Native:

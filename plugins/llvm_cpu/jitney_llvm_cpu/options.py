@@ -15,6 +15,8 @@ class LlvmCpuOptions:
         vector_bytes: width of vectors: 16, 32, 64, or 0 for the host's best.
         grain: elements of cheap work below which no second thread is started.
         relaxed_math: intermediate values of float16 and bfloat16 need not be rounded where eager rounds them.
+        fallback_random: random operators are torch's, and give eager's numbers. False: numbers of a counter (Philox),
+            part of kernels, whose seeds torch's generator draws.
         cache_dir: where object code is kept from one process to the next; empty for ``config.cache_dir``, and if that
             is empty too the user's cache folder.
         cache: keep object code at all.
@@ -24,6 +26,7 @@ class LlvmCpuOptions:
     vector_bytes: int = 0
     grain: int = 32768
     relaxed_math: bool = False
+    fallback_random: bool = True
     cache_dir: str = ""
     cache: bool = True
     dump: bool = False

@@ -12,6 +12,8 @@ class TritonGpuOptions:
     Args:
         relaxed_math: intermediate values of float16 and bfloat16 need not be rounded where eager rounds them, and a
             product that is added to something need not be rounded first.
+        fallback_random: random operators are torch's, and give eager's numbers. False: numbers of a counter (Philox),
+            part of kernels, whose seeds torch's generator draws.
         cudagraphs: record what a graph launches in a CUDA graph, and launch it as one. Nothing large is copied: inputs
             that come from the same memory at each call, as parameters do, are used where they are.
         mode: ``reduce-overhead`` is the same as ``cudagraphs``; so is ``max-autotune`` for now.
@@ -19,6 +21,7 @@ class TritonGpuOptions:
     """
 
     relaxed_math: bool = False
+    fallback_random: bool = True
     cudagraphs: bool = False
     mode: str = "default"
     dump: bool = False

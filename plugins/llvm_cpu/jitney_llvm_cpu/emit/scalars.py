@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from jitney.lowering import philox
 from jitney_llvm_cpu.emit import casts
 from jitney_llvm_cpu.emit.dtypes import HALVES, rounded
 from jitney_llvm_cpu.emit.text import Function, Reg, literal, typed
@@ -331,6 +332,33 @@ def _call(o: Ops, name: str, args: Sequence[Reg]) -> Reg:
     return o.f.invoke(callee.symbol, type_, args)
 
 
+def _uniform(o: Ops, seed: Reg, counter: Reg) -> Reg:
+    """Philox; see ``jitney.lowering.philox``. Products of 32 bits each, in lanes of 64."""
+
+    def number(value: int) -> Reg:
+        return literal(value, counter.type)
+
+    def low(a: Reg) -> Reg:
+        return o.f.binary("and", a, number(philox.WORD))
+
+    def high(a: Reg) -> Reg:
+        return o.f.binary("lshr", a, number(32))
+
+    def mixed(a: Reg, b: Reg, c: Reg) -> Reg:
+        return o.f.binary("xor", o.f.binary("xor", a, b), c)
+
+    keys = [low(seed), high(seed)]
+    c = [low(counter), high(counter), number(0), number(0)]
+    for n in range(philox.ROUNDS):
+        if n:
+            keys = [low(o.f.binary("add", k, number(step))) for k, step in zip(keys, philox.STEPS, strict=True)]
+        first, second = (o.f.binary("mul", c[2 * i], number(m)) for i, m in enumerate(philox.MULTIPLIERS))
+        c = [mixed(high(second), c[1], keys[0]), low(second), mixed(high(first), c[3], keys[1]), low(first)]
+    bits = o.f.convert("trunc", o.f.binary("lshr", c[0], number(32 - philox.BITS)), "i32")
+    made = o.f.convert("sitofp", bits, "float")
+    return o.f.binary("fmul", made, literal(2.0**-philox.BITS, made.type))
+
+
 _FUNCTIONS = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma "
     "pow atan2 hypot"
@@ -373,5 +401,6 @@ ROWS: dict[str, Emit] = {
     "signbit": _sign_bit,
     "copysign": _intrinsic("copysign"),
     "nextafter": _next_after,
+    "uniform": _uniform,
     **{name: _function(name) for name in _FUNCTIONS.split()},
 }

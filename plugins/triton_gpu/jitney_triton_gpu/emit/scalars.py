@@ -141,6 +141,7 @@ SPELLINGS: dict[str, Spelling] = {
     "rsqrt": _library("rsqrt"),
     "signbit": lambda dtype, result, a: f"libdevice.signbit({a}) != 0",
     "copysign": _library("copysign"),
+    "uniform": _helper("uniform"),
     **{
         name: _library(name)
         for name in (
