@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from jitney.cache import store
+from jitney.config import config
 from jitney_llvm_cpu import math_trial, symbols
 from jitney_llvm_cpu.report import report
 from jitney_llvm_cpu.shims import shims
@@ -56,6 +57,7 @@ def test_a_user_without_a_home_is_told(monkeypatch):
     def no_home():
         raise RuntimeError("Could not determine home directory.")
 
+    monkeypatch.setattr(config, "cache_dir", "")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr("jitney.cache.store.Path.home", no_home)
     assert report()["cache"].startswith("no folder")
