@@ -18,7 +18,7 @@ from torch import fx
 from jitney import _torch, events, generated
 from jitney.aot.backward import Backward, Tangent
 from jitney.backends import BoundBackend, Kept, registry
-from jitney.cache.digest import NotStorable, digest, of_code
+from jitney.cache.digest import Fingerprints, NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
 from jitney.cache.frame_writer import write_frame
 from jitney.cache.frames import frames_on_disk, store, stored
@@ -151,6 +151,7 @@ class _Kept:
     key: str | None
     state: str | None
     name: str = ""
+    prints: Fingerprints = dataclasses.field(default_factory=Fingerprints)  # of when it was captured, not of later
 
     def write(self) -> None:
         """Write it, or tell why not."""
@@ -163,7 +164,7 @@ class _Kept:
             if any(map(edited, ("jitney", *_packages(self.root.session.backend)))):
                 raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
             parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
-            content, later = write_frame(*parts, self.trail, known(self.root), self.state)
+            content, later = write_frame(*parts, self.trail, known(self.root), self.state, self.prints)
             self.name = store(self.cache, self.key, content, self.name)
             reason = self.cache.problem
             for backward in later:

@@ -35,6 +35,7 @@ def write_frame(
     trail: Trail,
     known: Mapping[str, Any],
     state: str | None,
+    prints: Fingerprints | None = None,
 ) -> tuple[bytes, list[Any]]:
     """The frame as bytes, and the objects in it that will have more to keep (see ``Writer.later``).
 
@@ -46,6 +47,7 @@ def write_frame(
         trail: what its capture took for granted.
         known: what the reader will have by name.
         state: ``state_text()`` where the frame ran.
+        prints: the fingerprints of an earlier time, if what the objects were then is what counts.
 
     Raises:
         NotStorable: something in it cannot be made again in another process.
@@ -55,7 +57,7 @@ def write_frame(
     if state is None:
         raise NotStorable("torch does not describe its global state here")
     origins = _Origins(guards, trail)
-    writer = Writer(origins.recipe, known)
+    writer = Writer(origins.recipe, known, prints)
     space = writer.space(source, namespace, OWN)
     facts = [_tensor(writer, fact) for fact in tensors]
     functions = list(_functions(writer, trail, known))
@@ -202,6 +204,8 @@ def _functions(writer: Writer, trail: Trail, known: Mapping[str, Any]) -> Iterat
     covered = {id(code) for function in own for code in _nested(function.__code__)}
     rest = []
     for code, function in trail.functions.items():
+        if function.__code__ is not code and not writer.prints.has(function):  # a notebook has loaded it anew
+            raise NotStorable(f"the function {code.co_qualname}, whose code is another one now")
         recipe = writer.path(function)
         if recipe is not None:
             yield writer.ref(function)

@@ -56,17 +56,19 @@ class Writer:
     Args:
         origin: ``origin(value, writer)``: the recipe of an object that no path leads to, or None.
         known: objects that the reader is given, by name.
+        prints: the fingerprints to use; by default those of now.
     """
 
     def __init__(
         self,
         origin: Callable[[Any, Writer], Recipe | None] = lambda value, writer: None,
         known: Mapping[str, Any] | None = None,
+        prints: Fingerprints | None = None,
     ) -> None:
         self.objects: list[Recipe] = []
         self.blobs: list[bytes] = []
         self.later: list[Any] = []  # objects that will have more to keep; each calls its ``grown`` then
-        self.prints = Fingerprints()
+        self.prints = Fingerprints() if prints is None else prints
         self._origin = origin
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []

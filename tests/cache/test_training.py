@@ -132,3 +132,35 @@ def test_a_loaded_backward_that_is_differentiated_again_is_refused() -> None:
     torch.testing.assert_close(gradient.detach(), (torch.ones(3).cos() + torch.ones(3).sin()))
     with pytest.raises(jitney.errors.JitneyError, match="double backward"):
         gradient.sum().backward()
+
+
+def test_code_that_is_replaced_before_the_backward_does_not_pass_for_what_was_captured() -> None:
+    text = """
+        def inner(x): return x * {}
+        def fn(x): return inner(x).sin()
+        def arguments(): return [torch.arange(3.).requires_grad_()]
+    """
+
+    def reloaded(function: Any, module: Any) -> Any:
+        (x,) = module.arguments()
+        result = function(x)
+        made: dict[str, Any] = {}
+        exec("def inner(x): return x * 5", made)  # as a notebook does that loads edited modules anew
+        module.inner.__code__ = made["inner"].__code__
+        result.sum().backward()
+        return result.detach(), x.grad
+
+    def plainly(function: Any, module: Any) -> Any:
+        (x,) = module.arguments()
+        result = function(x)
+        result.sum().backward()
+        return result.detach(), x.grad
+
+    _, _, story = run(text.format(2), reloaded)
+    assert story.steps.count("stored") == 2
+    found, expected, story = run(text.format(5), plainly)
+    assert not story.loaded
+    torch.testing.assert_close(found, expected)
+    found, expected, story = run(text.format(2), plainly)
+    assert story.loaded
+    torch.testing.assert_close(found, expected)
