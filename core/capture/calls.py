@@ -22,7 +22,15 @@ from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, 
 from jitney.capture.binding import bind_arguments
 from jitney.capture.code import leaves_traces
 from jitney.capture.containers import getitem
-from jitney.capture.exposure import OWN_TYPES, expose, has_tensor, python_method, refuse_opaque, refuse_protocol
+from jitney.capture.exposure import (
+    C_METHOD,
+    OWN_TYPES,
+    expose,
+    has_tensor,
+    python_method,
+    refuse_opaque,
+    refuse_protocol,
+)
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope
@@ -374,7 +382,7 @@ def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     types.FunctionType: _call_function,
     types.MethodType: _call_method,
-    types.BuiltinFunctionType: _call_builtin,
+    **dict.fromkeys((types.BuiltinFunctionType, C_METHOD), _call_builtin),
     types.MethodWrapperType: _call_builtin,
     types.MethodDescriptorType: _call_descriptor,
     types.WrapperDescriptorType: _call_descriptor,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import re
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ DUNDERS = (
 ).split()
 
 
+C_METHOD = type(re.compile("").match)  # a bound method of C code that is told its class
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__")
 VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
@@ -151,6 +153,10 @@ def demanded(value: Any, kind: type, name: str) -> Any:
 def callback(vm: Interpreter, value: Any) -> Any:
     """A callable that C code may call: Python functions re-enter the interpreter."""
     if isinstance(value, (types.FunctionType, types.MethodType)) or python_method(vm, value, "__call__"):
+        return Reentrant(vm, value)
+    if (
+        not isinstance(value, TRANSPARENT) and vm.world.record_of(value) is not None
+    ):  # a partial: what it holds is guarded
         return Reentrant(vm, value)
     if isinstance(value, type) and value.__flags__ & HEAP_TYPE:
         return Reentrant(vm, value)

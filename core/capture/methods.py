@@ -17,7 +17,7 @@ from jitney.capture.arrays.stand_in import HOOKS
 from jitney.capture.attributes import lookup
 from jitney.capture.containers import iterable
 from jitney.capture.exposure import PLAIN, callback, caller, expose, has_tensor, printable, python_method, specialise
-from jitney.capture.generators import InterpretedGenerator
+from jitney.capture.generators import InterpretedGenerator, Reentrant
 from jitney.capture.natives import allocate, mapping_items
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break
@@ -74,6 +74,8 @@ ELEMENT_COMPARING = {"index", "count", "remove", "__contains__"}
 def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """A C method bound to ``owner``."""
     kind = type(owner)
+    if name in ("__str__", "__repr__", "__format__"):
+        vm.world.trail.order_within(expose(vm, owner))
     if kind in STAND_INS:
         if name == "numpy" and not args and not kwargs and config.trace_numpy:
             return HOOKS["from_tensor"](vm, owner)
@@ -113,6 +115,7 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
             for value in [*call_args, *kwargs.values()]:
                 if not exposure.plain_text(value):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
+                vm.world.trail.order_within(value)
             return vm.native(fn, *call_args, **{k: printable(v) for k, v in kwargs.items()})
     if isinstance(owner, tuple) and name in ("index", "count", "__contains__", "__eq__"):
         return _by_comparison(vm, fn, owner, name, args)
@@ -185,6 +188,8 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
         if isinstance(target, set) and name not in STORING:
             for value in (target, *args):
                 exposure.check_elements(vm, expose(vm, value))
+    if isinstance(target, set) and name == "pop":
+        vm.world.trail.order_of(target)
     if isinstance(target, list) and name == "append":  # a list holds symbolic numbers as they are, as a display does
         call_args = list(args)
     else:
@@ -321,7 +326,7 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         exposure.check_elements(vm, keys)
         return vm.world.mark_fresh(vm.native(fn, keys, *args[1:]))
     if name == "from_iterable":
-        return vm.native(fn, iterable(vm, args[0]))
+        return vm.native(fn, vm.native(map, Reentrant(vm, iter), iterable(vm, args[0])))
     if name == "__new__":
         return allocate(vm, args[0], fn, None, args[1:], kwargs)
     if name == "__subclasses__":

@@ -90,6 +90,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     refuse_opaque(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
+    if key in PRINTING:
+        vm.world.trail.order_within(args)
     made = None if kwargs else put_off(vm, fn, *args)
     if made is not None:
         return made
@@ -171,10 +173,20 @@ def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     if cls in (set, frozenset) and call_args and not isinstance(call_args[0], torch.Tensor):
         call_args = [vm.native(list, a) for a in call_args]
         check_elements(vm, call_args[0])
+        call_args = [_hashed(vm, args[0], call_args[0])] if len(args) == 1 else call_args
     if any(isinstance(a, torch.Tensor) for a in call_args):
         call_args = [vm.native(iter, a) if isinstance(a, torch.Tensor) else a for a in call_args]
     made = vm.native(cls, *call_args, *rest, **{k: specialise(v) for k, v in kwargs.items()})
     return vm.world.mark_fresh(made) if cls in (list, set, frozenset, collections.deque) else made
+
+
+def _hashed(vm: Interpreter, value: Any, items: list[Any]) -> Any:
+    """What a set is made of: of a dictionary or set as such, it has its items in another order than of a list."""
+    record = vm.world.record_of(value)
+    held = value if record is None or type(value) not in (dict, set) else vm.world.content(record)
+    if type(held) is frozenset:
+        return set(held)
+    return held if type(held) in (dict, set) else items
 
 
 def _make_reversed(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -284,6 +296,7 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
     exposed = expose(vm, value)
     if has_tensor(exposed):
         raise Break("a tensor is turned into text", "print outside compiled code")
+    vm.world.trail.order_within(exposed)
     text = str(vm.native(str if method == "__str__" else repr, exposed))
     if " at 0x" in text:
         vm.world.trail.keep_private("an object's address as text")

@@ -23,7 +23,7 @@ from jitney.capture.arrays.memory import as_readonly
 from jitney.capture.arrays.stand_in import Array, ArrayMethod
 from jitney.capture.code import PY312
 from jitney.capture.containers import SequenceView
-from jitney.capture.exposure import OWN_TYPES
+from jitney.capture.exposure import C_METHOD, OWN_TYPES
 from jitney.capture.frame import NULL, ExcInfo, give_traceback
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.graph_runner import InferenceScope
@@ -482,7 +482,7 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     types.CellType: Rebuilder._cell,
     types.FunctionType: Rebuilder._function,
     types.MethodType: Rebuilder._method,
-    types.BuiltinFunctionType: Rebuilder._builtin,
+    **dict.fromkeys((types.BuiltinFunctionType, C_METHOD), Rebuilder._builtin),
     types.MethodWrapperType: Rebuilder._builtin,
     functools.partial: Rebuilder._partial,
     property: Rebuilder._property,

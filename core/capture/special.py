@@ -29,6 +29,7 @@ from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
 from jitney.capture.stand_in_attributes import python_type
 from jitney.capture.stand_ins import STAND_INS
+from jitney.guards.trail import each_class
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -118,8 +119,8 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if kind is Array:
         return bool(vm.native(issubclass, value.kind, classes))
     record = vm.world.record_of(value)
-    several = classes if isinstance(classes, tuple) else (classes,)
-    if record is not None and any(type(c) is not type and not attributes.trusted(c) for c in several):
+    others = [c for c in each_class(classes) if type(c) is not type and not attributes.trusted(c)]
+    if record is not None and others:
         result = bool(vm.native(isinstance, value, classes))  # an abstract class or a protocol: it may change its mind
         vm.world.guard(record.source, "instance", (classes, result))
         return result

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import enum
 import types
+import typing
 import weakref
 from collections.abc import Callable, Collection
 from traceback import FrameSummary
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from jitney.capture.tensors import Tracer
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+GENERIC = type(typing.Generic[typing.TypeVar("T")])  # type: ignore[index]
+ALIASES = (types.UnionType, types.GenericAlias, type(typing.List), GENERIC)  # noqa: UP006
 METADATA = (torch.dtype, torch.layout, torch.memory_format)
 CODE_LIKE = (
     type,
@@ -417,7 +420,7 @@ class World:
             return self._refuse_subclass
         if issubclass(kind, tuple):
             return self._wrap_tuple
-        return self._wrap_object
+        return self._wrap_alias if issubclass(kind, ALIASES) else self._wrap_object
 
     def _wrap_identity(self, value: Any, source: Source) -> Any:
         self.guard(source, "is", value)
@@ -594,6 +597,14 @@ class World:
         self.guard(source, "type", type(value))
         self.add(value, source)
         return value
+
+    def _wrap_alias(self, value: Any, source: Source) -> Any:
+        """``int | str``, ``list[int]``: what C code and ``typing`` read of it, when it is compared or asked for."""
+        made = self._wrap_object(value, source)
+        for name in ("__origin__", "__args__"):
+            if hasattr(value, name):
+                self.wrap(getattr(value, name), source.attr(name))
+        return made
 
     def _refuse_subclass(self, value: Any, source: Source) -> Any:
         base = next(b for b in (int, float, complex, str, bytes) if isinstance(value, b))

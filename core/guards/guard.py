@@ -182,7 +182,8 @@ class Guard:
         if self.kind == "wraps":
             return f"{name} is a {self.expected.cls.__qualname__} in the context {brief(self.expected.context)}"
         if self.kind == "instance":
-            return f"isinstance({name}, {self.expected[0].__qualname__}) is {self.expected[1]}"
+            classes, answer = self.expected
+            return f"isinstance({name}, {getattr(classes, '__qualname__', None) or brief(classes)}) is {answer}"
         return CHECKS[self.kind](name, self.expected, Pool()).replace("_b.", "")
 
     def found(self, value: Any) -> str:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import collections
 import types
+import typing
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from jitney.trust import IMMUTABLE, trusted
+
+VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+CONTAINERS = (list, tuple, set, frozenset, collections.deque, *VIEWS)
+
+
+def each_class(classes: Any) -> Iterator[Any]:
+    """The classes that ``isinstance`` asks of: those in tuples and unions too, all the way down."""
+    if isinstance(classes, (tuple, types.UnionType)) or typing.get_origin(classes) is typing.Union:
+        for part in classes if isinstance(classes, tuple) else classes.__args__:
+            yield from each_class(part)
+    else:
+        yield classes
 
 
 @dataclass
@@ -30,11 +45,9 @@ class Trail:
 
     def asked(self, cls: type, others: Any) -> None:
         """Is ``cls`` a subclass of these? It was asked; abstract classes may answer otherwise in another process."""
-        if isinstance(others, (tuple, types.UnionType)):
-            for other in others if isinstance(others, tuple) else others.__args__:
-                self.asked(cls, other)
-        elif isinstance(others, type) and type(others) is not type and not (trusted(cls) and trusted(others)):
-            self.subclasses[id(cls), id(others)] = (cls, others, issubclass(cls, others))
+        for other in each_class(others):
+            if isinstance(other, type) and type(other) is not type and not (trusted(cls) and trusted(other)):
+                self.subclasses[id(cls), id(other)] = (cls, other, issubclass(cls, other))
 
     def keep_private(self, reason: str) -> None:
         """What was captured holds in this process only."""
@@ -44,6 +57,17 @@ class Trail:
         """A set was iterated over: text and objects come in another order in each process."""
         if len(values) > 1 and not all(isinstance(v, (int, float)) for v in values):
             self.keep_private("the order of a set")
+
+    def order_within(self, value: Any) -> None:
+        """A value is turned into text, or walked over by C code, and so are the sets in it."""
+        if isinstance(value, (set, frozenset)):
+            self.order_of(value)
+        parts = value.args if isinstance(value, BaseException) else value
+        if isinstance(value, dict):
+            parts = [*value.keys(), *value.values()]
+        if isinstance(parts, CONTAINERS):
+            for part in parts:
+                self.order_within(part)
 
     def enter(self, function: Any) -> None:
         """A function is looked into."""

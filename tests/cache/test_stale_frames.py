@@ -51,6 +51,22 @@ EDITS = {
         "def make(f):\n    def fn(x): return f(x)\n    return fn\nfn = make(lambda x: x + 1)",
         "def make(f):\n    def fn(x): return f(x)\n    return fn\nfn = make(lambda x: x + 2)",
     ),
+    "a union of classes": (
+        "U = int | str\ndef fn(x): return x * (2 if isinstance(1, U) else 3)",
+        "U = float | str\ndef fn(x): return x * (2 if isinstance(1, U) else 3)",
+    ),
+    "a union of typing's": (
+        "import typing\nU = typing.Optional[int]\ndef fn(x): return x * (2 if isinstance(1, U) else 3)",
+        "import typing\nU = typing.Optional[str]\ndef fn(x): return x * (2 if isinstance(1, U) else 3)",
+    ),
+    "an alias that is a key": (
+        "U = list[int]\nD = {list[int]: 2, list[str]: 3}\ndef fn(x): return x * D[U]",
+        "U = list[str]\nD = {list[int]: 2, list[str]: 3}\ndef fn(x): return x * D[U]",
+    ),
+    "a callable that C code calls": (
+        "import operator\nG = operator.itemgetter(0)\ndef fn(x): return x * sum(map(G, [(2, 5)]))",
+        "import operator\nG = operator.itemgetter(1)\ndef fn(x): return x * sum(map(G, [(2, 5)]))",
+    ),
     "a default": (
         "def fn(x, k=1): return x + k",
         "def fn(x, k=2): return x + k",
@@ -541,6 +557,25 @@ PRIVATE = {
     "the order of a set": "def fn(x):\n    for k in {'a', 'bb', 'ccc'}: x = x * 2 + len(k)\n    return x\n",
     "dir() of a class or module": "class C:\n    a = 1\ndef fn(x): return x + len(dir(C))\n",
 }
+
+
+# What shows the order of a set.
+ORDERS = (
+    "list({k for k in NAMES})", "{*NAMES}.pop()", "str({*NAMES})", "f'{ {*NAMES} !r}'", "ascii([{*NAMES}])",
+    "'%s' % {*NAMES}", "'{}'.format((1, {*NAMES}))", "'{k}'.format(k={*NAMES})", "str(ValueError({*NAMES}))",
+    "{*NAMES}.__repr__()", "str(NAMES.keys() - {'a'})", "list(itertools.chain.from_iterable([{*NAMES}]))",
+    "dict.fromkeys({*NAMES})",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ORDERS)
+def test_what_shows_the_order_of_a_set_stays_in_its_process(text: str) -> None:
+    names = "{'a': 1, 'bb': 2, 'ccc': 3}"
+    _, _, story = run(
+        f"import itertools\nNAMES = {names}\ndef fn(x):\n    shown = {text}\n    return x + len(str(len(shown)))\n",
+        call_with(TENSORS["plain"]),
+    )
+    assert story.steps[-1] == "not stored: the order of a set"
 
 
 @pytest.mark.parametrize("reason", PRIVATE)
