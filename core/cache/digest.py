@@ -132,7 +132,7 @@ class Fingerprints:
         if trusted(fn) and code.co_filename[:1] != "<":  # nobody knows what made a function from text
             return f"function {module} {code.co_qualname} {code.co_filename}:{code.co_firstlineno} {given}"
         own = space is getattr(sys.modules.get(module), "__dict__", None)
-        return f"function {module} {own} {sorted(fn.__dict__)} {given} {of_code(code)}"
+        return f"function {module} {own} {sorted(fn.__dict__)} {given} {_annotations(fn)} {of_code(code)}"
 
     def _given(self, value: Any) -> str:
         """Of a default value: what can be said of it."""
@@ -147,7 +147,7 @@ class Fingerprints:
         if trusted(cls) or cls.__flags__ & IMMUTABLE:
             return f"class {_name(cls)}"
         self._known[id(cls)] = f"class {_name(cls)}"  # should it lead back to itself
-        parts: list[object] = [_name(cls), self.of(type(cls)), cls.__flags__ & _FLAGS]
+        parts: list[object] = [_name(cls), cls.__name__, self.of(type(cls)), cls.__flags__ & _FLAGS, _annotations(cls)]
         parts += [[self.of(base) for base in cls.__mro__[1:]], list(map(_name, cls.__bases__))]
         if issubclass(cls, enum.Enum):
             parts.append([(name, self._given(member.value)) for name, member in cls.__members__.items()])
@@ -168,6 +168,23 @@ class Fingerprints:
             except NotStorable:
                 return kind.__qualname__
         return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _annotations(owner: Any) -> list[tuple[str, str]]:
+    """What a class or function says of its fields or parameters, in order: ``dataclasses`` and ``typing`` read it."""
+    held = owner.__annotations__ if isinstance(owner, types.FunctionType) else vars(owner).get("__annotations__")
+    return [(str(name), _text(value)) for name, value in held.items()] if isinstance(held, dict) else []
+
+
+def _text(value: Any) -> str:
+    """Of an annotation: of classes and of what consists of them all that there is, of other objects their class."""
+    if isinstance(value, type):
+        return _name(value)
+    if type(value) in ATOMS:
+        return repr(value)
+    parts = value if isinstance(value, (tuple, list)) else getattr(value, "__args__", ())
+    inner = [_text(part) for part in parts] if isinstance(parts, (tuple, list)) else []
+    return f"{_name(type(value))} {_name(getattr(value, '__origin__', None))} {getattr(value, '__name__', '')} {inner}"
 
 
 def _name(owner: Any) -> str:

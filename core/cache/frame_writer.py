@@ -23,6 +23,8 @@ from jitney.trust import trusted
 
 # What the reader puts into the namespace itself.
 OWN = ("_state", "_tensors", "_graph", "_failed", "_retry", "_facts")
+# Attributes of code that an edit elsewhere in its file changes: functions are told apart by what they do.
+PLACES = {"co_filename", "co_firstlineno", "co_linetable", "co_lnotab"}
 _KEYS: Any = type({}.keys())
 _CONTAINERS = (dict, list, set, collections.deque)
 
@@ -54,6 +56,9 @@ def write_frame(
     """
     if trail.private:
         raise NotStorable(trail.private)
+    for guard in guards:
+        if guard.source.kind == "attr" and guard.source.key in PLACES:
+            raise NotStorable(f"{guard.source.key}: where code is written")
     if state is None:
         raise NotStorable("torch does not describe its global state here")
     origins = _Origins(guards, trail)

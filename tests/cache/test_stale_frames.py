@@ -51,6 +51,22 @@ EDITS = {
         "def make(f):\n    def fn(x): return f(x)\n    return fn\nfn = make(lambda x: x + 1)",
         "def make(f):\n    def fn(x): return f(x)\n    return fn\nfn = make(lambda x: x + 2)",
     ),
+    "the order of a class's annotations": (
+        "class C:\n    a: int = 1\n    b: int = 2\n"
+        "def fn(x):\n    for n in C.__annotations__: x = x * 2 + getattr(C, n)\n    return x",
+        "class C:\n    b: int = 2\n    a: int = 1\n"
+        "def fn(x):\n    for n in C.__annotations__: x = x * 2 + getattr(C, n)\n    return x",
+    ),
+    "what a class's annotation says": (
+        "import typing\nclass C:\n    a: typing.List[int]\n"
+        "def fn(x): return x * (2 if 'int' in str(typing.get_type_hints(C)['a']) else 3)",
+        "import typing\nclass C:\n    a: typing.List[str]\n"
+        "def fn(x): return x * (2 if 'int' in str(typing.get_type_hints(C)['a']) else 3)",
+    ),
+    "the name of an argument's class": (
+        "class C: pass\nC.__name__ = 'one'\nc = C()\ndef fn(x): return x * len(type(c).__name__)",
+        "class C: pass\nC.__name__ = 'three'\nc = C()\ndef fn(x): return x * len(type(c).__name__)",
+    ),
     "a union of classes": (
         "U = int | str\ndef fn(x): return x * (2 if isinstance(1, U) else 3)",
         "U = float | str\ndef fn(x): return x * (2 if isinstance(1, U) else 3)",
@@ -555,6 +571,8 @@ PRIVATE = {
     "id() of an object": "class C: pass\ndef fn(x): return x + (id(C) % 7) * 0\n",
     "hash() of a value": "def fn(x): return x + (hash('text') % 7) * 0\n",
     "the order of a set": "def fn(x):\n    for k in {'a', 'bb', 'ccc'}: x = x * 2 + len(k)\n    return x\n",
+    "co_firstlineno: where code is written": "def inner(): ...\ndef fn(x): return x + inner.__code__.co_firstlineno\n",
+    "what find_spec finds": "from importlib.util import find_spec\ndef fn(x): return x + (find_spec('nowhere') is None)\n",
     "dir() of a class or module": "class C:\n    a = 1\ndef fn(x): return x + len(dir(C))\n",
 }
 
