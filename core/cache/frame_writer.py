@@ -233,9 +233,14 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _name_of(owner: Any) -> tuple[str, str]:
     """The module of a class, module or namespace, and the path in it."""
-    if isinstance(owner, dict):
-        return str(owner.get("__name__")), ""
-    return (owner.__name__, "") if isinstance(owner, types.ModuleType) else (owner.__module__, owner.__qualname__)
+    if not isinstance(owner, (dict, types.ModuleType)):
+        return owner.__module__, owner.__qualname__
+    space = owner if isinstance(owner, dict) else vars(owner)
+    name = str(space.get("__name__"))
+    found = sys.modules.get(name)
+    if found is None or vars(found) is not space:  # such as _collections_abc, which calls itself collections.abc
+        name = str(getattr(space.get("__spec__"), "name", name))
+    return name, ""
 
 
 def _lacking(trail: Trail) -> Iterator[list[Any]]:

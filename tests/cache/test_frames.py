@@ -35,6 +35,18 @@ PROGRAMS = {
             return x
         def arguments(): return [torch.arange(6.)]
     """,
+    "a sequence of the standard library's kind, whose module calls itself otherwise": """
+        from collections.abc import Sequence
+        class Scales(Sequence):
+            def __getitem__(self, n): return (1, 2, 3)[n]
+            def __len__(self): return 3
+        scales = Scales()
+        def fn(x):
+            for scale in scales:
+                x = x * scale
+            return x
+        def arguments(): return [torch.arange(6.)]
+    """,
     "a module": """
         class Block(nn.Module):
             def __init__(self):
