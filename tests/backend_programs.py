@@ -616,7 +616,7 @@ def test_functions_of_halves(dtype: torch.dtype, check: Check) -> None:
     check(lambda x: (F.silu(x), x.sigmoid(), x / 3, 1 / x, x.exp(), x.abs().sqrt(), x.abs().rsqrt()), x.to(dtype))
 
 
-DRAWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
+COUNTED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
     "rand": (lambda x: torch.rand(x.shape, device=x.device), 0.5, 1 / 12),
     "rand_like": (torch.rand_like, 0.5, 1 / 12),
     "randn": (lambda x: torch.randn(x.shape, device=x.device), 0.0, 1.0),
@@ -630,10 +630,10 @@ DRAWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", COUNTED)
 def test_numbers_of_a_counter(backend: str, on: On, name: str, dtype: torch.dtype) -> None:
     """As they should be distributed, others at each call, the same for the same seed."""
-    fn, mean, variance = DRAWS[name]
+    fn, mean, variance = COUNTED[name]
     x = on(torch.zeros(120, 100, dtype=dtype))
     compiled = jitney.compile(fn, backend=backend, options={"fallback_random": False}, fullgraph=True)
     torch.manual_seed(3)

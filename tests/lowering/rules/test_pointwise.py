@@ -342,3 +342,9 @@ def test_every_rule_is_reached_by_a_test_of_this_file() -> None:
 def test_nextafter() -> None:
     x = floats(torch.float32)
     lowered(torch.nextafter, x, x.flip(0), exact=True)
+
+
+def test_uniform_numbers_of_a_counter() -> None:
+    seed, counter = torch.tensor([2**62 + 5]), torch.arange(-20, 300).view(16, 20)
+    lowered(torch.ops.jitney.uniform, seed, counter, exact=True)
+    lowered(lambda s, c: torch.ops.jitney.uniform(s, c * 2**33) + torch.ops.jitney.uniform(s + 1, c), seed, counter)
