@@ -5,11 +5,12 @@ from jitney.api import allow_in_graph, compile, disable, disallow_in_graph, rese
 from jitney.capture.arrays.wrapped import wrap_numpy
 from jitney.capture.directives import graph_break, is_compiling, is_dynamo_compiling, mark_dynamic, mark_static
 from jitney.config import config
-from jitney.debug import compile_times, explain, set_logs
+from jitney.debug import CompileProfiler, compile_times, explain, set_logs
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompileProfiler",
     "allow_in_graph",
     "compile",
     "compile_times",

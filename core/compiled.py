@@ -33,6 +33,7 @@ class CompiledFunction:
         if isinstance(shown, types.FunctionType):
             session.shown = shown.__code__
         self._jitney_root = Root(session, function)
+        self._jitney_misfits = self._jitney_root.misfits
         _roots.add(self._jitney_root)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,7 +82,10 @@ class CompiledModule(torch.nn.Module):
         object.__setattr__(self, "_jitney_original", module)
         object.__setattr__(self, "_jitney_session", session)
         compiled = CompiledFunction(_caller_of(type(module)), session, type(module).forward)
-        object.__setattr__(self, "_jitney_call", functools.partial(compiled._jitney_root.__call__, module))
+        root = compiled._jitney_root
+        object.__setattr__(self, "_jitney_call", functools.partial(root.__call__, module))
+        misfits = lambda args, kwargs: root.misfits((module, *args), kwargs)  # noqa: E731
+        object.__setattr__(self, "_jitney_misfits", misfits)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the original's compiled ``__call__``, hooks and all."""

@@ -51,7 +51,25 @@ class Config:
     max_trace_steps: int = _setting(
         2_000_000, "instructions interpreted in one frame before it is left eager", (1, None)
     )
+    error_on_recompile: bool = _setting(
+        False, "a call that no compiled form fits, of something compiled before, raises RecompileError"
+    )
     base_dir: str = _setting("jitney_compile_debug", "the folder where debug files go")
+    compile_debug: bool = _setting(
+        False, "write what is compiled into a folder below base_dir; `jitney report` makes a page of it"
+    )
+    trace_fx_graph: bool = _setting(True, "debug folder: captured graphs, readable")
+    trace_fx_graph_runnable: bool = _setting(True, "debug folder: captured graphs as programs that run")
+    trace_fx_graph_transformed: bool = _setting(True, "debug folder: graphs as extensions have changed them")
+    trace_aten_graphs: bool = _setting(True, "debug folder: joint, forward, backward and inference graphs")
+    trace_ir_pre_fusion: bool = _setting(True, "debug folder: loops before fusion")
+    trace_ir_post_fusion: bool = _setting(True, "debug folder: kernels after fusion")
+    trace_output_code: bool = _setting(True, "debug folder: what was generated, by us and by backends")
+    trace_graph_svg: bool = _setting(True, "debug folder: graphs as pictures")
+    trace_debug_log: bool = _setting(True, "debug folder: debug.log, with all that JITNEY_LOGS can show")
+    profiler_markers: bool = _setting(
+        False, "what is compiled from now on names its graphs, kernels and operators to torch's profiler, one by one"
+    )
     cache_dir: str = _setting(
         "", "the folder of what later processes use again, such as compiled kernels; empty: the user's cache folder"
     )
@@ -69,6 +87,11 @@ class Config:
             hint = f"config.{name} = {_default(name)!r}, the default"
             raise InvalidOption(f"config.{name} is {wanted(name)}, got {value!r}", hint=hint, phase="config")
         object.__setattr__(self, name, value)
+
+    @property
+    def trace(self) -> Switches:
+        """What a debug folder gets: ``config.trace.graph_svg`` is the field ``trace_graph_svg``."""
+        return Switches(self, "trace_")
 
     def patch(self, **changes: Any) -> Patch:
         """Set fields until the ``with`` block or the decorated function ends; all threads see it."""
@@ -89,6 +112,22 @@ class Config:
             except ValueError:
                 problems[variable(name)] = _refused(name, text)
         return problems
+
+
+class Switches:
+    """The fields of a ``Config`` that begin with a prefix, without it: to read and to write."""
+
+    __slots__ = ("_config", "_prefix")
+
+    def __init__(self, config: Config, prefix: str) -> None:
+        object.__setattr__(self, "_config", config)
+        object.__setattr__(self, "_prefix", prefix)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, self._prefix + name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._config, self._prefix + name, value)
 
 
 # The annotations are strings here (postponed evaluation); __setattr__ needs the types.

@@ -22,7 +22,7 @@ from jitney.capture.signals import GiveUp
 from jitney.capture.target import Target, parameters
 from jitney.config import config
 from jitney.dynamic import Seen
-from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, Unsupported
+from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, RecompileError, Unsupported
 from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.miss import MISS
 from jitney.guards.report import first_failing
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from jitney.capture.resume import Layout
 
 MAX_GROUPS = 32
+UNKNOWN = "a tensor's metadata, which values are one object, a class's bases, or torch's global state"
 
 
 @functools.cache
@@ -266,9 +267,10 @@ class Dispatcher:
         except TypeError:  # a call that the function itself refuses, in its own words
             return None
         group = self._group(args)
-        if self.entries and not self._may_recompile(arguments, cells, group):
-            return None
-        entry = self._compile(arguments, cells)
+        with events.compiling():
+            if self.entries and not self._may_recompile(arguments, cells, group):
+                return None
+            entry = self._compile(arguments, cells)
         if entry is not None:
             entry.group = group
         return entry
@@ -302,27 +304,20 @@ class Dispatcher:
         count = sum(e.group == group for e in self.entries)
         if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
             return True
-        entry = self.entries[0]
-        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
-        failure = first_failure(entry.emitted.guards if entry.emitted else (), scope)
-        text, line = "a tensor's metadata, which values are one object, a class's bases, or torch's global state", ""
+        expected, found, line = self._why_not(self.entries[0], arguments, cells)
+        text = f"{expected} (found {found})" if found else expected
         code = self.shown
         where = f"{code.co_filename}:{code.co_firstlineno}"
-        if failure is not None:
-            guard, found = failure
-            text = f"{guard.text} (found {found})"
-            if guard.origin is not None:
-                line = f"{guard.origin.filename}:{guard.origin.lineno}"
-        elif entry.emitted is None:
-            space = entry.function.__globals__
-            text, line = first_failing(json.loads(entry.report), space, scope) or (text, line)
-        else:
-            text = self._tensor_failure(entry, scope) or text
-        report = events.Recompiled(
-            self.target.name, code.co_filename, code.co_firstlineno, text, line or where, len(self.entries)
-        )
+        place = (self.target.name, code.co_filename, code.co_firstlineno)
+        if config.error_on_recompile:
+            raise RecompileError(
+                f"{where}, in {self.target.name}, would be compiled again: {text}"
+                + (f", read at {line}" if line else ""),
+                hint="dynamic=True or mark_dynamic, if sizes change; config.error_on_recompile = False compiles it",
+            )
         if count < config.cache_size_limit:
-            events.emit(report)
+            entries = len(self.entries)
+            events.emit(events.Recompiled(*place, text, line or where, entries, expected, found))
             return True
         if not self.warned:
             self.warned = True
@@ -331,26 +326,46 @@ class Dispatcher:
                 f"(config.cache_size_limit); "
                 f"other calls run eagerly. The guard that kept failing: {text}" + (f", read at {line}" if line else "")
             )
-            events.emit(
-                events.FrameSkipped(
-                    self.target.name, code.co_filename, code.co_firstlineno, f"cache_size_limit; last guard: {text}"
-                )
-            )
+            events.emit(events.LimitReached(*place, text, len(self.entries)))
+            events.emit(events.FrameSkipped(*place, f"cache_size_limit; last guard: {text}"))
         return False
 
+    def misfits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, str, str]] | None:
+        """Why each entry does not hold for a call, as ``_why_not`` says it; None if one may hold, or there are none."""
+        arguments, cells = self.scope(args, kwargs)
+        found = []
+        for entry in self.entries:
+            reason = self._why_not(entry, arguments, cells)
+            if reason[0] == UNKNOWN:
+                return None
+            found.append(reason)
+        return found or None
+
+    def _why_not(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> tuple[str, str, str]:
+        """Why an entry does not hold for a call: the guard, what it found (maybe empty), the user's line (maybe empty)."""
+        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
+        failure = first_failure(entry.emitted.guards if entry.emitted else (), scope)
+        if failure is not None:
+            guard, found = failure
+            line = f"{guard.origin.filename}:{guard.origin.lineno}" if guard.origin is not None else ""
+            return guard.text, str(found), line
+        if entry.emitted is None:
+            return first_failing(json.loads(entry.report), entry.function.__globals__, scope) or (UNKNOWN, "", "")
+        return *(self._tensor_failure(entry, scope) or (UNKNOWN, "")), ""
+
     @staticmethod
-    def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> str:
-        """Which tensor's metadata changed."""
+    def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:
+        """Which tensor's metadata changed: what it was, what it is."""
         pool = Pool({**scope, "_b": pristine})
         for source, facts in entry.emitted.namespace.get("_facts", ()) if entry.emitted else ():
             try:
                 value = eval(source.path(pool), pool.namespace)
             except Exception as error:
-                return f"{source.name}: {type(error).__name__}"
+                return f"{source.name}: {type(error).__name__}", ""
             found = tensor_facts(value)
             if found != facts:
-                return f"{source.name} was {facts}, is {found}"
-        return ""
+                return f"{source.name} is {facts}", str(found)
+        return None
 
     def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
         """Guards that fail on the values they were made from: run eagerly, and say so."""
@@ -422,7 +437,8 @@ class Root(Dispatcher):
             result = found.function(*args, **kwargs)
             if result is MISS:
                 continue
-            events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
+            with events.compiling(found.number):
+                events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
             with self.session.lock:
                 self.seen.tell(found.sizes)
                 self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report))

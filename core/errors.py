@@ -79,6 +79,12 @@ class GuardError(JitneyError):
     phase = "guards"
 
 
+class RecompileError(JitneyError):
+    """No compiled form fits a call, under ``config.error_on_recompile``; the message has the guard that failed."""
+
+    phase = "guards"
+
+
 class InvalidOption(JitneyError):
     """An option that the backend does not have, or of the wrong type; the message lists the valid ones."""
 

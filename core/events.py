@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import Any
@@ -19,6 +21,25 @@ class GraphBreak:
     reason: str
     hint: str
     user_stack: tuple[FrameSummary, ...]  # outermost first
+
+
+@dataclass(frozen=True)
+class GraphCaptured:
+    """A graph on its way to the backend; ``FrameCaptured`` comes when all has gone well.
+
+    Args:
+        name, filename, line: the user's function.
+        graph: operations as the user called them; or, if ``transformed``, what extensions made of it.
+        inputs: FakeTensors and symbols, one for each placeholder.
+        transformed: is this the graph after extensions have changed it?
+    """
+
+    name: str
+    filename: str
+    line: int
+    graph: GraphModule
+    inputs: Sequence[Any]
+    transformed: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,15 +129,40 @@ class Recompiled:
     guard: str  # source text with expected and found value
     user_line: str
     entries: int  # how many entries there were
+    expected: str = ""  # the guard alone
+    found: str = ""  # what it met
+
+
+@dataclass(frozen=True)
+class LimitReached:
+    """A callable has taken so many forms (``config.cache_size_limit``) that it runs eagerly where none of them fits."""
+
+    name: str
+    filename: str
+    line: int
+    guard: str  # the one that kept failing
+    entries: int
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of compiling ended: ``capture``, ``backend NAME``, ``emit``..."""
+    """A phase of compiling ended: ``capture``, ``backend NAME``, ``emit``...
+
+    Args:
+        name: of the phase.
+        frame: the user's function.
+        seconds: from its begin to its end.
+        own: of these, what phases within it did not take.
+        begin: as ``time.perf_counter`` has it.
+        thread: the identity of the thread.
+    """
 
     name: str
     frame: str
     seconds: float
+    own: float = 0.0
+    begin: float = 0.0
+    thread: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,14 +216,65 @@ class Lowered:
     whole: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, or an operator that runs as a whole; sizes that may change are taken as they were while compiling.
+
+    Args:
+        name: unique in its graph: ``k0``, ``k1``... and the operators' own names.
+        kind: ``kernel`` or ``extern``.
+        operators: the ATen operators that it computes.
+        places: the user's lines that these come from, as ``file:line``.
+        read, written: bytes, each element once.
+        alive: bytes of the graph's inputs, outputs and temporaries while it runs.
+        text: its loops, or the call.
+        reason: why it is no kernel.
+    """
+
+    name: str
+    kind: str
+    operators: tuple[str, ...]
+    places: tuple[str, ...]
+    read: int
+    written: int
+    alive: int
+    text: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """What runs for an ATen graph, in order; emitted only if somebody wants details.
+
+    Args:
+        frame: the user's function.
+        kind: inference, forward or backward.
+        backend: whose kernels.
+        launches: in order.
+        arena: bytes of the one block in which temporaries share places.
+        before: the loops before fusion, as text.
+        after: kernels and operators, as text.
+    """
+
+    frame: str
+    kind: str
+    backend: str
+    launches: tuple[Launch, ...]
+    arena: int
+    before: str
+    after: str
+
+
 Event = (
     GraphBreak
+    | GraphCaptured
     | FrameCaptured
     | FrameSkipped
     | FrameLoaded
     | FrameRefused
     | FrameStored
     | Recompiled
+    | LimitReached
     | Phase
     | Artefact
     | AtenGraph
@@ -185,15 +282,26 @@ Event = (
     | GraphFailed
     | Placed
     | Lowered
+    | Scheduled
 )
 
 
 @dataclass
 class _Bus:
     listeners: list[Callable[[Any], None]] = field(default_factory=list)
+    details: int = 0  # how many want them
+
+
+class _Working(threading.local):
+    """What a thread is compiling."""
+
+    number = 0
+    inner = 0.0  # seconds of the phases within the one that is open
 
 
 _bus = _Bus()
+_working = _Working()
+_numbers = itertools.count(1)
 
 
 def emit(event: Event) -> None:
@@ -217,11 +325,53 @@ def subscribe(listener: Callable[[Any], None]) -> None:
     _bus.listeners.append(listener)
 
 
+def detailed() -> bool:
+    """Does somebody want what costs time to tell: generated code, loops, bytes?"""
+    return _bus.details > 0
+
+
+def want_details(wanted: bool) -> None:
+    """Ask for details, or take that back; whoever asks takes it back once."""
+    _bus.details += 1 if wanted else -1
+
+
+@contextlib.contextmanager
+def details() -> Iterator[None]:
+    """Ask for details until the block ends."""
+    want_details(True)
+    try:
+        yield
+    finally:
+        want_details(False)
+
+
+@contextlib.contextmanager
+def compiling(number: int | None = None) -> Iterator[int]:
+    """All that this thread emits is about one frame, until the block ends: a new one, or that of this number."""
+    before = _working.number
+    _working.number = next(_numbers) if number is None else number
+    try:
+        yield _working.number
+    finally:
+        _working.number = before
+
+
+def subject() -> int:
+    """The number of the frame that an event of this thread is about, from 1 on; 0 if nobody knows.
+
+    A backward that is compiled later has its forward's. A frame that is compiled anew gets another one.
+    """
+    return _working.number
+
+
 @contextlib.contextmanager
 def phase(name: str, frame: str) -> Iterator[None]:
     """Time a block and emit it as a ``Phase``."""
+    outer, _working.inner = _working.inner, 0.0
     begin = time.perf_counter()
     try:
         yield
     finally:
-        emit(Phase(name, frame, time.perf_counter() - begin))
+        seconds = time.perf_counter() - begin
+        own, _working.inner = seconds - _working.inner, outer + seconds
+        emit(Phase(name, frame, seconds, own, begin, threading.get_ident()))

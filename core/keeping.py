@@ -52,11 +52,17 @@ class Loaded:
     sizes: dict[str, Sizes]  # of the tensors that it asks about, by name
     report: bytes  # see ``guards/report.py``
     seconds: float
+    number: int  # see ``events.subject``
+
+
+def _used() -> bool:
+    """Frames that somebody wants to look at are compiled here and now."""
+    return config.cache and not config.compile_debug and not config.profiler_markers
 
 
 def load(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:
     """The frames on disk that may stand for a call: those with a graph do; what others return may be ``MISS``."""
-    cache = frames_on_disk() if config.cache else None
+    cache = frames_on_disk() if _used() else None
     key = None if cache is None else frame_key(root)
     if cache is None or key is None:
         return
@@ -67,13 +73,14 @@ def load(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[
     for content in stored(cache, key):
         begin = time.perf_counter()
         try:
-            found = _made(root, content, arguments, args, kwargs)
+            with events.compiling() as number:
+                found = _made(root, content, arguments, args, kwargs)
         except (Stale, *DAMAGED) as error:
             reason = str(error) if isinstance(error, Stale) else f"{type(error).__name__}: {error}"
             events.emit(events.FrameRefused(*place(root), reason))
             continue
         if found is not None:
-            yield Loaded(*found, time.perf_counter() - begin)
+            yield Loaded(*found, time.perf_counter() - begin, number)
 
 
 def _made(
@@ -114,7 +121,7 @@ def _failing(root: Root) -> Any:
 
 def keep(root: Root, entry: Entry) -> None:
     """Put a frame that has just run for the first time on disk, if it can be made again elsewhere."""
-    cache = frames_on_disk() if config.cache else None
+    cache = frames_on_disk() if _used() else None
     emitted = entry.emitted
     if cache is None or emitted is None:
         return

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney import events
 from jitney.aot.backward import Backward
 from jitney.aot.compiler import AotRequest, backward_of, compile_graph
 from jitney.aot.kept_half import read_half
@@ -53,7 +54,11 @@ def graph_function(
     emitted.namespace["_failed"] = graph_failed
     if not emitted.op_count:
         return keeping_state(as_captured)
+    place = (name, code.co_filename, code.co_firstlineno)
+    events.emit(events.GraphCaptured(*place, emitted.graph, emitted.inputs))
     graph = backend.transform(emitted.graph, emitted.inputs, request)
+    if events.detailed() and backend.transforms:
+        events.emit(events.GraphCaptured(*place, graph, emitted.inputs, transformed=True))
     if backend.backend.level == "aten":
         compiled = compile_graph(graph, emitted.inputs, aot_request(backend, request, code))
     else:

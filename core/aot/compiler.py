@@ -144,10 +144,13 @@ def backward_of(half: Half, saved: int, places: Sequence[int | None], request: A
     def reduced(absent: tuple[int, ...]) -> Half:
         return without(half, saved, absent) if absent else half
 
+    number = events.subject()
+
     def compile_absent(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         part = reduced(absent)
         plain = part.module.forward
-        made = _compiled(part, "backward", len(part.outputs), request)
+        with events.compiling(number):
+            made = _compiled(part, "backward", len(part.outputs), request)
         blamed = blaming(made, plain, lambda error: request.failure(error, "backward"))
         blamed.boxed = made.boxed  # type: ignore[attr-defined] # what it read may be gone when it raises: nobody is blamed
         return blamed

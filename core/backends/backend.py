@@ -46,6 +46,15 @@ class CompileRequest:
         """Show ``text`` (generated code, a schedule...) to the logs and debug folders that listen."""
         events.emit(events.Artefact(name, self.frame, self.backend, text))
 
+    @property
+    def detailed(self) -> bool:
+        """Does somebody want what costs time to write, such as generated code? Then ``save``, and ``scheduled``."""
+        return events.detailed()
+
+    def scheduled(self, launches: Sequence[events.Launch], arena: int, before: str, after: str) -> None:
+        """Tell what runs, in order: see ``events.Scheduled``. ``jitney.lowering.describe`` makes it of a schedule."""
+        events.emit(events.Scheduled(self.frame, self.kind, self.backend, tuple(launches), arena, before, after))
+
     def lowered(self, kernels: int, whole: Sequence[tuple[str, str]]) -> None:
         """Tell how many kernels the graph became, and which operators (name, why) run as a whole: for ``explain``."""
         events.emit(events.Lowered(self.frame, self.kind, self.backend, kernels, tuple(whole)))

@@ -47,6 +47,11 @@ class BoundBackend:
         """The backend's name."""
         return self.backend.name
 
+    @property
+    def transforms(self) -> bool:
+        """May extensions rewrite captured graphs?"""
+        return bool(registry.hooks().hook.jitney_transform_graph.get_hookimpls())
+
     def request(
         self, kind: Kind, frame: str, user_stack: Sequence[FrameSummary] = (), cache_key: str | None = None
     ) -> CompileRequest:

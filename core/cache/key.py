@@ -27,6 +27,8 @@ _OURS = {variable(field.name) for field in dataclasses.fields(config)}  # ``sett
 _BEGUN_NS = time.time_ns()
 # Settings that change neither what is captured nor what is compiled.
 ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "suppress_errors", "plugins_disabled"}
+ELSEWHERE |= {"compile_debug", "error_on_recompile", "profiler_markers"}
+ELSEWHERE |= {f.name for f in dataclasses.fields(config) if f.name.startswith("trace_") and f.name != "trace_numpy"}
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from jitney.debug.explain import ExplainOutput, explain, observe
 from jitney.debug.logs import set_logs
+from jitney.debug.profiler import CompileProfiler
 from jitney.debug.times import compile_times, reset_compile_times
 
-__all__ = ["ExplainOutput", "compile_times", "explain", "observe", "reset_compile_times", "set_logs"]
+__all__ = ["CompileProfiler", "ExplainOutput", "compile_times", "explain", "observe", "reset_compile_times", "set_logs"]

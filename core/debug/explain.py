@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from torch.fx import GraphModule, Node
 
 from jitney import events
 from jitney.config import config
+from jitney.debug.hints import hints
 from jitney.errors import describe_frame
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class ExplainOutput:
         kept: graphs that no functional graph can say, which run as captured.
         placed: which backend runs which part of each ATen graph.
         lowered: what kernel backends made of their parts.
+        misfits: if what is explained was compiled already and no form fits the call: for each form the guard that
+            fails, what it found and the user's line (both maybe empty).
     """
 
     frames: list[events.FrameCaptured] = field(default_factory=list)
@@ -40,6 +44,14 @@ class ExplainOutput:
     kept: list[events.GraphKept] = field(default_factory=list)
     placed: list[events.Placed] = field(default_factory=list)
     lowered: list[events.Lowered] = field(default_factory=list)
+    misfits: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def hints(self) -> list[str]:
+        """What keeps it from being fast, one sentence each."""
+        found: list[events.Event] = [*self.frames, *self.skipped, *self.recompiles]
+        found += [*self.kept, *self.placed, *self.lowered]
+        return list(dict.fromkeys(hint for event in found for hint in hints(event)))
 
     @property
     def graphs(self) -> list[GraphModule]:
@@ -104,6 +116,7 @@ class ExplainOutput:
             "Breaks": [_show_break(number, item) for number, item in enumerate(self.break_reasons, 1)],
             "Left eager": [f"  {_place(frame)}: {frame.reason}" for frame in self.skipped],
             "Recompiled": [f"  {_place(item)}: {item.guard}" for item in self.recompiles],
+            "Would be compiled again, none of what is there fits": [_show_misfit(*row) for row in self.misfits],
             "Ops per graph": [f"  {number}. {', '.join(names) or '(none)'}" for number, names in ops],
             "ATen graphs": [f"  {_show_aten(graph)}" for graph in self.aten_graphs],
             "Who runs what": [f"  {_show_placed(event)}" for event in self.placed],
@@ -145,18 +158,30 @@ def explain(
     The call is a real one: what ``fn`` changes is changed, what it raises is raised. ``fn`` may be compiled already.
     The graphs run as captured; with ``backend`` and ``options``, as in ``compile``, through that backend: then the
     report has the functional graphs that it got, too. A backward is compiled at the first backward, after the call.
+    If ``fn`` is compiled already and none of its forms fits the call, the report says why.
     """
     from jitney.api import compile as compile_function  # the face imports debug; only here does debug need the face
 
     original = getattr(fn, "_jitney_original", fn)
+    if isinstance(fn, types.MethodType) and original is not fn:  # which looks into the function that it calls
+        original = types.MethodType(original, fn.__self__)
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
         compiled = compile_function(original, backend=backend or _run_as_it_is, options=options)
-        with config.patch(cache=False), observe() as output:
+        with config.patch(cache=False, error_on_recompile=False), observe() as output:
+            output.misfits = _misfits(fn, args, kwargs)
             compiled(*args, **kwargs)
         return output
 
     return explained
+
+
+def _misfits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, str, str]]:
+    find = getattr(fn, "_jitney_misfits", None)
+    if find is None:
+        return []
+    given = (fn.__self__, *args) if isinstance(fn, types.MethodType) else args
+    return find(given, kwargs) or []
 
 
 def _run_as_it_is(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -185,6 +210,10 @@ def _show_lowered(event: events.Lowered) -> str:
     counts = collections.Counter(event.whole)
     whole = ", ".join(f"{name} {count} times ({why})" for (name, why), count in counts.most_common())
     return f"{event.backend}, {event.kind} of {event.frame}: {event.kernels} kernels; as a whole: {whole or 'nothing'}"
+
+
+def _show_misfit(guard: str, found: str, line: str) -> str:
+    return f"  {guard}" + (f" (found {found})" if found else "") + (f", read at {line}" if line else "")
 
 
 def _show_break(number: int, item: events.GraphBreak) -> str:

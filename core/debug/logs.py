@@ -1,10 +1,13 @@
 """Logs by artefact, on top of ``logging``: ``JITNEY_LOGS="capture,+guards"`` or ``set_logs("capture,+guards")``.
 
-Each artefact is the logger ``jitney.<artefact>``: a name shows it (INFO), ``+name`` shows more of it (DEBUG).
+Each artefact is the logger ``jitney.<artefact>``: a name shows it (INFO), ``+name`` more of it (DEBUG), ``-name``
+nothing of it, which is for what ``all`` has turned on: ``JITNEY_LOGS="all,-guards"``.
 """
 
 from __future__ import annotations
 
+import dis
+import io
 import logging
 from collections.abc import Callable
 from typing import TextIO
@@ -15,11 +18,13 @@ from jitney import events
 from jitney.callers import warn
 from jitney.config import config
 from jitney.debug.graphs import readable
+from jitney.debug.hints import hints
+from jitney.debug.launches import describe_counts, describe_launch
 from jitney.errors import InvalidOption, describe_frame, nearest
 
 ARTEFACTS = {
     "capture": "one line per frame: captured or left eager; +capture: its operations",
-    "bytecode": "the Python source of the function emitted for a frame",
+    "bytecode": "the Python source of the function emitted for a frame; +bytecode: its bytecode too",
     "graph": "the nodes of each graph",
     "graph_code": "each graph as Python source",
     "graph_breaks": "each graph break with its reason; +graph_breaks: with the whole user stack",
@@ -27,28 +32,35 @@ ARTEFACTS = {
     "guards": "the guards of each frame; +guards: with the emitted source that checks them",
     "recompiles": "each recompile, with the guard that failed",
     "cache": "each frame that was loaded from disk or kept there, or why not",
+    "fusion": "what each kernel computes, with its bytes, and what runs as a whole; +fusion: the loops too",
     "output_code": "what backends generated",
-    "timing": "each phase as it ends",
+    "perf_hints": "what keeps the program from being fast: breaks, recompiles, operators without a kernel",
+    "timing": "each phase as it ends; +timing: without the phases within it",
 }
+
+ALL = "all"
+DETAILED = ("fusion", "output_code")  # what is only told if somebody wants it
 
 _root = logging.getLogger("jitney")
 _logs = {name: logging.getLogger(f"jitney.{name}") for name in ARTEFACTS}
 _handler: logging.Handler | None = None
 _subscribed = False
+_wants_details = False
 
 
 def set_logs(spec: str = "", *, stream: TextIO | None = None, **artefacts: bool | int) -> None:
     """Choose what is logged; replaces the choice before.
 
     Args:
-        spec: comma-separated artefacts, each with an optional ``+`` for more. Empty: nothing.
+        spec: comma-separated artefacts, each with an optional ``+`` for more or ``-`` for nothing; ``all`` is every
+            artefact. What comes later in the list counts. Empty: nothing.
         stream: where to write, stderr by default.
         artefacts: the same by keyword, ``set_logs(guards=logging.DEBUG, recompiles=True)``.
 
     Raises:
         InvalidOption: an artefact that does not exist.
     """
-    global _handler, _subscribed
+    global _handler, _subscribed, _wants_details
     levels = _parse(spec)
     for name, level in artefacts.items():
         _check(name)
@@ -58,6 +70,10 @@ def set_logs(spec: str = "", *, stream: TextIO | None = None, **artefacts: bool 
         _handler = None
     for name, log in _logs.items():
         log.setLevel(levels.get(name, logging.NOTSET))
+    wants_details = any(levels.get(name, logging.WARNING) < logging.WARNING for name in DETAILED)
+    if wants_details is not _wants_details:
+        _wants_details = wants_details
+        events.want_details(wants_details)
     # With a handler of ours a record is written once; without, the application's own logging decides.
     _root.propagate = not levels
     if not levels:
@@ -70,18 +86,24 @@ def set_logs(spec: str = "", *, stream: TextIO | None = None, **artefacts: bool 
         _subscribed = True
 
 
+_LEVELS = {"": logging.INFO, "+": logging.DEBUG, "-": logging.WARNING}
+
+
 def _parse(spec: str) -> dict[str, int]:
-    levels = {}
+    levels: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in spec.split(","))):
-        name = part.lstrip("+")
-        _check(name)
-        levels[name] = logging.DEBUG if part.startswith("+") else logging.INFO
+        sign = part[0] if part[0] in "+-" else ""
+        name = part.removeprefix(sign)
+        if name != ALL:
+            _check(name)
+        level = _LEVELS[sign]
+        levels |= dict.fromkeys(ARTEFACTS if name == ALL else [name], level)
     return levels
 
 
 def _check(name: str) -> None:
     if name not in ARTEFACTS:
-        hint = nearest(name, ARTEFACTS) or f"one of {', '.join(ARTEFACTS)}"
+        hint = nearest(name, (*ARTEFACTS, ALL)) or f"one of {', '.join(ARTEFACTS)}"
         raise InvalidOption(f"there is no log artefact {name!r}", hint=hint, phase="logs")
 
 
@@ -89,6 +111,9 @@ def _write(event: events.Event) -> None:
     writer = _WRITERS.get(type(event))
     if writer is not None:
         writer(event)
+    if _logs["perf_hints"].isEnabledFor(logging.INFO):
+        for hint in hints(event):
+            _logs["perf_hints"].info("%s", hint)
 
 
 def _captured(event: events.FrameCaptured) -> None:
@@ -98,6 +123,10 @@ def _captured(event: events.FrameCaptured) -> None:
     if event.graph is not None:
         _graph(event.graph, place)
     _logs["bytecode"].info("emitted for %s:\n%s", place, event.source)
+    if _logs["bytecode"].isEnabledFor(logging.DEBUG):
+        text = io.StringIO()
+        dis.dis(event.source, file=text)
+        _logs["bytecode"].debug("bytecode of %s:\n%s", place, text.getvalue())
     if event.guards:
         _logs["guards"].info("guards of %s:\n%s", place, "\n".join(f"  {guard}" for guard in event.guards))
         _logs["guards"].debug("checked by:\n%s", event.source)
@@ -167,8 +196,21 @@ def _aten(event: events.AtenGraph) -> None:
         log("%s graph of %s for %s:\n%s", event.kind, event.frame, event.backend, readable(event.graph))
 
 
+def _scheduled(event: events.Scheduled) -> None:
+    place = f"{event.kind} graph of {event.frame} by {event.backend}"
+    rows = "\n".join(f"  {describe_launch(launch)}" for launch in event.launches)
+    _logs["fusion"].info("%s: %s\n%s", place, describe_counts(event), rows)
+    _logs["fusion"].debug("%s, loops before fusion:\n%s\nafter:\n%s", place, event.before, event.after)
+
+
+def _limit(event: events.LimitReached) -> None:
+    message = "%s (%s:%d) has %d forms, other calls run eagerly; the guard that kept failing: %s"
+    _logs["recompiles"].info(message, event.name, event.filename, event.line, event.entries, event.guard)
+
+
 def _phase(event: events.Phase) -> None:
     _logs["timing"].info("%s of %s: %.4f s", event.name, event.frame, event.seconds)
+    _logs["timing"].debug("%s of %s by itself: %.4f s", event.name, event.frame, event.own)
 
 
 # A bare GraphBreak is not written: it comes again with the frame that it ended.
@@ -183,6 +225,8 @@ _WRITERS: dict[type, Callable[..., None]] = {
     events.Recompiled: _recompiled,
     events.Artefact: _artefact,
     events.AtenGraph: _aten,
+    events.Scheduled: _scheduled,
+    events.LimitReached: _limit,
     events.Phase: _phase,
 }
 

@@ -45,8 +45,8 @@ def rows(
 
 def first_failing(
     found: Iterable[Row], namespace: Mapping[str, Any], scope: Mapping[str, Any]
-) -> tuple[str, str] | None:
-    """The first row that does not hold in this scope, with what was found there, and the user's line."""
+) -> tuple[str, str, str] | None:
+    """The first row that does not hold in this scope: its text, what was found there, and the user's line."""
     space = {**namespace, **scope, "_b": pristine, "_type": type, "_tensor_facts": tensor_facts}
     for text, origin, path, code in found:
         try:
@@ -56,5 +56,5 @@ def first_failing(
             told = tensor_facts(value) if "_tensor_facts" in code else brief(value)
         except Exception as error:  # paths and conditions may run the user's code, as guards do
             told = f"{type(error).__name__}: {error}"
-        return f"{text} (found {told})", origin
+        return text, told, origin
     return None

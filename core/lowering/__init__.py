@@ -1,6 +1,7 @@
 """The optional toolkit for backends that make kernels: index arithmetic, loops, fusion, memory plan."""
 
 from jitney.lowering.decompositions import decompositions
+from jitney.lowering.describe import describe
 from jitney.lowering.index import Index, Size, Var
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Program
@@ -24,6 +25,7 @@ __all__ = [
     "Var",
     "Wrapper",
     "decompositions",
+    "describe",
     "lower",
     "schedule",
     "sizes_in",

@@ -21,4 +21,10 @@ def captured(graph_break=BREAK, *, resumed=False, name="step"):
 
 
 SKIPPED = events.FrameSkipped("helper", "util.py", 9, "it is an async generator")
-RECOMPILED = events.Recompiled("step", "model.py", 4, "L['n'] == 3, found 4", "x * n", 1)
+RECOMPILED = events.Recompiled("step", "model.py", 4, "L['n'] == 3, found 4", "x * n", 1, "L['n'] == 3", "4")
+LIMIT = events.LimitReached("step", "model.py", 4, "L['n'] == 3, found 4", 8)
+LAUNCHES = (
+    events.Launch("0 mul+sum", "kernel", ("mul", "sum"), ("model.py:5",), 4096, 16, 4112, "kernel k0", ""),
+    events.Launch("1 sort", "extern", ("sort",), (), 16, 32, 64, "b1 = aten.sort", "no rule"),
+)
+SCHEDULED = events.Scheduled("step", "inference", "llvm_cpu", LAUNCHES, 128, "before", "after")

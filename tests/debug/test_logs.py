@@ -14,14 +14,16 @@ from jitney.debug.logs import ARTEFACTS
 from jitney.errors import InvalidOption
 
 sys.path.insert(0, str(Path(__file__).parent))
-from samples import RECOMPILED, SKIPPED, captured  # noqa: E402
+from samples import LIMIT, RECOMPILED, SCHEDULED, SKIPPED, captured  # noqa: E402
 
 EVERYTHING = [
     captured(),
     SKIPPED,
     RECOMPILED,
-    events.Phase("capture", "step", 0.5),
+    events.Phase("capture", "step", 0.5, 0.25),
     events.AtenGraph("forward", "step", "aot_eager", torch.fx.symbolic_trace(lambda x: x).graph),
+    SCHEDULED,
+    LIMIT,
     events.Artefact("output_code", "step", "eager", "generated text"),
     events.FrameStored("step", "model.py", 4, "the order of a set"),
 ]
@@ -52,6 +54,8 @@ SHOWN = {
     "guards": "L['x'] is a float32 tensor of shape (2,)",
     "recompiles": "L['n'] == 3, found 4",
     "cache": "step (model.py:4) is not kept: the order of a set",
+    "fusion": "0. kernel: mul, sum; reads 4.1 kB, writes 16 B from model.py:5",
+    "perf_hints": 'model.py:5, in step: print("woo"): a graph ends here, nothing fuses across: print() writes to a file',
     "output_code": "generated text",
     "timing": "capture of step: 0.5000 s",
 }
@@ -70,6 +74,9 @@ def test_each_artefact_shows_its_own_and_no_other(log, name):
         ("capture", "operations of step"),
         ("guards", "checked by:\ndef step(x):"),
         ("graph_breaks", "main.py:2, in main: step(x)"),
+        ("fusion", "loops before fusion:\nbefore\nafter:\nafter"),
+        ("bytecode", "RETURN_VALUE"),
+        ("timing", "capture of step by itself: 0.2500 s"),
     ],
 )
 def test_a_plus_shows_more(log, name, more):
@@ -81,6 +88,22 @@ def test_several_at_once_and_by_keyword(log):
     written = log("recompiles", graph_breaks=True, guards=logging.DEBUG, timing=False)
     assert all(SHOWN[name] in written for name in ("recompiles", "graph_breaks", "guards"))
     assert "checked by" in written and SHOWN["timing"] not in written
+
+
+def test_everything_but_what_is_taken_out(log):
+    written = log("all,-guards,+capture")
+    assert all(text in written for name, text in SHOWN.items() if name != "guards")
+    assert SHOWN["guards"] not in written and "operations of step" in written
+
+
+def test_details_are_asked_for_only_while_they_are_shown(log):
+    for spec, wanted in (("timing", False), ("output_code", True), ("output_code,fusion", True), ("", False)):
+        log(spec)
+        assert events.detailed() is wanted
+
+
+def test_a_limit_that_is_reached_is_logged_with_recompiles(log):
+    assert "step (model.py:4) has 8 forms, other calls run eagerly" in log("recompiles")
 
 
 def test_frames_left_eager_are_logged_with_breaks(log):

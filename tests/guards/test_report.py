@@ -26,11 +26,12 @@ def test_nothing_fails_where_everything_holds() -> None:
 
 
 def test_the_first_that_fails_is_told() -> None:
-    assert told(x=torch.ones(2), n=3, other=[]) == ("n is None (found 3)", "")
-    assert told(x=torch.ones(2), n=None, other=[1]) == ("type(other) is tuple (found [1])", "")
-    assert told(x=torch.ones(2), n=None, other=())[0].startswith("other[0] is True (found IndexError")
-    text, _ = told(x=torch.ones(3), n=None, other=(True,))
-    assert text.startswith("x is Tensor(2,) torch.float32") and "(found Tensor(3,)" in text
+    assert told(x=torch.ones(2), n=3, other=[]) == ("n is None", "3", "")
+    assert told(x=torch.ones(2), n=None, other=[1]) == ("type(other) is tuple", "[1]", "")
+    text, found, _ = told(x=torch.ones(2), n=None, other=())
+    assert text == "other[0] is True" and found.startswith("IndexError")
+    text, found, _ = told(x=torch.ones(3), n=None, other=(True,))
+    assert text.startswith("x is Tensor(2,) torch.float32") and found.startswith("Tensor(3,)")
 
 
 def test_what_needs_a_name_that_is_not_kept_is_left_out() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest
-from jitney.lowering import NotLowered, Wrapper, decompositions, lower, schedule, sizes_in
+from jitney.lowering import NotLowered, Wrapper, decompositions, describe, lower, schedule, sizes_in
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.loops import Extern
 from jitney_llvm_cpu import shims
@@ -41,8 +41,13 @@ def compile_graph(
     whole = [(str(item.target), NATIVE if item.into else item.reason) for item in externs]
     request.lowered(len(made.items) - len(whole), whole)
     text = native.text()
-    if options.dump:
+    if options.dump or request.detailed:
         request.save("output_code", f"{program}\n\n{made}\n\n{wrapper.source}\n")
+    if request.detailed:
+        found = describe(made, inputs)
+        request.scheduled(found.launches, found.arena, found.before, found.after)
+        if not options.dump:
+            request.save("llvm_ir", text)
     library = native.link(text, request.save if options.dump else None)
     names = [entry.name for entry in native.entries]
     if library is not None:

@@ -12,7 +12,7 @@ from torch import fx
 
 from jitney import callers
 from jitney.backends import CompileRequest
-from jitney.lowering import GPU, NotLowered, Schedule, Wrapper, lower, schedule
+from jitney.lowering import GPU, NotLowered, Schedule, Wrapper, describe, lower, schedule
 from jitney.lowering.loops import Computed, Extern, Program
 from jitney.lowering.rules import VIEWS
 from jitney_triton_gpu import tiles
@@ -83,7 +83,10 @@ def _compile(
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
     request.lowered(len(made.items) - len(externs), externs)
-    if options.dump:
+    if request.detailed:
+        found = describe(made, inputs)
+        request.scheduled(found.launches, found.arena, found.before, found.after)
+    if options.dump or request.detailed:
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
     wrapper.namespace.update(linked)
     guarded = on_device(run, launcher.device)
