@@ -342,7 +342,7 @@ class Dispatcher:
         return found or None
 
     def _why_not(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> tuple[str, str, str]:
-        """Why an entry does not hold for a call: the guard, what it found (maybe empty), the user's line (maybe empty)."""
+        """Why an entry does not hold for a call: the guard, what it found, the user's line (both maybe empty)."""
         scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
         failure = first_failure(entry.emitted.guards if entry.emitted else (), scope)
         if failure is not None:

@@ -55,7 +55,7 @@ SHOWN = {
     "recompiles": "L['n'] == 3, found 4",
     "cache": "step (model.py:4) is not kept: the order of a set",
     "fusion": "0. kernel: mul, sum; reads 4.1 kB, writes 16 B from model.py:5",
-    "perf_hints": 'model.py:5, in step: print("woo"): a graph ends here, nothing fuses across: print() writes to a file',
+    "perf_hints": 'in step: print("woo"): a graph ends here, nothing fuses across: print() writes to a file',
     "output_code": "generated text",
     "timing": "capture of step: 0.5000 s",
 }
