@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import types
 import weakref
@@ -78,13 +79,15 @@ class CompiledModule(torch.nn.Module):
 
     _jitney_is_compiled = True
 
-    def __init__(self, module: torch.nn.Module, session: Session) -> None:
+    def __init__(self, module: torch.nn.Module, session: Session, call: Callable[..., Any] | None = None) -> None:
         object.__setattr__(self, "_jitney_original", module)
         object.__setattr__(self, "_jitney_session", session)
-        compiled = CompiledFunction(_caller_of(type(module)), session, type(module).forward)
-        root = compiled._jitney_root
-        object.__setattr__(self, "_jitney_call", functools.partial(root.__call__, module))
-        misfits = lambda args, kwargs: root.misfits((module, *args), kwargs)  # noqa: E731
+        misfits = None
+        if call is None:
+            root = CompiledFunction(_caller_of(type(module)), session, type(module).forward)._jitney_root
+            call = functools.partial(root.__call__, module)
+            misfits = lambda args, kwargs: root.misfits((module, *args), kwargs)  # noqa: E731
+        object.__setattr__(self, "_jitney_call", call)
         object.__setattr__(self, "_jitney_misfits", misfits)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -132,7 +135,7 @@ class CompiledModule(torch.nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         session = self._jitney_session
         fresh = Session(session.backend, session.fullgraph, session.dynamic)
-        return CompiledModule(copy.deepcopy(self._jitney_original, memo), fresh)
+        return wrap(copy.deepcopy(self._jitney_original, memo), fresh)
 
 
 _own = object.__getattribute__
@@ -146,13 +149,20 @@ def wrap(target: Any, session: Session) -> Any:
     if type(target) is CompiledModule:
         target = target._jitney_original
     if isinstance(target, torch.nn.Module):
-        return CompiledModule(target, session)
+        return CompiledModule(target, session, session.backend.module_call(target, functools.partial(_part, session)))
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
         return types.MethodType(CompiledFunction(target.__func__, session), target.__self__)
     if isinstance(target, types.FunctionType) and not is_of_torch_compile(target):
         return CompiledFunction(target, session)
     shown = target.func if isinstance(target, functools.partial) else getattr(type(target), "__call__", None)  # noqa: B004
     return CompiledFunction(_caller(target), session, shown)
+
+
+def _part(session: Session, module: torch.nn.Module) -> CompiledModule:
+    """A module compiled with what the user gave for another one, which an extension takes apart."""
+    if type(module) is CompiledModule:
+        return module
+    return CompiledModule(module, dataclasses.replace(session, shown=None, points={}))
 
 
 def _caller(target: Callable[..., Any]) -> Any:

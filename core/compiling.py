@@ -74,7 +74,8 @@ def _finish(dispatcher: Dispatcher, captured: Captured) -> Entry:
     emitted.namespace["_retry"] = dispatcher.retry
     if emitted.graph is not None:
         backend, fullgraph = dispatcher.session.backend, dispatcher.session.fullgraph
-        made = graph_function(backend, emitted, name, code, dispatcher.failed, fullgraph=fullgraph)
+        whole = captured.graph_break is None and target.function is not None
+        made = graph_function(backend, emitted, name, code, dispatcher.failed, fullgraph=fullgraph, whole=whole)
         emitted.namespace["_graph"] = made
     with events.phase("emit", name):
         emitted.add_size_guards()

@@ -265,6 +265,15 @@ class Scheduled:
     after: str
 
 
+@dataclass(frozen=True)
+class Told:
+    """What an extension has to say about a graph: lines under a title, for ``explain`` and the logs."""
+
+    title: str
+    frame: str
+    rows: tuple[str, ...]
+
+
 Event = (
     GraphBreak
     | GraphCaptured
@@ -283,6 +292,7 @@ Event = (
     | Placed
     | Lowered
     | Scheduled
+    | Told
 )
 
 

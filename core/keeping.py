@@ -207,7 +207,7 @@ def _reviving(root: Root) -> Callable[..., Backward]:
         made = Backward(
             [Tangent(*layout) for layout in layouts],
             places,
-            lambda missing: whole().compile_absent(missing),
+            lambda absent, variant=None: whole().compile_absent(absent, variant),
             lambda missing: whole().as_traced(missing),
             lambda: (text, rest),
             name,
@@ -226,7 +226,7 @@ def known(root: Root) -> dict[str, Any]:
 def frame_key(root: Root) -> str | None:
     """What the frames of a function are kept under; None if what they depend on cannot be said."""
     session = root.session
-    if session.identity is None or registry.hooks().hook.jitney_transform_graph.get_hookimpls():
+    if session.identity is None or registry.changes_graphs():
         return None
     target = root.target
     return digest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -12,20 +12,29 @@ from torch import fx
 
 from jitney import events
 from jitney.aot.backward import Backward
-from jitney.aot.compiler import AotRequest, backward_of, compile_graph
+from jitney.aot.compiler import AotRequest, Run, backward_of, compile_graph
 from jitney.aot.kept_half import read_half
-from jitney.backends import BoundBackend, CompileRequest, Kind
+from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state
 from jitney.errors import BackendFailed, JitneyError
 from jitney.faults import raises_too
+from jitney.pieces import Piece, cut, in_turn, places_of
+from jitney.state import StateKeeper
 
 # ``failed(error, blame, args, kwargs)``: a graph raised; ``blame`` is what to raise or say where the backend did it.
 Failed = Callable[[Exception, BackendFailed | None, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def graph_function(
-    backend: BoundBackend, emitted: Emitted, name: str, code: CodeType, failed: Failed, *, fullgraph: bool = False
+    backend: BoundBackend,
+    emitted: Emitted,
+    name: str,
+    code: CodeType,
+    failed: Failed,
+    *,
+    fullgraph: bool = False,
+    whole: bool = False,
 ) -> Callable[..., Sequence[Any]]:
     """Compile the graph of one captured frame.
 
@@ -36,7 +45,7 @@ def graph_function(
         name: the user's function, for messages.
         code: where that function is.
         failed: what the frame does when the graph has raised.
-        fullgraph: see ``CompileRequest``.
+        fullgraph, whole: see ``CompileRequest``.
 
     Raises:
         BackendFailed: the backend or an extension raised.
@@ -45,7 +54,9 @@ def graph_function(
     as_captured = emitted.graph.forward
     stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
     kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
-    request = dataclasses.replace(backend.request(kind, name, stack), fullgraph=fullgraph)
+    arguments = tuple(Argument(*origin) for origin in emitted.origins)
+    request = backend.request(kind, name, stack)
+    request = dataclasses.replace(request, fullgraph=fullgraph, whole=whole, arguments=arguments)
 
     def graph_failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
         ours = isinstance(error, JitneyError) or raises_too(as_captured, inputs)
@@ -59,10 +70,11 @@ def graph_function(
     graph = backend.transform(emitted.graph, emitted.inputs, request)
     if events.detailed() and backend.transforms:
         events.emit(events.GraphCaptured(*place, graph, emitted.inputs, transformed=True))
-    if backend.backend.level == "aten":
-        compiled = compile_graph(graph, emitted.inputs, aot_request(backend, request, code))
+    at = backend.split(graph, emitted.inputs, request, places_of)
+    if at:
+        compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code)
     else:
-        compiled = backend.compile(graph, emitted.inputs, request)
+        compiled = _compiled(backend, graph, emitted.inputs, request, code)
     if emitted.changes_state:
         compiled = keeping_state(compiled)
     namespace, count = emitted.namespace, emitted.outputs
@@ -76,13 +88,48 @@ def graph_function(
     return checked_once(compiled, check, settle)
 
 
+def _compiled(
+    backend: BoundBackend, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, code: CodeType
+) -> Callable[..., Sequence[Any]]:
+    if backend.backend.level == "aten":
+        return compile_graph(graph, inputs, aot_request(backend, request, code))
+    return backend.compile(graph, inputs, request)
+
+
+def _in_pieces(
+    backend: BoundBackend, pieces: Sequence[Piece], request: CompileRequest, code: CodeType
+) -> Callable[..., Sequence[Any]]:
+    """Each piece compiled on its own, in torch's global state as the pieces before it leave it."""
+    made = []
+    keeper = StateKeeper()
+    try:
+        for number, piece in enumerate(pieces, 1):
+            frame = f"{request.frame}, piece {number} of {len(pieces)}"
+            kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
+            own = dataclasses.replace(request, kind=kind, frame=frame, whole=False, arguments=piece.arguments)
+            made.append(_compiled(backend, piece.module, piece.inputs, own, code))
+            piece.change_state()
+    finally:
+        keeper.restore()
+    return in_turn(pieces, made, request.frame)
+
+
 def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) -> AotRequest:
     """What AOT is told of the backend and of the frame."""
 
     def compile_half(
-        module: fx.GraphModule, inputs: Sequence[Any], kind: Kind, updates: Mapping[int, int]
+        module: fx.GraphModule,
+        inputs: Sequence[Any],
+        kind: Kind,
+        updates: Mapping[int, int],
+        gradients: tuple[int, ...] = (),
+        variant: Hashable = None,
     ) -> Callable[..., Any]:
-        return backend.compile(module, inputs, dataclasses.replace(request, kind=kind, updates=updates))
+        own = dataclasses.replace(request, kind=kind, updates=updates, gradients=gradients, variant=variant)
+        return backend.compile(backend.transform(module, inputs, own, "jitney_transform_aten"), inputs, own)
+
+    def watch(gradients: tuple[int, ...]) -> Callable[[], Run | None] | None:
+        return backend.watch(dataclasses.replace(request, gradients=gradients))
 
     return AotRequest(
         backend=backend.name,
@@ -92,6 +139,7 @@ def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) 
         location=(code.co_filename, code.co_firstlineno),
         reject=lambda reason: backend.reject(reason, request),
         failure=lambda error, kind: backend.failure(error, dataclasses.replace(request, kind=kind)),
+        watch=watch,
     )
 
 

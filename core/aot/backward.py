@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -18,8 +19,15 @@ from jitney.errors import JitneyError
 from jitney.wrapping import wraps
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-# By position of the tangents that are missing: the compiled backward without them.
-CompileAbsent = Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
+# By position of the tangents that are missing: the backward without them, run operator by operator.
+AsTraced = Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
+
+
+class CompileAbsent(Protocol):
+    """By position of the tangents that are missing: the compiled backward without them."""
+
+    def __call__(self, absent: tuple[int, ...], variant: Hashable = None) -> Callable[..., Sequence[Any]]:
+        """``variant``: the form that an extension wants, None for the plain one."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Backward:
         tangents: Sequence[Tangent],
         places: Sequence[int | None],
         compile_absent: CompileAbsent,
-        as_traced: CompileAbsent,
+        as_traced: AsTraced,
         text: Callable[[], tuple[str, Sequence[bytes]]],
         name: str,
     ) -> None:
@@ -82,7 +90,8 @@ class Backward:
         self.name = name
         self.strides = [t.stride for t in self.tangents]
         self.compiled: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = {}
-        self.proven: set[tuple[int, ...]] = set()  # what has run once, its results looked at
+        self.variants: dict[tuple[tuple[int, ...], Hashable], Callable[..., Sequence[Any]]] = {}
+        self.proven: set[tuple[tuple[int, ...], Hashable]] = set()  # what has run once, its results looked at
         self.lock = threading.Lock()
         self.grown: Callable[[], None] | None = None  # called when something more has been compiled, and has run
 
@@ -96,19 +105,30 @@ class Backward:
         return ["backward", facts, [writer.blob(data) for data in (text.encode(), *blobs)]]
 
     def __call__(
-        self, saved: list[torch.Tensor], numbers: Sequence[Any], tangents: Sequence[torch.Tensor | None]
+        self,
+        saved: list[torch.Tensor],
+        numbers: Sequence[Any],
+        tangents: Sequence[torch.Tensor | None],
+        variant: Hashable = None,
     ) -> tuple[Any, ...]:
         """Gradients, one per input of the captured graph.
 
         ``saved`` may be empty afterwards: what is in it dies as soon as it has been read for the last time.
+        ``variant`` is the form of the backward that an extension wants, None for the plain one.
         """
         absent = tuple([i for i, t in enumerate(tangents) if t is None])
         if any(type(t) is not torch.Tensor and wraps(type(t)) for t in tangents):
+            if variant is not None:
+                raise JitneyError(
+                    f"the backward of {self.name} got a gradient of a tensor subclass, which its variant {variant!r} "
+                    "cannot take",
+                    phase="backward",
+                )
             return self._as_traced(saved, numbers, tangents, absent)
-        run = self.compiled.get(absent)
-        grown = run is None
+        run = self.compiled.get(absent) if variant is None else self.variants.get((absent, variant))
+        grown = run is None and variant is None
         if run is None:
-            run = self._compile(absent)
+            run = self._compile(absent, variant)
         given = [
             t if t.stride() == stride else layout.laid_out(t)
             for t, stride, layout in zip(tangents, self.strides, self.tangents, strict=True)
@@ -116,7 +136,8 @@ class Backward:
         ]
         autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
         with _torch.DisableAutocast() if autocast else _NOTHING:
-            boxed = getattr(run, "boxed", None) if absent in self.proven and not config.verify else None
+            proven = (absent, variant) in self.proven and not config.verify
+            boxed = getattr(run, "boxed", None) if proven else None
             if boxed is not None:
                 values = [*saved, *numbers, *given]
                 saved.clear()
@@ -124,7 +145,7 @@ class Backward:
                 found = boxed(values)
             else:
                 found = run(*saved, *numbers, *given)
-                self.proven.add(absent)
+                self.proven.add((absent, variant))
         if grown and self.grown is not None:
             self.grown()
         return tuple([None if at is None else found[at] for at in self.places])
@@ -142,15 +163,31 @@ class Backward:
             found = run(*saved, *numbers, *[t for t in tangents if t is not None])
         return tuple([None if at is None else found[at] for at in self.places])
 
-    def _compile(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
+    def of_run(
+        self, watched: Any, saved: list[torch.Tensor], numbers: Sequence[Any], tangents: Sequence[torch.Tensor | None]
+    ) -> tuple[Any, ...]:
+        """The same in the form that an extension wants for this run (``Run``; None for a run that nobody watches)."""
+        variant = None if watched is None else watched.variant
+        found = self(saved, numbers, tangents, variant)
+        if variant is not None:
+            watched.finished(found)
+        return found
+
+    def _compile(self, absent: tuple[int, ...], variant: Hashable) -> Callable[..., Sequence[Any]]:
         with self.lock:
+            if variant is not None:
+                if (absent, variant) not in self.variants:
+                    self.variants[absent, variant] = self.compile_absent(absent, variant)
+                return self.variants[absent, variant]
             if absent not in self.compiled:
                 self.compiled[absent] = self.compile_absent(absent)
             return self.compiled[absent]
 
     def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
         """``once`` of this backward."""
-        return once(self, self.name, ctx, tangents)
+        watched = getattr(ctx, "watched", None)
+        run = self if watched is None else functools.partial(self.of_run, watched)
+        return once(run, self.name, ctx, tangents)
 
 
 def saved_of(ctx: Any) -> list[torch.Tensor]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
@@ -33,12 +34,42 @@ class CompileHalf(Protocol):
     """Hands one ATen graph to the backend."""
 
     def __call__(
-        self, module: fx.GraphModule, inputs: Sequence[Any], kind: HalfKind, updates: Mapping[int, int]
+        self,
+        module: fx.GraphModule,
+        inputs: Sequence[Any],
+        kind: HalfKind,
+        updates: Mapping[int, int],
+        gradients: tuple[int, ...] = (),
+        variant: Hashable = None,
     ) -> Callable[..., Any]:
         """Returns a callable from the graph's inputs to its outputs.
 
         ``updates``: outputs that will be copied into an input; those that it fills itself are in its ``filled``.
+        ``gradients``: of a backward, by output, the input of the captured graph whose gradient it is; empty where
+        inputs are of subclasses. ``variant``: which form of the backward an extension wants (``Watch``).
         """
+
+
+class Run(Protocol):
+    """One run of a training graph, as whoever watches it sees it."""
+
+    @property
+    def variant(self) -> Hashable:
+        """Which form of the backward runs; None for the plain one."""
+
+    def finished(self, gradients: tuple[Any, ...]) -> None:
+        """Told what a backward of another form computed, one per input of the captured graph."""
+
+
+class Watch(Protocol):
+    """Asks whether somebody wants to be told of each run of a training graph."""
+
+    def __call__(self, gradients: tuple[int, ...]) -> Callable[[], Run | None] | None:
+        """``gradients``: the inputs of the captured graph that get one. What it returns is called at each forward."""
+
+
+def _nobody(gradients: tuple[int, ...]) -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -53,6 +84,7 @@ class AotRequest:
         location: its file and line.
         reject: ``reject(reason)`` raises what blames the backend.
         failure: ``failure(error, kind)`` is what blames the backend for what a compiled half raised.
+        watch: see ``Watch``.
     """
 
     backend: str
@@ -62,6 +94,7 @@ class AotRequest:
     location: tuple[str, int]
     reject: Callable[[str], None]
     failure: Callable[[Exception, HalfKind], Exception]
+    watch: Watch = _nobody
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotRequest) -> Callable[..., Sequence[Any]]:
@@ -127,11 +160,17 @@ def _trained(
     order = iter(range(len(joint.gradients)))
     places = [None if g is None else next(order) for g in joint.gradients]
 
-    backward = backward_of(second, len(cut.saved), places, request)
-    return _glued(_glue(joint, inputs, saved, request), joint, forward, backward, module, request)
+    plain = joint.layout is None
+    gradients = tuple(i for i, at in enumerate(places) if at is not None) if plain else ()
+    backward = backward_of(second, len(cut.saved), places, request, gradients)
+    glue = _glue(joint, inputs, saved, request)
+    glue.started = request.watch(gradients) if plain else None
+    return _glued(glue, joint, forward, backward, module, request)
 
 
-def backward_of(half: Half, saved: int, places: Sequence[int | None], request: AotRequest) -> Backward:
+def backward_of(
+    half: Half, saved: int, places: Sequence[int | None], request: AotRequest, gradients: tuple[int, ...] = ()
+) -> Backward:
     """What the engine calls for a backward graph, which is compiled when it does.
 
     Args:
@@ -139,6 +178,7 @@ def backward_of(half: Half, saved: int, places: Sequence[int | None], request: A
         saved: how many of its inputs are saved values.
         places: see ``Backward``.
         request: the forward's.
+        gradients: see ``CompileHalf``.
     """
 
     def reduced(absent: tuple[int, ...]) -> Half:
@@ -146,11 +186,14 @@ def backward_of(half: Half, saved: int, places: Sequence[int | None], request: A
 
     number = events.subject()
 
-    def compile_absent(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
+    def compile_absent(absent: tuple[int, ...], variant: Hashable = None) -> Callable[..., Sequence[Any]]:
         part = reduced(absent)
         plain = part.module.forward
+        compile_half = functools.partial(request.compile_half, gradients=gradients, variant=variant)
         with events.compiling(number):
-            made = _compiled(part, "backward", len(part.outputs), request)
+            made = _compiled(part, "backward", len(part.outputs), replace(request, compile_half=compile_half))
+        if variant is not None:  # what it does besides may fail, and the plain graph would not tell
+            return made
         blamed = blaming(made, plain, lambda error: request.failure(error, "backward"))
         blamed.boxed = made.boxed  # type: ignore[attr-defined] # what it read may be gone when it raises: nobody is blamed
         return blamed

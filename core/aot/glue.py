@@ -34,6 +34,7 @@ class Glue:
         filled: outputs that are inputs, which the forward has written to itself.
         failed: ``failed(error, arguments)`` is called if the forward raises before anything was written; its results
             are the function's.
+        started: called at each run of a forward that has a backward, for somebody who watches (``compiler.Watch``).
     """
 
     joint: Joint
@@ -45,6 +46,7 @@ class Glue:
     source: str = ""
     filled: frozenset[int] = frozenset()
     failed: Callable[..., Sequence[Any]] | None = None
+    started: Callable[[], Any] | None = None
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
@@ -105,6 +107,9 @@ class Glue:
         body.append(f"ctx.save_for_backward({', '.join(tensors)})")
         body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
         body.append("ctx.set_materialize_grads(False)")
+        if self.started is not None:
+            self.namespace["_started"] = self.started
+            body.append("ctx.watched = _started()")
         inner = [i for i, v in enumerate(self.inputs) if self._is_inner(v) and not self._unreached(i)]
         if inner:  # what a double backward would go on to
             body.append(f"ctx.inner = ({''.join(f'_ref(a{i}), ' for i in inner)})")
@@ -118,7 +123,8 @@ class Glue:
         missing = " and ".join(f"g{i} is None" for i in self.joint.tangents)
         lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
         lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}))")
-        lines.append(f"    return _backward(_saved(ctx), ctx.numbers, ({tangents}))")
+        how = "_backward(" if self.started is None else "_backward.of_run(ctx.watched, "
+        lines.append(f"    return {how}_saved(ctx), ctx.numbers, ({tangents}))")
         return lines
 
     def _place(self, saved: Saved) -> str:

@@ -3,17 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import FrameSummary
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
+import torch
 from torch import fx
 
 from jitney import events
 
 Level = Literal["torch", "aten"]
 Kind = Literal["inference", "forward", "backward"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ExtensionOptions:
+    """The options that extensions own, as the user gave them in ``options={...}``, validated.
+
+    Args:
+        given: by dataclass, an instance of it.
+    """
+
+    given: Mapping[type, Any] = dataclasses.field(default_factory=dict)
+
+    def of(self, options: type[T]) -> T:
+        """The instance of an extension's dataclass; its defaults if the user gave none."""
+        found = self.given.get(options)
+        return options() if found is None else found
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input of a captured graph, as the program has it.
+
+    Args:
+        name: where capture found it: ``args[0].layer.weight``; what computes it, for an input of a later piece.
+        reference: the tensor that it was when the graph was captured, as long as that lives; None for other values.
+    """
+
+    name: str
+    reference: weakref.ref[torch.Tensor] | None = None
+
+    @property
+    def tensor(self) -> torch.Tensor | None:
+        """The program's own tensor, such as a parameter; compiled code must not keep it alive."""
+        return None if self.reference is None else self.reference()
 
 
 @dataclass(frozen=True)
@@ -31,6 +68,11 @@ class CompileRequest:
             backend may fill that input itself, after all that can fail, and return it as that output; the callable then
             has an attribute ``filled``, the set of those positions.
         fullgraph: did the user ask for errors (``fullgraph=True``) where something would be done in another way?
+        extensions: the options that extensions own.
+        arguments: the inputs of the captured graph, for extensions; empty if nobody knows.
+        whole: is the captured graph all that a call of what the user compiled runs: no graph break, no pieces?
+        gradients: of a backward graph, by output: the input of the captured graph whose gradient it is.
+        variant: which form of the backward graph an extension has asked for (``jitney_watch_training``).
     """
 
     backend: str
@@ -41,6 +83,11 @@ class CompileRequest:
     cache_key: str | None = None
     updates: Mapping[int, int] = dataclasses.field(default_factory=dict)
     fullgraph: bool = False
+    extensions: ExtensionOptions = dataclasses.field(default_factory=ExtensionOptions)
+    arguments: tuple[Argument, ...] = ()
+    whole: bool = False
+    gradients: tuple[int, ...] = ()
+    variant: Hashable = None
 
     def save(self, name: str, text: str) -> None:
         """Show ``text`` (generated code, a schedule...) to the logs and debug folders that listen."""
@@ -54,6 +101,10 @@ class CompileRequest:
     def scheduled(self, launches: Sequence[events.Launch], arena: int, before: str, after: str) -> None:
         """Tell what runs, in order: see ``events.Scheduled``. ``jitney.lowering.describe`` makes it of a schedule."""
         events.emit(events.Scheduled(self.frame, self.kind, self.backend, tuple(launches), arena, before, after))
+
+    def tell(self, title: str, rows: Sequence[str]) -> None:
+        """Lines for ``explain`` under a title: what an extension has done to the graph."""
+        events.emit(events.Told(title, self.frame, tuple(rows)))
 
     def lowered(self, kernels: int, whole: Sequence[tuple[str, str]]) -> None:
         """Tell how many kernels the graph became, and which operators (name, why) run as a whole: for ``explain``."""
@@ -122,10 +173,16 @@ class Backend:
             raise TypeError(f"Backend.compile of {self.name!r} is not callable: {self.compile!r}")
         if self.level not in get_args(Level):
             raise ValueError(f"Backend.level of {self.name!r} is 'torch' or 'aten', got {self.level!r}")
-        if self.options is None:
-            return
-        if not isinstance(self.options, type) or not dataclasses.is_dataclass(self.options):
-            raise TypeError(f"Backend.options of {self.name!r} is a dataclass, got {self.options!r}")
-        for option in dataclasses.fields(self.options):
-            if option.default is dataclasses.MISSING and option.default_factory is dataclasses.MISSING:
-                raise TypeError(f"option {option.name!r} of backend {self.name!r} has no default")
+        problem = options_problem(self.options, f"backend {self.name!r}") if self.options is not None else ""
+        if problem:
+            raise TypeError(problem)
+
+
+def options_problem(options: Any, owner: str) -> str:
+    """Why this is no dataclass of options; empty if it is one."""
+    if not isinstance(options, type) or not dataclasses.is_dataclass(options):
+        return f"what holds the options of {owner} is a dataclass, got {options!r}"
+    for option in dataclasses.fields(options):
+        if option.default is dataclasses.MISSING and option.default_factory is dataclasses.MISSING:
+            return f"option {option.name!r} of {owner} has no default"
+    return ""

@@ -1,5 +1,10 @@
 """The hooks that extensions implement. They grow by optional arguments; a removal raises ``HOOK_API_VERSION``.
 
+In the order in which a program meets them: ``jitney_options`` and ``jitney_wrap_module`` when ``jitney.compile`` is
+called; then for each captured graph ``jitney_transform_graph`` and ``jitney_split_graph``; for a backend that takes
+ATen graphs ``jitney_watch_training`` and, for each half, ``jitney_transform_aten``. What one of these raises is raised
+as ``BackendFailed`` by the extension's name; a ``JitneyError`` is raised as it is.
+
 An extension is a module or object named by an entry point of the group ``jitney.extensions``. It says which version it
 was written for, and implements what it likes, with the arguments it likes:
 
@@ -14,14 +19,15 @@ was written for, and implements what it likes, with the arguments it likes:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
 
 import pluggy
+import torch
 from torch import fx
 
 from jitney import events
-from jitney.backends.backend import CompileRequest
+from jitney.backends.backend import CompileRequest, ExtensionOptions
 
 PROJECT = "jitney"
 HOOK_API_VERSION = 1
@@ -30,8 +36,54 @@ _hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
+# The hooks that make another program of a graph: not called of an extension that does not act (``jitney_acts``).
+GRAPH_HOOKS = ("jitney_transform_graph", "jitney_split_graph", "jitney_watch_training", "jitney_transform_aten")
+
+
+class TrainingRun(Protocol):
+    """What an extension keeps of one run of a compiled training graph, from its forward to its backward."""
+
+    @property
+    def variant(self) -> Hashable:
+        """Read when the backward begins: which form of the backward graph runs; None for the one that is always there.
+
+        Each other value is shown to ``jitney_transform_aten`` once, as ``request.variant``, and compiled on its own.
+        """
+
+    def finished(self, gradients: tuple[torch.Tensor | None, ...]) -> None:
+        """Called with what a backward of a variant computed, one per input of the captured graph, before autograd
+        gets it. Whoever keeps these tensors makes autograd copy them."""
+
+
 class Hooks:
     """Every hook there is."""
+
+    @_hookspec
+    def jitney_options(self) -> type:  # type: ignore[empty-body]
+        """A dataclass, every field with a default: what users may write in ``options={...}`` beside the backend's own.
+
+        A name that a chosen backend has is the backend's. ``request.extensions.of(TheDataclass)`` is an instance.
+        """
+
+    @_hookspec
+    def jitney_acts(self) -> bool:  # type: ignore[empty-body]
+        """May the extension change a graph that is compiled now? Asked for each; should cost next to nothing.
+
+        An extension with graph hooks and without this one is taken to act always, and while one acts, nothing is kept
+        on disk or taken from there: the graph hooks see every graph.
+        """
+
+    @_hookspec
+    def jitney_wrap_module(
+        self, module: torch.nn.Module, compile: Callable[[torch.nn.Module], torch.nn.Module], options: ExtensionOptions
+    ) -> Callable[..., Any] | None:
+        """Called with each module that a user compiles; may return what a call of the compiled module runs.
+
+        The compiled module is a stand-in for ``module`` as always (attributes, parameters, copies); its call runs the
+        returned callable, with the call's arguments, in place of the compiled ``module.__call__``. ``compile(part)``
+        compiles a module, such as one that ``module`` wraps, with what the user gave to ``jitney.compile``; no
+        extension is asked about it. The first extension that returns something decides.
+        """
 
     @_hookspec
     def jitney_observe(self, event: events.Event) -> None:
@@ -48,4 +100,37 @@ class Hooks:
 
         Extensions run one after the other, each with the graph of the one before; the order is pluggy's
         (last registered first, ``tryfirst`` and ``trylast``). What it raises is raised as ``BackendFailed``.
+        """
+
+    @_hookspec
+    def jitney_split_graph(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, places: Sequence[fx.Node]
+    ) -> Sequence[fx.Node] | None:
+        """Called after ``jitney_transform_graph``; may have the graph cut into pieces, each compiled on its own.
+
+        ``places`` are the nodes before which it may be cut: no value that a graph cannot pass on lies across, no tensor
+        is written to on one side whose memory the other side sees, no checkpointed region is parted. Returns some of
+        them, in order. The pieces run one after the other, and each has a backward of its own, so gradients arrive
+        piece by piece. The first extension that returns something decides.
+        """
+
+    @_hookspec
+    def jitney_watch_training(self, request: CompileRequest) -> Callable[[], TrainingRun | None] | None:
+        """Called for a graph with a backward, when both have been traced and told apart.
+
+        ``request.gradients`` are the inputs of the captured graph that get gradients. What the returned callable
+        returns at each run of the forward says, when its backward runs, which variant of the backward graph that is
+        (see ``TrainingRun``). The first extension that returns something decides.
+        """
+
+    @_hookspec
+    def jitney_transform_aten(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
+    ) -> fx.GraphModule | None:
+        """Called with each ATen graph before the backend: ``request.kind`` and ``request.variant`` say which it is.
+
+        May return another graph of the same inputs and outputs (number, shapes, dtypes), or None. Nodes have their
+        FakeTensor in ``meta["val"]``, new ones need it too. Of a backward, ``request.gradients`` says for each output
+        of which input of the captured graph it is the gradient; ``request.arguments`` says what that input is. Graphs
+        in which tensors of subclasses are taken apart have no such numbers.
         """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from jitney import callers
-from jitney.backends.backend import Backend
+from jitney.backends.backend import Backend, ExtensionOptions
 from jitney.errors import InvalidOption, nearest
 from jitney.fits import fits, show
 
@@ -25,7 +25,40 @@ def check_kinds(options: object, mode: object) -> None:
         raise InvalidOption(f"mode={mode!r:.100} is not {listing}", hint=hint or listing)
 
 
-def validate(backend: Backend, options: Mapping[str, Any] | None, mode: str | None = None) -> Any:
+def take_extensions(
+    backends: Sequence[Backend], options: Mapping[str, Any], owners: Mapping[str, type]
+) -> tuple[dict[str, Any], ExtensionOptions]:
+    """Part the user's options: what is left for the backends, and what extensions own, as instances.
+
+    Args:
+        backends: those chosen; a name that one of them has is theirs.
+        options: what the user wrote in ``options=``.
+        owners: by extension: the dataclass of its options.
+
+    Raises:
+        InvalidOption: a value that an extension's option cannot have; a name that two extensions own.
+    """
+    left = dict(options)
+    taken = {f.name for b in backends if b.options is not None for f in dataclasses.fields(b.options)}
+    given: dict[type, Any] = {}
+    claimed: dict[str, str] = {}
+    for name, owned in owners.items():
+        own = {f.name for f in dataclasses.fields(owned)} - taken
+        for option in own & options.keys():
+            if claimed.setdefault(option, name) != name:
+                raise InvalidOption(
+                    f"option {option!r} is owned by two extensions, {claimed[option]!r} and {name!r}",
+                    hint=f"config.plugins_disabled={name!r}, to do without one of them",
+                )
+            left.pop(option)
+        if own & options.keys():
+            given[owned] = _filled(f"extension {name!r}", owned, {k: v for k, v in options.items() if k in own})
+    return left, ExtensionOptions(given)
+
+
+def validate(
+    backend: Backend, options: Mapping[str, Any] | None, mode: str | None = None, others: Iterable[str] = ()
+) -> Any:
     """An instance of ``backend.options``; None if the backend has no options and none were given.
 
     Args:
@@ -33,45 +66,53 @@ def validate(backend: Backend, options: Mapping[str, Any] | None, mode: str | No
         options: what the user wrote in ``options=``.
         mode: what the user wrote in ``mode=``. A backend whose dataclass has a field ``mode`` gets it there; for
             another it does nothing, and a warning says so. ``default`` leaves the field as it is.
+        others: names that extensions own, for the hint.
 
     Raises:
         InvalidOption: an option that does not exist, a value of the wrong type, two modes.
     """
-    types = get_type_hints(backend.options) if backend.options is not None else {}
-    declared = dataclasses.fields(backend.options) if backend.options is not None else ()
-    fields = {field.name: field for field in declared if field.init}
-    given = _with_mode(backend.name, dict(options or {}), mode, "mode" in fields)
+    modes = backend.options is not None and any(f.name == "mode" for f in dataclasses.fields(backend.options) if f.init)
+    given = _with_mode(backend.name, dict(options or {}), mode, modes)
     if backend.options is None:
         if given:
             taken = f"backend {backend.name!r} takes no options"
-            raise InvalidOption(f"{taken}, got {', '.join(map(repr, given))}", hint="no options=")
+            hint = next(filter(None, (nearest(name, others) for name in given if isinstance(name, str))), "no options=")
+            raise InvalidOption(f"{taken}, got {', '.join(map(repr, given))}", hint=hint)
         return None
+    return _filled(f"backend {backend.name!r}", backend.options, given, others)
+
+
+def _filled(owner: str, options: type, given: Mapping[str, Any], others: Iterable[str] = ()) -> Any:
+    """An instance of a dataclass of options; ``owner`` is whose they are, for messages."""
+    types = get_type_hints(options)
+    fields = {field.name: field for field in dataclasses.fields(options) if field.init}
     for name, value in given.items():
         if name not in fields:
-            hint = nearest(name, fields) if isinstance(name, str) else ""
+            hint = nearest(name, [*fields, *others]) if isinstance(name, str) else ""
             hint = hint or (f"one of {', '.join(map(repr, fields))}" if fields else "no options=")
-            raise InvalidOption(
-                f"backend {backend.name!r} has no option {name!r}; {_listing(fields, types)}", hint=hint
-            )
+            raise InvalidOption(f"{owner} has no option {name!r}; {_listing(fields, types)}", hint=hint)
         if not fits(value, types[name]):
-            wrong = f"option {name!r} of backend {backend.name!r} is {show(types[name])}, got {value!r}"
+            wrong = f"option {name!r} of {owner} is {show(types[name])}, got {value!r}"
             raise InvalidOption(f"{wrong}; {_listing(fields, types)}", hint=_defaults(fields, [name]))
     try:
-        return backend.options(**given)
+        return options(**given)
     except (TypeError, ValueError) as error:  # the dataclass's own __post_init__ refuses
-        raise InvalidOption(
-            f"backend {backend.name!r} refuses its options: {error}", hint=_defaults(fields, given)
-        ) from error
+        raise InvalidOption(f"{owner} refuses its options: {error}", hint=_defaults(fields, given)) from error
 
 
-def validate_all(backends: Sequence[Backend], options: Mapping[str, Any] | None, mode: str | None = None) -> list[Any]:
+def validate_all(
+    backends: Sequence[Backend],
+    options: Mapping[str, Any] | None,
+    mode: str | None = None,
+    others: Iterable[str] = (),
+) -> list[Any]:
     """``validate`` for each of several backends: an option goes to all that have it, a mode to all that have modes.
 
     Raises:
         InvalidOption: as ``validate`` does; an option that none of them has.
     """
     if len(backends) == 1:
-        return [validate(backends[0], options, mode)]
+        return [validate(backends[0], options, mode, others)]
     given = dict(options or {})
     known = [{f.name for f in dataclasses.fields(b.options)} if b.options is not None else set() for b in backends]
     unknown = [name for name in given if not any(name in names for names in known)]
@@ -80,7 +121,7 @@ def validate_all(backends: Sequence[Backend], options: Mapping[str, Any] | None,
         listing = f"one of {', '.join(map(repr, everything))}" if everything else "no options="
         raise InvalidOption(
             f"none of the backends {', '.join(b.name for b in backends)} has an option {unknown[0]!r}",
-            hint=nearest(str(unknown[0]), everything) or listing,
+            hint=nearest(str(unknown[0]), [*everything, *others]) or listing,
         )
     if mode not in (None, "default") and not any("mode" in names for names in known):
         warn_of_mode("+".join(b.name for b in backends), mode)

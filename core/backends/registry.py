@@ -15,8 +15,8 @@ from typing import Any, Literal
 import pluggy
 
 from jitney import events
-from jitney.backends.backend import Backend
-from jitney.backends.hookspecs import HOOK_API_VERSION, PROJECT, Hooks
+from jitney.backends.backend import Backend, options_problem
+from jitney.backends.hookspecs import GRAPH_HOOKS, HOOK_API_VERSION, PROJECT, Hooks
 from jitney.config import config
 from jitney.errors import BackendNotFound, PluginError, nearest
 
@@ -124,6 +124,34 @@ class Registry:
         """Undo ``register_extension``."""
         self.hooks().unregister(extension)
 
+    def implementations(self, hook: str) -> list[pluggy.HookImpl]:
+        """Who implements a hook, in the order in which they are called."""
+        found: list[pluggy.HookImpl] = getattr(self.hooks().hook, hook).get_hookimpls()
+        return found[::-1]  # pluggy keeps them last-called first
+
+    def acting(self, hook: str) -> list[pluggy.HookImpl]:
+        """``implementations``, without those of extensions that do not act now (``jitney_acts``)."""
+        return [found for found in self.implementations(hook) if _acts(found.plugin)]
+
+    def changes_graphs(self) -> bool:
+        """Does an extension act that may change graphs? Then what is on disk is not what would be compiled."""
+        return any(self.acting(hook) for hook in GRAPH_HOOKS)
+
+    def extension_options(self) -> dict[str, type]:
+        """By extension: the dataclass of the options that it owns.
+
+        Raises:
+            PluginError: what it returned is no dataclass with a default for every field.
+        """
+        found: dict[str, type] = {}
+        for implementation in self.implementations("jitney_options"):
+            options: Any = implementation.function()
+            problem = options_problem(options, f"extension {implementation.plugin_name!r}")
+            if problem:
+                raise PluginError(problem)
+            found[implementation.plugin_name] = options
+        return found
+
     def _entry_points(self, group: str) -> dict[str, list[EntryPoint]]:
         if group not in self._points:
             found: dict[str, list[EntryPoint]] = {}
@@ -211,6 +239,11 @@ class Registry:
             raise PluginError(f"extension {name!r} does not fit the hooks: {error}") from error
         if hasattr(extension, "jitney_observe"):
             events.subscribe(_Observer(manager, extension, name))
+
+
+def _acts(extension: Any) -> bool:
+    asked = getattr(extension, "jitney_acts", None)
+    return asked is None or bool(asked())
 
 
 class _Observer:

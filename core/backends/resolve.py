@@ -6,20 +6,23 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from traceback import FrameSummary
 from typing import Any
 
+import pluggy
+import torch
 from torch import fx
 
 from jitney import callers, events
-from jitney.backends.backend import Backend, Compiled, CompileRequest, Kept, Kind
-from jitney.backends.options import check_kinds, validate_all, warn_of_mode
+from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
+from jitney.backends.hookspecs import TrainingRun
+from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
 from jitney.backends.placement import place
 from jitney.backends.registry import registry
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
-from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
+from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, JitneyError, PluginError
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 
@@ -36,11 +39,13 @@ class BoundBackend:
         backend: what compiles.
         options: an instance of its options dataclass, or None.
         parts: the backends that it stands for, where it places operators over several.
+        extensions: the options that extensions own.
     """
 
     backend: Backend
     options: Any
     parts: tuple[BoundBackend, ...] = ()
+    extensions: ExtensionOptions = field(default_factory=ExtensionOptions)
 
     @property
     def name(self) -> str:
@@ -49,31 +54,92 @@ class BoundBackend:
 
     @property
     def transforms(self) -> bool:
-        """May extensions rewrite captured graphs?"""
-        return bool(registry.hooks().hook.jitney_transform_graph.get_hookimpls())
+        """May extensions rewrite captured graphs now?"""
+        return bool(registry.acting("jitney_transform_graph"))
 
     def request(
         self, kind: Kind, frame: str, user_stack: Sequence[FrameSummary] = (), cache_key: str | None = None
     ) -> CompileRequest:
         """What is told to the backend along with a graph; see ``CompileRequest``."""
-        return CompileRequest(self.name, self.options, kind, frame, tuple(user_stack), cache_key)
+        return CompileRequest(
+            self.name, self.options, kind, frame, tuple(user_stack), cache_key, extensions=self.extensions
+        )
 
-    def transform(self, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> fx.GraphModule:
-        """Let extensions rewrite a captured graph; raises ``BackendFailed`` with what one of them raised."""
-        arguments = {"inputs": inputs, "request": request}
-        implementations = registry.hooks().hook.jitney_transform_graph.get_hookimpls()
-        for implementation in reversed(implementations):  # pluggy keeps them last-called first
-            phase = f"extension {implementation.plugin_name}"
-            values = [graph if name == "graph" else arguments[name] for name in implementation.argnames]
-            with events.phase(phase, request.frame):
-                try:
-                    result = implementation.function(*values)
-                except Exception as error:
-                    raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
-            if result is not None and not isinstance(result, fx.GraphModule):
-                raise _failed(f"returned a {type(result).__name__}, not a GraphModule", phase, request)
-            graph = graph if result is None else result
+    def transform(
+        self,
+        graph: fx.GraphModule,
+        inputs: Sequence[Any],
+        request: CompileRequest,
+        hook: str = "jitney_transform_graph",
+    ) -> fx.GraphModule:
+        """Let extensions rewrite a captured graph, or by ``hook="jitney_transform_aten"`` an ATen graph.
+
+        Raises:
+            BackendFailed: with what one of them raised.
+        """
+        for implementation in registry.acting(hook):
+            found = _call(implementation, {"graph": graph, "inputs": inputs, "request": request}, request)
+            if found is not None and not isinstance(found, fx.GraphModule):
+                raise _failed(f"returned a {type(found).__name__}, not a GraphModule", _phase(implementation), request)
+            graph = graph if found is None else found
         return graph
+
+    def split(
+        self,
+        graph: fx.GraphModule,
+        inputs: Sequence[Any],
+        request: CompileRequest,
+        places_of: Callable[[fx.GraphModule, Sequence[Any]], Sequence[fx.Node]],
+    ) -> list[fx.Node]:
+        """The nodes before which an extension wants the captured graph to be cut; see ``jitney_split_graph``.
+
+        Args:
+            places_of: from the graph and its inputs to where it may be cut; only called if somebody asks.
+        """
+        implementations = registry.acting("jitney_split_graph")
+        places = places_of(graph, inputs) if implementations else ()
+        for implementation in implementations:
+            arguments = {"graph": graph, "inputs": inputs, "request": request, "places": places}
+            found = _call(implementation, arguments, request)
+            if found is None:
+                continue
+            order = {node: i for i, node in enumerate(places)}
+            at = [order.get(node, -1) for node in found]
+            if -1 in at or at != sorted(set(at)):
+                reason = "returned nodes that are not among the places, or not in their order"
+                raise _failed(reason, _phase(implementation), request)
+            return list(found)
+        return []
+
+    def watch(self, request: CompileRequest) -> Callable[[], TrainingRun | None] | None:
+        """What an extension wants to be told of each run of a training graph; see ``jitney_watch_training``."""
+        for implementation in registry.acting("jitney_watch_training"):
+            found: Callable[[], TrainingRun | None] | None = _call(implementation, {"request": request}, request)
+            if found is not None:
+                return found
+        return None
+
+    def module_call(
+        self, module: torch.nn.Module, compile_module: Callable[[torch.nn.Module], torch.nn.Module]
+    ) -> Callable[..., Any] | None:
+        """What a compiled module runs in place of its compiled ``__call__``; see ``jitney_wrap_module``.
+
+        Raises:
+            PluginError: an extension raised; a ``JitneyError`` is raised as it is.
+        """
+        arguments = {"module": module, "compile": compile_module, "options": self.extensions}
+        for implementation in registry.implementations("jitney_wrap_module"):
+            try:
+                found: Any = implementation.function(*[arguments[name] for name in implementation.argnames])
+            except JitneyError:
+                raise
+            except Exception as error:
+                name = implementation.plugin_name
+                raise PluginError(f"extension {name!r} raised {type(error).__name__}: {error}") from error
+            if found is not None:
+                call: Callable[..., Any] = found
+                return call
+        return None
 
     def compile(self, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Compiled:
         """Let the backend compile a graph that extensions have seen, or one half of it.
@@ -176,7 +242,8 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
     elif isinstance(spec, str):
         backends = _automatic() if spec == "auto" else [registry.get(spec)]
     elif callable(spec):
-        return BoundBackend(_from_callable(spec, options, mode), None)
+        options, extensions, _ = _parted([], options)
+        return BoundBackend(_from_callable(spec, options, mode), None, extensions=extensions)
     elif isinstance(spec, Sequence) and spec and all(isinstance(name, str) for name in spec):
         backends = _usable(spec)
     else:
@@ -184,9 +251,26 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
             f"backend={spec!r:.100} is a {type(spec).__name__}",
             hint="a name, a list of names, a Backend, or a callable (graph_module, example_inputs) -> callable",
         )
-    bound = [BoundBackend(b, o) for b, o in zip(backends, validate_all(backends, options, mode), strict=True)]
+    options, extensions, others = _parted(backends, options)
+    validated = validate_all(backends, options, mode, others)
+    bound = [BoundBackend(b, o, extensions=extensions) for b, o in zip(backends, validated, strict=True)]
     places = bound[0].backend.level == "aten" and (len(bound) > 1 or _is_choosy(bound[0].backend))
-    return BoundBackend(_placing(bound, spec == "auto"), None, tuple(bound)) if places else bound[0]
+    return BoundBackend(_placing(bound, spec == "auto"), None, tuple(bound), extensions) if places else bound[0]
+
+
+def _parted(
+    backends: Sequence[Backend], options: Mapping[str, Any] | None
+) -> tuple[Mapping[str, Any] | None, ExtensionOptions, list[str]]:
+    """The options without those that extensions own; these; and the names that extensions own, for hints.
+
+    Extensions are loaded only where the backends do not have all the names.
+    """
+    known = {f.name for b in backends if b.options is not None for f in fields(b.options)}
+    if not options or all(name in known for name in options):
+        return options, ExtensionOptions(), []
+    owners = registry.extension_options()
+    left, extensions = take_extensions(backends, options, owners)
+    return left, extensions, [f.name for owned in owners.values() for f in fields(owned)]
 
 
 def _is_choosy(backend: Backend) -> bool:
@@ -299,6 +383,22 @@ def _usable(names: Sequence[str]) -> list[Backend]:
             f"none of {list(names)} is installed and enabled", hint=f"one of {', '.join(registry.names()) or 'none'}"
         )
     return usable
+
+
+def _phase(implementation: pluggy.HookImpl) -> str:
+    return f"extension {implementation.plugin_name}"
+
+
+def _call(implementation: pluggy.HookImpl, arguments: Mapping[str, Any], request: CompileRequest) -> Any:
+    """Call one extension's hook with those of the arguments that it takes."""
+    phase = _phase(implementation)
+    with events.phase(phase, request.frame):
+        try:
+            return implementation.function(*[arguments[name] for name in implementation.argnames])
+        except JitneyError:
+            raise
+        except Exception as error:
+            raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
 
 
 def _failed(what: str, phase: str, request: CompileRequest) -> BackendFailed:

@@ -6,6 +6,7 @@ import collections
 import functools
 import math
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
@@ -38,7 +39,7 @@ from jitney.capture.resume import (
 )
 from jitney.capture.signals import Break, GiveUp
 from jitney.config import config
-from jitney.guards import Guard, Pool, Program
+from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.guard import all_different
 from jitney.guards.miss import MISS
 from jitney.guards.tensors import TensorFact, tensor_check, tensor_facts
@@ -78,6 +79,7 @@ class Emitted:
     size_guards: Callable[[], list[str]] | None = None
     tensors: list[TensorFact] = field(default_factory=list)  # what ``_tensors`` checks
     trail: Trail = field(default_factory=Trail)
+    origins: list[tuple[str, Any]] = field(default_factory=list)  # of the graph's inputs: name, reference
 
     def add_size_guards(self) -> None:
         """Conditions on symbolic sizes that compiling the graph has found; before the function is built."""
@@ -365,6 +367,7 @@ class Emitter:
             size_guards=self._size_guards if vm.symbols.sources else None,
             tensors=self.tensors,
             trail=vm.world.trail,
+            origins=[_origin(given.source, tracer.adopted.get(id(given.value))) for given in tracer.inputs],
         )
 
     def _arguments(self) -> str:
@@ -418,6 +421,10 @@ class Emitter:
             program.check(f"({text})")
         late = [LATE_GUARDS] if vm.symbols.sources else []
         return ["if not _state(): return MISS", *program.finish(), *late], extra
+
+
+def _origin(source: Source, adopted: tuple[Any, Source] | None) -> tuple[str, Any]:
+    return source.name, None if adopted is None else weakref.ref(adopted[0])
 
 
 def tensors_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> tuple[list[TensorFact], Callable[[], Any]]:

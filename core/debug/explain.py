@@ -33,6 +33,7 @@ class ExplainOutput:
         kept: graphs that no functional graph can say, which run as captured.
         placed: which backend runs which part of each ATen graph.
         lowered: what kernel backends made of their parts.
+        told: what extensions did to the graphs.
         misfits: if what is explained was compiled already and no form fits the call: for each form the guard that
             fails, what it found and the user's line (both maybe empty).
     """
@@ -45,6 +46,7 @@ class ExplainOutput:
     placed: list[events.Placed] = field(default_factory=list)
     lowered: list[events.Lowered] = field(default_factory=list)
     misfits: list[tuple[str, str, str]] = field(default_factory=list)
+    told: list[events.Told] = field(default_factory=list)
 
     @property
     def hints(self) -> list[str]:
@@ -121,10 +123,18 @@ class ExplainOutput:
             "ATen graphs": [f"  {_show_aten(graph)}" for graph in self.aten_graphs],
             "Who runs what": [f"  {_show_placed(event)}" for event in self.placed],
             "Kernels": [f"  {_show_lowered(event)}" for event in self.lowered],
+            **self._told(),
             "Run as captured": [f"  {_place(graph)}: {graph.reason}" for graph in self.kept],
             "Guards": [f"  {guard}" for guard in self.out_guards],
         }
         yield from ((title, rows) for title, rows in sections.items() if rows)
+
+    def _told(self) -> dict[str, list[str]]:
+        """What extensions said, by title."""
+        found: dict[str, list[str]] = {}
+        for event in self.told:
+            found.setdefault(event.title, []).extend(f"  {row}" for row in (f"{event.frame}:", *event.rows))
+        return found
 
 
 @contextlib.contextmanager
@@ -139,6 +149,7 @@ def observe() -> Iterator[ExplainOutput]:
         events.GraphKept: output.kept,
         events.Placed: output.placed,
         events.Lowered: output.lowered,
+        events.Told: output.told,
     }
     thread = threading.get_ident()
 

@@ -208,6 +208,10 @@ def _limit(event: events.LimitReached) -> None:
     _logs["recompiles"].info(message, event.name, event.filename, event.line, event.entries, event.guard)
 
 
+def _told(event: events.Told) -> None:
+    _logs["capture"].info("%s, of %s:\n%s", event.title, event.frame, "\n".join(f"  {row}" for row in event.rows))
+
+
 def _phase(event: events.Phase) -> None:
     _logs["timing"].info("%s of %s: %.4f s", event.name, event.frame, event.seconds)
     _logs["timing"].debug("%s of %s by itself: %.4f s", event.name, event.frame, event.own)
@@ -228,6 +232,7 @@ _WRITERS: dict[type, Callable[..., None]] = {
     events.Scheduled: _scheduled,
     events.LimitReached: _limit,
     events.Phase: _phase,
+    events.Told: _told,
 }
 
 
