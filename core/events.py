@@ -13,6 +13,8 @@ from typing import Any
 
 from torch.fx import Graph, GraphModule
 
+from jitney.config import config
+
 
 @dataclass(frozen=True)
 class GraphBreak:
@@ -173,6 +175,7 @@ class Artefact:
     frame: str
     backend: str
     text: str
+    kind: str = ""  # of the graph: inference, forward, backward; empty if it is of all of them
 
 
 @dataclass(frozen=True)
@@ -337,7 +340,7 @@ def subscribe(listener: Callable[[Any], None]) -> None:
 
 def detailed() -> bool:
     """Does somebody want what costs time to tell: generated code, loops, bytes?"""
-    return _bus.details > 0
+    return _bus.details > 0 or config.compile_debug
 
 
 def want_details(wanted: bool) -> None:

@@ -91,7 +91,7 @@ class CompileRequest:
 
     def save(self, name: str, text: str) -> None:
         """Show ``text`` (generated code, a schedule...) to the logs and debug folders that listen."""
-        events.emit(events.Artefact(name, self.frame, self.backend, text))
+        events.emit(events.Artefact(name, self.frame, self.backend, text, self.kind))
 
     @property
     def detailed(self) -> bool:

@@ -1,5 +1,6 @@
-"""Observing what is compiled, through events only: explain, logs, times."""
+"""Observing what is compiled, through events only: explain, logs, times, debug folders."""
 
+from jitney.debug import recording as recording  # which listens from now on
 from jitney.debug.explain import ExplainOutput, explain, observe
 from jitney.debug.logs import set_logs
 from jitney.debug.profiler import CompileProfiler

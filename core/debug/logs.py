@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import io
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from torch.fx import GraphModule
@@ -40,6 +40,8 @@ ARTEFACTS = {
 
 ALL = "all"
 DETAILED = ("fusion", "output_code")  # what is only told if somebody wants it
+
+Logs = Mapping[str, logging.Logger]
 
 _root = logging.getLogger("jitney")
 _logs = {name: logging.getLogger(f"jitney.{name}") for name in ARTEFACTS}
@@ -108,113 +110,133 @@ def _check(name: str) -> None:
 
 
 def _write(event: events.Event) -> None:
+    _write_to(event, _logs)
+
+
+def _write_to(event: events.Event, logs: Logs) -> None:
     writer = _WRITERS.get(type(event))
     if writer is not None:
-        writer(event)
-    if _logs["perf_hints"].isEnabledFor(logging.INFO):
+        writer(event, logs)
+    if logs["perf_hints"].isEnabledFor(logging.INFO):
         for hint in hints(event):
-            _logs["perf_hints"].info("%s", hint)
+            logs["perf_hints"].info("%s", hint)
 
 
-def _captured(event: events.FrameCaptured) -> None:
+def loggers_to(stream: TextIO) -> Logs:
+    """Loggers of their own for every artefact, which write all there is to a stream, whatever ``set_logs`` says."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(asctime)s [%(name)s] %(message)s"))
+    made = {}
+    for name in ARTEFACTS:
+        made[name] = logging.Logger(f"jitney.{name}", logging.DEBUG)
+        made[name].addHandler(handler)
+    return made
+
+
+def write_all(event: events.Event, logs: Logs) -> None:
+    """Write an event to what ``loggers_to`` made."""
+    _write_to(event, logs)
+
+
+def _captured(event: events.FrameCaptured, logs: Logs) -> None:
     place = f"{event.name} ({event.filename}:{event.line})"
     resumed = "resumed " if event.resumed else ""
-    _logs["capture"].info("captured %s%s: %d ops, %.3f s", resumed, place, event.op_count, event.seconds)
+    logs["capture"].info("captured %s%s: %d ops, %.3f s", resumed, place, event.op_count, event.seconds)
     if event.graph is not None:
-        _graph(event.graph, place)
-    _logs["bytecode"].info("emitted for %s:\n%s", place, event.source)
-    if _logs["bytecode"].isEnabledFor(logging.DEBUG):
+        _graph(event.graph, place, logs)
+    logs["bytecode"].info("emitted for %s:\n%s", place, event.source)
+    if logs["bytecode"].isEnabledFor(logging.DEBUG):
         text = io.StringIO()
         dis.dis(event.source, file=text)
-        _logs["bytecode"].debug("bytecode of %s:\n%s", place, text.getvalue())
+        logs["bytecode"].debug("bytecode of %s:\n%s", place, text.getvalue())
     if event.guards:
-        _logs["guards"].info("guards of %s:\n%s", place, "\n".join(f"  {guard}" for guard in event.guards))
-        _logs["guards"].debug("checked by:\n%s", event.source)
+        logs["guards"].info("guards of %s:\n%s", place, "\n".join(f"  {guard}" for guard in event.guards))
+        logs["guards"].debug("checked by:\n%s", event.source)
     if event.graph_break is not None:
-        _graph_break(event.graph_break)
+        _graph_break(event.graph_break, logs)
 
 
-def _graph(graph: GraphModule, place: str) -> None:
-    _logs["capture"].debug("operations of %s: %s", place, graph.graph)
-    _logs["graph"].info("graph of %s:\n%s", place, graph.graph)
-    _logs["graph_code"].info("graph of %s:\n%s", place, graph.code)
+def _graph(graph: GraphModule, place: str, logs: Logs) -> None:
+    logs["capture"].debug("operations of %s: %s", place, graph.graph)
+    logs["graph"].info("graph of %s:\n%s", place, graph.graph)
+    logs["graph_code"].info("graph of %s:\n%s", place, graph.code)
 
 
-def _graph_break(event: events.GraphBreak) -> None:
+def _graph_break(event: events.GraphBreak, logs: Logs) -> None:
     place = describe_frame(event.user_stack[-1]) if event.user_stack else "(no user frame)"
     hint = f"\n  try: {event.hint}" if event.hint else ""
-    _logs["graph_breaks"].info("graph break at %s\n  %s%s", place, event.reason, hint)
+    logs["graph_breaks"].info("graph break at %s\n  %s%s", place, event.reason, hint)
     stack = "\n".join(f"  {describe_frame(frame)}" for frame in event.user_stack)
-    _logs["graph_breaks"].debug("user stack:\n%s", stack)
+    logs["graph_breaks"].debug("user stack:\n%s", stack)
 
 
-def _skipped(event: events.FrameSkipped) -> None:
+def _skipped(event: events.FrameSkipped, logs: Logs) -> None:
     message = "%s (%s:%d) runs eagerly: %s"
     for name in ("capture", "graph_breaks"):
-        _logs[name].info(message, event.name, event.filename, event.line, event.reason)
+        logs[name].info(message, event.name, event.filename, event.line, event.reason)
 
 
-def _kept(event: events.GraphKept) -> None:
+def _kept(event: events.GraphKept, logs: Logs) -> None:
     message = "the graph of %s (%s:%d) runs as captured, without backend %s: %s"
     for name in ("capture", "aot_graphs"):
-        _logs[name].info(message, event.name, event.filename, event.line, event.backend, event.reason)
+        logs[name].info(message, event.name, event.filename, event.line, event.backend, event.reason)
 
 
-def _failed(event: events.GraphFailed) -> None:
+def _failed(event: events.GraphFailed, logs: Logs) -> None:
     message = "the graph of %s (%s:%d) raised, its frame runs eagerly: %r"
-    _logs["capture"].info(message, event.name, event.filename, event.line, event.error)
+    logs["capture"].info(message, event.name, event.filename, event.line, event.error)
 
 
-def _loaded(event: events.FrameLoaded) -> None:
-    _logs["cache"].info("loaded %s (%s:%d), %.3f s", event.name, event.filename, event.line, event.seconds)
+def _loaded(event: events.FrameLoaded, logs: Logs) -> None:
+    logs["cache"].info("loaded %s (%s:%d), %.3f s", event.name, event.filename, event.line, event.seconds)
 
 
-def _stored(event: events.FrameStored) -> None:
+def _stored(event: events.FrameStored, logs: Logs) -> None:
     what = f"not kept: {event.reason}" if event.reason else "kept"
-    _logs["cache"].info("%s (%s:%d) is %s", event.name, event.filename, event.line, what)
+    logs["cache"].info("%s (%s:%d) is %s", event.name, event.filename, event.line, what)
 
 
-def _refused(event: events.FrameRefused) -> None:
+def _refused(event: events.FrameRefused, logs: Logs) -> None:
     message = "a frame on disk of %s (%s:%d) is not used: %s"
-    _logs["cache"].info(message, event.name, event.filename, event.line, event.reason)
+    logs["cache"].info(message, event.name, event.filename, event.line, event.reason)
 
 
-def _recompiled(event: events.Recompiled) -> None:
-    _logs["recompiles"].info(
+def _recompiled(event: events.Recompiled, logs: Logs) -> None:
+    logs["recompiles"].info(
         "%s (%s:%d) recompiles, %d entries do not hold: %s\n  user line: %s",
         *(event.name, event.filename, event.line, event.entries, event.guard, event.user_line),
     )
 
 
-def _artefact(event: events.Artefact) -> None:
-    _logs["output_code"].info("%s of %s for %s:\n%s", event.name, event.backend, event.frame, event.text)
+def _artefact(event: events.Artefact, logs: Logs) -> None:
+    logs["output_code"].info("%s of %s for %s:\n%s", event.name, event.backend, event.frame, event.text)
 
 
-def _aten(event: events.AtenGraph) -> None:
-    log = _logs["aot_graphs"].debug if event.kind == "joint" else _logs["aot_graphs"].info
-    if _logs["aot_graphs"].isEnabledFor(logging.DEBUG if event.kind == "joint" else logging.INFO):
+def _aten(event: events.AtenGraph, logs: Logs) -> None:
+    log = logs["aot_graphs"].debug if event.kind == "joint" else logs["aot_graphs"].info
+    if logs["aot_graphs"].isEnabledFor(logging.DEBUG if event.kind == "joint" else logging.INFO):
         log("%s graph of %s for %s:\n%s", event.kind, event.frame, event.backend, readable(event.graph))
 
 
-def _scheduled(event: events.Scheduled) -> None:
+def _scheduled(event: events.Scheduled, logs: Logs) -> None:
     place = f"{event.kind} graph of {event.frame} by {event.backend}"
     rows = "\n".join(f"  {describe_launch(launch)}" for launch in event.launches)
-    _logs["fusion"].info("%s: %s\n%s", place, describe_counts(event), rows)
-    _logs["fusion"].debug("%s, loops before fusion:\n%s\nafter:\n%s", place, event.before, event.after)
+    logs["fusion"].info("%s: %s\n%s", place, describe_counts(event), rows)
+    logs["fusion"].debug("%s, loops before fusion:\n%s\nafter:\n%s", place, event.before, event.after)
 
 
-def _limit(event: events.LimitReached) -> None:
+def _limit(event: events.LimitReached, logs: Logs) -> None:
     message = "%s (%s:%d) has %d forms, other calls run eagerly; the guard that kept failing: %s"
-    _logs["recompiles"].info(message, event.name, event.filename, event.line, event.entries, event.guard)
+    logs["recompiles"].info(message, event.name, event.filename, event.line, event.entries, event.guard)
 
 
-def _told(event: events.Told) -> None:
-    _logs["capture"].info("%s, of %s:\n%s", event.title, event.frame, "\n".join(f"  {row}" for row in event.rows))
+def _told(event: events.Told, logs: Logs) -> None:
+    logs["capture"].info("%s, of %s:\n%s", event.title, event.frame, "\n".join(f"  {row}" for row in event.rows))
 
 
-def _phase(event: events.Phase) -> None:
-    _logs["timing"].info("%s of %s: %.4f s", event.name, event.frame, event.seconds)
-    _logs["timing"].debug("%s of %s by itself: %.4f s", event.name, event.frame, event.own)
+def _phase(event: events.Phase, logs: Logs) -> None:
+    logs["timing"].info("%s of %s: %.4f s", event.name, event.frame, event.seconds)
+    logs["timing"].debug("%s of %s by itself: %.4f s", event.name, event.frame, event.own)
 
 
 # A bare GraphBreak is not written: it comes again with the frame that it ended.
