@@ -100,7 +100,7 @@ def _imports(names: Mapping[str, Any]) -> Iterator[str]:
             yield f'{name} = float("{value}")'
         elif value is type(None):
             yield f"{name} = type(None)"
-        elif getattr(inspect.getmodule(value), getattr(value, "__name__", ""), None) is value:
-            yield f"from {value.__module__} import {value.__name__} as {name}"
+        elif (own := getattr(value, "__name__", "")) and getattr(inspect.getmodule(value), own, None) is value:
+            yield f"from {value.__module__} import {own} as {name}"
         else:
             yield f"# {name} is {value!r:.80}: define it here"
