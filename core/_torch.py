@@ -71,6 +71,8 @@ current_raw_stream: Callable[[int], int] = getattr(
 )
 # How many tensors (and Python's wrappers) hold a memory, given as the number below.
 storage_users: Callable[[int], int] = _C._storage_Use_Count
+# Is torch's profiler running? Its public face has no such question.
+is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 # Ends what a recording of a CUDA graph began with the allocator; torch does not if the recording fails.
 end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
 # Lets go of what an autograd function has saved, unless the graph is to be kept (``ctx`` as argument).

@@ -7,11 +7,18 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-from jitney.commands import backends, cache, demo, doctor, explain
+from jitney.commands import backends, cache, demo, doctor, explain, profile
 from jitney.errors import JitneyError
 
 # Each has configure(parser) and run(arguments) -> exit status; its docstring is the help.
-COMMANDS = {"demo": demo, "backends": backends, "cache": cache, "doctor": doctor, "explain": explain}
+COMMANDS = {
+    "demo": demo,
+    "backends": backends,
+    "cache": cache,
+    "doctor": doctor,
+    "explain": explain,
+    "profile": profile,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from jitney import _torch, events
+from jitney import _torch, events, markers
 from jitney.capture.call_through import CallThrough
 from jitney.capture.convert import Captured, Settings, capture
 from jitney.capture.emit import build_function
@@ -72,6 +72,8 @@ def _finish(dispatcher: Dispatcher, captured: Captured) -> Entry:
     emitted, target, code = captured.emitted, dispatcher.target, dispatcher.shown
     name = target.name
     emitted.namespace["_retry"] = dispatcher.retry
+    if markers.wanted():
+        emitted.namespace["_entered"] = markers.Marker("frame", name).instant
     if emitted.graph is not None:
         backend, fullgraph = dispatcher.session.backend, dispatcher.session.fullgraph
         whole = captured.graph_break is None and target.function is not None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from jitney import _torch, events, generated
+from jitney import _torch, events, generated, markers
 from jitney.aot.backward import Backward, Tangent
 from jitney.backends import BoundBackend, Kept, registry
 from jitney.cache.digest import Fingerprints, NotStorable, digest, of_code
@@ -57,7 +57,7 @@ class Loaded:
 
 def _used() -> bool:
     """Frames that somebody wants to look at are compiled here and now."""
-    return config.cache and not config.compile_debug and not config.profiler_markers
+    return config.cache and not config.compile_debug and not markers.wanted()
 
 
 def load(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import events
+from jitney import events, markers
 from jitney.aot.backward import Backward
 from jitney.aot.compiler import AotRequest, Run, backward_of, compile_graph
 from jitney.aot.kept_half import read_half
@@ -77,6 +77,7 @@ def graph_function(
         compiled = _compiled(backend, graph, emitted.inputs, request, code)
     if emitted.changes_state:
         compiled = keeping_state(compiled)
+    compiled = markers.marked(compiled, "run", name)
     namespace, count = emitted.namespace, emitted.outputs
 
     def check(outputs: Any) -> None:

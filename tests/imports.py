@@ -28,6 +28,7 @@ SHARED = {
     "generated",
     "late",
     "layouts",
+    "markers",
     "scalars",
     "state",
     "trust",

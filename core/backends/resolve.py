@@ -14,7 +14,7 @@ import pluggy
 import torch
 from torch import fx
 
-from jitney import callers, events
+from jitney import callers, events, markers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
@@ -164,6 +164,9 @@ class BoundBackend:
                 raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
         if not callable(compiled):
             raise _failed(f"returned {compiled!r:.100}, which is not callable", phase, request)
+        if not self.parts:
+            name = f"{request.kind} of {request.frame} ({self.name})"
+            compiled = markers.marked(compiled, "graph", name, request.kind)
         if not self.parts and isinstance(compiled, types.FunctionType):
             compiled.__dict__[RECIPE] = functools.partial(self._recipe, compiled, request)
         return compiled

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from jitney import generated
+from jitney import generated, markers
 from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.code import decode
 from jitney.capture.containers import dict_base
@@ -351,6 +351,8 @@ class Emitter:
         else:
             body = ["try:", *(f"    {line}" for line in prologue or ["pass"])]
             body += ["except _guard_errors:", "    return MISS", *graph_lines, *writes]
+        if markers.wanted():
+            body = ["_entered()", *body]  # which ``compiling`` puts in
         lines = [f"def _entry({self.signature}):", *(f"    {line}" for line in [*body, *tail])]
         self.pool.namespace["_guard_errors"] = Exception
         return Emitted(

@@ -4,6 +4,15 @@ from jitney.debug import recording as recording  # which listens from now on
 from jitney.debug.explain import ExplainOutput, explain, observe
 from jitney.debug.logs import set_logs
 from jitney.debug.profiler import CompileProfiler
-from jitney.debug.times import compile_times, reset_compile_times
+from jitney.debug.times import compile_times, reset_compile_times, write_trace
 
-__all__ = ["CompileProfiler", "ExplainOutput", "compile_times", "explain", "observe", "reset_compile_times", "set_logs"]
+__all__ = [
+    "CompileProfiler",
+    "ExplainOutput",
+    "compile_times",
+    "explain",
+    "observe",
+    "reset_compile_times",
+    "set_logs",
+    "write_trace",
+]

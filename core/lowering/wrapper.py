@@ -13,12 +13,13 @@ from typing import Any, Protocol
 
 import torch
 
-from jitney import _torch
+from jitney import _torch, markers
 from jitney.conform import conform
 from jitney.errors import BackendFailed
 from jitney.generated import build
 from jitney.lowering.index import Atom, Index, Size, index, render
 from jitney.lowering.kernel import Kernel
+from jitney.lowering.labels import labels
 from jitney.lowering.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney.lowering.schedule import Schedule
 from jitney.lowering.schedule.memory import root
@@ -61,6 +62,7 @@ class Wrapper:
         separate: with a larger arena (bytes) each temporary gets memory of its own, for as long as it is needed. Then
             outputs get theirs when they are filled, and the function has a form ``boxed`` whose inputs die on the way.
             None: never.
+        kind: of the graph: inference, forward or backward; for profiles.
     """
 
     schedule: Schedule
@@ -70,11 +72,16 @@ class Wrapper:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     refuse: Callable[[str, str, Wrapper], list[str]] | None = None
     separate: int | None = None
+    kind: str = ""
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
     def __post_init__(self) -> None:
         self.program = self.schedule.program
+        items = self.schedule.items
+        self.apart = markers.wanted()
+        self.labels = labels(items) if self.apart else []
+        self.runs = [(_is_launched(item), [item]) for item in items] if self.apart else _runs(items)
         self.lines: list[str] = []
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
         size = self.schedule.memory.size.value
@@ -101,10 +108,11 @@ class Wrapper:
         self._read_sizes()
         self._begin()
         last = self._last_uses()
-        for number, (launched, run) in enumerate(_runs(self.schedule.items)):
+        for number, (launched, run) in enumerate(self.runs):
             if self.separate is not None:
                 self._make_room(run)
-            self.lines += self.launch(run, self) if launched else self._externs(run)
+            lines = self.launch(run, self) if launched else self._externs(run)
+            self.lines += self._marked(number, run[0], lines) if self.apart else lines
             dead = [v for name, v in self.variables.items() if last.get(name) == number and self._may_die(name, v)]
             self.lines += [f"del {', '.join(dead)}"] if dead else []
         for name in self.schedule.allocated:
@@ -175,6 +183,12 @@ class Wrapper:
         return name
 
     # ------------------------------------------------------------------ parts of the function
+
+    def _marked(self, number: int, item: Kernel | Extern, lines: list[str]) -> list[str]:
+        """The lines of one kernel or operator, with its name for those who look on."""
+        kind = "kernel" if isinstance(item, Kernel) else "extern"
+        marker = markers.Marker(kind, self.labels[number].name, self.kind)
+        return [f"with {self.constant(marker)}():", *(f"    {line}" for line in lines or ["pass"])]
 
     def _read_sizes(self) -> None:
         readers = {"value": "i{0}", "size": "i{0}.size({1})", "stride": "i{0}.stride({1})"}
@@ -347,7 +361,7 @@ class Wrapper:
     def _last_uses(self) -> dict[str, int]:
         """Buffer -> the number of the run after which nobody reads it; outputs are not there."""
         last: dict[str, int] = {}
-        for number, (_, run) in enumerate(_runs(self.schedule.items)):
+        for number, (_, run) in enumerate(self.runs):
             for item in run:
                 for name in item.reads | item.writes:
                     last[name] = last[root(name, self.program.buffers)] = number

@@ -35,7 +35,7 @@ def compile_graph(
         return graph.forward
     native = Native(options)
     made = schedule(program, request.updates, native_call(native.machine.shims))
-    wrapper = Wrapper(made, native, request.frame, memory)
+    wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind)
     run = wrapper.build()
     externs = [item for item in made.items if isinstance(item, Extern)]
     whole = [(str(item.target), NATIVE if item.into else item.reason) for item in externs]

@@ -78,7 +78,9 @@ def _compile(
     numbers_on_device(program)
     made = schedule(program, request.updates, policy=GPU)
     launcher = Launcher(made, request.frame, options)
-    wrapper = Wrapper(made, launcher, request.frame, Memory, launcher.device, launcher.refuse, separate=tiles.ARENA)
+    wrapper = Wrapper(
+        made, launcher, request.frame, Memory, launcher.device, launcher.refuse, separate=tiles.ARENA, kind=request.kind
+    )
     run = wrapper.build()
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]

@@ -1,0 +1,120 @@
+"""Show where the time of a call goes: jitney profile FILE:FUNCTION.
+
+Guards, kernels, operators that run as a whole, and the gaps between them; then each kernel with the bandwidth that it
+reaches. The function is called with what the file's example_inputs() returns, or without arguments if it needs none.
+For the measurement a second copy is compiled, whose kernels run one by one with a clock around each.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import jitney
+from jitney import events
+from jitney.commands.target import Program, add_target, load, reporting
+from jitney.debug.launches import size
+from jitney.debug.profiling import Measured, Profile, bytes_told, copy_bandwidth, measure
+from jitney.debug.times import write_trace
+
+PHASE = "profile"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_target(parser)
+    parser.add_argument("--backend", default="auto", help="the backend (default: auto)")
+    parser.add_argument("--backward", action="store_true", help="run a backward from the sum of the results, too")
+    parser.add_argument("--calls", type=int, default=20, help="how many calls to time (default: 20)")
+    parser.add_argument("--top", type=int, default=15, help="how many kernels to list (default: 15)")
+    parser.add_argument("--trace", type=Path, help="write a Chrome trace of compiling and of the calls to this file")
+
+
+@reporting
+def run(arguments: argparse.Namespace) -> int:
+    """Compile twice, time calls, print the tables."""
+    program = load(arguments.target, PHASE)
+    inputs = program.inputs()
+    console = Console(soft_wrap=True)
+    with console.status("compiling and timing"):
+        profile = profiled(program, inputs, arguments.backend, arguments.calls, arguments.backward)
+        best = copy_bandwidth(_device(inputs))
+    _print(profile, best, arguments.top, console)
+    if arguments.trace is not None:
+        console.print(f"trace: {write_trace(arguments.trace, profile.spans)} (chrome://tracing, ui.perfetto.dev)")
+    return 0
+
+
+def profiled(program: Program, inputs: tuple[Any, ...], backend: str, calls: int, backward: bool) -> Profile:
+    """Time calls of a program."""
+    moved: dict[tuple[int, str, str], int] = {}
+    bare, marked = (_call(program, inputs, backend, backward) for _ in range(2))
+    with events.listen(bytes_told(moved)), events.details():
+        return measure(bare, marked, calls, moved)
+
+
+def _call(program: Program, inputs: tuple[Any, ...], backend: str, backward: bool) -> Callable[[], Any]:
+    compiled = jitney.compile(program.function, backend=backend)
+
+    def call() -> Any:
+        found = compiled(*inputs)
+        if backward:
+            sum(t.sum() for t in _tensors(found) if t.requires_grad).backward()
+        return found
+
+    return call
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
+
+
+def _device(inputs: tuple[Any, ...]) -> torch.device:
+    found = [tensor.device for tensor in _tensors(inputs)]
+    return found[0] if found else torch.device("cpu")
+
+
+def _print(profile: Profile, best: float, top: int, console: Console) -> None:
+    console.print(
+        f"A call takes {_duration(profile.seconds)} (median of {profile.calls}); with a clock around each kernel, "
+        f"{_duration(profile.marked)}, which goes to:"
+    )
+    table = Table("part", "per call", "share", box=None, header_style="bold")
+    whole = sum(profile.parts.values()) or 1.0
+    for name, seconds in profile.parts.items():
+        table.add_row(name, _duration(seconds), f"{seconds / whole:.0%}")
+    console.print(table)
+    if not profile.rows:
+        console.print("No kernels: the backend runs graphs operator by operator.")
+        return
+    table = Table("kernel or operator", "graph", "per call", "runs", "bytes", "GB/s", box=None, header_style="bold")
+    for row in profile.rows[:top]:
+        table.add_row(*_cells(row))
+    console.print(table)
+    more = len(profile.rows) - top
+    if more > 0:
+        console.print(f"and {more} more (--top)")
+    console.print(f"Copying a large tensor reaches {best / 1e9:.1f} GB/s here.")
+
+
+def _cells(row: Measured) -> tuple[str, ...]:
+    moved = (size(row.moved), f"{row.bandwidth / 1e9:.1f}") if row.moved else ("", "")
+    kind = "" if row.kind == "kernel" else " (as a whole)"
+    name = f"{row.name}{kind}"
+    return (name, f"{row.graph} {row.number}", _duration(row.seconds * row.runs), f"{row.runs:g}", *moved)
+
+
+def _duration(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
