@@ -65,7 +65,7 @@ def _call(program: Program, inputs: tuple[Any, ...], backend: str, backward: boo
     def call() -> Any:
         found = compiled(*inputs)
         if backward:
-            sum(t.sum() for t in _tensors(found) if t.requires_grad).backward()
+            torch.autograd.backward([t.sum() for t in _tensors(found) if t.requires_grad])
         return found
 
     return call

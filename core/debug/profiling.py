@@ -152,7 +152,7 @@ def parts_of(spans: Iterable[Span], calls: Sequence[tuple[float, float]], cost: 
             edges += [(span.begin, 1, "guards"), (own.begin, -1, "guards")]
         edges += [(span.begin, 1, "frame"), (end, -1, "frame")]
     open_ = collections.Counter[str]()
-    sums = collections.Counter[str]()
+    sums: dict[str, float] = dict.fromkeys(order, 0.0)
     inner = collections.Counter[str]()  # markers that begin within a part
     last = 0.0
     for moment, change, kind in sorted(edges, key=lambda edge: (edge[0], edge[1])):
