@@ -7,7 +7,7 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-from jitney.commands import backends, cache, demo, doctor, explain, profile
+from jitney.commands import backends, cache, demo, doctor, explain, profile, report
 from jitney.errors import JitneyError
 
 # Each has configure(parser) and run(arguments) -> exit status; its docstring is the help.
@@ -18,6 +18,7 @@ COMMANDS = {
     "doctor": doctor,
     "explain": explain,
     "profile": profile,
+    "report": report,
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 import jitney
-from jitney import events
+from jitney import config, events
 from jitney.commands.target import Program, add_target, load, reporting
+from jitney.debug.folder import current
 from jitney.debug.launches import size
 from jitney.debug.profiling import Measured, Profile, bytes_told, copy_bandwidth, measure
+from jitney.debug.report import write_report
 from jitney.debug.times import write_trace
+from jitney.errors import JitneyError
 
 PHASE = "profile"
 
@@ -33,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backward", action="store_true", help="run a backward from the sum of the results, too")
     parser.add_argument("--calls", type=int, default=20, help="how many calls to time (default: 20)")
     parser.add_argument("--top", type=int, default=15, help="how many kernels to list (default: 15)")
+    parser.add_argument("--report", type=Path, help="write the HTML report of this run, with these times, to this file")
     parser.add_argument("--trace", type=Path, help="write a Chrome trace of compiling and of the calls to this file")
 
 
@@ -43,20 +48,27 @@ def run(arguments: argparse.Namespace) -> int:
     inputs = program.inputs()
     console = Console(soft_wrap=True)
     with console.status("compiling and timing"):
-        profile = profiled(program, inputs, arguments.backend, arguments.calls, arguments.backward)
+        profile = _profiled(program, inputs, arguments)
         best = copy_bandwidth(_device(inputs))
     _print(profile, best, arguments.top, console)
+    if arguments.report is not None:
+        console.print(f"report: {arguments.report}")
     if arguments.trace is not None:
         console.print(f"trace: {write_trace(arguments.trace, profile.spans)} (chrome://tracing, ui.perfetto.dev)")
     return 0
 
 
-def profiled(program: Program, inputs: tuple[Any, ...], backend: str, calls: int, backward: bool) -> Profile:
-    """Time calls of a program."""
+def _profiled(program: Program, inputs: tuple[Any, ...], arguments: argparse.Namespace) -> Profile:
+    """Time calls of a program; make the report if it is asked for."""
     moved: dict[tuple[int, str, str], int] = {}
-    bare, marked = (_call(program, inputs, backend, backward) for _ in range(2))
-    with events.listen(bytes_told(moved)), events.details():
-        return measure(bare, marked, calls, moved)
+    bare, marked = (_call(program, inputs, arguments.backend, arguments.backward) for _ in range(2))
+    bare()  # compiled now, so that only the other is in the report
+    debug = config.patch(compile_debug=arguments.report is not None)
+    with debug, events.listen(bytes_told(moved)), events.details():
+        profile = measure(bare, marked, arguments.calls, moved)
+        if arguments.report is not None:
+            _report(profile, arguments.report)
+    return profile
 
 
 def _call(program: Program, inputs: tuple[Any, ...], backend: str, backward: bool) -> Callable[[], Any]:
@@ -69,6 +81,16 @@ def _call(program: Program, inputs: tuple[Any, ...], backend: str, backward: boo
         return found
 
     return call
+
+
+def _report(profile: Profile, file: Path) -> None:
+    """Put the times into the debug folder that was written meanwhile, and make its page."""
+    folder = current()
+    if folder is None:
+        raise JitneyError("no report without a debug folder", hint="config.base_dir, somewhere to write", phase=PHASE)
+    for row in profile.rows:
+        folder.add_record({"event": "Measured", **asdict(row)})
+    write_report(folder.path, file)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

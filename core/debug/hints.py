@@ -10,7 +10,7 @@ from jitney import events
 from jitney.errors import describe_frame
 
 SMALL = 3  # operations: a graph of so few costs more to enter than it saves
-MANY_GUARDS = 300
+MANY_GUARDS = 3000
 FINE = ("random", "called from native code")  # reasons that cost nothing, or are asked for
 # Parts of the names of operators whose library code nobody beats: that they run as a whole is no loss.
 LIBRARY = ("mm", "convolution", "attention", "_fft", "linalg_", "_cudnn", "lstm", "gru", "copy_")
@@ -70,7 +70,7 @@ def _lowered(event: events.Lowered) -> list[str]:
     )
     graph = f"the {event.kind} graph of {event.frame}"
     return [
-        f"{graph}: {event.backend} makes no kernel of {name} ({count} times): {why}"
+        f"{graph}: {event.backend} makes no kernel of {name} ({'once' if count == 1 else f'{count} times'}): {why}"
         for (name, why), count in counts.most_common()
     ]
 

@@ -12,7 +12,9 @@ from typing import Any
 from torch import fx
 
 from jitney import events
-from jitney.debug.rows import place, rows
+from jitney.callers import is_users
+from jitney.debug.hints import hints
+from jitney.debug.rows import rows
 
 FILE = "events.jsonl"
 FORMAT = 1
@@ -21,7 +23,7 @@ Record = dict[str, Any]
 
 
 def record(event: events.Event, number: int) -> Record:
-    """The event as plain data: its class's name as ``event``, the frame's number as ``number``, and its fields."""
+    """The event as plain data: its class's name as ``event``, the frame's number, its fields, and its ``hints``."""
     own: Record = {"event": type(event).__name__, "number": number}
     for field in dataclasses.fields(event):
         value = getattr(event, field.name)
@@ -31,12 +33,15 @@ def record(event: events.Event, number: int) -> Record:
             own["lines"] = _lines(value)
             continue
         own[field.name] = _plain(value)
-    return own
+    told = hints(event)
+    return own | {"hints": told} if told else own
 
 
 def _lines(graph: fx.GraphModule | None) -> list[str]:
-    """The user's lines that a graph has operations of."""
-    return sorted({place(node) for node in graph.graph.nodes} - {""}) if graph is not None else []
+    """The user's lines that a graph has operations of, and those that call them."""
+    nodes = graph.graph.nodes if graph is not None else ()
+    stacks = [node.meta.get("user_stack", ()) for node in nodes]
+    return sorted({f"{f.filename}:{f.lineno}" for stack in stacks for f in stack if is_users(f.filename)})
 
 
 def _plain(value: Any) -> Any:
