@@ -69,8 +69,8 @@ def _body(frame: Frame, run: Run, later: Later) -> str:
         title = f"{escape(artefact['name'])} <small>{escape(artefact['backend'])}{kind}</small>"
         parts.append(later.details(title, text_block(artefact["text"])))
     if frame.phases:
-        rows = ((escape(p["name"]), f"{p['own'] * 1e3:.1f} ms") for p in frame.phases)
-        parts.append(later.details("Phases", table(["phase", "#by itself"], rows)))
+        times = ((escape(p["name"]), f"{p['own'] * 1e3:.1f} ms") for p in frame.phases)
+        parts.append(later.details("Phases", table(["phase", "#by itself"], times)))
     return "".join(parts)
 
 

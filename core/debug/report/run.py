@@ -122,7 +122,7 @@ def load(path: Path) -> Run:
 def _frame(run: Run, own: Record) -> Frame:
     frame = run.frames.setdefault(own["number"], Frame(own["number"]))
     if not frame.name:
-        frame.name = own.get("name") if "filename" in own else own.get("frame", "")
+        frame.name = str(own["name"] if "filename" in own else own.get("frame", ""))
         frame.file, frame.line = own.get("filename", ""), own.get("line", 0)
     elif not frame.file and "filename" in own:
         frame.file, frame.line = own["filename"], own["line"]

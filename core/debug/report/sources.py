@@ -62,8 +62,9 @@ def _mark_cause(place: str, guard: str, found: dict[str, Marks]) -> None:
 
 
 def sources(run: Run) -> str:
-    """Every file that has a mark: the marked lines and some around them."""
-    return "".join(_file(file, run.sources[file], marks) for file, marks in marks_of(run).items() if marks.lines)
+    """Every file that has a mark, those that nobody has installed first: the marked lines and some around them."""
+    found = sorted(marks_of(run).items(), key=lambda item: ("site-packages" in item[0], item[0]))
+    return "".join(_file(file, run.sources[file], marks) for file, marks in found if marks.lines)
 
 
 def _file(file: str, text: str, marks: Marks) -> str:
