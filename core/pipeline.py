@@ -117,6 +117,7 @@ def _in_pieces(
 
 def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) -> AotRequest:
     """What AOT is told of the backend and of the frame."""
+    transforms = backend.aten_transforms()
 
     def compile_half(
         module: fx.GraphModule,
@@ -127,7 +128,7 @@ def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) 
         variant: Hashable = None,
     ) -> Callable[..., Any]:
         own = dataclasses.replace(request, kind=kind, updates=updates, gradients=gradients, variant=variant)
-        return backend.compile(backend.transform(module, inputs, own, "jitney_transform_aten"), inputs, own)
+        return backend.compile(backend.transform(module, inputs, own, transforms), inputs, own)
 
     def watch(gradients: tuple[int, ...]) -> Callable[[], Run | None] | None:
         return backend.watch(dataclasses.replace(request, gradients=gradients))

@@ -170,7 +170,7 @@ class Backward:
         variant = None if watched is None else watched.variant
         found = self(saved, numbers, tangents, variant)
         if variant is not None:
-            watched.finished(found)
+            found = watched.finished(found)
         return found
 
     def _compile(self, absent: tuple[int, ...], variant: Hashable) -> Callable[..., Sequence[Any]]:

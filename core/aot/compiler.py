@@ -57,8 +57,8 @@ class Run(Protocol):
     def variant(self) -> Hashable:
         """Which form of the backward runs; None for the plain one."""
 
-    def finished(self, gradients: tuple[Any, ...]) -> None:
-        """Told what a backward of another form computed, one per input of the captured graph."""
+    def finished(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Told what a backward of another form computed, one per input of the captured graph; what autograd gets."""
 
 
 class Watch(Protocol):

@@ -70,6 +70,7 @@ class CompileRequest:
         fullgraph: did the user ask for errors (``fullgraph=True``) where something would be done in another way?
         extensions: the options that extensions own.
         arguments: the inputs of the captured graph, for extensions; empty if nobody knows.
+        level: the graphs that the backend takes.
         whole: is the captured graph all that a call of what the user compiled runs: no graph break, no pieces?
         gradients: of a backward graph, by output: the input of the captured graph whose gradient it is.
         variant: which form of the backward graph an extension has asked for (``jitney_watch_training``).
@@ -85,6 +86,7 @@ class CompileRequest:
     fullgraph: bool = False
     extensions: ExtensionOptions = dataclasses.field(default_factory=ExtensionOptions)
     arguments: tuple[Argument, ...] = ()
+    level: Level = "torch"
     whole: bool = False
     gradients: tuple[int, ...] = ()
     variant: Hashable = None

@@ -50,9 +50,9 @@ class TrainingRun(Protocol):
         Each other value is shown to ``jitney_transform_aten`` once, as ``request.variant``, and compiled on its own.
         """
 
-    def finished(self, gradients: tuple[torch.Tensor | None, ...]) -> None:
-        """Called with what a backward of a variant computed, one per input of the captured graph, before autograd
-        gets it. Whoever keeps these tensors makes autograd copy them."""
+    def finished(self, gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+        """Called with what a backward of a variant computed, one per input of the captured graph; returns what autograd
+        gets in their place. Autograd copies a gradient that somebody else holds, too."""
 
 
 class Hooks:
@@ -67,7 +67,8 @@ class Hooks:
 
     @_hookspec
     def jitney_acts(self) -> bool:  # type: ignore[empty-body]
-        """May the extension change a graph that is compiled now? Asked for each; should cost next to nothing.
+        """May the extension change a graph that is compiled now? Asked when it is captured, and then true for its
+        ATen graphs too, of which the backward is compiled later. Should cost next to nothing.
 
         An extension with graph hooks and without this one is taken to act always, and while one acts, nothing is kept
         on disk or taken from there: the graph hooks see every graph.

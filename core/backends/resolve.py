@@ -62,7 +62,14 @@ class BoundBackend:
     ) -> CompileRequest:
         """What is told to the backend along with a graph; see ``CompileRequest``."""
         return CompileRequest(
-            self.name, self.options, kind, frame, tuple(user_stack), cache_key, extensions=self.extensions
+            self.name,
+            self.options,
+            kind,
+            frame,
+            tuple(user_stack),
+            cache_key,
+            extensions=self.extensions,
+            level=self.backend.level,
         )
 
     def transform(
@@ -70,19 +77,23 @@ class BoundBackend:
         graph: fx.GraphModule,
         inputs: Sequence[Any],
         request: CompileRequest,
-        hook: str = "jitney_transform_graph",
+        implementations: Sequence[pluggy.HookImpl] | None = None,
     ) -> fx.GraphModule:
-        """Let extensions rewrite a captured graph, or by ``hook="jitney_transform_aten"`` an ATen graph.
+        """Let extensions rewrite a captured graph; with ``implementations`` (``aten_transforms``), an ATen graph.
 
         Raises:
             BackendFailed: with what one of them raised.
         """
-        for implementation in registry.acting(hook):
+        for implementation in registry.acting("jitney_transform_graph") if implementations is None else implementations:
             found = _call(implementation, {"graph": graph, "inputs": inputs, "request": request}, request)
             if found is not None and not isinstance(found, fx.GraphModule):
                 raise _failed(f"returned a {type(found).__name__}, not a GraphModule", _phase(implementation), request)
             graph = graph if found is None else found
         return graph
+
+    def aten_transforms(self) -> list[pluggy.HookImpl]:
+        """Who rewrites the ATen graphs of a captured graph, later ones (its backward) included."""
+        return registry.acting("jitney_transform_aten")
 
     def split(
         self,
