@@ -49,8 +49,8 @@ def limits_of(ddp: Any, options: DDPOptions) -> list[int]:
 def assign(items: Sequence[Item], limits: Sequence[int]) -> list[list[int]]:
     """Positions of the items of each bucket; a bucket is full when it has reached its limit.
 
-    As DDP's ``compute_bucket_assignment_by_size``: one bucket is open for each dtype and device, an item larger than the
-    limit fills one, and buckets come in the order of their first items.
+    As DDP's ``compute_bucket_assignment_by_size``: one bucket is open for each dtype and device, an item larger than
+    the limit fills one, and buckets come in the order of their first items.
     """
     open_buckets: dict[Hashable, list[int]] = {}
     sizes: dict[Hashable, int] = {}

@@ -66,8 +66,8 @@ class Variant:
 def with_collectives(graph: fx.GraphModule, request: CompileRequest, variant: Variant) -> fx.GraphModule:
     """The backward graph with its gradients averaged over the ranks.
 
-    What a bucket needs comes before what only later buckets need; its all-reduce follows its last gradient; all waits are
-    at the end. Numbers are those of DDP's reducer: scaled, then summed. A parameter without a gradient adds zeros.
+    What a bucket needs comes before what only later buckets need; its all-reduce follows its last gradient; all waits
+    are at the end. Numbers are those of DDP's reducer: scaled, then summed. A parameter without a gradient adds zeros.
 
     Args:
         graph: a backward; FakeTensors in ``meta["val"]``.
@@ -105,9 +105,9 @@ def _order(graph: fx.Graph, wanted: Sequence[Sequence[fx.Node | None]]) -> list[
             if node not in rank:
                 rank[node] = number
                 todo.extend(node.all_input_nodes)
-    nodes = [n for n in graph.nodes if n.op != "output"]
+    found: list[fx.Node] = [n for n in graph.nodes if n.op != "output"]
     last = len(wanted)
-    return sorted(nodes, key=lambda n: (-1 if n.op == "placeholder" else rank.get(n, last)))
+    return sorted(found, key=lambda n: -1 if n.op == "placeholder" else rank.get(n, last))
 
 
 def _fake_mode(graph: fx.Graph) -> Any:
@@ -147,7 +147,9 @@ def _start(
             parts.append(_flat(build, slot, None if node is None else build.made[node]))
         flat = build.call(aten.cat.default, parts) if len(parts) > 1 else parts[0]
         scaled = build.call(aten.mul.Tensor, flat, variant.scale)
-        started.append((bucket, build.call(torch.ops._c10d_functional.all_reduce.default, scaled, "sum", variant.group)))
+        started.append(
+            (bucket, build.call(torch.ops._c10d_functional.all_reduce.default, scaled, "sum", variant.group))
+        )
 
 
 def _flat(build: _Builder, slot: Slot, gradient: fx.Node | None) -> fx.Node:

@@ -11,8 +11,9 @@ class DDPOptions:
     """Options for modules in DistributedDataParallel.
 
     Args:
-        ddp: ``split``: the graph is cut where buckets end, so that DDP's own reducer starts early; ``in_graph``: the graph
-            stays whole, and the collectives are operators of its backward; ``off``: DDP reduces what is compiled as one.
+        ddp: ``split``: the graph is cut where buckets end, so that DDP's own reducer starts early; ``in_graph``: the
+            graph stays whole, and the collectives are operators of its backward; ``off``: DDP reduces what is compiled
+            as one.
         bucket_cap_mb: how many MiB of gradients are reduced at once; DDP's own ``bucket_cap_mb`` if None.
         first_bucket_cap_mb: the same for the bucket that is ready first; as DDP if None: 1 MiB, or ``bucket_cap_mb`` if
             that was given.

@@ -23,9 +23,7 @@ class Cuts:
     rows: list[tuple[list[Item], int]]
 
 
-def cuts(
-    graph: fx.Graph, parameters: Mapping[fx.Node, Item], places: Sequence[fx.Node], limits: Sequence[int]
-) -> Cuts:
+def cuts(graph: fx.Graph, parameters: Mapping[fx.Node, Item], places: Sequence[fx.Node], limits: Sequence[int]) -> Cuts:
     """Cut a graph into pieces whose parameters fill a bucket each, from the last operation to the first.
 
     A parameter that is used several times belongs to the piece of its first use: only then is its gradient complete. A

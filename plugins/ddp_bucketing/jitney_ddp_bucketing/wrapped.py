@@ -1,9 +1,10 @@
 """One DDP module and what is compiled of it: which mode, and what each forward and backward of mode ``in_graph`` does.
 
 DDP's own forward always runs as it is. In mode ``split`` nothing else is needed: its reducer's hooks fire piece by
-piece. In mode ``in_graph`` the reducer is told to stay out (as in ``no_sync``), and each step reduces exactly the buckets
-on which the ranks have agreed, in their order: within the backward graph, or, where a step is not clean (gradients from
-before, several graphs), after the backward. So ranks that differ in that still meet in the same collectives.
+piece. In mode ``in_graph`` the reducer is told to stay out (as in ``no_sync``), and each step reduces exactly the
+buckets on which the ranks have agreed, in their order: within the backward graph, or, where a step is not clean
+(gradients from before, several graphs), after the backward. So ranks that differ in that still meet in the same
+collectives.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def _refuse(ddp: Any) -> None:
         )
     if not private.uses_reducer(ddp):
         raise JitneyError(
-            "a DDP module without its C++ reducer (torch._dynamo's python_reducer, or all parameters delayed) cannot be "
-            "compiled by jitney",
+            "a DDP module without its C++ reducer (torch._dynamo's python_reducer, or all parameters delayed) cannot "
+            "be compiled by jitney",
             hint="torch._dynamo.config.optimize_ddp as it is by default; no delay_all_reduce_named_params",
             phase=PHASE,
         )
@@ -151,7 +152,9 @@ class State:
             order = self._ready_order(graph, request)
             mine = {
                 "options": dataclasses.asdict(self.options) | {"limits": self.limits},
-                "parameters": [[n, list(p.shape), str(p.dtype)] for n, p in zip(self.names, self.parameters, strict=True)],
+                "parameters": [
+                    [n, list(p.shape), str(p.dtype)] for n, p in zip(self.names, self.parameters, strict=True)
+                ],
                 "obstacle": reason,
                 "order": order,
             }
@@ -294,8 +297,8 @@ class State:
                     wrong.append(self.names[at])
             if wrong:
                 raise JitneyError(
-                    f"gradients of {', '.join(wrong[:5])} came from elsewhere than DDP's forward, too; in mode in_graph "
-                    "that is not reduced",
+                    f"gradients of {', '.join(wrong[:5])} came from elsewhere than DDP's forward, too; in mode "
+                    "in_graph that is not reduced",
                     hint='options={"ddp": "split"}',
                     phase=PHASE,
                 )
@@ -343,8 +346,8 @@ class Run:
         return self.reduces
 
     def finished(self, gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
-        """Remember what the parameters' gradients are to be. Autograd keeps a tensor that nobody else has: so it gets those
-        that the graph made, or another one around the same memory where the process group may still hold it.
+        """Remember what the parameters' gradients are to be. Autograd keeps a tensor that nobody else has: so it gets
+        those that the graph made, or another one around the same memory where the process group may still hold it.
         """
         assert self.step is not None and self.reduces is not None
         self.step.ended = True
@@ -409,7 +412,7 @@ def split_graph(
     return made.before
 
 
-def watch_training(ddp: Any, request: CompileRequest) -> Callable[[], Run] | None:
+def watch_training(ddp: Any, request: CompileRequest) -> Callable[[], Run | None] | None:
     """What is asked at each run of a training graph of a DDP module."""
     state = _states.get(ddp)
     if state is None or not state.agreed:

