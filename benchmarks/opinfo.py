@@ -98,17 +98,28 @@ def collect(tasks: list[Task], plan: Plan, jobs: int) -> tuple[list[Outcome], bo
 def print_rates(found: dict[tuple[str, str], Tally]) -> None:
     """How many samples eager passes, how many of them differ, and what was tested."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for title in ("", "eager\npasses", "differ", "same", "with\ngrad", "differ", "same", "last\nbit too"):
+    for title in (
+        "",
+        "eager\npasses",
+        "differ",
+        "same",
+        "with\ngrad",
+        "differ",
+        "same",
+        "last\nbit too",
+        "by\nfloat64",
+    ):
         table.add_column(title, justify="right" if title else "left", no_wrap=True)
     for title in ("in a\ngraph", "whole", "bwd"):
         table.add_column(title, justify="right", no_wrap=True)
     for (dtype, variant), t in found.items():
         forward = (t.forward, t.forward - t.forward_passed, percent(t.forward_passed, t.forward))
         backward = (t.backward, t.backward - t.backward_passed, percent(t.backward_passed, t.backward))
-        rest = (percent(t.exact, t.forward), t.traced, t.whole, t.traced_backward)
+        rest = (percent(t.exact, t.forward), t.refereed, t.traced, t.whole, t.traced_backward)
         table.add_row(f"{dtype} {variant}", *map(str, (*forward, *backward, *rest)))
     report.console.print(table)
     report.console.print(
+        "by float64: rounded otherwise than eager, and no further from float64.\n"
         "in a graph: the backend had one. whole: one graph, nothing kept or broken. bwd: it had a backward graph."
     )
 

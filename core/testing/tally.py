@@ -18,6 +18,7 @@ class Tally:
         forward, backward: cases that eager passes.
         forward_passed, backward_passed: those in which compiled does the same.
         exact: passed to the last bit.
+        refereed: passed since float64 is no further away than from eager (``jitney.testing.referee``).
         traced: cases in which a backend was given a forward or inference graph.
         traced_backward: cases in which it was given a backward graph.
         whole: traced, without a graph break or a kept graph.
@@ -29,6 +30,7 @@ class Tally:
     backward: int = 0
     backward_passed: int = 0
     exact: int = 0
+    refereed: int = 0
     traced: int = 0
     traced_backward: int = 0
     whole: int = 0
@@ -48,6 +50,7 @@ class Tally:
         self.backward += outcome.backward is not None
         self.backward_passed += bool(outcome.backward)
         self.exact += outcome.exact and outcome.failure is None
+        self.refereed += outcome.refereed and outcome.failure is None
         self.traced += traced
         self.traced_backward += "backward" in coverage.halves
         self.whole += traced and not coverage.kept and not coverage.breaks
