@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 import importlib
 import itertools
+import logging
 import math
 import re
 import struct
@@ -34,6 +36,7 @@ Recipe = list[Any]
 RECIPE = "_jitney_recipe"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _counter = itertools.count()
+CACHED = type(functools.lru_cache(lambda: None))
 _NAMED_TYPES = {id(t): name for name, t in vars(types).items() if isinstance(t, type)}
 TENSOR_BYTES = 1 << 20  # a larger constant makes its graph one that is not kept
 
@@ -138,7 +141,8 @@ class Writer:
             return made
         if isinstance(value, enum.Enum):
             return ["enum", self.ref(kind), value.name, self.prints.of(value)]
-        recipe = self.path(value) or self._origin(value, self)
+        named = _BY_NAME.get(kind)
+        recipe = (named(self, value) if named else self.path(value)) or self._origin(value, self)
         special = _SPECIAL.get(kind)
         if recipe is None and special is not None:
             recipe = special(self, value)
@@ -270,6 +274,21 @@ def _tensor(writer: Writer, value: torch.Tensor) -> Recipe:
     return ["tensor", writer.ref(value.dtype), list(value.shape), writer.blob(data)]
 
 
+def _logger(writer: Writer, value: logging.Logger) -> Recipe | None:
+    """By its name; guards ask for the rest of what matters."""
+    return ["logger", value.name] if logging.getLogger(value.name) is value else None
+
+
+def _cached(writer: Writer, value: Any) -> Recipe | None:
+    """A function behind ``functools.lru_cache``, where its name leads to it; what it remembers stays its own."""
+    module, name, inner = value.__module__, value.__qualname__, value.__wrapped__
+    try:
+        found = _at(module, name)
+    except (AttributeError, KeyError):
+        return None
+    return ["cached", module, name, writer.prints.of(inner)] if found is value else None
+
+
 _SPECIAL: dict[type, Callable[[Writer, Any], Recipe | None]] = {
     **dict.fromkeys((tuple, list, set, frozenset, torch.Size), _items),
     **dict.fromkeys((dict, collections.OrderedDict), _pairs),
@@ -279,6 +298,11 @@ _SPECIAL: dict[type, Callable[[Writer, Any], Recipe | None]] = {
     types.BuiltinFunctionType: _c_method,
     struct.Struct: lambda writer, value: ["struct", value.format],
     torch.Tensor: _tensor,
+}
+# Objects of these classes are found by a name that they know.
+_BY_NAME: dict[type, Callable[[Writer, Any], Recipe | None]] = {
+    **dict.fromkeys((logging.Logger, logging.RootLogger), _logger),
+    CACHED: _cached,
 }
 
 
@@ -416,6 +440,27 @@ def _known(reader: Reader, name: str) -> Any:
 
 _ITEMS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset, "Size": torch.Size}
 _PAIRS = {"dict": dict, "OrderedDict": collections.OrderedDict}
+
+
+def _find_logger(reader: Reader, name: str) -> logging.Logger:
+    known = logging.root if name == logging.root.name else logging.Logger.manager.loggerDict.get(name)
+    if isinstance(known, logging.Logger):
+        return known
+    raise Stale(f"there is no logger {name!r}")
+
+
+def _find_cached(reader: Reader, module_name: str, name: str, expected: str) -> Any:
+    module(module_name)
+    try:
+        found = _at(module_name, name)
+    except AttributeError:
+        found = None
+    if type(found) is not CACHED:
+        raise Stale(f"{module_name}.{name} is not where it was")
+    reader.check(found.__wrapped__, expected)
+    return found
+
+
 _MAKERS: dict[str, Callable[..., Any]] = {
     "json": lambda reader, value: value,
     "float": lambda reader, text: _number(("float", text)),
@@ -428,6 +473,8 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "operator": _operator,
     "items": lambda reader, kind, items: _ITEMS[kind](reader.make_all(items)),
     "pairs": lambda r, kind, keys, values: _PAIRS[kind](zip(r.make_all(keys), r.make_all(values), strict=True)),
+    "logger": _find_logger,
+    "cached": _find_cached,
     "slice": lambda reader, items: slice(*reader.make_all(items)),
     "globals": lambda reader, name: module(name).__dict__,
     "module": lambda reader, name: module(name),

@@ -7,7 +7,6 @@ for the graph, like a pending write, if nobody can tell the difference: all that
 from __future__ import annotations
 
 import functools
-import io
 import logging
 import sys
 import types
@@ -19,18 +18,13 @@ from jitney.capture.code import decode
 from jitney.capture.signals import Break, Restart
 from jitney.capture.special import SPECIAL
 from jitney.capture.world import ATOMS
+from jitney.guards.log_handlers import LEVELS, LOGGERS, WritesText, handlers_of
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
     from jitney.capture.rebuild import Rebuilder
     from jitney.guards import Source
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50, "log": -1}
-# What a call of a level's method goes through.
-INNER = ("_log", "handle", "callHandlers", "makeRecord", "findCaller", "isEnabledFor", "filter", *LEVELS)
-LOGGERS = (logging.Logger, logging.RootLogger)
-HANDLERS = (logging.StreamHandler, logging.FileHandler, logging.NullHandler, type(logging.lastResort))
-STREAMS = (io.TextIOWrapper, io.StringIO)
 # The instructions of a helper that calls a logger and does nothing else.
 STRAIGHT = frozenset(
     {"RESUME", "NOP", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "LOAD_CONST", "LOAD_ATTR", "LOAD_METHOD",
@@ -47,51 +41,6 @@ class LogCall:
     logger: logging.Logger
     step: int
     waiting: tuple[Any, tuple[Any, ...]] | None
-
-
-class WritesText:
-    """Does logging here write text to streams and nothing else? A guard asks again."""
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self.logger = logger
-        self.__qualname__ = f"the handlers of the logger {logger.name} write text only"
-
-    def __call__(self) -> bool:
-        """No code of the user's runs when the logger is called."""
-        logger = self.logger
-        if type(logger) not in LOGGERS or logging.getLogRecordFactory() is not logging.LogRecord:
-            return False
-        if logger.filters or any(name in vars(logger) or not _stdlib(logger, name) for name in INNER):
-            return False
-        return all(map(_writes_text, handlers_of(logger)))
-
-
-def _stdlib(logger: logging.Logger, name: str) -> bool:
-    return getattr(getattr(type(logger), name), "__globals__", None) is vars(logging)
-
-
-def handlers_of(logger: logging.Logger) -> list[logging.Handler]:
-    """The handlers that a record of this logger reaches."""
-    found: list[logging.Handler] = []
-    at: logging.Logger | None = logger
-    while at is not None:
-        found += at.handlers
-        at = at.parent if at.propagate else None
-    return found or ([logging.lastResort] if logging.lastResort is not None else [])
-
-
-def _writes_text(handler: logging.Handler) -> bool:
-    if type(handler) not in HANDLERS or handler.filters:
-        return False
-    if any(callable(v) and type(v) is not types.BuiltinMethodType for v in vars(handler).values()):
-        return False
-    if handler.formatter is not None and (type(handler.formatter) is not logging.Formatter):
-        return False
-    stream = getattr(handler, "stream", None)
-    return stream is None or any(
-        isinstance(stream, kind) and all(getattr(type(stream), n) is getattr(kind, n) for n in ("write", "flush"))
-        for kind in STREAMS
-    )
 
 
 # ------------------------------------------------------------------ the calls

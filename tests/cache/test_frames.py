@@ -47,6 +47,18 @@ PROGRAMS = {
             return x
         def arguments(): return [torch.arange(6.)]
     """,
+    "a logger's helper that writes once": """
+        import functools, logging
+        logger = logging.getLogger("begun.again")
+        logger.handlers[:] = [logging.NullHandler()]
+        logger.propagate = False
+        @functools.lru_cache(None)
+        def warning_once(self, *args): self.warning(*args)
+        def fn(x):
+            warning_once(logger, "written once")
+            return x * 2
+        def arguments(): return [torch.arange(6.)]
+    """,
     "a module": """
         class Block(nn.Module):
             def __init__(self):

@@ -6,9 +6,11 @@ import collections
 import enum
 import functools
 import json
+import logging
 import math
 import operator
 import struct
+import sys
 import types
 from typing import Any
 
@@ -218,3 +220,28 @@ def test_steps_read_what_their_text_reads(kind: str) -> None:
     import builtins
 
     assert eval(text, {"base": base, "_b": builtins}) == STEPS[kind](base, key)
+
+
+def test_loggers_are_found_by_name() -> None:
+    logger = logging.getLogger("jitney.tests.of_recipes")
+    assert again(logger) is logger
+    assert again(logging.getLogger()) is logging.getLogger()
+    with pytest.raises(NotStorable):
+        Writer().ref(logging.Logger("jitney.tests.of_recipes"))
+
+
+@functools.lru_cache(None)
+def squared(x: int) -> int:
+    return x * x
+
+
+def test_cached_functions_are_found_by_name_and_must_be_what_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert again(squared) is squared
+    with pytest.raises(NotStorable):
+        Writer().ref(functools.lru_cache(None)(squared.__wrapped__))
+    writer = Writer()
+    number = writer.ref(squared)
+    for other in (functools.lru_cache(None)(lambda x: x + x), lambda x: x * x):
+        monkeypatch.setattr(sys.modules[__name__], "squared", other)
+        with pytest.raises(Stale):
+            Reader(writer.objects, writer.blobs).make(number)
