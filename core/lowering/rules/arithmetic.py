@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from jitney.lowering.notation import (
@@ -123,7 +125,19 @@ def square(x: Scalar) -> Scalar:
 # --- division -------------------------------------------------------------------------------------------------------
 
 
-@pointwise(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor, exact=(1,))
+def inverse(b: Number, dtype: torch.dtype) -> float:
+    """``1 / b`` as ``dtype`` has it: CUDA's kernels multiply by it where they divide by a number."""
+    kind = np.float64 if dtype is torch.float64 else np.float32
+    with np.errstate(all="ignore"):
+        return float(kind(1) / kind(b))
+
+
+def div_on_cuda(a: Scalar, b: Scalar | Number) -> Scalar:
+    """``a / b`` as CUDA's kernel has it."""
+    return a / b if isinstance(b, Scalar) else a * inverse(b, a.dtype)
+
+
+@pointwise(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor, exact=(1,), cuda_formula=div_on_cuda)
 def div(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a / b`` in floating point."""
     return a / b
@@ -143,7 +157,19 @@ def divisor(b: Scalar | Number, what: str) -> Number:
     return number
 
 
-@pointwise(aten.div.Tensor_mode, aten.div.Scalar_mode, mode="stepwise")
+def div_mode_on_cuda(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar:
+    """``a / b``, rounded down, to zero, or not, as CUDA's kernels have it."""
+    if isinstance(b, Scalar) or not a.is_float or b == 0:
+        return div_mode(a, b, rounding_mode)
+    wide = a.to(opmath(a.dtype))
+    if rounding_mode is None:
+        return div_on_cuda(wide, b)
+    if rounding_mode == "trunc":
+        return one("trunc", div_on_cuda(wide, b))
+    return floored(wide, wide.like(b), lambda x: div_on_cuda(x, b))
+
+
+@pointwise(aten.div.Tensor_mode, aten.div.Scalar_mode, mode="stepwise", cuda_formula=div_mode_on_cuda)
 def div_mode(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar:
     """``a / b``, rounded down, to zero, or not."""
     if rounding_mode is None:
@@ -157,7 +183,12 @@ def div_mode(a: Scalar, b: Scalar | Number, rounding_mode: str | None) -> Scalar
     return floor_div(wide, wide.like(b)) if floors else one("trunc", wide / wide.like(b))
 
 
-@pointwise(aten.floor_divide.default, aten.floor_divide.Scalar, mode="stepwise")
+@pointwise(
+    aten.floor_divide.default,
+    aten.floor_divide.Scalar,
+    mode="stepwise",
+    cuda_formula=lambda a, b: div_mode_on_cuda(a, b, "floor"),
+)
 def floor_divide(a: Scalar, b: Scalar | Number) -> Scalar:
     """``a // b``."""
     return div_mode(a, b, "floor")
@@ -165,13 +196,17 @@ def floor_divide(a: Scalar, b: Scalar | Number) -> Scalar:
 
 def floor_div(a: Scalar, b: Scalar) -> Scalar:
     """``floor(a / b)`` as Python and eager round it: exact, from the remainder."""
+    return where(eq(b, 0), a / b, floored(a, b, lambda x: x / b))
+
+
+def floored(a: Scalar, b: Scalar, over_b: Callable[[Scalar], Scalar]) -> Scalar:
+    """``floor(a / b)`` from the remainder, given how to divide by ``b``, which is not zero."""
     mod = two("fmod", a, b)
-    quotient = (a - mod) / b
+    quotient = over_b(a - mod)
     quotient = where(ne(mod, 0) & ne(b < 0, mod < 0), quotient - 1, quotient)
-    floored = one("floor", quotient)
-    floored = where(quotient - floored > 0.5, floored + 1, floored)
-    floored = where(eq(quotient, 0), two("copysign", a.like(0.0), a / b), floored)
-    return where(eq(b, 0), a / b, floored)
+    whole = one("floor", quotient)
+    whole = where(quotient - whole > 0.5, whole + 1, whole)
+    return where(eq(quotient, 0), two("copysign", a.like(0.0), over_b(a)), whole)
 
 
 @pointwise(aten.remainder.Tensor, aten.remainder.Scalar, rounded=(1,))
@@ -189,7 +224,13 @@ def fmod(a: Scalar, b: Scalar | Number) -> Scalar:
 # --- powers and logarithms ------------------------------------------------------------------------------------------
 
 
-@pointwise(aten.pow.Tensor_Scalar, mode="stepwise")
+def pow_number_on_cuda(x: Scalar, exponent: Number) -> Scalar:
+    """``x ** exponent`` as CUDA's kernel has it: float16 is as any other dtype."""
+    special = SPECIAL_POWERS.get(float(exponent)) if x.is_float else None
+    return special(x) if special else pow_number(x, exponent)
+
+
+@pointwise(aten.pow.Tensor_Scalar, mode="stepwise", cuda_formula=pow_number_on_cuda)
 def pow_number(x: Scalar, exponent: Number) -> Scalar:
     """``x ** exponent``; the exponents that eager computes otherwise are computed so here."""
     if not x.is_float:

@@ -38,6 +38,7 @@ class Pointwise:
         formula: what to compute.
         mode: what operands are converted to.
         cuda: the same on CUDA devices, where eager's kernel rounds otherwise.
+        cuda_formula: the formula there, where eager's kernel computes otherwise.
         own: positions of operands that keep their dtype in any mode.
         exact: positions where a tensor without dimensions, beside others, is not rounded to their half.
         rounded: positions of numbers that are rounded to the operands' half; others go into formulas as they are.
@@ -46,15 +47,21 @@ class Pointwise:
     formula: Formula
     mode: Mode = "arithmetic"
     cuda: Mode | None = None
+    cuda_formula: Formula | None = None
     own: tuple[int, ...] = ()
     exact: tuple[int, ...] = ()
     rounded: tuple[int, ...] = ()
 
     def __call__(self, call: Call) -> Tensor:
         """The result of one call."""
-        if self.cuda is not None and call.val.device.type == "cuda":
-            return replace(self, mode=self.cuda, cuda=None)(call)
-        return call.result(self.element(call))
+        rule = self.on_cuda() if call.val.device.type == "cuda" else self
+        return call.result(rule.element(call))
+
+    def on_cuda(self) -> Pointwise:
+        """The rule for CUDA devices."""
+        if self.cuda is None and self.cuda_formula is None:
+            return self
+        return replace(self, mode=self.cuda or self.mode, formula=self.cuda_formula or self.formula)
 
     def element(self, call: Call) -> Callable[[Shape], Value]:
         """The function from an index to the element."""

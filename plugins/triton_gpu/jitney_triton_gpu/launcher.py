@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from jitney.cache.store import DiskCache, cache_folder
 from jitney.devices import raw_stream
 from jitney.lowering import Kernel, NotLowered, Schedule, Wrapper
 from jitney.lowering.canonical import canonical
@@ -20,6 +22,8 @@ from jitney_triton_gpu.emit.indices import product
 from jitney_triton_gpu.failures import KernelFailed, NotCompiled, write_repro
 from jitney_triton_gpu.module import load
 from jitney_triton_gpu.options import TritonGpuOptions
+from jitney_triton_gpu.tiles import USUAL, Tuning
+from jitney_triton_gpu.tuning import Make, Room, Tuner
 
 HEADER = """\
 import triton
@@ -59,6 +63,7 @@ class Launcher:
         self.source = ""
         self.device = device_of(schedule)
         self.work = 0  # bytes of the workspaces of the kernel that has the largest
+        self.tuner = tuner_of(schedule, self.device, name, options) if options.tunes else None
 
     def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
         """Python lines that launch these kernels."""
@@ -148,8 +153,9 @@ class Launcher:
         unit = next((unit for known, unit in self.units if known == key), None)
         if unit is None:
             name = f"k{len(self.units)}_{short_name(kernel)}".rstrip("_")
+            make = functools.partial(_emitted, kernel=replace(shape, nodes=kernel.nodes), replaced=replaced, wide=wide)
             try:
-                code = emit(replace(shape, nodes=kernel.nodes), name, replaced=replaced, wide=wide)
+                code = make(self._tuning(make, kernel, buffers), name)
             except NotLowered as refusal:
                 raise KernelFailed(refusal.reason, kernel.nodes) from refusal
             entries = tuple(f"e_{function.name}" for function in code.functions)
@@ -158,6 +164,14 @@ class Launcher:
             self.functions |= dict(zip(entries, code.functions, strict=True))
             self.source += "".join(f"\n\n# {f.comment or kernel.name}\n{f.text}" for f in code.functions)
         return unit, buffers
+
+    def _tuning(self, make: Make, kernel: Kernel, buffers: dict[str, str]) -> Tuning:
+        """Block sizes; the usual ones where sizes change from call to call, or nobody asked for others."""
+        extents = {mine: self.schedule.program.buffers[name].extent.value for mine, name in buffers.items()}
+        if self.tuner is None or kernel.sizes or None in extents.values():
+            return USUAL
+        dtypes = kernel.buffers
+        return self.tuner.best(make, {mine: Room(dtypes[buffers[mine]], n or 0) for mine, n in extents.items()})
 
     def _replaced(self, kernel: Kernel) -> frozenset[str]:
         """Buffers in whose memory the kernel stores something else."""
@@ -172,6 +186,8 @@ class Launcher:
         Raises:
             KernelFailed: Triton refused one.
         """
+        if self.tuner is not None:
+            self.tuner.finish()
         try:
             made = load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
         except NotCompiled as refusal:
@@ -180,6 +196,25 @@ class Launcher:
             nodes = [n for each in refusal.errors for kernel in self.kernels.get(each, ()) for n in kernel.nodes]
             raise KernelFailed("Triton does not compile its kernel", nodes, error, repro) from error
         return {**made, "_work": self.work}
+
+
+def _emitted(tuning: Tuning, name: str, kernel: Kernel, replaced: frozenset[str], wide: bool) -> Code:
+    return emit(kernel, name, replaced=replaced, wide=wide, tuning=tuning)
+
+
+def tuner_of(schedule: Schedule, device: torch.device, name: str, options: TritonGpuOptions) -> Tuner | None:
+    """What measures block sizes; None where there is no device to measure on."""
+    if INTERPRETED or device.type == "cpu":
+        return None
+    import triton
+
+    from jitney_triton_gpu.measure import on_device
+
+    measure = on_device(device, HEADER, options.relaxed_math)
+    about = f"{torch.cuda.get_device_name(device)} {triton.__version__} {torch.version.cuda} {options.relaxed_math}"
+    folder = cache_folder("triton_gpu")
+    cache = None if folder is None else DiskCache(folder)
+    return Tuner(measure, about, cache, name, sum(isinstance(item, Kernel) for item in schedule.items))
 
 
 def too_large() -> None:

@@ -16,7 +16,8 @@ class TritonGpuOptions:
             part of kernels, whose seeds torch's generator draws.
         cudagraphs: record what a graph launches in a CUDA graph, and launch it as one. Nothing large is copied: inputs
             that come from the same memory at each call, as parameters do, are used where they are.
-        mode: ``reduce-overhead`` is the same as ``cudagraphs``; so is ``max-autotune`` for now.
+        mode: ``reduce-overhead`` is the same as ``cudagraphs``; ``max-autotune`` is that and measures which block sizes
+            suit each kernel (``max-autotune-no-cudagraphs``: only the latter).
         dump: show the loops, kernels and Triton code of each graph, in the logs as ``output_code``.
     """
 
@@ -30,3 +31,8 @@ class TritonGpuOptions:
     def records(self) -> bool:
         """Are CUDA graphs asked for?"""
         return self.cudagraphs or self.mode in ("reduce-overhead", "max-autotune")
+
+    @property
+    def tunes(self) -> bool:
+        """Are block sizes to be measured?"""
+        return self.mode.startswith("max-autotune")

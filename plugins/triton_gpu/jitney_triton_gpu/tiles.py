@@ -38,6 +38,45 @@ class Tile:
                 raise ValueError(f"{self}: {number} is no power of two")
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """Other block sizes than the usual ones: how often each is doubled (or, if negative, halved).
+
+    Args:
+        x: elements along the kept axis.
+        r: elements along the reduced axis, unless it is one block.
+        warps: of a program.
+        many: parts of a reduction, or programs that sweep over rows.
+    """
+
+    x: int = 0
+    r: int = 0
+    warps: int = 0
+    many: int = 0
+
+    def tile(self, tile: Tile) -> Tile:
+        """The tile with other sizes."""
+        r = tile.r if tile.whole else doubled(tile.r, self.r)
+        return Tile(doubled(tile.x, self.x), r, min(doubled(tile.warps, self.warps), 32), tile.whole)
+
+    def count(self, many: int) -> int:
+        """Another number of parts or programs."""
+        return doubled(many, self.many)
+
+
+USUAL = Tuning()
+# What is tried for each kernel, besides the usual sizes.
+OTHERS = (
+    Tuning(x=1), Tuning(x=-1), Tuning(r=1), Tuning(r=-1), Tuning(warps=1), Tuning(warps=-1), Tuning(many=1),
+    Tuning(many=-1), Tuning(x=1, warps=1), Tuning(x=-1, warps=-1), Tuning(x=2, warps=1), Tuning(r=1, warps=1),
+)  # fmt: skip
+
+
+def doubled(n: int, times: int) -> int:
+    """``n`` doubled so often, or halved, down to 1."""
+    return n << times if times >= 0 else max(n >> -times, 1)
+
+
 def power(n: int) -> int:
     """The least power of two that is not smaller."""
     return 1 << max(n - 1, 0).bit_length()

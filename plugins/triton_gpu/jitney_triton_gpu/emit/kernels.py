@@ -18,9 +18,17 @@ from jitney_triton_gpu.emit.prepare import prepare
 from jitney_triton_gpu.emit.rows import rows
 from jitney_triton_gpu.emit.split import split
 from jitney_triton_gpu.emit.sweep import sweep
+from jitney_triton_gpu.tiles import USUAL, Tuning
 
 
-def emit(kernel: Kernel, name: str, *, replaced: frozenset[str] = frozenset(), wide: bool = False) -> Code:
+def emit(
+    kernel: Kernel,
+    name: str,
+    *,
+    replaced: frozenset[str] = frozenset(),
+    wide: bool = False,
+    tuning: Tuning = USUAL,
+) -> Code:
     """The Triton functions of a kernel.
 
     Args:
@@ -28,6 +36,7 @@ def emit(kernel: Kernel, name: str, *, replaced: frozenset[str] = frozenset(), w
         name: its functions' names begin so.
         replaced: buffers in whose memory the kernel stores something else.
         wide: count places in 64 bits.
+        tuning: other block sizes than the usual ones.
     """
     kernel = prepare(kernel, replaced)
     statements = [s for nest in kernel.body for s in nest.statements]
@@ -36,15 +45,15 @@ def emit(kernel: Kernel, name: str, *, replaced: frozenset[str] = frozenset(), w
         if kernel.finish:
             raise NotLowered("an end that waits for nothing")
         plain = not reduces and not kernel.scratch and len(kernel.body) == 1
-        return pointwise(kernel, name, wide) if plain else rows(kernel, name, wide)
+        return pointwise(kernel, name, wide, tuning) if plain else rows(kernel, name, wide, tuning)
     if not all(isinstance(s, Store) for nest in kernel.finish for s in nest.statements):
         raise NotLowered("a reduction of what is reduced")
     kept = kept_loops(kernel)
     if kept is not None:
-        return split(kernel, kept, name, wide)
+        return split(kernel, kept, name, wide, tuning)
     if reduces and not kernel.outer:
         raise NotLowered("results of everything beside others")
-    return sweep(kernel, name, wide)
+    return sweep(kernel, name, wide, tuning)
 
 
 def kept_loops(kernel: Kernel) -> tuple[Var, ...] | None:

@@ -16,7 +16,7 @@ from jitney_triton_gpu.emit.spaces import Axis
 VECTOR = 8  # elements that are loaded at once, at most
 
 
-def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
+def pointwise(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
     """One program for each block of elements; of two axes where memory is read along one and written along another."""
     (nest,) = kernel.body
     loops = (*kernel.outer, *nest.loops)
@@ -24,7 +24,7 @@ def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
     counts = fastest([p for p in places(kernel) if len(p.atoms.intersection(loops)) == len(loops)], loops)
     other = max((v for v in loops[:-1]), key=lambda v: counts[v], default=None)
     if other is not None and counts[other] and counts[inner[0]]:
-        tile = tiles.transposing()
+        tile = tuning.tile(tiles.transposing())
         rest = tuple(v for v in loops[:-1] if v is not other)
         x, y, z = Axis("x", inner, tile.x), Axis("y", (other,), tile.r), Axis("z", rest, 1)
         draft = Draft(kernel, name, [y, x], wide)
@@ -37,7 +37,7 @@ def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
         draft.axis(z, f"program // {across} // {down}", None)
         programs = blocks_of(x.count, x.block) * blocks_of(y.count, y.block) * z.count
     elif _has_rows(kernel, loops):
-        tile = tiles.long_rows(loops[-1].size.value or 1)
+        tile = tuning.tile(tiles.long_rows(loops[-1].size.value or 1))
         x, z = Axis("x", inner, tile.x), Axis("z", loops[:-1], 1)
         draft = Draft(kernel, name, [x], wide)
         across = draft.writer.index(blocks_of(x.count, x.block))
@@ -57,7 +57,7 @@ def pointwise(kernel: Kernel, name: str, wide: bool) -> Code:
         draft.writer.enter([x])
         draft.axis(x, f"program % {across} * {x.symbol}")
     else:
-        tile = tiles.pointwise(product(loops).value)
+        tile = tuning.tile(tiles.pointwise(product(loops).value))
         x = Axis("x", loops, tile.x)
         draft = Draft(kernel, name, [x], wide)
         draft.writer.enter([x])

@@ -18,11 +18,11 @@ from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
 
-def rows(kernel: Kernel, name: str, wide: bool) -> Code:
+def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
     """One program for some rows."""
     lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
     length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
-    tile = tiles.rows(product(kernel.outer).value, length, is_across(kernel))
+    tile = tuning.tile(tiles.rows(product(kernel.outer).value, length, is_across(kernel)))
     x = Axis("x", kernel.outer, tile.x)
     kept = in_registers(kernel) if tile.whole else {}
     scratch = [s for s in kernel.scratch if s.name not in kept]

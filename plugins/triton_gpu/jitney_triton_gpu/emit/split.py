@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from jitney.lowering.index import Index, Var, index
@@ -17,7 +18,7 @@ from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
 
-def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
+def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
     """A program for each block of results and each part of what these are reduced from.
 
     Args:
@@ -25,6 +26,7 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
         kept: the loops that the results have.
         name: of the functions.
         wide: count places in 64 bits.
+        tuning: other block sizes than the usual ones.
     """
     (nest,) = kernel.body
     loops = (*kernel.outer, *nest.loops)
@@ -32,6 +34,7 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool) -> Code:
     counts = fastest([p for p in places(kernel) if any(v in p.atoms for v in gone)], loops)
     across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
     tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across, is_heavy(kernel))
+    tile, many = (tuning if kept else replace(tuning, x=0)).tile(tile), tuning.count(many)
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
     inline = renamed_finish(kernel, kept) if many == 1 else None
     parts = [Part.of(kernel, s, many) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]

@@ -24,12 +24,13 @@ from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
 
-def sweep(kernel: Kernel, name: str, wide: bool) -> Code:
+def sweep(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
     """A program for some rows, one after the other; a second function puts the programs' results together."""
     lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
     known = [n for n in lengths if n is not None]
     whole = len(known) == len(lengths) and max(known, default=1) <= tiles.LONGEST_ROW
     tile, programs = tiles.sweeps(product(kernel.outer).value, max(known, default=1) if whole else tiles.GUESS)
+    tile, programs = tuning.tile(tile), tuning.count(programs)
     accumulates = [s for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)]
     parts = {s.buffer: Part.of(kernel, s, programs) for s in accumulates}
     workspaces = [w for part in parts.values() for w in part.workspaces]
