@@ -16,6 +16,7 @@ from jitney.lowering.schedule.clean import clean
 from jitney.lowering.schedule.fuse import fuse
 from jitney.lowering.schedule.group import Group
 from jitney.lowering.schedule.memory import Memory, plan
+from jitney.lowering.schedule.products import Takes, joined
 from jitney.lowering.schedule.updates import filled_in_place
 
 
@@ -53,6 +54,7 @@ def schedule(
     updates: Mapping[int, int] = MappingProxyType({}),
     into: Callable[[Extern, Program], bool] = lambda call, program: False,
     policy: Policy = CPU,
+    takes: Takes | None = None,
 ) -> Schedule:
     """Clean, fuse, build kernels, plan memory.
 
@@ -62,6 +64,7 @@ def schedule(
         into: does the backend launch this operator by itself, with memory for its result (``Extern.into``)? Asked for
             operators that make one new tensor.
         policy: what suits the machine.
+        takes: does the backend want a matrix product as a kernel of its own, with what follows? See ``products.py``.
     """
     names = Names()
     items = fuse(clean(program), program, names, policy)
@@ -72,6 +75,8 @@ def schedule(
     ]
     kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
     kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
+    if takes is not None:
+        kernels = joined(kernels, program, frozenset(kept), takes, names)
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
     memory = plan(kernels, program.buffers, inputs | kept | external | program.constants.keys())

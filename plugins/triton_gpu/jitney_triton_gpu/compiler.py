@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +17,10 @@ from jitney.lowering import GPU, NotLowered, Schedule, Wrapper, describe, lower,
 from jitney.lowering.loops import Computed, Extern, Program
 from jitney.lowering.rules import VIEWS
 from jitney_triton_gpu import tiles
+from jitney_triton_gpu.contest import takes
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory, on_device
 from jitney_triton_gpu.failures import KernelFailed, first_line
-from jitney_triton_gpu.launcher import Launcher
+from jitney_triton_gpu.launcher import Launcher, tuner_of
 from jitney_triton_gpu.options import TritonGpuOptions
 from jitney_triton_gpu.recordings import Recorded, Traits
 
@@ -76,12 +78,14 @@ def _compile(
     options: TritonGpuOptions = request.options
     program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU, whole=whole)
     numbers_on_device(program)
-    made = schedule(program, request.updates, policy=GPU)
-    launcher = Launcher(made, request.frame, options)
-    wrapper = Wrapper(
-        made, launcher, request.frame, Memory, launcher.device, launcher.refuse, separate=tiles.ARENA, kind=request.kind
-    )
-    run = wrapper.build()
+    tuner = tuner_of(program, request.frame, options)
+    with tuner or contextlib.nullcontext():
+        wanted = takes(program, options, tuner, whole.keys())
+        made = schedule(program, request.updates, policy=GPU, takes=wanted)
+        launcher = Launcher(made, request.frame, options, tuner)
+        given = (Memory, launcher.device, launcher.refuse)
+        wrapper = Wrapper(made, launcher, request.frame, *given, separate=tiles.ARENA, kind=request.kind)
+        run = wrapper.build()
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
     request.lowered(len(made.items) - len(externs), externs)

@@ -139,6 +139,16 @@ def _splat(self: Any, shape: Any, value: Any) -> Any:
     )
 
 
+_dot = interpreter.InterpreterBuilder.create_dot
+
+
+def _dot_of_numbers(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+    """Triton's own multiplies the bits of bfloat16."""
+    wide = [self.cast_impl(x, tl.float32) if x.dtype.scalar == tl.bfloat16 else x for x in (a, b)]
+    return _dot(self, *wide, d, *rest)
+
+
+interpreter.InterpreterBuilder.create_dot = _dot_of_numbers
 interpreter.InterpreterBuilder.create_fma = _fma
 interpreter.InterpreterBuilder.create_splat = _splat
 interpreter.InterpreterBuilder.get_all_ones_value = _all_ones

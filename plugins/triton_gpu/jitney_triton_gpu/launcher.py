@@ -14,7 +14,7 @@ from jitney.devices import raw_stream
 from jitney.lowering import Kernel, NotLowered, Schedule, Wrapper
 from jitney.lowering.canonical import canonical
 from jitney.lowering.index import Index, Size, index
-from jitney.lowering.loops import Extern
+from jitney.lowering.loops import Extern, Program
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED
 from jitney_triton_gpu.emit import emit, short_name
@@ -51,9 +51,10 @@ class Launcher:
         schedule: what runs.
         name: the user's function.
         options: the backend's.
+        tuner: measures block sizes, if it is there.
     """
 
-    def __init__(self, schedule: Schedule, name: str, options: TritonGpuOptions) -> None:
+    def __init__(self, schedule: Schedule, name: str, options: TritonGpuOptions, tuner: Tuner | None = None) -> None:
         self.schedule = schedule
         self.name = name
         self.options = options
@@ -63,7 +64,7 @@ class Launcher:
         self.source = ""
         self.device = device_of(schedule)
         self.work = 0  # bytes of the workspaces of the kernel that has the largest
-        self.tuner = tuner_of(schedule, self.device, name, options) if options.tunes else None
+        self.tuner = tuner
 
     def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
         """Python lines that launch these kernels."""
@@ -171,7 +172,8 @@ class Launcher:
         if self.tuner is None or kernel.sizes or None in extents.values():
             return USUAL
         dtypes = kernel.buffers
-        return self.tuner.best(make, {mine: Room(dtypes[buffers[mine]], n or 0) for mine, n in extents.items()})
+        rooms = {mine: Room(dtypes[buffers[mine]], n or 0) for mine, n in extents.items()}
+        return self.tuner.best(make, rooms).tuning
 
     def _replaced(self, kernel: Kernel) -> frozenset[str]:
         """Buffers in whose memory the kernel stores something else."""
@@ -186,8 +188,6 @@ class Launcher:
         Raises:
             KernelFailed: Triton refused one.
         """
-        if self.tuner is not None:
-            self.tuner.finish()
         try:
             made = load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
         except NotCompiled as refusal:
@@ -202,19 +202,21 @@ def _emitted(tuning: Tuning, name: str, kernel: Kernel, replaced: frozenset[str]
     return emit(kernel, name, replaced=replaced, wide=wide, tuning=tuning)
 
 
-def tuner_of(schedule: Schedule, device: torch.device, name: str, options: TritonGpuOptions) -> Tuner | None:
-    """What measures block sizes; None where there is no device to measure on."""
-    if INTERPRETED or device.type == "cpu":
+def tuner_of(program: Program, name: str, options: TritonGpuOptions) -> Tuner | None:
+    """What measures block sizes; None where there is no device to measure on, or nobody asked for it."""
+    devices = {b.device for b in program.buffers.values() if b.device.type in DEVICE_TYPES}
+    if INTERPRETED or not options.tunes or len(devices) != 1:
         return None
+    (device,) = devices
     import triton
 
-    from jitney_triton_gpu.measure import on_device
+    from jitney_triton_gpu.measure import Device
 
-    measure = on_device(device, HEADER, options.relaxed_math)
+    measure = Device(device, HEADER, options.relaxed_math)
     about = f"{torch.cuda.get_device_name(device)} {triton.__version__} {torch.version.cuda} {options.relaxed_math}"
     folder = cache_folder("triton_gpu")
     cache = None if folder is None else DiskCache(folder)
-    return Tuner(measure, about, cache, name, sum(isinstance(item, Kernel) for item in schedule.items))
+    return Tuner(measure, about, cache, name)
 
 
 def too_large() -> None:

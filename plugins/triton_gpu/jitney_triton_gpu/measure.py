@@ -1,23 +1,26 @@
-"""How long kernels take on a device."""
+"""How long kernels and operators take on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from triton.testing import do_bench
 
 from jitney.devices import raw_stream
+from jitney.lowering.loops import Extern, Strided
 from jitney_triton_gpu.code import Code, Function
 from jitney_triton_gpu.failures import NotCompiled
 from jitney_triton_gpu.module import load
 from jitney_triton_gpu.tuning import Room
 
 WARMUP_MS, MEASURE_MS = 3, 15
+Launchers = Mapping[str, Callable[..., None]]
 
 
-def on_device(device: torch.device, header: str, relaxed: bool) -> Callable[..., Sequence[float | None]]:
-    """``measure(codes, rooms)``; see ``tuning.Measure``.
+class Device:
+    """A ``tuning.Measure``.
 
     Args:
         device: where.
@@ -25,54 +28,88 @@ def on_device(device: torch.device, header: str, relaxed: bool) -> Callable[...,
         relaxed: may a product and a sum be rounded once?
     """
 
-    def measure(codes: Sequence[Code], rooms: Mapping[str, Room]) -> Sequence[float | None]:
-        made = compiled(codes, header, device, relaxed)
+    def __init__(self, device: torch.device, header: str, relaxed: bool) -> None:
+        self.device = device
+        self.header = header
+        self.relaxed = relaxed
+
+    def codes(self, codes: Sequence[Code], rooms: Mapping[str, Room]) -> Sequence[float | None]:
+        """Seconds that each of these takes."""
+        made = self._compiled(codes)
         try:
-            memory = {name: torch.zeros(room.extent, dtype=room.dtype, device=device) for name, room in rooms.items()}
-            return [None if code is None else seconds(code, made, memory, device) for code in _those(codes, made)]
+            memory = self._memory(rooms)
+            runs = [self._launches(code, made, memory) for code in codes]
+            return [None if run is None else self._seconds(run) for run in runs]
         except torch.OutOfMemoryError:  # the program itself may have room enough
             return [None] * len(codes)
 
-    return measure
-
-
-def compiled(
-    codes: Sequence[Code], header: str, device: torch.device, relaxed: bool
-) -> Mapping[str, Callable[..., None]]:
-    """Launchers by function name, without those of codes that do not compile."""
-    functions = {f.name: f for code in codes for f in code.functions}
-    while functions:
+    def operator(self, call: Extern, codes: Sequence[Code], rooms: Mapping[str, Room]) -> float | None:
+        """Seconds of an operator of torch's and of codes after it."""
+        made = self._compiled(codes)
         try:
-            return load(_source(header, functions), "kernels that are measured", functions, device, relaxed)
-        except NotCompiled as refusal:
-            functions = {name: f for name, f in functions.items() if name not in refusal.errors}
-    return {}
+            memory = self._memory(rooms)
+            args, kwargs = _tensors((call.args, dict(call.kwargs)), memory)
+            runs = [self._launches(code, made, memory) for code in codes]
+            if None in runs:
+                return None
+            return self._seconds(lambda: (call.target(*args, **kwargs), *(run() for run in runs if run)))
+        except torch.OutOfMemoryError:
+            return None
+
+    def _compiled(self, codes: Sequence[Code]) -> Launchers:
+        """Launchers by function name, without those that do not compile."""
+        functions = {f.name: f for code in codes for f in code.functions}
+        while functions:
+            try:
+                source = _source(self.header, functions)
+                return load(source, "kernels that are measured", functions, self.device, self.relaxed)
+            except NotCompiled as refusal:
+                functions = {name: f for name, f in functions.items() if name not in refusal.errors}
+        return {}
+
+    def _memory(self, rooms: Mapping[str, Room]) -> dict[str, torch.Tensor]:
+        """Random numbers, for a product of zeros takes less power and so less time; integers are places: zeros."""
+        made = {}
+        for name, room in rooms.items():
+            make = torch.rand if room.dtype.is_floating_point else torch.zeros
+            made[name] = make(room.extent, dtype=room.dtype, device=self.device)
+        return made
+
+    def _launches(self, code: Code, made: Launchers, memory: Mapping[str, torch.Tensor]) -> Callable[[], None] | None:
+        if any(f.name not in made for f in code.functions):
+            return None
+        works = {w.name: torch.empty(w.count.value or 0, dtype=w.dtype, device=self.device) for w in code.workspaces}
+        places = {name: x.data_ptr() for name, x in {**memory, **works}.items()}
+        stream = raw_stream(self.device.index)
+        calls = []
+        for f in code.functions:
+            given = [places[p.name if p.kind == "workspace" else str(p.of)] for p in f.parameters]
+            calls.append((made[f.name], (f.programs.value or 0, stream, *given)))
+
+        def run(works: Any = works) -> None:
+            for launch, arguments in calls:
+                launch(*arguments)
+
+        return run
+
+    def _seconds(self, run: Callable[[], Any]) -> float:
+        """The median time, with an empty cache each time."""
+        with torch.cuda.device(self.device):
+            found: float = do_bench(run, warmup=WARMUP_MS, rep=MEASURE_MS, return_mode="median")
+        return found / 1000
 
 
 def _source(header: str, functions: Mapping[str, Function]) -> str:
     return header + "".join(f"\n\n{f.text}" for f in functions.values())
 
 
-def _those(codes: Sequence[Code], made: Mapping[str, Callable[..., None]]) -> list[Code | None]:
-    return [code if all(f.name in made for f in code.functions) else None for code in codes]
-
-
-def seconds(
-    code: Code, made: Mapping[str, Callable[..., None]], memory: Mapping[str, torch.Tensor], device: torch.device
-) -> float:
-    """The median time of a code, with an empty cache each time."""
-    works = {w.name: torch.empty(w.count.value or 0, dtype=w.dtype, device=device) for w in code.workspaces}
-    places = {name: x.data_ptr() for name, x in {**memory, **works}.items()}
-    stream = raw_stream(device.index)
-    calls = []
-    for f in code.functions:
-        given = [places[p.name if p.kind == "workspace" else str(p.of)] for p in f.parameters]
-        calls.append((made[f.name], (f.programs.value or 0, stream, *given)))
-
-    def run() -> None:
-        for launch, arguments in calls:
-            launch(*arguments)
-
-    with torch.cuda.device(device):
-        found: float = do_bench(run, warmup=WARMUP_MS, rep=MEASURE_MS, return_mode="median")
-    return found / 1000
+def _tensors(value: Any, memory: Mapping[str, torch.Tensor]) -> Any:
+    """Arguments of an operator, with tensors in this memory."""
+    if isinstance(value, Strided):
+        sizes, strides = ([n.value or 0 for n in numbers] for numbers in (value.size, value.stride))
+        return memory[value.buffer].as_strided(sizes, strides, value.offset.value or 0)
+    if isinstance(value, dict):
+        return {key: _tensors(item, memory) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_tensors(item, memory) for item in value)
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,9 @@ class TritonGpuOptions:
             that come from the same memory at each call, as parameters do, are used where they are.
         mode: ``reduce-overhead`` is the same as ``cudagraphs``; ``max-autotune`` is that and measures which block sizes
             suit each kernel (``max-autotune-no-cudagraphs``: only the latter).
+        gemm: who multiplies matrices of half types: ``auto`` is torch's library, and under ``max-autotune`` a kernel of
+            ours wherever it, with what follows in it, has been measured to be faster; ``aten`` is torch's library and
+            ``triton`` a kernel of ours, wherever there can be one.
         dump: show the loops, kernels and Triton code of each graph, in the logs as ``output_code``.
     """
 
@@ -25,6 +29,7 @@ class TritonGpuOptions:
     fallback_random: bool = True
     cudagraphs: bool = False
     mode: str = "default"
+    gemm: Literal["auto", "aten", "triton"] = "auto"
     dump: bool = False
 
     @property

@@ -13,6 +13,7 @@ ARENA = 64 << 20  # bytes: the largest that all temporaries of a call share
 SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
 CACHE = 48 << 20  # bytes that stay in the cache until they are read again
+SHARED = 200 << 10  # bytes of shared memory that a program may have
 STAGES = {"rows": 1, "split": 1, "sweep": 3}
 
 
@@ -182,3 +183,13 @@ def finishing(results: int | None, many: int) -> Tile:
     results = power(results or GUESS)
     x = min(results, max(8192 // s, 1), power(max(results // PROCESSORS, 16)))
     return Tile(x, s, warps_for(x * s, 16))
+
+
+def product(rows_: int | None, columns: int | None, depth: int | None, tuning: Tuning = USUAL) -> tuple[Tile, int]:
+    """A tile of a matrix product, rows along ``r``, and how much of what is summed is multiplied at a time."""
+    r = max(min(power(rows_ or GUESS), 128), 16)
+    x = max(min(power(columns or GUESS), 128), 16)
+    tile = Tile(max(doubled(x, tuning.x), 16), max(doubled(r, tuning.r), 16), 8 if x * r >= 128 * 128 else 4)
+    warps = min(max(doubled(tile.warps, tuning.warps), 1), 16)
+    deep = max(min(power(depth or GUESS), 64), 16)
+    return Tile(tile.x, tile.r, warps), max(doubled(deep, tuning.many), 16)

@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from types import NoneType
+from typing import Any, Protocol
 
 import torch
 from rich.console import Console
@@ -13,6 +15,7 @@ from rich.progress import Progress
 
 from jitney.cache.store import DiskCache
 from jitney.lowering import NotLowered
+from jitney.lowering.loops import Extern
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.tiles import OTHERS, USUAL, Tuning
 
@@ -28,8 +31,22 @@ class Room:
     extent: int
 
 
-# ``measure(codes, rooms)``: seconds that each takes, with memory for the buffers by name; None for what does not run.
-Measure = Callable[[Sequence[Code], Mapping[str, Room]], Sequence[float | None]]
+class Measure(Protocol):
+    """Measures on a device, with memory for the buffers by name; None for what does not run there."""
+
+    def codes(self, codes: Sequence[Code], rooms: Mapping[str, Room]) -> Sequence[float | None]:
+        """Seconds that each of these takes."""
+
+    def operator(self, call: Extern, codes: Sequence[Code], rooms: Mapping[str, Room]) -> float | None:
+        """Seconds of an operator of torch's and of codes after it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Block sizes, and how many seconds a kernel takes with them; None if nobody has measured."""
+
+    tuning: Tuning
+    seconds: float | None = None
 
 
 class Tuner:
@@ -40,19 +57,19 @@ class Tuner:
         about: what choices depend on besides the code: the device, versions.
         cache: where choices are kept; None for nowhere.
         name: the user's function, for the progress that is shown on a terminal.
-        kernels: how many there may be.
     """
 
-    def __init__(self, measure: Measure, about: str, cache: DiskCache | None, name: str, kernels: int) -> None:
+    def __init__(self, measure: Measure, about: str, cache: DiskCache | None, name: str) -> None:
         self.measure = measure
         self.about = about
         self.cache = cache
         console = Console(stderr=True)
         self.progress = Progress(console=console, transient=True, disable=not console.is_terminal)
-        self.task = self.progress.add_task(f"triton_gpu measures the kernels of {name}", total=kernels)
+        self.task = self.progress.add_task(f"triton_gpu measures kernels of {name}", total=None)
         self.chosen: list[Tuning] = []
+        self._seen: dict[str, Any] = {}
 
-    def best(self, make: Make, rooms: Mapping[str, Room]) -> Tuning:
+    def best(self, make: Make, rooms: Mapping[str, Room]) -> Choice:
         """The sizes with which a kernel is fastest.
 
         Args:
@@ -60,47 +77,72 @@ class Tuner:
             rooms: the buffers that the code reads and writes.
         """
         codes = candidates(make)
-        key = self._key(codes, rooms)
+        key = self._key("sizes", [described(code) for code in codes.values()], rooms)
         found = self._known(key, codes)
         if found is None:
             self.progress.start()
             found = self._measured(codes, rooms)
-            if self.cache is not None:
-                self.cache.store(key, json.dumps(astuple(found)).encode())
+            self._keep(key, [*astuple(found.tuning), found.seconds])
         self.progress.advance(self.task)
-        self.chosen.append(found)
+        self.chosen.append(found.tuning)
         return found
 
-    def finish(self) -> None:
+    def operator(self, call: Extern, codes: Sequence[Code], rooms: Mapping[str, Room]) -> float | None:
+        """How many seconds an operator of torch's takes, and codes after it."""
+        given = repr((str(call.target), call.args, call.kwargs))
+        key = self._key("operator", [given, torch.__version__, *map(described, codes)], rooms)
+        found = self._loaded(key)
+        if isinstance(found, float):
+            return found
+        self.progress.start()
+        seconds = self.measure.operator(call, codes, rooms)
+        self._keep(key, seconds)
+        return seconds
+
+    def __enter__(self) -> Tuner:
+        """Show progress from the first measurement on."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """No more kernels come."""
         self.progress.stop()
 
-    def _measured(self, codes: Mapping[Tuning, Code], rooms: Mapping[str, Room]) -> Tuning:
-        if len(codes) == 1:
-            return USUAL
-        times = dict(zip(codes, self.measure(list(codes.values()), rooms), strict=True))
+    def _measured(self, codes: Mapping[Tuning, Code], rooms: Mapping[str, Room]) -> Choice:
+        times = dict(zip(codes, self.measure.codes(list(codes.values()), rooms), strict=True))
         usual = times[USUAL]
         rest = {tuning: t for tuning, t in times.items() if t is not None}
         if usual is None or not rest:
-            return USUAL
+            return Choice(USUAL)
         fastest = min(rest, key=lambda tuning: rest[tuning])
-        return fastest if rest[fastest] < usual * BETTER else USUAL
+        return Choice(fastest, rest[fastest]) if rest[fastest] < usual * BETTER else Choice(USUAL, usual)
 
-    def _key(self, codes: Mapping[Tuning, Code], rooms: Mapping[str, Room]) -> str:
+    def _key(self, what: str, texts: Sequence[str], rooms: Mapping[str, Room]) -> str:
         sizes = {name: (str(room.dtype), room.extent) for name, room in rooms.items()}
-        told = [self.about, repr(sizes), *(described(code) for code in codes.values())]
-        return hashlib.sha256("\n\n".join(told).encode()).hexdigest()
+        return hashlib.sha256("\n\n".join([what, self.about, repr(sizes), *texts]).encode()).hexdigest()
 
-    def _known(self, key: str, codes: Mapping[Tuning, Code]) -> Tuning | None:
-        data = self.cache.load(key) if self.cache is not None else None
-        if data is None:
-            return None
+    def _known(self, key: str, codes: Mapping[Tuning, Code]) -> Choice | None:
+        found = self._loaded(key)
         try:
-            x, r, warps, many = json.loads(data)
-            found = Tuning(x, r, warps, many)
+            x, r, warps, many, seconds = found
         except (ValueError, TypeError):
             return None
-        return found if found in codes else None
+        tuning = Tuning(x, r, warps, many)
+        return Choice(tuning, seconds) if tuning in codes and isinstance(seconds, (float, NoneType)) else None
+
+    def _loaded(self, key: str) -> Any:
+        """What was measured before, or None."""
+        if key in self._seen:
+            return self._seen[key]
+        data = self.cache.load(key) if self.cache is not None else None
+        try:
+            return None if data is None else json.loads(data)
+        except ValueError:
+            return None
+
+    def _keep(self, key: str, value: Any) -> None:
+        self._seen[key] = value
+        if self.cache is not None:
+            self.cache.store(key, json.dumps(value).encode())
 
 
 def candidates(make: Make) -> dict[Tuning, Code]:

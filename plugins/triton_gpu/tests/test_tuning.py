@@ -12,10 +12,11 @@ import torch.nn.functional as F
 
 import jitney
 from jitney.cache.store import DiskCache
-from jitney_triton_gpu import launcher
+from jitney.lowering.loops import Extern
+from jitney_triton_gpu import compiler
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.tiles import OTHERS, USUAL, Tuning
-from jitney_triton_gpu.tuning import Make, Room, Tuner
+from jitney_triton_gpu.tuning import Choice, Make, Room, Tuner
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -24,13 +25,13 @@ class Chosen(Tuner):
     """Takes one choice, wherever it makes a difference."""
 
     def __init__(self, tuning: Tuning) -> None:
-        super().__init__(lambda codes, rooms: [1.0] * len(codes), "", None, "test", 1)
+        super().__init__(Clock(0), "", None, "test")
         self.tuning = tuning
 
-    def best(self, make: Make, rooms: Mapping[str, Room]) -> Tuning:
+    def best(self, make: Make, rooms: Mapping[str, Room]) -> Choice:
         """What was chosen."""
         self.chosen.append(self.tuning)
-        return self.tuning
+        return Choice(self.tuning)
 
 
 def layer_norm_training(x: torch.Tensor, w: torch.Tensor) -> Any:
@@ -53,7 +54,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 @pytest.mark.parametrize("tuning", OTHERS, ids=str)
 def test_each_choice_gives_the_same_numbers(tuning: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = Chosen(tuning)
-    monkeypatch.setattr(launcher, "tuner_of", lambda *args: chosen)
+    monkeypatch.setattr(compiler, "tuner_of", lambda *args: chosen)
     for n, (name, fn) in enumerate(PROGRAMS.items()):
         generator = torch.Generator().manual_seed(n)
         x = torch.randn(16, 520, generator=generator).to(DEVICE).requires_grad_(name == "layer norm")
@@ -66,12 +67,16 @@ def test_each_choice_gives_the_same_numbers(tuning: Tuning, monkeypatch: pytest.
 class Clock:
     """Times that are told, instead of measured."""
 
-    def __init__(self, fastest: int, usual: float = 1.0) -> None:
+    def __init__(self, fastest: int, usual: float = 1.0, theirs: float | None = None) -> None:
         self.fastest = fastest
+        self.theirs = theirs
         self.usual = usual
         self.calls = 0
 
-    def __call__(self, codes: Sequence[Code], rooms: Mapping[str, Room]) -> list[float | None]:
+    def operator(self, call: Extern, codes: Sequence[Code], rooms: Mapping[str, Room]) -> float | None:
+        return self.theirs
+
+    def codes(self, codes: Sequence[Code], rooms: Mapping[str, Room]) -> list[float | None]:
         self.calls += 1
         times: list[float | None] = [2.0] * len(codes)
         times[0], times[-1] = self.usual, None
@@ -80,8 +85,8 @@ class Clock:
 
 
 def tuned(clock: Clock, monkeypatch: pytest.MonkeyPatch, cache: DiskCache | None, scale: float = 2.0) -> list[Tuning]:
-    tuner = Tuner(clock, "a device", cache, "test", 1)
-    monkeypatch.setattr(launcher, "tuner_of", lambda *args: tuner)
+    tuner = Tuner(clock, "a device", cache, "test")
+    monkeypatch.setattr(compiler, "tuner_of", lambda *args: tuner)
     jitney.reset()
     x = torch.arange(5000.0, device=DEVICE)
     fn = jitney.compile(lambda x: (x * scale).cos(), backend="triton_gpu", mode="max-autotune-no-cudagraphs")
@@ -108,7 +113,7 @@ def test_choices_are_remembered_for_the_same_code(monkeypatch: pytest.MonkeyPatc
     assert clock.calls == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'["a", 0, 0, 0]', b"[9, 9, 9, 9]"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'["a", 0, 0, 0, 1.0]', b"[9, 9, 9, 9, 1.0]"])
 def test_a_choice_on_disk_that_is_none_is_measured_again(
     content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@
 - *rows*: each program computes some rows, reducing within a row;
 - *split*: results that are reduced from so much that it is cut into parts, whose partial results are put together by a
   second function (``finish.py``): sums over everything, or over columns;
+- *product*: tiles of a matrix product, and what is done to its elements;
 - *sweep*: rows with something reduced over all of them: each program goes over many rows, with accumulators of its own.
 """
 
@@ -15,6 +16,7 @@ from jitney.lowering.signals import NotLowered
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.pointwise import pointwise
 from jitney_triton_gpu.emit.prepare import prepare
+from jitney_triton_gpu.emit.product import product, product_of
 from jitney_triton_gpu.emit.rows import rows
 from jitney_triton_gpu.emit.split import split
 from jitney_triton_gpu.emit.sweep import sweep
@@ -39,6 +41,9 @@ def emit(
         tuning: other block sizes than the usual ones.
     """
     kernel = prepare(kernel, replaced)
+    found = product_of(kernel)
+    if found is not None:
+        return product(kernel, found, name, wide, tuning)
     statements = [s for nest in kernel.body for s in nest.statements]
     reduces = any(isinstance(s, Reduce) for s in statements)
     if not kernel.partials and (not reduces or kernel.outer):

@@ -1,0 +1,145 @@
+"""Matrix products: each program computes a tile of the result from tiles of both matrices, in tensor units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from jitney.lowering.index import Var
+from jitney.lowering.kernel import Kernel, Reduce, Store
+from jitney.lowering.values import Apply, Load, Value, ref, walk
+from jitney_triton_gpu import tiles
+from jitney_triton_gpu.code import Code
+from jitney_triton_gpu.emit.dtypes import HALVES, NAMES
+from jitney_triton_gpu.emit.function import Draft, blocks_of
+from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.writer import Register, Writer
+
+GROUP = 8  # blocks of rows whose programs run at the same time: they share the other matrix in the cache
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a kernel sums: ``left`` does not depend on the last of the outer loops, ``right`` not on the one before.
+
+    Both are float32 values cast from a half type, ``dtype``, in which the units multiply.
+    """
+
+    left: Value
+    right: Value
+    along: Var
+    name: str
+    dtype: torch.dtype
+
+
+def product_of(kernel: Kernel) -> Product | None:
+    """The product that a kernel computes, if that is its form; see ``jitney.lowering.schedule.products``."""
+    if len(kernel.outer) < 2 or len(kernel.body) != 2 or kernel.memory or kernel.finish:
+        return None
+    summed, stored = kernel.body
+    if len(summed.loops) != 1 or len(summed.statements) != 1 or stored.loops:
+        return None
+    (total,) = summed.statements
+    if not isinstance(total, Reduce) or total.kind != "sum" or total.dtype is not torch.float32:
+        return None
+    if not all(isinstance(s, Store) for s in stored.statements):
+        return None
+    value, (row, column) = total.value, kernel.outer[-2:]
+    if not isinstance(value, Apply) or value.op != "mul":
+        return None
+    left, right = value.args
+    if column in _loops(left):
+        left, right = right, left
+    dtypes = {_half(left), _half(right)}
+    if column in _loops(left) or row in _loops(right) or None in dtypes or len(dtypes) > 1:
+        return None
+    (dtype,) = dtypes
+    assert dtype is not None
+    return Product(left, right, summed.loops[0], total.name, dtype)
+
+
+def _loops(value: Value) -> set[object]:
+    return {atom for v in walk(value) if isinstance(v, Load) for atom in v.index.atoms}
+
+
+def _half(value: Value) -> torch.dtype | None:
+    """The half type that a float32 was cast from."""
+    if isinstance(value, Apply) and value.op == "cast" and value.dtype is torch.float32:
+        return value.args[0].dtype if value.args[0].dtype in HALVES else None
+    return None
+
+
+def product(kernel: Kernel, found: Product, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
+    """One program for each tile of the result.
+
+    Args:
+        kernel: what to compute.
+        found: its ``product_of``.
+        name: the function's.
+        wide: count places in 64 bits.
+        tuning: other block sizes: ``x`` along the columns, ``r`` along the rows, ``many`` along what is summed.
+    """
+    *batch, row, column = kernel.outer
+    tile, depth = tiles.product(row.size.value, column.size.value, found.along.size.value, tuning)
+    x, y, z = Axis("x", (column,), tile.x), Axis("y", (row,), tile.r), Axis("z", tuple(batch), 1)
+    draft = Draft(kernel, name, [y, x], wide)
+    writer = draft.writer
+    across, down = (writer.index(blocks_of(axis.count, axis.block)) for axis in (x, y))
+    writer.enter([x, y, z])
+    writer.line("program = tl.program_id(0)")
+    writer.line(f"at = program % ({across} * {down})")
+    writer.line(f"first = at // ({GROUP} * {across}) * {GROUP}")
+    writer.line(f"rows = tl.minimum({down} - first, {GROUP})")
+    writer.line(f"within = at - first * {across}")
+    draft.axis(y, f"(first + within % rows) * {y.symbol}", "[:, None]")
+    draft.axis(x, f"within // rows * {x.symbol}", "[None, :]")
+    if batch:
+        draft.axis(z, f"program // ({across} * {down})", None)
+    writer.line(f"total = tl.zeros({writer.shape()}, tl.float32)")
+    end = writer.index(found.along.size)
+    writer.enter([], f"for k_start in tl.range(0, {end}, KBLOCK, num_stages={tile_stages(tile, depth)}):")
+    draft.blocks["KBLOCK"] = depth
+    left = _operand(draft, found, found.left, depth, "[None, :]", [y])
+    right = _operand(draft, found, found.right, depth, "[:, None]", [x])
+    writer.line(f"total = tl.dot({left}, {right}, total)")
+    writer.leave()
+    writer.know(ref(found.name, torch.float32), Register("total", frozenset({"x", "y"})))
+    stores = [s for s in kernel.body[1].statements if isinstance(s, Store)]
+    registers = [writer.value(s.value) for s in stores]
+    for s, register in zip(stores, registers, strict=True):
+        writer.store_register(s.buffer, s.index, register)
+    programs = blocks_of(x.count, x.block) * blocks_of(y.count, y.block) * z.count
+    return Code((draft.finished(programs, tile.warps),))
+
+
+def tile_stages(tile: tiles.Tile, depth: int) -> int:
+    """How many tiles are on their way: as many as shared memory holds."""
+    return max(2, min(4, tiles.SHARED // ((tile.x + tile.r) * depth * 2)))
+
+
+def _operand(draft: Draft, found: Product, value: Value, depth: int, subscript: str, other: list[Axis]) -> str:
+    """The name of a tile of one matrix, with zeros where there is nothing; lines are written for it."""
+    writer = draft.writer
+    k = Axis("k", (found.along,), depth)
+    writer.enter([k])
+    before = writer.tile
+    writer.tile = [*other, k] if subscript == "[None, :]" else [k, *other]
+    draft.axis(k, "k_start", subscript)
+    assert isinstance(value, Apply)
+    source = value.args[0]
+    mask = writer.mask(frozenset({k.name, *(axis.name for axis in other)}))
+    name = writer.name("tile")
+    if isinstance(source, Load) and not source.indirect and source.mask is None:
+        shown, _ = writer.address(source.buffer, source.index)
+        writer.line(f"{name} = tl.load({shown}{f', {mask}, other=0.0' if mask else ''})")
+    else:
+        writer.line(f"{name} = {_computed(writer, source, mask)}.to({NAMES[found.dtype]})")
+    writer.tile = before
+    writer.leave()
+    return name
+
+
+def _computed(writer: Writer, value: Value, mask: str) -> str:
+    shown = writer.spread(writer.value(value))
+    return f"tl.where({mask}, {shown}, 0.0)" if mask else shown

@@ -1,0 +1,148 @@
+"""Matrix products as kernels of ours, with what is done to their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_tuning import Clock
+
+import jitney
+from jitney_triton_gpu import compiler
+from jitney_triton_gpu.emit.product import product_of
+from jitney_triton_gpu.launcher import Launcher
+from jitney_triton_gpu.tuning import Tuner
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HALVES = [torch.float16, torch.bfloat16]
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The kernels that are launched."""
+    found: list[Any] = []
+    unit = Launcher._unit
+
+    def noting(self: Launcher, kernel: Any) -> Any:
+        found.append(kernel)
+        return unit(self, kernel)
+
+    monkeypatch.setattr(Launcher, "_unit", noting)
+    return found
+
+
+def numbers(*size: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(size))
+    return (torch.randn(*size, generator=generator) / 4).to(dtype).to(DEVICE)
+
+
+def check(fn: Callable[..., Any], *args: torch.Tensor, **options: Any) -> None:
+    """As float64 says, as exactly as eager."""
+    found = jitney.compile(fn, backend="triton_gpu", options={"gemm": "triton", **options})(*args)
+    truth = fn(*(a.double() if a.is_floating_point() else a for a in args))
+    theirs = fn(*args)
+    for a, b, c in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, theirs, truth)), strict=True):
+        assert (a.dtype, a.stride()) == (b.dtype, b.stride())
+        torch.testing.assert_close(a, b)
+        assert (a - c).norm() <= 2 * (b - c).norm() + 1e-3 * c.norm()
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "alone": (lambda a, b: a @ b, ((40, 24), (24, 56))),
+    "the last product of a layer": (lambda a, b, c: torch.addmm(c, a, b), ((40, 24), (24, 56), (56,))),
+    "an activation": (lambda a, b: F.gelu(a @ b), ((33, 17), (17, 70))),
+    "bias, activation, residual": (
+        lambda x, w, b, r: F.silu(F.linear(x, w, b)) * 2 + r,
+        ((2, 20, 16), (48, 16), (48,), (2, 20, 48)),
+    ),
+    "turned matrices": (lambda a, b: (a.t() @ b.t()).relu(), ((24, 40), (56, 24))),
+    "a batch": (lambda a, b, c: torch.bmm(a, b).tanh() + c, ((3, 20, 24), (3, 24, 18), (18,))),
+    "two results": (lambda a, b: ((a @ b).exp(), (a @ b).exp().sin()), ((20, 24), (24, 20))),
+    "cut in heads": (lambda a, b: (a @ b).view(4, 5, 2, 9).transpose(1, 2) * 2, ((20, 24), (24, 18))),
+    "many tiles": (lambda a, b: (a @ b).relu(), ((300, 20), (20, 150))),
+    "a vector": (lambda a, b: (a @ b).relu(), ((1, 24), (24, 40))),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_products_are_as_exact_as_eagers(name: str, dtype: torch.dtype, kernels: list[Any]) -> None:
+    fn, sizes = PROGRAMS[name]
+    check(fn, *(numbers(*size, dtype=dtype) for size in sizes))
+    assert any(product_of(kernel) for kernel in kernels)
+
+
+def test_a_layer_and_what_follows_are_one_kernel(kernels: list[Any]) -> None:
+    fn, sizes = PROGRAMS["bias, activation, residual"]
+    check(fn, *(numbers(*size) for size in sizes))
+    (kernel,) = kernels
+    assert product_of(kernel) is not None
+
+
+def test_training(kernels: list[Any]) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.GELU(), torch.nn.Linear(40, 16)).bfloat16().to(DEVICE)
+    x = numbers(32, 24).requires_grad_()
+
+    def gradients(fn: Any) -> list[torch.Tensor]:
+        loss = fn(x).float().square().sum()
+        return [loss, *torch.autograd.grad(loss, [x, *model.parameters()])]
+
+    wanted = gradients(model)
+    found = gradients(jitney.compile(model, backend="triton_gpu", options={"gemm": "triton"}))
+    torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+    assert sum(product_of(kernel) is not None for kernel in kernels) >= 4
+
+
+UNJOINED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "two readers": (lambda a, b: ((a @ b).relu(), (a @ b).sum(0)), ((20, 24), (24, 20))),
+    "a reader that is an output too": (lambda a, b: (lambda p: (p, p.relu()))(a @ b), ((20, 24), (24, 20))),
+    "a row of it": (lambda a, b: (a @ b).softmax(-1), ((20, 24), (24, 40))),
+    "read in another order": (lambda a, b: ((a @ b).t() * 2).contiguous() + (a @ b), ((24, 24), (24, 24))),
+    "read in part": (lambda a, b: (a @ b)[:5] * 2, ((20, 24), (24, 20))),
+}
+
+
+@pytest.mark.parametrize("name", UNJOINED)
+def test_what_reads_it_otherwise_stays_beside_it(name: str) -> None:
+    fn, sizes = UNJOINED[name]
+    check(fn, *(numbers(*size) for size in sizes))
+
+
+def test_an_operand_that_is_written_before_its_reader_runs() -> None:
+    def fn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        product = a @ b
+        a.mul_(3)
+        return product.relu() + a
+
+    sides = []
+    for run in (fn, jitney.compile(fn, backend="triton_gpu", options={"gemm": "triton"})):
+        a, b = numbers(24, 24), numbers(24, 25)[:, 1:]
+        sides.append((run(a, b), a))
+    torch.testing.assert_close(sides[1], sides[0])
+
+
+def test_other_dtypes_and_symbolic_sizes_are_torchs(kernels: list[Any]) -> None:
+    x, w = torch.randn(8, 16, device=DEVICE), torch.randn(16, 12, device=DEVICE)
+    compiled = jitney.compile(lambda x, w: (x @ w).relu(), backend="triton_gpu", options={"gemm": "triton"})
+    torch.testing.assert_close(compiled(x, w), (x @ w).relu())
+    halves = jitney.compile(lambda x, w: (x @ w).relu(), backend="triton_gpu", dynamic=True, options={"gemm": "triton"})
+    for n in (5, 9):
+        x = numbers(n, 16)
+        torch.testing.assert_close(halves(x, w.bfloat16()), (x @ w.bfloat16()).relu())
+    assert not any(product_of(kernel) for kernel in kernels)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(0.4, False), (0.6, True), (None, False)])
+def test_the_faster_one_is_taken_under_max_autotune(
+    theirs: float | None, ours: bool, kernels: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuner = Tuner(Clock(2, theirs=theirs), "a device", None, "test")
+    monkeypatch.setattr(compiler, "tuner_of", lambda *args: tuner)
+    a, b = numbers(40, 24), numbers(24, 56)
+    fn = jitney.compile(lambda a, b: (a @ b).relu(), backend="triton_gpu", mode="max-autotune-no-cudagraphs")
+    torch.testing.assert_close(fn(a, b), (a @ b).relu())
+    assert any(product_of(kernel) for kernel in kernels) is ours
