@@ -107,6 +107,15 @@ INFERENCE: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, 
     "halves": (mathematics, lambda: (r(100).abs().half(),)),
 }
 
+PRODUCTS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "a layer": (
+        lambda x, w, b, y: F.gelu(F.linear(x, w, b)) + y,
+        lambda: (r(200, 256).to(HALF), r(300, 256).to(HALF), r(300).to(HALF), r(200, 300).to(HALF)),
+    ),
+    "a small layer": (lambda x, w: (x @ w).relu(), lambda: (r(20, 33).half(), r(33, 40).half())),
+    "a batch": (lambda a, b: torch.bmm(a, b).tanh(), lambda: (r(3, 70, 64).to(HALF), r(3, 64, 90).to(HALF))),
+}
+
 # With as many programs as an H200 runs at a time, these take the interpreter long. They are not run, results are what
 # memory held.
 LONG = ("softmax of long rows", "layer norm", "layer norm of halves", "group norm", "batch norm", "column sum")
@@ -139,6 +148,8 @@ def functions(device: torch.device) -> list[Function]:
                 takes_long = title in LONG
                 for dynamic in (False, True) if trains else (False,):
                     run(fn, [t.to(device) for t in make()], trains, dynamic)
+        for fn, make in PRODUCTS.values():
+            run(fn, [t.to(device) for t in make()], False, False, gemm="triton")
         patch.setattr(launcher, "NARROW", 10)
         for title in WIDE:
             fn, make = PROGRAMS[title]
@@ -147,9 +158,9 @@ def functions(device: torch.device) -> list[Function]:
     return list(found.values())
 
 
-def run(fn: Callable[..., Any], args: list[torch.Tensor], trains: bool, dynamic: bool) -> None:
+def run(fn: Callable[..., Any], args: list[torch.Tensor], trains: bool, dynamic: bool, **options: Any) -> None:
     args = [a.requires_grad_(trains and a.is_floating_point()) for a in args]
-    results = jitney.compile(fn, backend="triton_gpu", dynamic=dynamic, fullgraph=True)(*args)
+    results = jitney.compile(fn, backend="triton_gpu", dynamic=dynamic, fullgraph=True, options=options)(*args)
     leaves = [t for t in torch.utils._pytree.tree_leaves(results) if t.requires_grad]
     if trains and leaves:
         torch.autograd.backward(leaves, [torch.ones_like(t) for t in leaves])
