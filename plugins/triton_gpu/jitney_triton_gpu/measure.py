@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -62,7 +64,8 @@ class Device:
         while functions:
             try:
                 source = _source(self.header, functions)
-                return load(source, "kernels that are measured", functions, self.device, self.relaxed)
+                with contextlib.redirect_stdout(io.StringIO()):  # Triton prints code that its assembler refuses
+                    return load(source, "kernels that are measured", functions, self.device, self.relaxed)
             except NotCompiled as refusal:
                 functions = {name: f for name, f in functions.items() if name not in refusal.errors}
         return {}

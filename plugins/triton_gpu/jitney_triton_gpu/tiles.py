@@ -13,6 +13,7 @@ ARENA = 64 << 20  # bytes: the largest that all temporaries of a call share
 SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
 CACHE = 48 << 20  # bytes that stay in the cache until they are read again
+TOTALS = 256 * 128  # sums that a program may hold in registers
 SHARED = 200 << 10  # bytes of shared memory that a program may have
 STAGES = {"rows": 1, "split": 1, "sweep": 3}
 
@@ -70,6 +71,7 @@ USUAL = Tuning()
 OTHERS = (
     Tuning(x=1), Tuning(x=-1), Tuning(r=1), Tuning(r=-1), Tuning(warps=1), Tuning(warps=-1), Tuning(many=1),
     Tuning(many=-1), Tuning(x=1, warps=1), Tuning(x=-1, warps=-1), Tuning(x=2, warps=1), Tuning(r=1, warps=1),
+    Tuning(x=1, r=-1), Tuning(x=2, r=-2), Tuning(x=-1, r=1), Tuning(x=2, r=-2, many=1), Tuning(x=1, r=-1, many=-1),
 )  # fmt: skip
 
 
@@ -109,7 +111,8 @@ def is_long(length: int) -> bool:
 
 
 def _row_block(length: int) -> int:
-    return min((1024, 2048, 512), key=lambda block: -(-length // block) * block)
+    """Small blocks leave little of the last one empty, but cost a fifth more."""
+    return min((1024, 2048, 512), key=lambda block: -(-length // block) * block * (1.2 if block == 512 else 1))
 
 
 def transposing() -> Tile:
@@ -136,7 +139,7 @@ def rows(count: int | None, length: int | None, across: bool) -> Tile:
         return Tile(1, PIECE[0], PIECE[1])
     r = longest
     x = 1 if r >= 512 else min(power(count or GUESS), 1024 // r)
-    return Tile(x, r, warps_for(x * r, 16 if r >= 2048 else 8), whole)
+    return Tile(x, r, warps_for(x * r, 32 if r >= 4096 else 16 if r >= 2048 else 8), whole)
 
 
 def rows_at_a_time(size: int) -> int | None:
@@ -189,7 +192,8 @@ def product(rows_: int | None, columns: int | None, depth: int | None, tuning: T
     """A tile of a matrix product, rows along ``r``, and how much of what is summed is multiplied at a time."""
     r = max(min(power(rows_ or GUESS), 128), 16)
     x = max(min(power(columns or GUESS), 128), 16)
-    tile = Tile(max(doubled(x, tuning.x), 16), max(doubled(r, tuning.r), 16), 8 if x * r >= 128 * 128 else 4)
-    warps = min(max(doubled(tile.warps, tuning.warps), 1), 16)
+    warps = doubled(8 if x * r >= 128 * 128 else 4, tuning.warps)
+    x = min(max(doubled(x, tuning.x), 16), 256)
+    r = min(max(doubled(r, tuning.r), 16), 256, TOTALS // x)
     deep = max(min(power(depth or GUESS), 64), 16)
-    return Tile(tile.x, tile.r, warps), max(doubled(deep, tuning.many), 16)
+    return Tile(x, r, min(warps, 16 if x * r < TOTALS else 8)), max(doubled(deep, tuning.many), 16)
