@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TorchSource,
         UnsupportedFakeTensorException,
         numpy,
+        run_on_stand_ins,
         sympy_interp,
     )
 
@@ -414,6 +415,7 @@ __all__ = [
     "out_of_tree_device",
     "outside_torch_compile",
     "python_kernels",
+    "run_on_stand_ins",
     "set_grad_enabled",
     "suggest_memory_format",
     "sympy_interp",

@@ -9,6 +9,9 @@ from typing import Any
 import torch._numpy as numpy
 import torch.fx.experimental._config as _shapes_config
 
+# Runs those operators that torch has written in Python too (``matmul``) in that form.
+from torch._dispatch.python import enable_python_dispatcher
+
 # ShapeEnv asks for a torch Source to name a symbol; the base class is part of its signature.
 from torch._guards import Source as TorchSource
 
@@ -38,8 +41,20 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from jitney.late import putting_off
 
+_NO_SYMBOLS = "on tensor with symbolic sizes/strides"  # what C++ says of a size that it wants as a number
 # What an operation raises on a stand-in if it needs data.
 NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
+
+
+def run_on_stand_ins(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call an operator; one whose C++ does not take symbolic sizes, as ``matmul`` in torch 2.11, in its Python form."""
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as error:
+        if _NO_SYMBOLS not in str(error):
+            raise
+    with enable_python_dispatcher():
+        return func(*args, **kwargs)
 
 
 class NamedSource(TorchSource):

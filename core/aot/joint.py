@@ -248,12 +248,12 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
             if "scalar" in node.meta:
                 values[node] = tracer.scalar(node.target, args, node.meta["example_value"])
             elif node.op == "call_method":
-                values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+                values[node] = _torch.run_on_stand_ins(getattr(args[0], node.target), args[1:], kwargs)
             else:
                 assert node.op == "call_function"
                 if "changes_state" in node.meta:
                     state.append((node.target, args))
-                values[node] = REWRITTEN.get(node.target, node.target)(*args, **kwargs)
+                values[node] = _torch.run_on_stand_ins(REWRITTEN.get(node.target, node.target), args, kwargs)
     raise AssertionError("a graph without an output")
 
 

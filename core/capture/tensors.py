@@ -227,7 +227,7 @@ class Tracer(TorchFunctionMode):
         """
         entered = self.witness.latest if self.witness is not None else ""
         try:
-            return func(*args, **kwargs)
+            return _torch.run_on_stand_ins(func, args, kwargs)
         except (_torch.DataDependentOutputException, _torch.GuardOnDataDependentSymNode):
             raise Break(
                 f"{_function_name(func)} needs the values of a tensor",

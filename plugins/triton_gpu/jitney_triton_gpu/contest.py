@@ -9,7 +9,7 @@ from torch import fx
 from jitney.lowering import NotLowered
 from jitney.lowering.canonical import canonical
 from jitney.lowering.kernel import Kernel
-from jitney.lowering.loops import Program
+from jitney.lowering.loops import Program, strided
 from jitney.lowering.schedule.products import Offer, Takes
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit import emit
@@ -41,8 +41,9 @@ def is_faster(offer: Offer, program: Program, tuner: Tuner) -> bool:
         beside = [_emitted(kernel, f"beside{n}", program, tuner) for n, kernel in enumerate(offer.rest)]
     except NotLowered:
         return False
-    names = {name for kernel in (offer.kernel, *offer.rest) for name in kernel.buffers}
-    rooms = rooms_of({name: name for name in names | offer.call.reads}, program)
+    names = [name for kernel in (offer.kernel, *offer.rest) for name in kernel.buffers]
+    names += [s.buffer for s in strided((offer.call.args, offer.call.kwargs))]
+    rooms = rooms_of({name: name for name in names}, program)
     if own is None or rooms is None:
         return False
     theirs = tuner.operator(offer.call, beside, rooms)

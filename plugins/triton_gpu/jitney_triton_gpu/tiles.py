@@ -9,20 +9,21 @@ POINTWISE = 1024  # elements of a program
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
 ARENA = 64 << 20  # bytes: the largest that all temporaries of a call share
-# How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
 SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
 CACHE = 48 << 20  # bytes that stay in the cache until they are read again
 TOTALS = 256 * 128  # sums that a program may hold in registers
 SHARED = 200 << 10  # bytes of shared memory that a program may have
+# How many pieces of what a loop reads are on their way at a time, by the form of the kernel.
 STAGES = {"rows": 1, "split": 1, "sweep": 3}
 
 
-def loop(form: str, start: str, end: str, step: str = "1") -> str:
-    """The range of a loop."""
-    if STAGES[form] == 1:
+def loop(form: str, start: str, end: str, step: str = "1", stages: int = 0) -> str:
+    """The range of a loop; ``stages``: other than the form's."""
+    stages = stages or STAGES[form]
+    if stages == 1:
         return f"range({start}, {end}, {step})"
-    return f"tl.range({start}, {end}, {step}, num_stages={STAGES[form]})"
+    return f"tl.range({start}, {end}, {step}, num_stages={stages})"
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ class Tuning:
         r: elements along the reduced axis, unless it is one block.
         warps: of a program.
         many: parts of a reduction, or programs that sweep over rows.
+        stages: how many pieces are on their way at a time; 0: as usual.
     """
 
     x: int = 0
     r: int = 0
     warps: int = 0
     many: int = 0
+    stages: int = 0
 
     def tile(self, tile: Tile) -> Tile:
         """The tile with other sizes."""
@@ -72,6 +75,8 @@ OTHERS = (
     Tuning(x=1), Tuning(x=-1), Tuning(r=1), Tuning(r=-1), Tuning(warps=1), Tuning(warps=-1), Tuning(many=1),
     Tuning(many=-1), Tuning(x=1, warps=1), Tuning(x=-1, warps=-1), Tuning(x=2, warps=1), Tuning(r=1, warps=1),
     Tuning(x=1, r=-1), Tuning(x=2, r=-2), Tuning(x=-1, r=1), Tuning(x=2, r=-2, many=1), Tuning(x=1, r=-1, many=-1),
+    Tuning(r=-1, many=1), Tuning(r=-2, many=1), Tuning(r=-1, many=2), Tuning(r=-1, warps=-1, many=1), Tuning(many=2),
+    Tuning(stages=3), Tuning(r=-1, stages=3), Tuning(r=-2, stages=4), Tuning(r=-1, many=1, stages=3),
 )  # fmt: skip
 
 

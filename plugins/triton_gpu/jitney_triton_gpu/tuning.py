@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from types import NoneType
@@ -89,8 +90,10 @@ class Tuner:
 
     def operator(self, call: Extern, codes: Sequence[Code], rooms: Mapping[str, Room]) -> float | None:
         """How many seconds an operator of torch's takes, and codes after it."""
-        given = repr((str(call.target), call.args, call.kwargs))
-        key = self._key("operator", [given, torch.__version__, *map(described, codes)], rooms)
+        order = {name: f"#{n}" for n, name in enumerate(rooms)}
+        given = [repr((str(call.target), call.args, call.kwargs)), *map(described, codes)]
+        texts = [re.sub(r"\w+", lambda word: order.get(word[0], word[0]), text) for text in given]
+        key = self._key("operator", [torch.__version__, *texts], {order[name]: room for name, room in rooms.items()})
         found = self._loaded(key)
         if isinstance(found, float):
             return found
@@ -123,10 +126,10 @@ class Tuner:
     def _known(self, key: str, codes: Mapping[Tuning, Code]) -> Choice | None:
         found = self._loaded(key)
         try:
-            x, r, warps, many, seconds = found
+            *sizes, seconds = found
+            tuning = Tuning(*sizes)
         except (ValueError, TypeError):
             return None
-        tuning = Tuning(x, r, warps, many)
         return Choice(tuning, seconds) if tuning in codes and isinstance(seconds, (float, NoneType)) else None
 
     def _loaded(self, key: str) -> Any:

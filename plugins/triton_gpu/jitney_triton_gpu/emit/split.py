@@ -55,7 +55,7 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     size = writer.index(length)
     writer.line(f"first = part * {size}")
     end = f"tl.minimum(first + {size}, {writer.index(r.count)})"
-    writer.enter([r], f"for r_start in {tiles.loop('split', 'first', end, r.symbol)}:")
+    writer.enter([r], f"for r_start in {tiles.loop('split', 'first', end, r.symbol, tuning.stages)}:")
     draft.axis(r, "r_start", "[None, :]" if tiled else "")
     stores = [s for s in nest.statements if isinstance(s, Store)]
     registers = [writer.value(s.value) for s in stores]

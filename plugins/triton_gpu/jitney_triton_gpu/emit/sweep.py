@@ -49,10 +49,10 @@ def sweep(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.US
     writer.line("first = program * rows")
     end = f"tl.minimum(first + rows, {count})"
     if body.tiled:
-        writer.enter([x], f"for x_start in {tiles.loop('sweep', 'first', end, x.symbol)}:")
+        writer.enter([x], f"for x_start in {tiles.loop('sweep', 'first', end, x.symbol, tuning.stages)}:")
         draft.axis(x, "x_start", "[:, None]")
     else:
-        writer.enter([x], f"for x in {tiles.loop('sweep', 'first', end)}:")
+        writer.enter([x], f"for x in {tiles.loop('sweep', 'first', end, stages=tuning.stages)}:")
         if wide:
             writer.line("x = tl.full([], 0, tl.int64) + x")
     lane = f" * {x.symbol} + tl.arange(0, {x.symbol})[:, None]" if body.tiled else ""

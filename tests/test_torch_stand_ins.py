@@ -1,0 +1,70 @@
+"""Operators on stand-ins of symbolic sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import jitney
+from jitney import _torch
+
+REFUSAL = "Cannot call numel() on tensor with symbolic sizes/strides"
+
+
+def in_python_form() -> bool:
+    return bool(torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PythonDispatcher))
+
+
+def test_what_refuses_symbols_runs_in_its_python_form() -> None:
+    forms: list[bool] = []
+
+    def picky(x: int, *, y: int) -> int:
+        forms.append(in_python_form())
+        if not forms[-1]:
+            raise RuntimeError(REFUSAL)
+        return x + y
+
+    assert _torch.run_on_stand_ins(picky, (1,), {"y": 2}) == 3
+    assert forms == [False, True]
+
+
+def test_other_errors_are_what_they_are() -> None:
+    calls: list[Any] = []
+
+    def wrong() -> None:
+        calls.append(None)
+        raise RuntimeError("no symbols in this")
+
+    with pytest.raises(RuntimeError, match="no symbols"):
+        _torch.run_on_stand_ins(wrong, (), {})
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_product_that_refuses_symbols_is_captured(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``matmul`` of torch 2.11 does on CUDA."""
+
+    def refusing(func: Any, args: Any, kwargs: Any) -> Any:
+        symbolic = any(isinstance(n, torch.SymInt) for a in args if isinstance(a, torch.Tensor) for n in a.shape)
+        if getattr(func, "__name__", "") == "matmul" and symbolic and not in_python_form():
+            raise RuntimeError(REFUSAL)
+        return func(*args, **kwargs)
+
+    run = _torch.run_on_stand_ins
+    seen: list[str] = []
+
+    def noting(func: Any, args: Any, kwargs: Any) -> Any:
+        seen.append(getattr(func, "__name__", ""))
+        return run(lambda *a, **k: refusing(func, a, k), args, kwargs)
+
+    monkeypatch.setattr(_torch, "run_on_stand_ins", noting)
+    captured: list[Any] = []
+    compiled = jitney.compile(lambda x, w: torch.matmul(x, w).relu(), backend=backend, dynamic=True, fullgraph=True)
+    w = torch.randn(4, 4)
+    with jitney.events.listen(lambda e: captured.append(e) if isinstance(e, jitney.events.FrameCaptured) else None):
+        for n in (2, 5, 7):
+            x = torch.randn(n, 3, 4)
+            torch.testing.assert_close(compiled(x, w), torch.matmul(x, w).relu())
+    assert len(captured) == 1 and "matmul" in seen
