@@ -106,7 +106,7 @@ def pointwise(count: int | None) -> Tile:
 def long_rows(length: int) -> Tile:
     """A tile within a row."""
     block = _row_block(length)
-    return Tile(block, 1, warps_for(block))
+    return Tile(block, 1, warps_for(block, 16))
 
 
 def is_long(length: int) -> bool:
