@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import sys
+import traceback
 from collections.abc import Sequence
 
-from jitney.commands import backends, cache, demo, doctor, explain, profile, report
+from jitney.commands import backends, bisect, cache, demo, doctor, explain, minify, profile, report
+from jitney.config import config
 from jitney.errors import JitneyError
 
 # Each has configure(parser) and run(arguments) -> exit status; its docstring is the help.
@@ -19,6 +21,8 @@ COMMANDS = {
     "explain": explain,
     "profile": profile,
     "report": report,
+    "bisect": bisect,
+    "minify": minify,
 }
 
 
@@ -28,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return COMMANDS[arguments.command].run(arguments)
     except JitneyError as error:
+        if config.verbose:
+            traceback.print_exc()
         text = str(error)
         own = text.startswith(f"{arguments.command}: ")  # the command itself speaks
         print(f"jitney {text}" if own else f"jitney {arguments.command}: {text}", file=sys.stderr)

@@ -51,12 +51,18 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
         has_regions=session.backend.backend.level == "aten",
     )
     try:
-        with TRACING, _torch.without_saved_tensor_hooks(), events.phase("capture", target.name), watching() as watch:
+        with (
+            events.step(1, "capture", target.name),
+            TRACING,
+            _torch.without_saved_tensor_hooks(),
+            events.phase("capture", target.name),
+            watching() as watch,
+        ):
             captured = capture(target, arguments, cells, settings)
     except (GiveUp, JitneyError):
         raise
     except Exception as error:
-        raise CaptureFault(error) from error
+        raise CaptureFault(error, settings.fault_stack) from error
     if watch.entered:
         captured.emitted.trail.keep_private(watch.entered)
     if captured.graph_break is not None and session.fullgraph:

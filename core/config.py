@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 from jitney.callers import warn
 from jitney.errors import InvalidOption, nearest
@@ -36,8 +36,29 @@ class Config:
     cache_size_limit: int = _setting(
         8, "entries kept per compiled callable and group of source lines; past it, calls run eagerly", (0, None)
     )
-    suppress_errors: bool = _setting(False, "when capture fails by a bug of ours, run the frame eagerly")
+    suppress_errors: bool = _setting(
+        False, "where capture, AOT or a backend fails, warn and run the frame eagerly, or the graph as it was captured"
+    )
     verbose: bool = _setting(False, "print internal tracebacks along with messages")
+    debug_function: str = _setting("", "compile only functions of this name; everything else runs eagerly; empty: all")
+    repro_after: Literal["", "capture", "aot"] = _setting(
+        "", "write graphs that fail, for `jitney minify`: as captured, or those that AOT makes for the backend"
+    )
+    repro_level: int = _setting(
+        2,
+        "which graphs: 1 those that raise, as they are; 2 those, to be minified; 3 every graph, before it is compiled; "
+        "4 also those with wrong numbers",
+        (1, 4),
+    )
+    minifier_seconds: float = _setting(
+        60.0, "how long a graph is made smaller; what is found by then is written", (0, None)
+    )
+    minifier_try_seconds: float = _setting(
+        30.0,
+        "how long one compiled graph may take when it is minified or bisected: longer is a graph that hangs",
+        (0, None),
+    )
+    replay_record_enabled: bool = _setting(False, "write a record of a frame whose capture failed, for `jitney replay`")
     automatic_dynamic_shapes: bool = _setting(True, "a size, int or float that takes a second value becomes symbolic")
     capture_scalar_outputs: bool = _setting(
         False, "Tensor.item() of a float stays in the graph, for arithmetic; torch's own optimizers always do so"
@@ -177,6 +198,8 @@ def wanted(name: str) -> str:
     """What a field takes, for people: ``a float from 0 to 1``."""
     low, high = _FIELDS[name].metadata["limits"] or (None, None)
     limits = "" if low is None else f" of at least {low}" if high is None else f" from {low} to {high}"
+    if get_origin(_TYPES[name]) is Literal:
+        return f"one of {show(_TYPES[name])}"
     return f"{'an' if _TYPES[name] is int else 'a'} {show(_TYPES[name])}{limits}"
 
 
@@ -199,6 +222,10 @@ def _parse(name: str, text: str) -> object:
     annotation, value = _TYPES[name], text.strip().lower()
     if annotation is str:
         return text
+    if get_origin(annotation) is Literal:
+        if not _is_valid(name, value):
+            raise ValueError(text)
+        return value
     if annotation is bool:
         if value not in _TRUE + _FALSE:
             raise ValueError(text)

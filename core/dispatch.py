@@ -8,6 +8,7 @@ import json
 import threading
 import types
 from dataclasses import dataclass, field
+from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from jitney.capture.target import Target, parameters
 from jitney.config import config
 from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, RecompileError, Unsupported
+from jitney.faults import said
 from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.miss import MISS
 from jitney.guards.report import first_failing
@@ -47,9 +49,10 @@ def compiling() -> Any:
 class CaptureFault(Exception):
     """Capture or what follows it raised ``error``, which is no refusal: a bug of ours."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, user_stack: tuple[FrameSummary, ...] = ()) -> None:
         super().__init__(str(error))
         self.error = error
+        self.user_stack = user_stack
 
 
 class Continue:
@@ -206,7 +209,7 @@ class Dispatcher:
         events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, blame.reason))
         if not self.accused:
             self.accused = True
-            callers.warn(f"{blame}\n(calls for which it raises run eagerly)")
+            callers.warn(f"{said(blame)}\n(calls for which it raises run eagerly)")
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
         """The frame's arguments by parameter name, and its cells."""
@@ -286,7 +289,7 @@ class Dispatcher:
         except JitneyError:
             raise
         except CaptureFault as fault:
-            self._our_fault(fault.error)
+            self._our_fault(fault.error, fault.user_stack)
             return None
         self.entries.insert(0, entry)
         self.functions = tuple(e.function for e in self.entries)
@@ -382,14 +385,18 @@ class Dispatcher:
             raise Unsupported(f"the frame cannot be captured: {reason.reason}", hint=reason.hint) from None
         self._skip(reason.reason)
 
-    def _our_fault(self, error: Exception) -> None:
+    def _our_fault(self, error: Exception, user_stack: tuple[FrameSummary, ...]) -> None:
         code = self.shown
+        fault = CaptureError(
+            f"a bug of jitney's while capturing {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): "
+            f"{type(error).__name__}: {error}",
+            user_stack=user_stack,
+            hint="config.suppress_errors = True runs such frames eagerly; please report it",
+        )
+        fault.__cause__ = error
         if not config.suppress_errors:
-            raise CaptureError(
-                f"a bug of jitney's while capturing {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): "
-                f"{type(error).__name__}: {error}",
-                hint="config.suppress_errors = True runs such frames eagerly; please report it",
-            ) from error
+            raise fault
+        callers.warn(f"{said(fault)}\n(the frame runs eagerly: config.suppress_errors)")
         self._skip(f"a bug of jitney's: {type(error).__name__}: {error}")
 
     def _skip(self, reason: str) -> None:
@@ -404,7 +411,7 @@ class Root(Dispatcher):
     def __init__(self, session: Session, function: types.FunctionType) -> None:
         super().__init__(session, Target(function.__code__, function.__globals__, function))
         self.function = function
-        self.native = stays_python(function)
+        self.native = stays_python(function) or not _is_asked_for(self.target.code)
         self.defaults = function.__defaults__
         if session.shown is not None and callers.is_ours(self.shown.co_filename):
             self.shown = session.shown
@@ -467,6 +474,11 @@ class Root(Dispatcher):
         return {n: bound[n] for n in parameters(self.target.code)}, ()
 
 
+def _is_asked_for(code: types.CodeType) -> bool:
+    """May functions of this name be compiled? See ``config.debug_function``."""
+    return not config.debug_function or config.debug_function in (code.co_name, code.co_qualname)
+
+
 class Callee(Root):
     """What a frame that runs by call-through calls. The callee is the first argument of ``function``."""
 
@@ -479,6 +491,7 @@ class Callee(Root):
     def __init__(self, session: Session, function: types.FunctionType, code: types.CodeType | None) -> None:
         super().__init__(session, function)
         self.shown = code or self.shown
+        self.native = stays_python(function) or not _is_asked_for(self.shown)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the callee."""

@@ -27,6 +27,7 @@ class JitneyError(RuntimeError):
         reason: one sentence, without the place.
         user_stack: the user's frames, outermost first; the last one leads the message.
         hint: what to try next, one sentence, or empty.
+        command: what to type for a small program that fails the same way, or empty.
         phase: overrides the class's phase.
     """
 
@@ -38,11 +39,13 @@ class JitneyError(RuntimeError):
         *,
         user_stack: Sequence[FrameSummary] = (),
         hint: str = "",
+        command: str = "",
         phase: str | None = None,
     ) -> None:
         self.reason = reason
         self.user_stack = tuple(user_stack)
         self.hint = hint
+        self.command = command
         if phase is not None:
             self.phase = phase
         super().__init__(self._render())
@@ -52,6 +55,8 @@ class JitneyError(RuntimeError):
         lines.append(f"{self.phase}: {self.reason}")
         if self.hint:
             lines.append(f"try: {self.hint}")
+        if self.command:
+            lines.append(f"minify: {self.command}")
         if len(self.user_stack) > 1:
             lines.append("from user code:")
             lines += [f"  {describe_frame(f)}" for f in self.user_stack]
@@ -68,6 +73,12 @@ class CaptureError(JitneyError):
     """A bug of ours in capture; with ``config.suppress_errors`` the frame runs eagerly instead."""
 
     phase = "capture"
+
+
+class AotError(JitneyError):
+    """A bug of ours in AOT; with ``config.suppress_errors`` the graph runs as captured instead."""
+
+    phase = "aot"
 
 
 class GuardError(JitneyError):
@@ -101,6 +112,10 @@ class BackendFailed(JitneyError):
     """A backend raised while compiling, or returned something that cannot be called or used."""
 
     phase = "backend"
+
+
+class WrongNumbers(BackendFailed):
+    """A compiled graph's results, gradients or writes are not eager's: found by a cross-check or the minifier."""
 
 
 class PluginError(JitneyError):

@@ -168,6 +168,20 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One of the three steps of compiling begins or ends: 1 ``capture``, 2 ``aot``, 3 ``backend NAME``.
+
+    The backend is called within step 2, once for each half of a graph; for a backward that is later, alone.
+    """
+
+    number: int
+    name: str
+    frame: str
+    seconds: float | None = None  # None when it begins
+    failed: str = ""  # the exception with which it ended
+
+
+@dataclass(frozen=True)
 class Artefact:
     """A backend made something worth a look: ``output_code``, ``schedule``..."""
 
@@ -288,6 +302,7 @@ Event = (
     | Recompiled
     | LimitReached
     | Phase
+    | Step
     | Artefact
     | AtenGraph
     | GraphKept
@@ -388,3 +403,17 @@ def phase(name: str, frame: str) -> Iterator[None]:
         seconds = time.perf_counter() - begin
         own, _working.inner = seconds - _working.inner, outer + seconds
         emit(Phase(name, frame, seconds, own, begin, threading.get_ident()))
+
+
+@contextlib.contextmanager
+def step(number: int, name: str, frame: str) -> Iterator[None]:
+    """Emit a ``Step`` as a block begins, and another as it ends."""
+    emit(Step(number, name, frame))
+    begin, failed = time.perf_counter(), ""
+    try:
+        yield
+    except BaseException as error:
+        failed = type(error).__name__
+        raise
+    finally:
+        emit(Step(number, name, frame, time.perf_counter() - begin, failed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,16 @@ import torch
 
 from jitney import callers
 from jitney.cache.recipes import RECIPE, call
+from jitney.config import config
 from jitney.errors import JitneyError
 from jitney.state import StateKeeper
+
+
+def said(error: BaseException) -> str:
+    """An error as a warning tells it; with ``config.verbose``, with the traceback of its cause."""
+    if not config.verbose:
+        return str(error)
+    return f"{error}\n{''.join(traceback.format_exception(error.__cause__ or error)).rstrip()}"
 
 
 def raises_too(graph: Callable[..., Any], inputs: Sequence[Any]) -> bool:
@@ -65,7 +74,7 @@ def running_again(
             outputs = eagerly(*inputs)
         except Exception as own:
             raise own from None
-        callers.warn(f"{blame(error)}\n(calls for which it raises run as captured)")
+        callers.warn(f"{said(blame(error))}\n(calls for which it raises run as captured)")
         return outputs
 
     run.__dict__[RECIPE] = lambda writer: call("jitney.faults:running_again", writer.ref(eagerly), writer.ref(unknown))

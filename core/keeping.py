@@ -226,7 +226,8 @@ def known(root: Root) -> dict[str, Any]:
 def frame_key(root: Root) -> str | None:
     """What the frames of a function are kept under; None if what they depend on cannot be said."""
     session = root.session
-    if session.identity is None or registry.changes_graphs():
+    watched = session.backend.own.crosscheck or config.repro_after
+    if session.identity is None or registry.changes_graphs() or watched:
         return None
     target = root.target
     return digest(

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from jitney import events, markers
+from jitney import callers, events, markers
 from jitney.aot.backward import Backward
 from jitney.aot.compiler import AotRequest, Run, backward_of, compile_graph
 from jitney.aot.kept_half import read_half
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state
-from jitney.errors import BackendFailed, JitneyError
-from jitney.faults import raises_too
+from jitney.config import config
+from jitney.errors import AotError, BackendFailed, JitneyError
+from jitney.faults import raises_too, said
 from jitney.pieces import Piece, cut, in_turn, places_of
 from jitney.state import StateKeeper
+
+if TYPE_CHECKING:
+    from jitney.debug.watch import Watch
 
 # ``failed(error, blame, args, kwargs)``: a graph raised; ``blame`` is what to raise or say where the backend did it.
 Failed = Callable[[Exception, BackendFailed | None, tuple[Any, ...], dict[str, Any]], Any]
@@ -92,9 +98,54 @@ def graph_function(
 def _compiled(
     backend: BoundBackend, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, code: CodeType
 ) -> Callable[..., Sequence[Any]]:
+    watch = _watch(graph, inputs, backend, request)
     if backend.backend.level == "aten":
-        return compile_graph(graph, inputs, aot_request(backend, request, code))
-    return backend.compile(graph, inputs, request)
+        make = functools.partial(_through_aot, graph, inputs, backend, request, code, watch)
+    else:
+        make = functools.partial(backend.compile, graph, inputs, request)
+    return make() if watch is None else watch.compiled(make)
+
+
+def _watch(
+    graph: fx.GraphModule, inputs: Sequence[Any], backend: BoundBackend, request: CompileRequest
+) -> Watch | None:
+    """What looks at the compiled graph, if the user asks for that; see ``jitney.debug.watch``."""
+    if not config.repro_after and not backend.own.crosscheck:
+        return None
+    make = importlib.import_module("jitney.debug.watch").Watch
+    found: Watch = make(graph, inputs, backend, request)
+    return found
+
+
+def _through_aot(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    backend: BoundBackend,
+    request: CompileRequest,
+    code: CodeType,
+    watch: Watch | None,
+) -> Callable[..., Sequence[Any]]:
+    """A graph through AOT; what goes wrong there but for the backend is a bug of ours, and said to be one."""
+    as_given = graph.forward
+    try:
+        with events.step(2, "aot", request.frame):
+            return compile_graph(graph, inputs, aot_request(backend, request, code, watch))
+    except JitneyError:
+        raise
+    except Exception as error:
+        fault = AotError(
+            f"a bug of jitney's while splitting the graph of {request.frame}: {type(error).__name__}: {error}",
+            user_stack=request.user_stack,
+            hint="config.suppress_errors = True runs such graphs as captured; please report it",
+            command=backend.minifying("capture"),
+        )
+        if not config.suppress_errors:
+            raise fault from error
+        fault.__cause__ = error
+        callers.warn(f"{said(fault)}\n(the graph runs as captured: config.suppress_errors)")
+        where = (code.co_filename, code.co_firstlineno)
+        events.emit(events.GraphKept(request.frame, *where, backend.name, fault.reason))
+        return as_given
 
 
 def _in_pieces(
@@ -115,8 +166,10 @@ def _in_pieces(
     return in_turn(pieces, made, request.frame)
 
 
-def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) -> AotRequest:
-    """What AOT is told of the backend and of the frame."""
+def aot_request(
+    backend: BoundBackend, request: CompileRequest, code: CodeType, seen: Watch | None = None
+) -> AotRequest:
+    """What AOT is told of the backend and of the frame; ``seen``: what looks at the whole graph."""
     transforms = backend.aten_transforms()
 
     def compile_half(
@@ -128,7 +181,11 @@ def aot_request(backend: BoundBackend, request: CompileRequest, code: CodeType) 
         variant: Hashable = None,
     ) -> Callable[..., Any]:
         own = dataclasses.replace(request, kind=kind, updates=updates, gradients=gradients, variant=variant)
-        return backend.compile(backend.transform(module, inputs, own, transforms), inputs, own)
+        if seen is not None:  # who compares results with eager's wants no input to be written to
+            own = dataclasses.replace(own, updates={})
+        module = backend.transform(module, inputs, own, transforms)
+        make = functools.partial(backend.compile, module, inputs, own)
+        return make() if seen is None else seen.half(module, inputs, own, make)
 
     def watch(gradients: tuple[int, ...]) -> Callable[[], Run | None] | None:
         return backend.watch(dataclasses.replace(request, gradients=gradients))

@@ -17,6 +17,7 @@ from jitney.errors import BackendFailed
 from jitney.faults import raises_too
 
 LEVELS = ("torch", "aten")
+AFTER = {"torch": "capture", "aten": "aot"}
 
 
 def failing(level: Any, error: Callable[[], Exception] = lambda: ZeroDivisionError("at run time")) -> Any:
@@ -59,6 +60,8 @@ def test_a_backend_that_fails_is_named_in_one_warning_and_the_frame_runs_eagerly
         "backend late: the compiled forward graph of fn raised ZeroDivisionError: at run time; "
         "the captured one does not\n"
         "try: backend='eager', to see whether the program runs without it\n"
+        f"minify: JITNEY_REPRO_AFTER={AFTER[level]} python ..., the same program again; then jitney minify "
+        "jitney_compile_debug/minifier_launcher.py\n"
         "(calls for which it raises run eagerly)"
     )
     assert sum(isinstance(event, events.FrameSkipped) for event in told) == 3
@@ -130,7 +133,9 @@ def test_a_backward_that_fails_is_the_backends(fullgraph: bool) -> None:
     assert str(raised.value) == (
         line_of(fn, 1) + "return x.sin()\n"
         "backend late: the compiled backward graph of fn raised ZeroDivisionError: at run time; the captured one does "
-        "not\ntry: backend='eager', to see whether the program runs without it"
+        "not\ntry: backend='eager', to see whether the program runs without it\n"
+        "minify: JITNEY_REPRO_AFTER=aot python ..., the same program again; then jitney minify "
+        "jitney_compile_debug/minifier_launcher.py"
     )
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     assert x.grad is None

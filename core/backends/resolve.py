@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import os
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,17 +20,32 @@ from jitney import callers, events, markers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
+from jitney.backends.own_options import OwnOptions, own_options
 from jitney.backends.placement import place
 from jitney.backends.registry import registry
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
+from jitney.config import config
 from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, JitneyError, PluginError
+from jitney.faults import said
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 
 # What "auto" takes: all of these that are installed and import, each for its devices; without any, one of the others.
 KERNELS = ("llvm_cpu", "triton_gpu")
 OTHERS = ("eager", "aot_eager")
+# What graphs that fail are written to, in ``config.base_dir``: to be minified, and as they are.
+LAUNCHER = "minifier_launcher.py"
+REPRO = "repro.py"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user wrote: the arguments ``backend``, ``options`` (less jitney's own) and ``mode`` of ``compile``."""
+
+    spec: Spec
+    options: Mapping[str, Any] | None = None
+    mode: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,12 +57,16 @@ class BoundBackend:
         options: an instance of its options dataclass, or None.
         parts: the backends that it stands for, where it places operators over several.
         extensions: the options that extensions own.
+        own: the options that are jitney's own.
+        asked: what the user wrote; None for one of several.
     """
 
     backend: Backend
     options: Any
     parts: tuple[BoundBackend, ...] = ()
     extensions: ExtensionOptions = field(default_factory=ExtensionOptions)
+    own: OwnOptions = field(default_factory=OwnOptions)
+    asked: Asked | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -161,20 +182,36 @@ class BoundBackend:
             request: made by ``request``.
 
         Raises:
-            BackendFailed: whatever the backend raised, as the cause; or its result is not callable.
+            BackendFailed: whatever the backend raised, as the cause; or its result is not callable. With
+                ``config.suppress_errors`` that is a warning, and the graph's own ``forward`` is returned.
         """
+        as_given = graph.forward
+        try:
+            return self._compile(graph, inputs, request)
+        except BackendFailed as error:
+            if not config.suppress_errors:
+                raise
+            callers.warn(f"{said(error)}\n(the graph runs operator by operator: config.suppress_errors)")
+            place = request.user_stack[-1] if request.user_stack else None
+            where = (place.filename, place.lineno or 0) if place is not None else ("", 0)
+            events.emit(events.GraphKept(request.frame, *where, self.name, error.reason))
+            return as_given
+
+    def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Compiled:
         phase = f"backend {self.name}"
         if self.backend.level == "aten":
             phase += f", {request.kind}"
-        with events.phase(phase, request.frame):
+        step = contextlib.nullcontext() if self.parts else events.step(3, phase, request.frame)  # each part has its own
+        with step, events.phase(phase, request.frame):
             try:
                 compiled = self.backend.compile(graph, inputs, request)
             except BackendFailed:  # of one of several backends, which says so
                 raise
             except Exception as error:
-                raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
+                reason = f"raised {type(error).__name__}: {error}"
+                raise _failed(reason, phase, request, self.minifying()) from error
         if not callable(compiled):
-            raise _failed(f"returned {compiled!r:.100}, which is not callable", phase, request)
+            raise _failed(f"returned {compiled!r:.100}, which is not callable", phase, request, self.minifying())
         if not self.parts:
             name = f"{request.kind} of {request.frame} ({self.name})"
             compiled = markers.marked(compiled, "graph", name, request.kind)
@@ -218,6 +255,7 @@ class BoundBackend:
             "the captured one does not",
             user_stack=request.user_stack,
             hint=_hint(request),
+            command=self.minifying(),
             phase=f"backend {self.name}",
         )
         found.__cause__ = error
@@ -226,8 +264,23 @@ class BoundBackend:
     def reject(self, reason: str, request: CompileRequest) -> None:
         """Raise ``BackendFailed``: a compiled graph did not keep to what its graph says."""
         raise BackendFailed(
-            f"a graph of {request.frame}: {reason}", user_stack=request.user_stack, phase=f"backend {self.name}"
+            f"a graph of {request.frame}: {reason}",
+            user_stack=request.user_stack,
+            command=self.minifying(),
+            phase=f"backend {self.name}",
         )
+
+    def minifying(self, after: str = "") -> str:
+        """What to type for a small program that fails as it just did; ``after``: as ``config.repro_after``."""
+        then = f"jitney minify {os.path.join(config.base_dir, LAUNCHER)}"
+        if config.repro_after and config.repro_level == 1:
+            return (
+                f"python {os.path.join(config.base_dir, REPRO)} runs the graph as it is; JITNEY_REPRO_LEVEL=2 minifies"
+            )
+        if config.repro_after:
+            return then
+        level = after or ("aot" if self.backend.level == "aten" else "capture")
+        return f"JITNEY_REPRO_AFTER={level} python ..., the same program again; then {then}"
 
     def reject_outputs(self, outputs: object, expected: int, request: CompileRequest) -> None:
         """Raise ``BackendFailed`` if ``outputs`` is no list or tuple of ``expected`` items; for the slow path."""
@@ -251,6 +304,11 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
         InvalidOption: an option that the backend does not have; an unknown mode.
     """
     check_kinds(options, mode)
+    own, options = own_options(options)
+    return replace(_resolve(spec, options, mode), own=own, asked=Asked(spec, options, mode))
+
+
+def _resolve(spec: Spec, options: Mapping[str, Any] | None, mode: str | None) -> BoundBackend:
     if isinstance(spec, Backend):
         backends = [spec]
     elif isinstance(spec, str):
@@ -275,7 +333,7 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
 def _parted(
     backends: Sequence[Backend], options: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any] | None, ExtensionOptions, list[str]]:
-    """The options without those that extensions own; these; and the names that extensions own, for hints.
+    """The options without those that extensions own; these; and the names that no backend owns, for hints.
 
     Extensions are loaded only where the backends do not have all the names.
     """
@@ -284,7 +342,7 @@ def _parted(
         return options, ExtensionOptions(), []
     owners = registry.extension_options()
     left, extensions = take_extensions(backends, options, owners)
-    return left, extensions, [f.name for owned in owners.values() for f in fields(owned)]
+    return left, extensions, [f.name for owned in (*owners.values(), OwnOptions) for f in fields(owned)]
 
 
 def _is_choosy(backend: Backend) -> bool:
@@ -415,11 +473,12 @@ def _call(implementation: pluggy.HookImpl, arguments: Mapping[str, Any], request
             raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
 
 
-def _failed(what: str, phase: str, request: CompileRequest) -> BackendFailed:
+def _failed(what: str, phase: str, request: CompileRequest, command: str = "") -> BackendFailed:
     return BackendFailed(
         f"{what} (while compiling the {request.kind} graph of {request.frame})",
         user_stack=request.user_stack,
         hint=_hint(request),
+        command=command,
         phase=phase,
     )
 

@@ -26,8 +26,9 @@ VARIABLES = ("TORCH_", "PYTORCH_", "ATEN_", "MKL_", "ONEDNN_", "DNNL_", "CUBLAS_
 _OURS = {variable(field.name) for field in dataclasses.fields(config)}  # ``settings`` has their values
 _BEGUN_NS = time.time_ns()
 # Settings that change neither what is captured nor what is compiled.
-ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "suppress_errors", "plugins_disabled"}
-ELSEWHERE |= {"compile_debug", "error_on_recompile", "profiler_markers"}
+ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "plugins_disabled"}
+ELSEWHERE |= {"compile_debug", "error_on_recompile", "profiler_markers", "debug_function"}
+ELSEWHERE |= {"repro_after", "repro_level", "minifier_seconds", "minifier_try_seconds", "replay_record_enabled"}
 ELSEWHERE |= {f.name for f in dataclasses.fields(config) if f.name.startswith("trace_") and f.name != "trace_numpy"}
 
 

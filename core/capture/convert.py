@@ -45,6 +45,7 @@ class Settings:
     through: Callable[[Any], Any]
     max_steps: int
     has_regions: bool = False
+    fault_stack: tuple[FrameSummary, ...] = ()  # the user's lines that were interpreted when capture raised
 
 
 @dataclass(slots=True)
@@ -102,6 +103,9 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             _let_go(restart)
             forced[restart.step] = restart
             continue
+        except Exception:
+            settings.fault_stack = vm.user_stack()
+            raise
         finally:
             vm.over = True
             FAKE_LOG.disabled = quiet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import importlib
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from jitney.errors import describe_frame
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from jitney.debug.bisect import Bisection
+
 
 @dataclass
 class ExplainOutput:
@@ -34,6 +37,7 @@ class ExplainOutput:
         placed: which backend runs which part of each ATen graph.
         lowered: what kernel backends made of their parts.
         told: what extensions did to the graphs.
+        bisection: which step of compiling is to blame, if ``explain`` was asked to find out.
         misfits: if what is explained was compiled already and no form fits the call: for each form the guard that
             fails, what it found and the user's line (both maybe empty).
     """
@@ -45,6 +49,7 @@ class ExplainOutput:
     kept: list[events.GraphKept] = field(default_factory=list)
     placed: list[events.Placed] = field(default_factory=list)
     lowered: list[events.Lowered] = field(default_factory=list)
+    bisection: Bisection | None = None
     misfits: list[tuple[str, str, str]] = field(default_factory=list)
     told: list[events.Told] = field(default_factory=list)
 
@@ -125,6 +130,7 @@ class ExplainOutput:
             "Kernels": [f"  {_show_lowered(event)}" for event in self.lowered],
             **self._told(),
             "Run as captured": [f"  {_place(graph)}: {graph.reason}" for graph in self.kept],
+            "Bisected": [f"  {line}" for line in str(self.bisection or "").splitlines()],
             "Guards": [f"  {guard}" for guard in self.out_guards],
         }
         yield from ((title, rows) for title, rows in sections.items() if rows)
@@ -162,14 +168,16 @@ def observe() -> Iterator[ExplainOutput]:
 
 
 def explain(
-    fn: Callable[..., Any], *, backend: Any = None, options: Mapping[str, Any] | None = None
+    fn: Callable[..., Any], *, backend: Any = None, options: Mapping[str, Any] | None = None, bisect: bool = False
 ) -> Callable[..., ExplainOutput]:
     """``explain(fn)(*args, **kwargs)`` compiles ``fn`` afresh, runs it once and tells what was captured.
 
     The call is a real one: what ``fn`` changes is changed, what it raises is raised. ``fn`` may be compiled already.
     The graphs run as captured; with ``backend`` and ``options``, as in ``compile``, through that backend: then the
     report has the functional graphs that it got, too. A backward is compiled at the first backward, after the call.
-    If ``fn`` is compiled already and none of its forms fits the call, the report says why.
+    If ``fn`` is compiled already and none of its forms fits the call, the report says why. With ``bisect`` the function
+    runs some times more, on copies, with one step of compiling more each time: the report says which step is to blame
+    for an error of jitney's or for wrong numbers; see ``jitney.debug.bisect``.
     """
     from jitney.api import compile as compile_function  # the face imports debug; only here does debug need the face
 
@@ -178,10 +186,16 @@ def explain(
         original = types.MethodType(original, fn.__self__)
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
+        found: Bisection | None = None
+        if bisect:
+            climb = importlib.import_module("jitney.debug.bisect").bisect
+            found = climb(original, args, kwargs, backend=backend or "auto", options=options)
         compiled = compile_function(original, backend=backend or _run_as_it_is, options=options)
         with config.patch(cache=False, error_on_recompile=False), observe() as output:
+            output.bisection = found
             output.misfits = _misfits(fn, args, kwargs)
-            compiled(*args, **kwargs)
+            if found is None or found.guilty is None:
+                compiled(*args, **kwargs)
         return output
 
     return explained

@@ -23,6 +23,7 @@ from jitney.debug.launches import describe_counts, describe_launch
 from jitney.errors import InvalidOption, describe_frame, nearest
 
 ARTEFACTS = {
+    "steps": "each of the steps 1 capture, 2 aot, 3 backend as it begins and as it ends",
     "capture": "one line per frame: captured or left eager; +capture: its operations",
     "bytecode": "the Python source of the function emitted for a frame; +bytecode: its bytecode too",
     "graph": "the nodes of each graph",
@@ -239,6 +240,15 @@ def _phase(event: events.Phase, logs: Logs) -> None:
     logs["timing"].debug("%s of %s by itself: %.4f s", event.name, event.frame, event.own)
 
 
+def _step(event: events.Step, logs: Logs) -> None:
+    text = f"Step {event.number}: {event.name}"
+    if event.seconds is None:
+        logs["steps"].info("%s of %s begins", text, event.frame)
+        return
+    how = f"fails with {event.failed}" if event.failed else "ends"
+    logs["steps"].info("%s of %s %s, %.3f s", text, event.frame, how, event.seconds)
+
+
 # A bare GraphBreak is not written: it comes again with the frame that it ended.
 _WRITERS: dict[type, Callable[..., None]] = {
     events.FrameCaptured: _captured,
@@ -255,6 +265,7 @@ _WRITERS: dict[type, Callable[..., None]] = {
     events.LimitReached: _limit,
     events.Phase: _phase,
     events.Told: _told,
+    events.Step: _step,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jitney.testing.copies import tensors
+from jitney.copies import tensors
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from jitney import events
 from jitney.api import compile as compile_function
 from jitney.api import reset
 from jitney.config import config
+from jitney.copies import copied, tensors
 from jitney.testing.compare import Difference, difference, fresh_tangents, same_bits, sharing
-from jitney.testing.copies import copied, tensors
 from jitney.testing.referee import as_good, widened
 from jitney.testing.samples import Call, Case, random_state, seed_everything
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from jitney.copies import tensors
 from jitney.testing.compare import same_bits
-from jitney.testing.copies import tensors
 from jitney.testing.samples import Call
 
 WORSE = 2.0  # how much further than eager's a result may be

@@ -120,7 +120,12 @@ def test_compiling_is_a_phase_even_if_it_fails(graph):
     seen = []
     with events.listen(seen.append), pytest.raises(BackendFailed):
         build(Backend("bad", lambda *a: 1 / 0), graph)
-    assert [(event.name, event.frame) for event in seen] == [("backend bad", "forward")]
+    assert [(event.name, event.frame) for event in seen if isinstance(event, events.Phase)] == [
+        ("backend bad", "forward")
+    ]
+    begin, end = (event for event in seen if isinstance(event, events.Step))
+    assert (begin.number, begin.name, begin.seconds) == (3, "backend bad", None)
+    assert (end.number, end.failed) == (3, "BackendFailed") and end.seconds is not None
 
 
 def test_the_halves_of_an_aten_graph_are_phases_of_their_own(graph):
@@ -129,7 +134,8 @@ def test_the_halves_of_an_aten_graph_are_phases_of_their_own(graph):
     with events.listen(seen.append):
         for kind in ("forward", "backward"):
             build(backend, graph, kind=kind)
-    assert [event.name for event in seen] == ["backend a, forward", "backend a, backward"]
+    phases = [event.name for event in seen if isinstance(event, events.Phase)]
+    assert phases == ["backend a, forward", "backend a, backward"]
 
 
 def test_decompositions_are_a_table_or_follow_from_the_options():

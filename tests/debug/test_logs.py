@@ -21,6 +21,9 @@ EVERYTHING = [
     SKIPPED,
     RECOMPILED,
     events.Phase("capture", "step", 0.5, 0.25),
+    events.Step(2, "aot", "step"),
+    events.Step(2, "aot", "step", 0.5),
+    events.Step(3, "backend eager", "step", 0.5, "BackendFailed"),
     events.AtenGraph("forward", "step", "aot_eager", torch.fx.symbolic_trace(lambda x: x).graph),
     SCHEDULED,
     LIMIT,
@@ -46,6 +49,8 @@ def log():
 
 SHOWN = {
     "capture": "captured step (model.py:4): 3 ops, 0.250 s",
+    "steps": "Step 2: aot of step begins\n[jitney.steps] Step 2: aot of step ends, 0.500 s\n"
+    "[jitney.steps] Step 3: backend eager of step fails with BackendFailed, 0.500 s\n",
     "bytecode": "def step(x):",
     "graph": "call_function[target=torch.sin]",
     "graph_code": "def forward(self, x):",

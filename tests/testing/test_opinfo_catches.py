@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from jitney.backends import Backend
+from jitney.copies import copied
 from jitney.testing.compare import difference, sharing
-from jitney.testing.copies import copied
 from jitney.testing.known import Known, read_known, stale, unexpected
 from jitney.testing.opinfo import Outcome, try_case
 from jitney.testing.samples import Case, Choice, calls

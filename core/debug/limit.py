@@ -1,0 +1,41 @@
+"""A time limit for a block of code: what hangs in Python is stopped, what hangs in C is not."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+
+class TimeLimit(BaseException):
+    """A block took longer than it may. No ``Exception``: what it stops shall not go on by catching it."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise ``TimeLimit`` in the block if it takes longer.
+
+    Only in the main thread, and only where there are timers that interrupt (not on Windows): else there is no limit.
+    A limit around this one goes on counting.
+    """
+    usable = seconds > 0 and hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not usable:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeLimit(f"it took longer than {seconds:g} s")
+
+    begin = time.monotonic()
+    before = signal.signal(signal.SIGALRM, stop)
+    outer, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if outer:
+            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - begin), 1e-3))

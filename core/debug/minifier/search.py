@@ -1,0 +1,116 @@
+"""Delta debugging: steps are tried until none of them makes a smaller graph that fails in the same way."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from jitney.config import config
+from jitney.debug.minifier.case import Case, NotMinified
+from jitney.debug.minifier.steps import STEPS
+from jitney.debug.verdict import Fault, Terms
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Found:
+    """The smallest case so far.
+
+    Args:
+        case: it.
+        fault: how it fails.
+        before: operations of the graph as it was.
+        tries: how many smaller graphs were compiled.
+        seconds: how long that took.
+        stopped: why it ended before nothing more could be done; empty if it did not.
+    """
+
+    case: Case
+    fault: Fault
+    before: int
+    tries: int = 0
+    seconds: float = 0.0
+    stopped: str = ""
+    accepted: list[str] = field(default_factory=list)  # the steps, for the curious
+
+
+def minify(
+    case: Case, fault: Fault | None = None, *, terms: Terms | None = None, seconds: float = 60.0, say: Say | None = None
+) -> Found:
+    """Make the graph of a case smaller as long as it fails in the same way.
+
+    Args:
+        case: as found.
+        fault: how it fails; None: to be found out.
+        terms: what is looked at; by default all that the fault needs.
+        seconds: a limit; what is found by then is returned. Ctrl-C does the same.
+        say: is told about progress, in one line each time.
+
+    Raises:
+        NotMinified: it does not fail here.
+    """
+    begin = time.monotonic()
+    looked = terms or Terms(seconds=config.minifier_try_seconds, leaks=fault is None or fault.kind == "leaks")
+    first = case.fault(looked)
+    if first is None or not (fault is None or first.like(fault)):
+        wanted = f"{fault}" if fault is not None else "a fault"
+        raise NotMinified(f"the graph does not fail by itself as it did: {wanted}; now: {first or 'it works'}")
+    if terms is None:
+        # Looking for less is faster; but some backends do something else where nobody asks for gradients.
+        numbers, leaks = first.kind in ("numbers", "writes"), first.kind == "leaks"
+        less = Terms(numbers, first.place == "gradients", leaks, looked.seconds)
+        if first.like(case.fault(less)):
+            looked = less
+    found = Found(case, first, case.op_count)
+    with _to_be_stopped(found):
+        _search(found, looked, begin + seconds, say)
+    found.seconds = time.monotonic() - begin
+    return found
+
+
+@contextlib.contextmanager
+def _to_be_stopped(found: Found) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        found.stopped = "Ctrl-C"
+
+
+def _search(found: Found, terms: Terms, until: float, say: Say | None) -> None:
+    """One round after the other, until one changes nothing."""
+    while True:
+        changed = False
+        for name, step in STEPS.items():
+            changed |= _exhaust(found, name, step, terms, until, say)
+            if found.stopped:
+                return
+        if not changed:
+            return
+
+
+def _exhaust(
+    found: Found, name: str, step: Callable[[Case], Iterator[Case]], terms: Terms, until: float, say: Say | None
+) -> bool:
+    """One kind of step, as often as it helps."""
+    changed = True
+    ever = False
+    while changed:
+        changed = False
+        for smaller in step(found.case):
+            if time.monotonic() > until:
+                found.stopped = "the time limit"
+                return ever
+            found.tries += 1
+            if say is not None:
+                say(f"{found.case.op_count} operations, {len(found.case.inputs)} inputs, try {found.tries}: {name}")
+            fault = smaller.fault(terms)
+            if found.fault.like(fault):
+                assert fault is not None
+                found.case, found.fault = smaller, fault
+                found.accepted.append(name)
+                changed = ever = True
+                break
+    return ever

@@ -1,0 +1,47 @@
+import signal
+import threading
+import time
+
+import pytest
+
+from jitney.debug.limit import TimeLimit, time_limit
+
+
+def test_what_takes_too_long_is_stopped():
+    begin = time.monotonic()
+    with pytest.raises(TimeLimit, match="longer than 0.05 s"), time_limit(0.05):
+        while time.monotonic() - begin < 30:
+            try:
+                time.sleep(0.01)
+            except Exception:  # it is none
+                pass
+    assert time.monotonic() - begin < 30
+
+
+def test_what_is_fast_is_left_alone_and_no_timer_stays():
+    before = signal.getsignal(signal.SIGALRM)
+    with time_limit(60):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_a_limit_around_another_goes_on_counting():
+    with pytest.raises(TimeLimit, match="0.2 s"), time_limit(0.2):
+        with time_limit(60):
+            time.sleep(0.01)
+        time.sleep(30)
+
+
+def test_in_another_thread_there_is_no_limit():
+    done = []
+
+    def run():
+        with time_limit(0.01):
+            time.sleep(0.05)
+        done.append(True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert done == [True]
