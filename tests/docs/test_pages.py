@@ -1,0 +1,30 @@
+"""The examples of the documentation show what happens."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from console import Step, run_page, steps
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", ["troubleshooting.md"])
+def test_the_examples_of_a_page_are_true(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    assert len(list(steps((DOCS / name).read_text()))) > 5
+    assert "\n".join(run_page(DOCS / name, tmp_path)) == ""
+
+
+def test_an_example_that_is_not_true_is_caught(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`one.py`:\n\n```python\nprint(1)\n```\n\n```console\n$ python one.py\n1\n$ python one.py\n2\n"
+        "$ jitney explain one.py:f\n...has no function 'f'...\n```\n"
+    )
+    assert list(steps(page.read_text()))[0] == Step(file="one.py", text="print(1)\n")
+    assert run_page(page, tmp_path) == ["$ python one.py\n--- shown\n2\n--- happens\n1\n"]
