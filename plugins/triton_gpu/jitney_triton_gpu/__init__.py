@@ -44,4 +44,5 @@ backend = Backend(
     decompositions=aten_decompositions,
     version="0.1.0",
     lacks=lacks,
+    load=late("jitney_triton_gpu.kept:load"),
 )

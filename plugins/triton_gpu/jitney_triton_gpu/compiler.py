@@ -18,11 +18,12 @@ from jitney.lowering.loops import Computed, Extern, Program
 from jitney.lowering.rules import VIEWS
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.contest import takes
-from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory, on_device
+from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory
 from jitney_triton_gpu.failures import KernelFailed, first_line
+from jitney_triton_gpu.kept import Made, finished
 from jitney_triton_gpu.launcher import Launcher, tuner_of
 from jitney_triton_gpu.options import TritonGpuOptions
-from jitney_triton_gpu.recordings import Recorded, Traits
+from jitney_triton_gpu.recordings import Traits, said
 
 
 def compile_graph(
@@ -83,8 +84,8 @@ def _compile(
         wanted = takes(program, options, tuner, whole.keys())
         made = schedule(program, request.updates, policy=GPU, takes=wanted)
         launcher = Launcher(made, request.frame, options, tuner)
-        given = (Memory, launcher.device, launcher.refuse)
-        wrapper = Wrapper(made, launcher, request.frame, *given, separate=tiles.ARENA, kind=request.kind)
+        around = (Memory, launcher.device, launcher.refuse)
+        wrapper = Wrapper(made, launcher, request.frame, *around, separate=tiles.ARENA, kind=request.kind)
         run = wrapper.build()
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
@@ -95,35 +96,18 @@ def _compile(
     if options.dump or request.detailed:
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
     wrapper.namespace.update(linked)
-    guarded = on_device(run, launcher.device)
-    return (
-        recorded(guarded, made, wrapper.source, launcher.device, request)
-        if options.records and not INTERPRETED
-        else guarded
-    )
+    traits = traits_of(made, wrapper.source, request) if options.records and not INTERPRETED else None
+    given = (wrapper.source, wrapper.namespace, launcher.module, launcher.functions, launcher.device)
+    return finished(run, Made(*given, options.relaxed_math, traits), request)
 
 
-def recorded(
-    run: Callable[..., Any], made: Schedule, source: str, device: torch.device, request: CompileRequest
-) -> Callable[..., Any]:
-    """The same, recorded in CUDA graphs."""
-    from jitney_triton_gpu.cudagraphs import recorder
-
-    def tell(reason: str) -> None:
-        request.save("cudagraphs", f"the {request.kind} graph of {request.frame} is not recorded: {reason}")
-
+def traits_of(made: Schedule, source: str, request: CompileRequest) -> Traits | None:
+    """What a recording of the graph has to know; None if it cannot be recorded, which is told."""
     reason = "it waits for the device" if ".item()" in source else not_recorded(made)
     if reason:
-        tell(reason)
-        return run
-    traits = Traits(written_inputs(made), bool(made.program.sizes), len(made.items))
-    calls = Recorded(run, recorder(device), traits, tell)
-
-    def replayed(*inputs: Any) -> Any:
-        return calls(*inputs)
-
-    replayed.filled = run.filled  # type: ignore[attr-defined] # see CompileRequest.updates
-    return replayed
+        request.save("cudagraphs", said(request, reason))
+        return None
+    return Traits(written_inputs(made), bool(made.program.sizes), len(made.items))
 
 
 def not_recorded(made: Schedule) -> str:

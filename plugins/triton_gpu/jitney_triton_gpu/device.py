@@ -43,3 +43,10 @@ def on_device(run: Callable[..., Any], device: torch.device) -> Callable[..., An
     guarded.boxed = guarded_boxed  # type: ignore[attr-defined] # see Backend
     guarded.filled = run.filled  # type: ignore[attr-defined] # see CompileRequest.updates
     return guarded
+
+
+def too_large() -> None:
+    """Raise: the graph was compiled for any size, up to what 32 bits can count."""
+    raise OverflowError(
+        "more than 2**31 elements in a graph compiled for sizes that change; dynamic=False compiles for one"
+    )

@@ -1,10 +1,10 @@
-"""Kernels on CUDA devices: compiled by Triton, several at a time, and launched without it."""
+"""Kernels for CUDA devices, compiled by Triton, several at a time."""
 
 from __future__ import annotations
 
+import functools
 import re
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,9 +14,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from jitney_triton_gpu.code import Function
-from jitney_triton_gpu.cuda import CudaError, Loaded
+from jitney_triton_gpu.cuda import CudaError
 from jitney_triton_gpu.emit.dtypes import POINTERS
 from jitney_triton_gpu.failures import NotCompiled
+from jitney_triton_gpu.images import Image, Launcher
 
 COMPILERS = 16  # threads: most of the work is in native code
 ALIGNED = [["tt.divisibility", 16]]
@@ -24,33 +25,45 @@ ALIGNED = [["tt.divisibility", 16]]
 
 def launchers(
     functions: Mapping[str, Function], namespace: Mapping[str, Any], device: torch.device, relaxed: bool
-) -> dict[str, Callable[..., None]]:
-    """A launcher for each function: ``launch(programs, stream, *arguments)`` with addresses for buffers.
+) -> dict[str, Launcher]:
+    """A launcher for each function.
 
     Raises:
         NotCompiled: Triton or the driver refused some.
     """
     target, number = target_of(device), device.index or 0
-    made = {name: Launcher(f, namespace[f.name], target, number, relaxed) for name, f in functions.items()}
     errors: dict[str, Exception] = {}
 
-    def compile_one(name: str) -> Any:
+    def compile_one(name: str) -> Image | None:
         try:
-            return made[name].compile(aligned=True)
+            return image(functions[name], namespace[functions[name].name], target, aligned=True, relaxed=relaxed)
         except Exception as error:  # whatever a compiler raises
             errors[name] = error
+            return None
 
     with ThreadPoolExecutor(COMPILERS) as pool:
-        compiled = dict(zip(made, pool.map(compile_one, made), strict=True))
-    for name, code in compiled.items():
+        images = dict(zip(functions, pool.map(compile_one, functions), strict=True))
+    made = {}
+    for name, code in images.items():
+        f = functions[name]
         try:
-            if name not in errors:
-                made[name].load(code, aligned=True)
+            if code is not None:
+                again = functools.partial(image, f, namespace[f.name], target, aligned=False, relaxed=relaxed)
+                made[name] = Launcher(f, code, number, again)
         except CudaError as error:
             errors[name] = error
     if errors:
         raise NotCompiled(errors, {name: details(functions[name], target, relaxed=relaxed) for name in errors})
-    return {name: one.function() for name, one in made.items()}
+    return made
+
+
+def image(function: Function, kernel: Any, target: GPUTarget, *, aligned: bool, relaxed: bool) -> Image:
+    """The machine code of a function; see ``compiled``."""
+    code = compiled(function, kernel, target, aligned=aligned, relaxed=relaxed)
+    metadata = code.metadata
+    entry = code.asm["ptx"].split(".entry", 1)[1].split(")", 1)[0]
+    parameters = len(re.findall(r"\.param\b", entry))
+    return Image(code.asm["cubin"], metadata.name, metadata.shared, 32 * metadata.num_warps, parameters)
 
 
 def target_of(device: torch.device) -> GPUTarget:
@@ -92,53 +105,3 @@ def details(function: Function, target: GPUTarget, *, aligned: bool = True, rela
             "debug": function.asserts,
         },
     }
-
-
-class Launcher:
-    """One function, compiled for addresses that are multiples of 16, and for others when they come."""
-
-    def __init__(self, function: Function, kernel: Any, target: GPUTarget, device: int, relaxed: bool) -> None:
-        self.described = function
-        self.kernel = kernel
-        self.target = target
-        self.device = device
-        self.relaxed = relaxed
-        self.loaded: dict[bool, Loaded] = {}
-        self._lock = threading.Lock()
-        self._unaligned: Callable[..., None]
-
-    def compile(self, *, aligned: bool) -> Any:
-        """Triton's compiled kernel."""
-        return compiled(self.described, self.kernel, self.target, aligned=aligned, relaxed=self.relaxed)
-
-    def load(self, code: Any, *, aligned: bool) -> Loaded:
-        """Onto the current device."""
-        metadata = code.metadata
-        entry = code.asm["ptx"].split(".entry", 1)[1].split(")", 1)[0]
-        parameters = len(re.findall(r"\.param\b", entry))
-        given = len(self.described.parameters)
-        threads = 32 * metadata.num_warps
-        made = Loaded(self.device, code.asm["cubin"], metadata.name, metadata.shared, threads, given, parameters)
-        self.loaded[aligned] = made
-        return made
-
-    def unaligned(self) -> Callable[..., None]:
-        """For addresses that are no multiples of 16."""
-        with self._lock:
-            if False not in self.loaded:
-                self.load(self.compile(aligned=False), aligned=False)
-                self._unaligned = self.loaded[False].launcher(self.names)
-            return self._unaligned
-
-    @property
-    def names(self) -> list[str]:
-        """Of the function's parameters."""
-        return [p.name for p in self.described.parameters]
-
-    def function(self) -> Callable[..., None]:
-        """What generated code calls."""
-        pointers = " | ".join(p.name for p in self.described.parameters if p.kind != "size") or "0"
-        given = ", ".join(["programs", "stream", *self.names])
-        first = f"    if ({pointers}) & 15: return unaligned()({given})\n"
-        launch: Callable[..., None] = self.loaded[True].launcher(self.names, first, {"unaligned": self.unaligned})
-        return launch

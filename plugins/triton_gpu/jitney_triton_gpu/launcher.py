@@ -16,7 +16,7 @@ from jitney.lowering.canonical import canonical
 from jitney.lowering.index import Index, Size, index
 from jitney.lowering.loops import Extern, Program
 from jitney_triton_gpu.code import Code, Function, Parameter
-from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED
+from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, too_large
 from jitney_triton_gpu.emit import emit, short_name
 from jitney_triton_gpu.emit.indices import product
 from jitney_triton_gpu.failures import KernelFailed, NotCompiled, write_repro
@@ -182,6 +182,11 @@ class Launcher:
         olds |= {blocks[name].instead_of for name in kernel.writes if name in blocks}
         return frozenset(olds - {""})
 
+    @property
+    def module(self) -> str:
+        """The text of all kernels, as a module."""
+        return HEADER + self.source
+
     def link(self) -> dict[str, Any]:
         """What is behind the names in the wrapper: functions, and the size of the workspace.
 
@@ -189,7 +194,7 @@ class Launcher:
             KernelFailed: Triton refused one.
         """
         try:
-            made = load(HEADER + self.source, self.name, self.functions, self.device, self.options.relaxed_math)
+            made = load(self.module, self.name, self.functions, self.device, self.options.relaxed_math)
         except NotCompiled as refusal:
             entry, error = next(iter(refusal.errors.items()))
             repro = write_repro(self.functions[entry], HEADER, error, refusal.details[entry])
@@ -217,13 +222,6 @@ def tuner_of(program: Program, name: str, options: TritonGpuOptions) -> Tuner | 
     folder = cache_folder("triton_gpu")
     cache = None if folder is None else DiskCache(folder)
     return Tuner(measure, about, cache, name)
-
-
-def too_large() -> None:
-    """Raise: the graph was compiled for any size, up to what 32 bits can count."""
-    raise OverflowError(
-        "more than 2**31 elements in a graph compiled for sizes that change; dynamic=False compiles for one"
-    )
 
 
 def device_of(schedule: Schedule) -> torch.device:

@@ -34,10 +34,16 @@ def load(
     """
     if not functions:
         return {}
+    namespace = executed(source, name)
+    if INTERPRETED:
+        return interpreted.launchers(functions, namespace)
+    return {entry: one.function() for entry, one in launch.launchers(functions, namespace, device, relaxed).items()}
+
+
+def executed(source: str, name: str) -> dict[str, Any]:
+    """The namespace of a module of Triton code; ``name``: the user's function."""
     filename = f"<jitney triton kernels of {name} {next(_counter)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     namespace: dict[str, Any] = {"__name__": "jitney_triton_gpu.generated"}
     exec(compile(source, filename, "exec", dont_inherit=True), namespace)
-    if INTERPRETED:
-        return interpreted.launchers(functions, namespace)
-    return launch.launchers(functions, namespace, device, relaxed)
+    return namespace

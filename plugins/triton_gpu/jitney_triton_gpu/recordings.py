@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from jitney.backends import CompileRequest
 from jitney.devices import storage_of, storage_users
 
 WARM_UP = 2  # calls before the first recording, which show where inputs come from
@@ -296,3 +297,21 @@ class Recorded:
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+def said(request: CompileRequest, reason: str) -> str:
+    """Why a graph is not recorded, for the logs."""
+    return f"the {request.kind} graph of {request.frame} is not recorded: {reason}"
+
+
+def replayed(run: Run, device: torch.device, traits: Traits, request: CompileRequest) -> Run:
+    """The function, recorded in CUDA graphs."""
+    from jitney_triton_gpu.cudagraphs import recorder
+
+    calls = Recorded(run, recorder(device), traits, lambda reason: request.save("cudagraphs", said(request, reason)))
+
+    def replay(*inputs: Any) -> Any:
+        return calls(*inputs)
+
+    replay.filled = run.filled  # type: ignore[attr-defined] # see CompileRequest.updates
+    return replay
