@@ -144,12 +144,12 @@ def _start(
         bucket, nodes = pending.pop(0)
         parts = []
         for slot, node in zip(bucket, nodes, strict=True):
-            parts.append(_flat(build, slot, None if node is None else build.made[node]))
+            part = _flat(build, slot, None if node is None else build.made[node])
+            parts.append(
+                build.call(aten.mul.Tensor, part, variant.scale)
+            )  # before, so that it takes no pass of its own
         flat = build.call(aten.cat.default, parts) if len(parts) > 1 else parts[0]
-        scaled = build.call(aten.mul.Tensor, flat, variant.scale)
-        started.append(
-            (bucket, build.call(torch.ops._c10d_functional.all_reduce.default, scaled, "sum", variant.group))
-        )
+        started.append((bucket, build.call(torch.ops._c10d_functional.all_reduce.default, flat, "sum", variant.group)))
 
 
 def _flat(build: _Builder, slot: Slot, gradient: fx.Node | None) -> fx.Node:

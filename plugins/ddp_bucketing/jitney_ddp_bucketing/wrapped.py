@@ -90,7 +90,7 @@ def state_of(ddp: Any, options: DDPOptions) -> State:
     if found is None:
         _refuse(ddp)
         found = _states[ddp] = State(ddp, options)
-        if options.ddp == "in_graph":
+        if options.ddp == "in_graph" and _begin not in ddp._forward_pre_hooks.values():  # a copy has them already
             ddp.register_forward_pre_hook(_begin)
             ddp.register_forward_hook(_end, always_call=True)
     return found
@@ -179,17 +179,22 @@ class State:
         """Why the reducer must do the work; empty if the collectives may go into the graph."""
         given = {self.parameter_at(argument) for argument in request.arguments}
         missing = [self.names[i] for i in range(len(self.parameters)) if i not in given]
-        reasons = {
+        reasons = self._arguments_against(ddp) | {
+            f"the backend {request.backend} takes graphs without their backward": request.level != "aten",
+            "the module is more than one graph": not request.whole,
+            f"parameters that the graph does not use: {', '.join(missing[:3])}": bool(missing),
+        }
+        return ", ".join(reason for reason, holds in reasons.items() if holds)
+
+    def _arguments_against(self, ddp: Any) -> dict[str, bool]:
+        """What of DDP's arguments, and of the module, needs the reducer: the same on all ranks."""
+        return {
             "static_graph=True": ddp.static_graph,
             "find_unused_parameters=True": ddp.find_unused_parameters,
             "a communication hook": private.has_comm_hook(ddp),
             "sparse gradients": private.expects_sparse(ddp),
-            f"the backend {request.backend} takes graphs without their backward": request.level != "aten",
-            "the module is more than one graph": not request.whole,
-            f"parameters that the graph does not use: {', '.join(missing[:3])}": bool(missing),
             "complex parameters": any(p.is_complex() for p in self.parameters),
         }
-        return ", ".join(reason for reason, holds in reasons.items() if holds)
 
     def _ready_order(self, graph: fx.Graph, request: CompileRequest) -> list[int]:
         """The parameters, in the order in which their gradients are ready: that of their last use, backwards."""
@@ -219,11 +224,13 @@ class State:
     def begin(self, ddp: Any) -> None:
         """Before DDP's forward: keep its reducer out, if this step's gradients are reduced in mode ``in_graph``."""
         self.step = None
-        if not self.agreed or not ddp.require_backward_grad_sync or not torch.is_grad_enabled():
+        if self.agreed is False or not ddp.require_backward_grad_sync or not torch.is_grad_enabled():
             return
         if self.reducer_waits or private.in_join(ddp) or private.has_python_comm_hook(ddp):
             return
         if ddp.static_graph or ddp.find_unused_parameters:
+            return
+        if self.agreed is None and any(self._arguments_against(ddp).values()):
             return
         self.step = Step(any(map(_has_hooks, self.parameters)) or bool(self.open))
         for other in self.open:
@@ -240,8 +247,11 @@ class State:
             return
         ddp.require_backward_grad_sync = True
         ddp.require_forward_param_sync = True
-        if step.runs != 1:
+        if step.runs != 1 or not self.agreed:
             step.late = True
+        if not self.buckets:  # the first forward, and nothing was compiled
+            items = self.items[::-1]
+            self.buckets = [[len(items) - 1 - i for i in bucket] for bucket in assign(items, self.limits)]
         if step.late:
             for tensor in _tensors(output):
                 if tensor.grad_fn is not None:
