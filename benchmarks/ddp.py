@@ -1,6 +1,6 @@
 """DDP: a training step eager, through jitney in both modes, and through torch.compile's DDPOptimizer.
 
-    NCCL_NVLS_ENABLE=0 torchrun --nproc_per_node=2 benchmarks/ddp.py
+    COLUMNS=140 NCCL_NVLS_ENABLE=0 torchrun --nproc_per_node=2 benchmarks/ddp.py
     torchrun --nproc_per_node=2 benchmarks/ddp.py --tiny          # gloo, on a CPU, in a minute
 
 All variants train copies of one model in the same processes and take turns; a step is forward, loss, backward. Its
@@ -351,9 +351,11 @@ def show(results: dict[str, Any]) -> None:
             shown = [over_eager[variant], over_torch[variant], *parts, hidden, first]
             rows.append([name if variant == next(iter(record["variants"])) else "", variant, *times, *shown])
     head = ["model", "variant", "step ms", "x eager", "x torch", "compute ms", "comm ms", "hidden", "first s"]
-    report.print_table(
-        "DDP: forward, loss, backward", head, rows, "step: the slowest rank; the rest: from the profiler"
-    )
+    report.print_table("DDP: forward, loss, backward", head, rows, "compute, comm, hidden: from the profiler")
+    for name, record in results.items():
+        for variant, row in record["variants"].items():
+            if "error" in row:
+                console.print(f"{name}, {variant}: {row['error']}", soft_wrap=True, markup=False)
 
 
 def write(results: dict[str, Any], rank: Rank) -> None:
