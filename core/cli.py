@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from jitney.commands import backends, bisect, cache, demo, doctor, explain, minify, profile, report
+from jitney.commands import backends, bisect, cache, demo, doctor, explain, minify, profile, replay, report
 from jitney.config import config
 from jitney.errors import JitneyError
 
@@ -23,6 +23,7 @@ COMMANDS = {
     "report": report,
     "bisect": bisect,
     "minify": minify,
+    "replay": replay,
 }
 
 

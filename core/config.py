@@ -59,6 +59,7 @@ class Config:
         (0, None),
     )
     replay_record_enabled: bool = _setting(False, "write a record of a frame whose capture failed, for `jitney replay`")
+    replay_record_data: bool = _setting(False, "such a record has the numbers of tensors, too")
     automatic_dynamic_shapes: bool = _setting(True, "a size, int or float that takes a second value becomes symbolic")
     capture_scalar_outputs: bool = _setting(
         False, "Tensor.item() of a float stays in the graph, for arithmetic; torch's own optimizers always do so"

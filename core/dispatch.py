@@ -284,11 +284,15 @@ class Dispatcher:
         try:
             entry = compiling().compile_frame(self, arguments, cells)
         except GiveUp as reason:
+            self._record(arguments, cells, reason)
             self._give_up(reason)
             return None
-        except JitneyError:
+        except JitneyError as error:
+            if isinstance(error, Unsupported):
+                self._record(arguments, cells, error)
             raise
         except CaptureFault as fault:
+            self._record(arguments, cells, fault.error)
             self._our_fault(fault.error, fault.user_stack)
             return None
         self.entries.insert(0, entry)
@@ -296,6 +300,15 @@ class Dispatcher:
         return entry
 
     # ------------------------------------------------------------------ when it does not work
+
+    def _record(self, arguments: dict[str, Any], cells: tuple[Any, ...], error: BaseException) -> None:
+        """Write the frame down, if the user asks for records of those whose capture fails."""
+        if not config.replay_record_enabled:
+            return
+        target = self.target
+        write = importlib.import_module("jitney.debug.record").write_record
+        path = write(target.function, target.code, target.globals, arguments, cells, error)
+        callers.warn(f"capture of {target.name} failed; to capture it again elsewhere: jitney replay {path}")
 
     @staticmethod
     def _group(args: tuple[Any, ...]) -> tuple[int, ...]:

@@ -28,7 +28,14 @@ _BEGUN_NS = time.time_ns()
 # Settings that change neither what is captured nor what is compiled.
 ELSEWHERE = {"cache", "cache_dir", "base_dir", "logs", "verbose", "verify", "plugins_disabled"}
 ELSEWHERE |= {"compile_debug", "error_on_recompile", "profiler_markers", "debug_function"}
-ELSEWHERE |= {"repro_after", "repro_level", "minifier_seconds", "minifier_try_seconds", "replay_record_enabled"}
+ELSEWHERE |= {
+    "repro_after",
+    "repro_level",
+    "minifier_seconds",
+    "minifier_try_seconds",
+    "replay_record_enabled",
+    "replay_record_data",
+}
 ELSEWHERE |= {f.name for f in dataclasses.fields(config) if f.name.startswith("trace_") and f.name != "trace_numpy"}
 
 

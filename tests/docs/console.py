@@ -1,7 +1,7 @@
 """Runs the examples of a Markdown page: what its console blocks show is what happens.
 
 A line that is only a file name in backquotes and a colon (`model.py`:), before a Python block, makes that file. In a
-block of the language ``console`` each line after ``$`` is a command, the lines below it are its output; ``...`` stands for
+block of the language ``console`` each line after ``$`` is a command, the lines below are its output; ``...`` stands for
 anything. Commands are ``jitney ...`` and ``python FILE``, with ``JITNEY_`` variables in front; all run in this process.
 """
 

@@ -1,0 +1,288 @@
+"""Records of frames whose capture fails: what is in them, and that they are captured again without the program."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import jitney
+from jitney.capture.opcodes import HANDLERS
+from jitney.cli import main
+from jitney.config import config
+from jitney.debug.record import Recorder, write_record
+from jitney.debug.replay import Missing, NotReplayed, read_record
+from jitney.errors import CaptureError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with config.patch(base_dir=str(tmp_path)):
+        yield tmp_path
+
+
+PROGRAM = """
+import math
+import torch
+from torch import nn
+
+SCALE = {"a": 2.0, "b": [1, 2]}
+
+def helper(x, *, power=2):
+    return x ** power * SCALE["a"]
+
+class Block(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+        self.register_buffer("offset", torch.ones(size))
+    def forward(self, x):
+        return torch.relu(self.linear(x)) + self.offset
+
+class Net(nn.Sequential):
+    def forward(self, x):
+        return helper(super().forward(x)) + math.pi
+
+def make(k):
+    net = Net(Block(4), Block(4))
+    def run(x, flag=True):
+        y = net(x) if flag else x
+        return y * k @ y.t()
+    return run
+"""
+
+
+def failed(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Path:
+    """The record of a frame in which capture meets a bug."""
+    source = folder / "recorded_program.py"
+    source.write_text(PROGRAM)
+    space: dict[str, Any] = {"__name__": "recorded_program"}
+    exec(compile(PROGRAM, str(source), "exec"), space)
+    run = jitney.compile(space["make"](3), backend="eager")
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise KeyError("a bug")
+
+    with monkeypatch.context() as patch, config.patch(replay_record_enabled=True, **changes):
+        patch.setitem(HANDLERS, "BINARY_OP", broken)
+        with pytest.raises(CaptureError), pytest.warns(UserWarning, match="capture of run failed; .*: jitney replay "):
+            run(torch.linspace(-1, 1, 8).reshape(2, 4))
+    source.unlink()
+    (path,) = folder.glob("record_run_*.json")
+    return path
+
+
+def test_a_frame_is_captured_again_without_its_program(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = failed(folder, monkeypatch)
+    assert main(["replay", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"run ({folder / 'recorded_program.py'}:25), recorded with Python ")
+    assert "KeyError: 'a bug'" in out and "not recorded" not in out
+    assert "linear, relu, add, linear, relu, add, pow, mul, add, mul, t, matmul" in out
+
+
+def test_the_bug_comes_again(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    path = failed(folder, monkeypatch)
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise KeyError("a bug")
+
+    monkeypatch.setitem(HANDLERS, "BINARY_OP", broken)
+    assert main(["replay", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert "capture: a bug of jitney's: KeyError: 'a bug'" in err
+    # The line is shown though the file is gone.
+    assert f"{folder / 'recorded_program.py'}:" in err and "self.offset" in err
+
+
+def test_in_a_fresh_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = failed(folder, monkeypatch)
+    command = [sys.executable, "-m", "jitney", "replay", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    assert "Graph count: 1" in done.stdout
+
+
+def test_data_is_written_only_if_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = read_record(failed(folder, monkeypatch))
+    assert torch.equal(record.arguments["x"], torch.zeros(2, 4))
+    for path in folder.glob("record*"):
+        path.unlink()
+    record = read_record(failed(folder, monkeypatch, replay_record_data=True))
+    assert torch.equal(record.arguments["x"], torch.linspace(-1, 1, 8).reshape(2, 4))
+
+
+def test_frames_that_capture_gives_up_and_breaks_under_fullgraph_are_recorded(folder: Path) -> None:
+    def breaks(x: torch.Tensor) -> Any:
+        print("now")
+        return x + 1
+
+    with config.patch(replay_record_enabled=True), pytest.warns(UserWarning, match="jitney replay"):
+        with pytest.raises(jitney.errors.Unsupported):
+            jitney.compile(breaks, backend="eager", fullgraph=True)(torch.ones(2))
+    (path,) = folder.glob("record_breaks_*.json")
+    assert "print() writes" in read_record(path).error
+    assert main(["replay", str(path)]) == 0
+
+
+def test_without_being_asked_nothing_is_written(folder: Path) -> None:
+    with pytest.raises(jitney.errors.Unsupported):
+        jitney.compile(lambda x: print(x), backend="eager", fullgraph=True)(torch.ones(2))
+    assert list(folder.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- objects
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Base:
+    kind = "base"
+
+    def __init__(self) -> None:
+        self.me = self
+        self.items = [self]
+
+    @property
+    def double(self) -> int:
+        return 2 * len(self.items)
+
+    @staticmethod
+    def static(x: int) -> int:
+        return x + 1
+
+    @classmethod
+    def named(cls) -> str:
+        return cls.kind
+
+
+class Derived(Base):
+    kind = "derived"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = {"a": (1, 2.5, -0.0, math.inf, 1j, None, b"x", ...)}
+
+
+def again(value: Any, data: bool = True) -> Any:
+    """A value that was written and read."""
+
+    def function(value: Any) -> Any:
+        return value
+
+    with config.patch(replay_record_data=data):
+        path = write_record(function, function.__code__, function.__globals__, {"value": value}, (), KeyError())
+    record = read_record(path)
+    json.loads(path.read_text())
+    path.unlink()
+    return record.arguments["value"], record.missing
+
+
+VALUES: dict[str, Any] = {
+    "numbers": (1, 2.5, -0.0, math.inf, 1j, None, True, b"x", ..., "text", 2**70),
+    "containers": [1, [2, {3}], {"a": frozenset({4})}, slice(1, None, 2), range(3)],
+    "ordered": collections.OrderedDict(b=1, a=2),
+    "torch's": [torch.float16, torch.device("cpu"), torch.Size([2, 3]), torch.strided, torch.relu, torch.nn.Linear],
+    "more of torch's": [torch.nn.functional.gelu, torch.Tensor.add, torch.ops.aten.relu.default, torch.nn.functional],
+    "Python's": [math.sqrt, len, dict.get, functools.reduce, math, int],
+    "numpy's": [np.sum, np.float32, np],
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_come_again(name: str) -> None:
+    found, missing = again(VALUES[name])
+    assert found == VALUES[name] and missing == []
+    assert repr(found) == repr(VALUES[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
+def test_tensors_come_again(dtype: torch.dtype) -> None:
+    value = torch.tensor([[1, 0, 3], [4, 5, 0]]).to(dtype).t()
+    found, _ = again([value, value, torch.nn.Parameter(torch.ones(2))])
+    assert torch.equal(found[0], value) and found[0].stride() == value.stride() and found[0] is found[1]
+    assert isinstance(found[2], torch.nn.Parameter) and found[2].requires_grad
+    empty, _ = again(value, data=False)
+    assert (empty.shape, empty.stride(), empty.dtype) == (value.shape, value.stride(), value.dtype)
+
+
+def test_objects_classes_and_cycles_come_again() -> None:
+    found, missing = again(Derived())
+    assert missing == [] and type(found) is not Derived and type(found).__name__ == "Derived"
+    assert found.me is found and found.items[0] is found and found.double == 2
+    assert type(found).named() == "derived" and found.static(1) == 2
+    assert found.more["a"][:3] == (1, 2.5, -0.0) and type(type(found)()).__mro__[1].__name__ == "Base"
+
+
+def test_functions_come_again() -> None:
+    count = [0]
+
+    def outer(x: int, y: int = 2, *, z: int = 3) -> Any:
+        count[0] += 1
+        return [x + y + z, len(count), math.floor(2.5), [i * x for i in range(2)]]
+
+    found, _ = again([outer, functools.partial(outer, 5, z=1), Base().static])
+    assert found[0](1) == outer(1) and found[1]() == outer(5, z=1) and found[2](1) == 2
+    assert found[0].__code__ is not outer.__code__ and count == [2]
+
+
+def test_what_cannot_be_recorded_is_named() -> None:
+    found, missing = again([Color.RED, torch.Generator(), iter([1]), sys.stdout, 3])
+    assert found[-1] == 3 and all(isinstance(part, Missing) for part in found[1:-1])
+    assert any("torch._C.Generator" in what for what in missing) and any("list_iterator" in what for what in missing)
+
+
+def test_what_a_frame_reaches_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitney.debug.record.MAX_OBJECTS", 10)
+    recorder = Recorder(False)
+    recorder.ref([[i] for i in range(1000)])
+    assert sum(recipe[0] == "missing" for recipe in recorder.objects) >= 990
+
+
+# ---------------------------------------------------------------------- damaged records
+
+
+def damaged(folder: Path, change: Any) -> Path:
+    path = write_record(again, again.__code__, again.__globals__, {}, (), KeyError())
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.update(format=99), "has format 99"),
+        (lambda data: data["versions"].update(python="2.7.18"), "Python 2.7.18, whose bytecode"),
+        (lambda data: data.pop("versions"), "is no record of a frame"),
+        (lambda data: data["objects"].__setitem__(data["frame"]["code"], ["eval", "1"]), "unknown kind of object"),
+        (lambda data: data["objects"].__setitem__(data["frame"]["code"], ["module", "pip"]), "names the module pip"),
+        (
+            lambda data: data["objects"].__setitem__(data["frame"]["code"], ["path", "math", "nothing"]),
+            "there is no math",
+        ),
+    ],
+)
+def test_other_files_and_damaged_records_are_refused(folder: Path, change: Any, message: str) -> None:
+    with pytest.raises(NotReplayed, match=message):
+        read_record(damaged(folder, change))
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "nowhere.json"]) == 1
+    assert "there is no file nowhere.json" in capsys.readouterr().err
