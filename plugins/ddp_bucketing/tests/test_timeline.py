@@ -5,6 +5,7 @@ import json
 from xml.etree import ElementTree
 
 import pytest
+
 from jitney_ddp_bucketing.timeline import intersection, lanes, main, read, svg, union, without
 
 

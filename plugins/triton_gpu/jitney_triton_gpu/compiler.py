@@ -116,6 +116,8 @@ def not_recorded(made: Schedule) -> str:
     for item in made.items:
         if isinstance(item, Extern) and tags.intersection(getattr(item.target, "tags", ())):
             return f"the results of {item.target} depend on values"
+        if isinstance(item, Extern) and str(item.target).startswith("_c10d_functional."):
+            return "it has collectives, which wait for other processes"
     if any(buffer.device.type == "cpu" for buffer in made.program.buffers.values()):
         return "it uses memory of the CPU"
     return ""
