@@ -40,6 +40,8 @@ from workloads_gpu import DEVICE, WORKLOADS, bytes_moved
 NAME = "speed_gpu"
 COPY = "copy"  # the turn of torch's own copy, among those of the front ends
 TOLERANCE = 0.03  # of a tensor's norm: bfloat16, through four transformer blocks and back
+# Through fifty normalised convolutions roundings grow; torch.compile's results are as far from eager's.
+TOLERANCES = {"resnet50_train": 0.12}
 CACHE = 256 << 20  # bytes, more than the last cache of any device
 TURN_SECONDS = 0.03
 LEAST_STEPS, MOST_STEPS = 3, 50
@@ -58,12 +60,13 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     workload = WORKLOADS[task["workload"]]
     records: dict[str, dict[str, Any]] = {name: {} for name in task["front_ends"]}
     turns: Turns = {}
+    tolerance = TOLERANCES.get(workload.name, TOLERANCE)
     expected: list[torch.Tensor] = []
     moved = 0
     for name, record in records.items():
         try:
             job = workload.job()
-            step, found = first_call(front_end(name), job, expected, record)
+            step, found = first_call(front_end(name), job, expected, tolerance, record)
         except Exception as error:  # whatever a compiler raises is a row of the table
             if name == REFERENCE:
                 return failure(error)
@@ -97,7 +100,7 @@ def failure(error: Exception) -> dict[str, Any]:
 
 
 def first_call(
-    tool: FrontEnd, job: Job, expected: Sequence[torch.Tensor], record: dict[str, Any]
+    tool: FrontEnd, job: Job, expected: Sequence[torch.Tensor], tolerance: float, record: dict[str, Any]
 ) -> tuple[Callable[[], Any], list[torch.Tensor]]:
     """Compile, and compare a step with eager's; fills ``record``. The step, and eager's results if this is eager."""
     with tool.watch() as work:
@@ -112,13 +115,15 @@ def first_call(
     del result
     worst = 0.0
     if expected:
-        worst, wrong = compare(expected, found)
+        worst, wrong = compare(expected, found, tolerance)
         record |= {"wrong": wrong} if wrong else {}
     record["largest_difference"] = worst
     return (lambda: job.step(compiled)), found if tool.name == REFERENCE else []
 
 
-def compare(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> tuple[float, str]:
+def compare(
+    expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor], tolerance: float = TOLERANCE
+) -> tuple[float, str]:
     """The largest difference, as a part of a tensor's norm, and what is wrong ("" where nothing is)."""
     if [(t.shape, t.dtype) for t in expected] != [(t.shape, t.dtype) for t in found]:
         return float("inf"), "other shapes or dtypes than eager's"
@@ -126,7 +131,7 @@ def compare(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> 
     for number, (a, b) in enumerate(zip(expected, found, strict=True)):
         norm = a.float().norm()
         off = float((b.float() - a.float()).norm() / norm.clamp_min(1e-12))
-        if not off <= TOLERANCE:  # nan is wrong too
+        if not off <= tolerance:  # nan is wrong too
             return off, f"tensor {number} of {len(expected)}: off by {off:.3g} of its norm {float(norm):.3g}"
         worst = max(worst, off)
     return worst, ""

@@ -144,7 +144,12 @@ REFUSED_FUNCTIONS = {
     ("collections", "namedtuple"), ("dataclasses", "dataclass"), ("dataclasses", "make_dataclass"),
     ("dataclasses", "_process_class"), ("typing", "NamedTuple"),
 }  # fmt: skip
-REFUSED_EXCEPT = {"torch.autograd.grad_mode", "torch.fx._symbolic_trace", "torch._higher_order_ops.associative_scan"}
+REFUSED_EXCEPT = {
+    "torch.autograd.grad_mode",
+    "torch.cuda.amp.common",  # asks whether there is a device
+    "torch.fx._symbolic_trace",
+    "torch._higher_order_ops.associative_scan",
+}
 
 
 def refused(module: str, name: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 PROCESSORS = 132
 POINTWISE = 1024  # elements of a program
+MANY = 20  # buffers of a kernel that updates many parameters
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
 ARENA = 64 << 20  # bytes: the largest that all temporaries of a call share
@@ -76,7 +77,7 @@ OTHERS = (
     Tuning(many=-1), Tuning(x=1, warps=1), Tuning(x=-1, warps=-1), Tuning(x=2, warps=1), Tuning(r=1, warps=1),
     Tuning(x=1, r=-1), Tuning(x=2, r=-2), Tuning(x=-1, r=1), Tuning(x=2, r=-2, many=1), Tuning(x=1, r=-1, many=-1),
     Tuning(r=-1, many=1), Tuning(r=-2, many=1), Tuning(r=-1, many=2), Tuning(r=-1, warps=-1, many=1), Tuning(many=2),
-    Tuning(stages=3), Tuning(r=-1, stages=3), Tuning(r=-2, stages=4), Tuning(r=-1, many=1, stages=3),
+    Tuning(x=-2), Tuning(stages=3), Tuning(r=-1, stages=3), Tuning(r=-2, stages=4), Tuning(r=-1, many=1, stages=3),
 )  # fmt: skip
 
 
@@ -95,12 +96,12 @@ def warps_for(elements: int, each: int = 8) -> int:
     return min(max(power(elements // (32 * each)), 1), 16)
 
 
-def pointwise(count: int | None) -> Tile:
-    """A tile of one axis."""
-    block = POINTWISE
+def pointwise(count: int | None, buffers: int = 1) -> Tile:
+    """A tile of one axis; smaller where many buffers are read and written at a time."""
+    block = POINTWISE if buffers < MANY else POINTWISE // 2
     while count is not None and block > 128 and count < block * PROCESSORS * 2:
         block //= 2
-    return Tile(block, 1, warps_for(block, 16 if block >= 1024 else 4))
+    return Tile(block, 1, warps_for(block, 16 if block >= 1024 or buffers >= MANY else 4))
 
 
 def long_rows(length: int) -> Tile:

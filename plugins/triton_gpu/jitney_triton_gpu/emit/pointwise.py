@@ -57,7 +57,7 @@ def pointwise(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tile
         draft.writer.enter([x])
         draft.axis(x, f"program % {across} * {x.symbol}")
     else:
-        tile = tuning.tile(tiles.pointwise(product(loops).value))
+        tile = tuning.tile(tiles.pointwise(product(loops).value, len(kernel.buffers)))
         x = Axis("x", loops, tile.x)
         draft = Draft(kernel, name, [x], wide)
         draft.writer.enter([x])
