@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from jitney.commands import backends, bisect, cache, demo, doctor, explain, minify, profile, replay, report
+from jitney.commands import backends, bisect, cache, demo, doctor, explain, memory, minify, profile, replay, report
 from jitney.config import config
 from jitney.errors import JitneyError
 
@@ -19,6 +19,7 @@ COMMANDS = {
     "cache": cache,
     "doctor": doctor,
     "explain": explain,
+    "memory": memory,
     "profile": profile,
     "report": report,
     "bisect": bisect,

@@ -24,6 +24,7 @@ from jitney.capture.target import Target, parameters
 from jitney.config import config
 from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, RecompileError, Unsupported
+from jitney.exhausted import advise
 from jitney.faults import said
 from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.miss import MISS
@@ -103,7 +104,11 @@ class Retry:
             raise self.error
         if self.blame is not None:
             self.dispatcher.accuse(self.blame)
-        return self.dispatcher.eager(args, self.kwargs)
+        try:
+            return self.dispatcher.eager(args, self.kwargs)
+        except Exception as error:
+            advise(error, self.dispatcher.target.name, len(self.dispatcher.entries))
+            raise
 
 
 @dataclass(slots=True)

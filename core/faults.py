@@ -12,6 +12,7 @@ from jitney import callers
 from jitney.cache.recipes import RECIPE, call
 from jitney.config import config
 from jitney.errors import JitneyError
+from jitney.exhausted import advise
 from jitney.state import StateKeeper
 
 
@@ -73,6 +74,7 @@ def running_again(
         try:
             outputs = eagerly(*inputs)
         except Exception as own:
+            advise(own, "a graph that writes to its inputs")
             raise own from None
         callers.warn(f"{said(blame(error))}\n(calls for which it raises run as captured)")
         return outputs

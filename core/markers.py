@@ -44,9 +44,14 @@ class Span(NamedTuple):
 _collectors: list[list[Span]] = []
 
 
+def profiling() -> bool:
+    """Is torch's profiler running?"""
+    return _torch.is_profiling()
+
+
 def wanted() -> bool:
     """Does what is compiled now get markers?"""
-    return config.profiler_markers or bool(_collectors) or _torch.is_profiling()
+    return config.profiler_markers or bool(_collectors) or profiling()
 
 
 @contextlib.contextmanager

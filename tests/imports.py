@@ -25,6 +25,7 @@ SHARED = {
     "copies",
     "conform",
     "faults",
+    "exhausted",
     "fits",
     "generated",
     "late",

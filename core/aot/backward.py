@@ -16,6 +16,7 @@ from jitney.aot.memory import hint
 from jitney.cache.recipes import Recipe, Writer
 from jitney.config import config
 from jitney.errors import JitneyError
+from jitney.exhausted import advise
 from jitney.wrapping import wraps
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -135,17 +136,21 @@ class Backward:
             if t is not None
         ]
         autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-        with _torch.DisableAutocast() if autocast else _NOTHING:
-            proven = (absent, variant) in self.proven and not config.verify
-            boxed = getattr(run, "boxed", None) if proven else None
-            if boxed is not None:
-                values = [*saved, *numbers, *given]
-                saved.clear()
-                del given
-                found = boxed(values)
-            else:
-                found = run(*saved, *numbers, *given)
-                self.proven.add((absent, variant))
+        try:
+            with _torch.DisableAutocast() if autocast else _NOTHING:
+                proven = (absent, variant) in self.proven and not config.verify
+                boxed = getattr(run, "boxed", None) if proven else None
+                if boxed is not None:
+                    values = [*saved, *numbers, *given]
+                    saved.clear()
+                    del given
+                    found = boxed(values)
+                else:
+                    found = run(*saved, *numbers, *given)
+                    self.proven.add((absent, variant))
+        except Exception as error:
+            advise(error, f"the backward of {self.name}")
+            raise
         if grown and self.grown is not None:
             self.grown()
         return tuple([None if at is None else found[at] for at in self.places])

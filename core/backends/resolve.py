@@ -27,6 +27,7 @@ from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
 from jitney.config import config
 from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, JitneyError, PluginError
+from jitney.exhausted import advice, is_exhausted
 from jitney.faults import said
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
@@ -254,7 +255,7 @@ class BoundBackend:
             f"the compiled {request.kind} graph of {request.frame} raised {type(error).__name__}: {error}; "
             "the captured one does not",
             user_stack=request.user_stack,
-            hint=_hint(request),
+            hint="; ".join(advice()) if is_exhausted(error) else _hint(request),
             command=self.minifying(),
             phase=f"backend {self.name}",
         )

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 import jitney
 from jitney import config, events
+from jitney.commands.columns import columns
 from jitney.commands.target import Program, add_target, load, reporting
 from jitney.debug.folder import current
 from jitney.debug.launches import size
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(soft_wrap=True)
     with console.status("compiling and timing"):
         profile = _profiled(program, inputs, arguments)
-        best = copy_bandwidth(_device(inputs))
+        best = copy_bandwidth(device_of(inputs))
     _print(profile, best, arguments.top, console)
     if arguments.report is not None:
         console.print(f"report: {arguments.report}")
@@ -77,7 +77,7 @@ def _call(program: Program, inputs: tuple[Any, ...], backend: str, backward: boo
     def call() -> Any:
         found = compiled(*inputs)
         if backward:
-            torch.autograd.backward([t.sum() for t in _tensors(found) if t.requires_grad])
+            backward_of(found)
         return found
 
     return call
@@ -93,6 +93,11 @@ def _report(profile: Profile, file: Path) -> None:
     write_report(folder.path, file)
 
 
+def backward_of(results: Any) -> None:
+    """A backward from the sum of all tensors in the results that have a gradient."""
+    torch.autograd.backward([t.sum() for t in _tensors(results) if t.requires_grad])
+
+
 def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
@@ -100,42 +105,44 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for part in parts for tensor in _tensors(part)]
 
 
-def _device(inputs: tuple[Any, ...]) -> torch.device:
+def device_of(inputs: tuple[Any, ...]) -> torch.device:
+    """Where the first tensor is."""
     found = [tensor.device for tensor in _tensors(inputs)]
     return found[0] if found else torch.device("cpu")
 
 
 def _print(profile: Profile, best: float, top: int, console: Console) -> None:
     console.print(
-        f"A call takes {_duration(profile.seconds)} (median of {profile.calls}); with a clock around each kernel, "
-        f"{_duration(profile.marked)}, which goes to:"
+        f"A call takes {duration(profile.seconds)} (median of {profile.calls}); with a clock around each kernel, "
+        f"{duration(profile.marked)}, which goes to:"
     )
-    table = Table("part", "per call", "share", box=None, header_style="bold")
     whole = sum(profile.parts.values()) or 1.0
-    for name, seconds in profile.parts.items():
-        table.add_row(name, _duration(seconds), f"{seconds / whole:.0%}")
-    console.print(table)
+    rows = [(name, duration(seconds), f"{seconds / whole:.0%}") for name, seconds in profile.parts.items()]
+    _say(console, columns(("part", "#per call", "#share"), rows))
     if not profile.rows:
-        console.print("No kernels: the backend runs graphs operator by operator.")
+        _say(console, "No kernels: the backend runs graphs operator by operator.")
         return
-    table = Table("kernel or operator", "graph", "per call", "runs", "bytes", "GB/s", box=None, header_style="bold")
-    for row in profile.rows[:top]:
-        table.add_row(*_cells(row))
-    console.print(table)
+    head = ("kernel or operator", "graph", "#per call", "#runs", "#bytes", "#GB/s")
+    _say(console, "\n" + columns(head, map(_cells, profile.rows[:top])))
     more = len(profile.rows) - top
     if more > 0:
-        console.print(f"and {more} more (--top)")
-    console.print(f"Copying a large tensor reaches {best / 1e9:.1f} GB/s here.")
+        _say(console, f"and {more} more (--top)")
+    _say(console, f"Copying a large tensor reaches {best / 1e9:.1f} GB/s here.")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False)
 
 
 def _cells(row: Measured) -> tuple[str, ...]:
     moved = (size(row.moved), f"{row.bandwidth / 1e9:.1f}") if row.moved else ("", "")
     kind = "" if row.kind == "kernel" else " (as a whole)"
     name = f"{row.name}{kind}"
-    return (name, f"{row.graph} {row.number}", _duration(row.seconds * row.runs), f"{row.runs:g}", *moved)
+    return (name, f"{row.graph} {row.number}", duration(row.seconds * row.runs), f"{row.runs:g}", *moved)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """``1.5 ms``."""
     for unit, scale in (("s", 1.0), ("ms", 1e3)):
         if seconds * scale >= 1:
             return f"{seconds * scale:.3g} {unit}"

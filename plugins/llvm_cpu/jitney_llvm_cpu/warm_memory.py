@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from jitney.markers import profiling
+
 THRESHOLD = 24 << 20  # bytes: below, the C library keeps what it is given back
 LIMIT = 512 << 20  # bytes kept unused in the process
 _HUGE_PAGE = 2 << 20
@@ -46,13 +48,13 @@ class WarmMemory:
     ) -> torch.Tensor:
         """As ``torch.empty_strided``; a large block's storage cannot be resized."""
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if math.prod(size) else 0
-        if extent * dtype.itemsize < THRESHOLD:
+        if extent * dtype.itemsize < THRESHOLD or profiling():  # which is to see what is allocated
             return torch.empty_strided(size, stride, dtype=dtype, device=device)
         return torch.as_strided(self._tensor(extent * dtype.itemsize, dtype), size, stride)
 
     def empty(self, size: int, *, dtype: torch.dtype) -> torch.Tensor:
         """As ``torch.empty`` of one dimension."""
-        if size * dtype.itemsize < THRESHOLD:
+        if size * dtype.itemsize < THRESHOLD or profiling():
             return torch.empty(size, dtype=dtype)
         return self._tensor(size * dtype.itemsize, dtype)
 

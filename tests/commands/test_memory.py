@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from jitney.cli import main
+from jitney.commands.memory import compared
+from jitney.commands.target import load
+
+PROGRAM = """
+import torch
+
+def step(x):
+    for _ in range(8):
+        x = torch.sin(x) * 2
+    return x
+
+def example_inputs():
+    return torch.randn(300, 300, requires_grad=True)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "program_of_memory.py"
+    file.write_text(PROGRAM)
+    return file
+
+
+def test_the_table_compares_with_eager(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", f"{program}:step", "--backend", "llvm_cpu", "--backward"]) == 0
+    out = capsys.readouterr().out
+    for text in ("eager", "1.00", "jitney llvm_cpu, activation_memory_budget=0.5", "peak of a call", "MB"):
+        assert text in out
+
+
+def test_fused_forwards_keep_less_and_smaller_budgets_never_more(program: Path) -> None:
+    found = load(f"{program}:step", "memory")
+    eager, *ours = [most for _, most, _ in compared(found, found.inputs(), "llvm_cpu", backward=True)]
+    size = 300 * 300 * 4
+    assert eager > 8 * size  # what autograd saves
+    assert ours == sorted(ours, reverse=True) and ours[0] < eager / 2
+
+
+def test_inference_has_one_row_for_us(program: Path) -> None:
+    found = load(f"{program}:step", "memory")
+    rows = compared(found, (torch.randn(10),), "eager", backward=False)
+    assert [name for name, _, _ in rows] == ["eager", "jitney eager"]
