@@ -14,8 +14,9 @@ from rich.console import Console
 
 import jitney
 from jitney import config
+from jitney.commands.choice import add_backend, load_backend, load_options
 from jitney.commands.columns import columns
-from jitney.commands.profile import backward_of, device_of, duration
+from jitney.commands.profile import call_of, device_of, duration
 from jitney.commands.target import Program, add_target, load, reporting
 from jitney.commands.timing import interleaved
 from jitney.debug.launches import size
@@ -30,7 +31,7 @@ ROUNDS = 5  # calls that are timed
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_target(parser)
-    parser.add_argument("--backend", default="auto", help="the backend (default: auto)")
+    add_backend(parser)
     parser.add_argument("--backward", action="store_true", help="run a backward from the sum of the results, too")
 
 
@@ -39,9 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run eagerly and compiled, print the table."""
     program = load(arguments.target, PHASE)
     inputs = program.inputs()
+    backend, options = load_backend(arguments.backend, PHASE), load_options(arguments.option, PHASE)
     console = Console(soft_wrap=True)
     with console.status("compiling and running"):
-        rows = compared(program, inputs, arguments.backend, arguments.backward)
+        rows = compared(program, inputs, backend, options, arguments.backward)
     base = rows[0][1]
     cells = [(name, size(m), f"{m / base:.2f}" if base else "", duration(taken)) for name, m, taken in rows]
     _say(console, columns(("what", "#peak of a call", "#of eager's", "#a call takes"), cells))
@@ -53,23 +55,17 @@ def _say(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False)
 
 
-def compared(program: Program, inputs: tuple[Any, ...], backend: str, backward: bool) -> list[tuple[str, int, float]]:
+def compared(
+    program: Program, inputs: tuple[Any, ...], backend: Any, options: Any, backward: bool
+) -> list[tuple[str, int, float]]:
     """For eager, and for each way to compile: what it is, peak bytes, seconds of a call."""
-
-    def call_of(function: Callable[..., Any]) -> Callable[[], Any]:
-        def call() -> Any:
-            found = function(*inputs)
-            if backward:
-                backward_of(found)
-            return None if backward else found
-
-        return call
-
-    ways: dict[str, tuple[Callable[[], Any], float]] = {"eager": (call_of(program.function), 1.0)}
+    ways: dict[str, tuple[Callable[[], Any], float]] = {"eager": (call_of(program.function, inputs, backward), 1.0)}
     budgets = (config.activation_memory_budget, *(BUDGETS if backward else ()))
     for budget in dict.fromkeys(budgets):
-        name = f"jitney {backend}" + (f", activation_memory_budget={budget:g}" if backward else "")
-        ways[name] = (call_of(jitney.compile(program.function, backend=backend)), budget)
+        shown = backend if isinstance(backend, str) else getattr(backend, "__name__", "backend")
+        name = f"jitney {shown}" + (f", activation_memory_budget={budget:g}" if backward else "")
+        function = jitney.compile(program.function, backend=backend, options=options)
+        ways[name] = (call_of(function, inputs, backward), budget)
     peaks = {}
     device = device_of(inputs)
     for name, (call, budget) in ways.items():

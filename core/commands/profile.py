@@ -18,6 +18,7 @@ from rich.console import Console
 
 import jitney
 from jitney import config, events
+from jitney.commands.choice import add_backend, load_backend, load_options
 from jitney.commands.columns import columns
 from jitney.commands.target import Program, add_target, load, reporting
 from jitney.debug.folder import current
@@ -33,7 +34,7 @@ PHASE = "profile"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_target(parser)
-    parser.add_argument("--backend", default="auto", help="the backend (default: auto)")
+    add_backend(parser)
     parser.add_argument("--backward", action="store_true", help="run a backward from the sum of the results, too")
     parser.add_argument("--calls", type=int, default=20, help="how many calls to time (default: 20)")
     parser.add_argument("--top", type=int, default=15, help="how many kernels to list (default: 15)")
@@ -61,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _profiled(program: Program, inputs: tuple[Any, ...], arguments: argparse.Namespace) -> Profile:
     """Time calls of a program; make the report if it is asked for."""
     moved: dict[tuple[int, str, str], int] = {}
-    bare, marked = (_call(program, inputs, arguments.backend, arguments.backward) for _ in range(2))
+    backend, options = load_backend(arguments.backend, PHASE), load_options(arguments.option, PHASE)
+    functions = [jitney.compile(program.function, backend=backend, options=options) for _ in range(2)]
+    bare, marked = (call_of(function, inputs, arguments.backward) for function in functions)
     bare()  # compiled now, so that only the other is in the report
     debug = config.patch(compile_debug=arguments.report is not None)
     with debug, events.listen(bytes_told(moved)), events.details():
@@ -71,14 +74,15 @@ def _profiled(program: Program, inputs: tuple[Any, ...], arguments: argparse.Nam
     return profile
 
 
-def _call(program: Program, inputs: tuple[Any, ...], backend: str, backward: bool) -> Callable[[], Any]:
-    compiled = jitney.compile(program.function, backend=backend)
+def call_of(function: Callable[..., Any], inputs: tuple[Any, ...], backward: bool) -> Callable[[], Any]:
+    """A call, and perhaps its backward."""
 
     def call() -> Any:
-        found = compiled(*inputs)
-        if backward:
-            backward_of(found)
-        return found
+        found = function(*inputs)
+        if not backward:
+            return found
+        torch.autograd.backward([t.sum() for t in _tensors(found) if t.requires_grad])
+        return None
 
     return call
 
@@ -91,11 +95,6 @@ def _report(profile: Profile, file: Path) -> None:
     for row in profile.rows:
         folder.add_record({"event": "Measured", **asdict(row)})
     write_report(folder.path, file)
-
-
-def backward_of(results: Any) -> None:
-    """A backward from the sum of all tensors in the results that have a gradient."""
-    torch.autograd.backward([t.sum() for t in _tensors(results) if t.requires_grad])
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
