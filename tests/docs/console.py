@@ -1,8 +1,9 @@
-"""Runs the examples of a Markdown page: what its console blocks show is what happens.
+"""Runs the examples of a Markdown page: what it shows is what happens.
 
-A line that is only a file name in backquotes and a colon (`model.py`:), before a Python block, makes that file. In a
-block of the language ``console`` each line after ``$`` is a command, the lines below are its output; ``...`` stands for
-anything. Commands are ``jitney ...`` and ``python FILE``, with ``JITNEY_`` variables in front; all run in this process.
+A line that is only a file name in backquotes and a colon (`model.py`:), before a Python block, makes that file; any
+other Python block runs as ``example.py``, and a ``text`` block after it is what it prints. In a block of the language
+``console`` each line after ``$`` is a command, the lines below it are its output. ``...`` stands for anything. Commands
+are ``jitney ...`` and ``python FILE``, with ``JITNEY_`` variables in front; all run in this process.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import linecache
+import logging
 import re
 import runpy
 import shlex
@@ -23,14 +26,16 @@ from pathlib import Path
 import jitney
 from jitney.cli import main
 from jitney.config import Config, config
+from jitney.debug import reset_compile_times, set_logs
 
 BLOCK = re.compile(r"(?:^`([\w./]+)`:\n+)?^```(\w+)\n(.*?)^```$", re.M | re.S)
+EXAMPLE = "example.py"
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @dataclass(frozen=True)
 class Step:
-    """A file to be made, or a command with its output."""
+    """A file to be made, or a command with its output (empty: not looked at)."""
 
     file: str = ""
     command: str = ""
@@ -39,27 +44,37 @@ class Step:
 
 def steps(page: str) -> Iterator[Step]:
     """Everything on a page that makes or runs something, in order."""
-    for name, language, body in BLOCK.findall(page):
-        if name and language == "python":
-            yield Step(file=name, text=body)
+    blocks = BLOCK.findall(page)
+    for at, (name, language, body) in enumerate(blocks):
+        if language == "python":
+            yield Step(file=name or EXAMPLE, text=body)
+        if language == "python" and not name:
+            following = blocks[at + 1] if at + 1 < len(blocks) else ("", "", "")
+            yield Step(command=f"python {EXAMPLE}", text=following[2] if following[1] == "text" else "")
         elif language == "console":
             for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
                 command, _, output = part.partition("\n")
                 yield Step(command=command, text=output)
 
 
-def run_page(path: Path, folder: Path) -> list[str]:
+def sections(page: str) -> dict[str, str]:
+    """The parts of a page that have blocks, by the title (``##``) that they begin with."""
+    parts = re.split(r"^## +(.*)$", page, flags=re.M)
+    return {title: text for title, text in zip(parts[1::2], parts[2::2], strict=True) if BLOCK.search(text)}
+
+
+def run_page(page: str, folder: Path) -> list[str]:
     """Run a page in an empty folder, which is the current one; what is not as shown, command by command."""
     wrong = []
     before = set(sys.modules)
     sys.path.insert(0, str(folder))
     try:
-        for step in steps(path.read_text()):
+        for step in steps(page):
             if step.file:
                 (folder / step.file).write_text(step.text)
                 continue
             output = run(step.command).replace(f"{folder}/", "")
-            if not doctest.OutputChecker().check_output(step.text, output, FLAGS):
+            if step.text and not doctest.OutputChecker().check_output(step.text, output, FLAGS):
                 wrong.append(f"$ {step.command}\n--- shown\n{step.text}--- happens\n{output}")
     finally:
         sys.path.remove(str(folder))
@@ -80,7 +95,11 @@ def run(command: str) -> str:
     assert not own.load_environment(environment), environment
     changed = {name: value for name, value in vars(own).items() if value != vars(Config())[name]}
     printed = io.StringIO()
+    said = logging.StreamHandler(printed)
+    said.setFormatter(logging.Formatter("%(message)s"))
+    logging.getLogger("jitney.debug").addHandler(said)
     jitney.reset()
+    reset_compile_times()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), config.patch(**changed):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
@@ -89,10 +108,13 @@ def run(command: str) -> str:
             else:
                 assert words[0] == "python", command
                 _python(words[1])
+    set_logs()
+    logging.getLogger("jitney.debug").removeHandler(said)
     return printed.getvalue() + "".join(f"UserWarning: {w.message}\n" for w in warned)
 
 
 def _python(file: str) -> None:
+    linecache.checkcache()
     try:
         runpy.run_path(str(Path(file).absolute()), run_name="__main__")
     except Exception as error:

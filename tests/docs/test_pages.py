@@ -1,12 +1,13 @@
 """The examples of the documentation show what happens."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from console import Step, run_page, steps
+from console import Step, run_page, sections, steps
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -16,7 +17,17 @@ def test_the_examples_of_a_page_are_true(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
     assert len(list(steps((DOCS / name).read_text()))) > 5
-    assert "\n".join(run_page(DOCS / name, tmp_path)) == ""
+    assert "\n".join(run_page((DOCS / name).read_text(), tmp_path)) == ""
+
+
+QUESTIONS = sections((DOCS / "faq.md").read_text())
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda title: re.sub(r"\W+", "-", title.lower()).strip("-"))
+def test_the_answer_to_a_question_is_true(question, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "\n".join(run_page(QUESTIONS[question], tmp_path)) == ""
 
 
 def test_an_example_that_is_not_true_is_caught(tmp_path, monkeypatch):
@@ -27,4 +38,11 @@ def test_an_example_that_is_not_true_is_caught(tmp_path, monkeypatch):
         "$ jitney explain one.py:f\n...has no function 'f'...\n```\n"
     )
     assert list(steps(page.read_text()))[0] == Step(file="one.py", text="print(1)\n")
-    assert run_page(page, tmp_path) == ["$ python one.py\n--- shown\n2\n--- happens\n1\n"]
+    assert run_page(page.read_text(), tmp_path) == ["$ python one.py\n--- shown\n2\n--- happens\n1\n"]
+
+
+def test_a_program_that_prints_something_else_is_caught(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n```python\nprint(2)\n```\n\n```text\n3\n```\n"
+    assert run_page(page, tmp_path) == ["$ python example.py\n--- shown\n3\n--- happens\n2\n"]
+    assert sections("# a\n## b\nno block\n## c\n" + page) == {"c": "\n" + page}

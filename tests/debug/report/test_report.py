@@ -201,7 +201,8 @@ addEventListener("load", () => {
   told.opened = document.querySelectorAll("details[open] > .body > *").length;
   told.pictures = document.querySelectorAll(".body svg").length;
   const find = document.getElementById("find");
-  find.value = "#2"; find.dispatchEvent(new Event("input"));
+  const last = [...document.querySelectorAll("details.frame")].pop();  // whose number is no part of another's
+  find.value = last.dataset.find.split(" ").pop(); find.dispatchEvent(new Event("input"));
   told.found = document.querySelectorAll("details.frame:not([hidden])").length;
 });
 """
