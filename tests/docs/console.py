@@ -94,6 +94,7 @@ def run(command: str) -> str:
     own = Config()
     assert not own.load_environment(environment), environment
     changed = {name: value for name, value in vars(own).items() if value != vars(Config())[name]}
+    changed.setdefault("cache_dir", str(Path("cache").absolute()))  # readers have compiled nothing before
     printed = io.StringIO()
     said = logging.StreamHandler(printed)
     said.setFormatter(logging.Formatter("%(message)s"))
@@ -103,6 +104,7 @@ def run(command: str) -> str:
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), config.patch(**changed):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
+            set_logs(own.logs)
             if words[0] == "jitney":
                 main(words[1:])
             else:
