@@ -24,11 +24,16 @@ def is_users(filename: str) -> bool:
 
 
 def _caller() -> FrameType:
-    """The innermost frame of the user's; the outermost of all if there is none."""
+    """The innermost frame of the user's, not of a plugin of ours; the outermost of all if there is none."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and not is_users(frame.f_code.co_filename):
+    while frame.f_back is not None and (not is_users(frame.f_code.co_filename) or _is_plugin(frame)):
         frame = frame.f_back
     return frame
+
+
+def _is_plugin(frame: FrameType) -> bool:
+    """Is it code of a package that is named as plugins are, ``jitney_NAME``?"""
+    return str(frame.f_globals.get("__name__")).startswith("jitney_")
 
 
 def warn(message: str) -> None:

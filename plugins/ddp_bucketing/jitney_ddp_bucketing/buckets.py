@@ -68,15 +68,16 @@ def assign(items: Sequence[Item], limits: Sequence[int]) -> list[list[int]]:
     return sorted(done)
 
 
-def table(rows: Sequence[tuple[Sequence[Item], int]]) -> list[str]:
+def table(rows: Sequence[tuple[Sequence[Item], int | None]]) -> list[str]:
     """Lines for ``explain``: each bucket's parameters, MB and operations.
 
     Args:
-        rows: for each bucket, in the order in which they are reduced, its parameters and number of operations.
+        rows: for each bucket, in the order in which they are reduced, its parameters and the number of operations of
+            its piece; None where the graph is whole.
     """
     lines = ["bucket  parameters        MB   ops  from"]
     for number, (items, ops) in enumerate(rows, 1):
         size = sum(item.nbytes for item in items) / 1e6
         names = ", ".join(item.name for item in itertools.islice(items, 3)) + (", ..." if len(items) > 3 else "")
-        lines.append(f"{number:6}  {len(items):10}  {size:8.3f}  {ops:4}  {names or '(none)'}")
+        lines.append(f"{number:6}  {len(items):10}  {size:8.3f}  {'' if ops is None else ops:4}  {names or '(none)'}")
     return lines

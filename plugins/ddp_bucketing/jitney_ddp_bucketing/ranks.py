@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import hashlib
 import itertools
 import json
 from collections.abc import Sequence
@@ -14,23 +15,25 @@ from jitney import callers
 from jitney.errors import JitneyError, describe_frame
 from jitney_ddp_bucketing.private import default_store
 
-_numbers: collections.Counter[str] = collections.Counter()  # by process group: how many modules there were
+_numbers: collections.Counter[str] = collections.Counter()  # by process group and subject: how many there were
 MAX_OPERATIONS = 5000  # of a graph that are compared one by one
 
 
 class Ranks:
-    """The ranks of one DDP module's process group. Modules are told apart by the order in which ranks compile them.
+    """The ranks of one DDP module's process group.
 
     Args:
         group: the module's process group.
+        subject: what tells modules apart; those with the same are told apart by the order in which ranks compile them.
     """
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: Any, subject: str) -> None:
         self.rank: int = group.rank()
         self.size: int = group.size()
         self.store = default_store()
-        self.prefix = f"jitney_ddp/{group.group_name}/{_numbers[group.group_name]}"
-        _numbers[group.group_name] += 1
+        name = f"jitney_ddp/{group.group_name}/{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
+        self.prefix = f"{name}/{_numbers[name]}"
+        _numbers[name] += 1
         self._graphs = 0
         self._warned = False
 
@@ -57,19 +60,21 @@ class Ranks:
     def compare(self, graph: fx.Graph, frame: str) -> None:
         """Say once if another rank has captured another graph for its same compile; waits for nobody.
 
-        Rank 0 looks at all others, these look at rank 0; what is not there yet will look itself.
+        Rank 0 looks at all others, these look at rank 0; what is not there yet will look itself. A graph that the other
+        rank has captured before, for other sizes, is no other graph.
         """
-        topic = f"graph/{self._graphs}"
+        number = self._graphs
         self._graphs += 1
         mine = _described(graph)
-        self.store.set(f"{self.prefix}/{topic}/{self.rank}", json.dumps(mine))
+        self.store.set(f"{self.prefix}/graph/{number}/{self.rank}", json.dumps(mine))
         others = range(1, self.size) if self.rank == 0 else [0]
         for rank in others:
-            key = f"{self.prefix}/{topic}/{rank}"
-            if self._warned or not self.store.check([key]):
+            keys = [f"{self.prefix}/graph/{n}/{rank}" for n in range(number, -1, -1)]
+            if self._warned or not self.store.check(keys[:1]):
                 continue
-            difference = _difference(mine, json.loads(self.store.get(key)))
-            if difference:
+            theirs = json.loads(self.store.get(keys[0]))
+            difference = _difference(mine, theirs)
+            if difference and not any(mine == json.loads(self.store.get(key)) for key in keys[1:]):
                 self._warned = True
                 callers.warn(
                     f"ranks {self.rank} and {rank} compiled different graphs of {frame}: {difference}. Parameters that "

@@ -43,13 +43,13 @@ class WrappedCall:
     """
 
     def __init__(self, ddp: Any, compile_module: Callable[[torch.nn.Module], torch.nn.Module], options: DDPOptions):
-        _refuse(ddp)
         self.ddp = ddp
+        self.state = State(ddp, options)
         self.inner = compile_module(ddp.module)
-        self.state = state_of(ddp, options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A call of the DDP module."""
+        _states[self.ddp] = self.state  # a DDP module may be compiled several times, as by ``explain``
         modules = self.ddp._modules
         before = modules["module"]
         modules["module"] = self.inner
@@ -82,30 +82,30 @@ def _refuse(ddp: Any) -> None:
 
 
 _states: weakref.WeakKeyDictionary[Any, State] = weakref.WeakKeyDictionary()
+# DDP modules whose reducer is ready for a backward that has not come.
+_reducer_waits: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def state_of(ddp: Any, options: DDPOptions) -> State:
-    """What is known of a DDP module; the first one to ask says with which options."""
+    """What is known of a DDP module, for ``DDP(jitney.compile(module))``: the first graph says with which options."""
     found = _states.get(ddp)
     if found is None:
-        _refuse(ddp)
         found = _states[ddp] = State(ddp, options)
-        if options.ddp == "in_graph" and _begin not in ddp._forward_pre_hooks.values():  # a copy has them already
-            ddp.register_forward_pre_hook(_begin)
-            ddp.register_forward_hook(_end, always_call=True)
     return found
 
 
 def _begin(ddp: Any, args: Any) -> None:
     state = _states.get(ddp)
-    if state is not None:  # a copy of a DDP module has its hooks, and is compiled on its own
+    if state is not None and state.options.ddp == "in_graph":  # a copy of a DDP module has its hooks, and no state yet
         state.begin(ddp)
 
 
 def _end(ddp: Any, args: Any, output: Any) -> None:
     state = _states.get(ddp)
-    if state is not None:
+    if state is not None and state.step is not None:
         state.end(ddp, output)
+    elif torch.is_grad_enabled() and ddp.require_backward_grad_sync:
+        _reducer_waits.add(ddp)
 
 
 class State:
@@ -117,7 +117,9 @@ class State:
     """
 
     def __init__(self, ddp: Any, options: DDPOptions) -> None:
+        _refuse(ddp)
         self.options = options
+        self.ddp = weakref.ref(ddp)
         self.limits = limits_of(ddp, options)
         self.group = ddp.process_group
         named = private.parameters_of(ddp)
@@ -125,14 +127,16 @@ class State:
         self.parameters = [parameter for _, parameter in named]
         self.at = {id(parameter): i for i, parameter in enumerate(self.parameters)}
         self.items = [Item.of(*pair) for pair in named]
-        self.ranks = Ranks(self.group)
+        self.ranks = Ranks(self.group, f"{options.ddp}/{self.names}")
         self.buckets: list[list[int]] = []  # positions among the parameters, in the order in which they are reduced
         self.agreed: bool | None = None  # does mode ``in_graph`` apply? None before the first graph
         self.why_not = ""
         self.step: Step | None = None  # of the forward that runs
         self.open: weakref.WeakSet[Step] = weakref.WeakSet()  # forwards whose backward has not ended
-        self.reducer_waits = False  # has a forward made DDP's reducer ready for a backward that has not come?
         self.reduced_in = -1  # the backward in which all is reduced at its end
+        if options.ddp == "in_graph" and _begin not in ddp._forward_pre_hooks.values():
+            ddp.register_forward_pre_hook(_begin)
+            ddp.register_forward_hook(_end, always_call=True)
 
     # ------------------------------------------------------------------ compiling
 
@@ -226,7 +230,7 @@ class State:
         self.step = None
         if self.agreed is False or not ddp.require_backward_grad_sync or not torch.is_grad_enabled():
             return
-        if self.reducer_waits or private.in_join(ddp) or private.has_python_comm_hook(ddp):
+        if ddp in _reducer_waits or private.in_join(ddp) or private.has_python_comm_hook(ddp):
             return
         if ddp.static_graph or ddp.find_unused_parameters:
             return
@@ -239,12 +243,9 @@ class State:
         ddp.require_backward_grad_sync = False
 
     def end(self, ddp: Any, output: Any) -> None:
-        """After DDP's forward, even one that raised."""
+        """After the forward of a step of this mode, even one that raised."""
         step, self.step = self.step, None
-        if step is None:
-            if torch.is_grad_enabled() and ddp.require_backward_grad_sync:
-                self.reducer_waits = True
-            return
+        assert step is not None
         ddp.require_backward_grad_sync = True
         ddp.require_forward_param_sync = True
         if step.runs != 1 or not self.agreed:
@@ -348,7 +349,7 @@ class Run:
         """With collectives, if the step is clean and no gradient is there from before."""
         state, step = self.state, self.step
         if step is None:
-            state.reducer_waits = False
+            _reducer_waits.discard(state.ddp())
             return None
         if step.late or step.ended or self.reduces is None or any(p.grad is not None for p in state.parameters):
             state.reduce_at_end(step)
@@ -411,7 +412,7 @@ def split_graph(
     state.ranks.compare(graph.graph, request.frame)
     if state.options.ddp == "in_graph":
         if state.agree(ddp, graph.graph, request):
-            rows = [([state.items[i] for i in bucket], 0) for bucket in state.buckets]
+            rows = [([state.items[i] for i in bucket], None) for bucket in state.buckets]
             request.tell(TITLE, ["in_graph: the collectives are in the backward graph", *table(rows)])
             return None
         request.tell(TITLE, [f"split, since in_graph does not apply: {state.why_not}"])
@@ -430,14 +431,15 @@ def watch_training(ddp: Any, request: CompileRequest) -> Callable[[], Run | None
     reduces = state.variant(request)
 
     def started() -> Run | None:
-        if private.active_module() is None or _states.get(private.active_module()) is not state:
+        active = private.active_module()
+        if active is None or _states.get(active) is not state:
             return None
         if state.step is not None:
             state.step.runs += 1
             return Run(state, state.step, reduces)
-        if not private.active_module().require_backward_grad_sync:
+        if not active.require_backward_grad_sync:
             return None
-        state.reducer_waits = True
+        _reducer_waits.add(active)
         return Run(state, None, None)
 
     return started

@@ -558,6 +558,28 @@ def explained(world):
         assert (text.count("joint of MLP") > 1) == (mode == "split"), text
 
 
+@case("compiled_twice")
+def compiled_twice(world):
+    """One DDP module compiled in two modes, and explained between two steps: each call is of its own mode."""
+    torch.manual_seed(0)
+    model = MLP()
+    expected, _ = world.train(model, floats(6), DDP, steps=6)
+    model = copy.deepcopy(model)
+    ddp = DDP(model, gradient_as_bucket_view=True)
+    ways = [jitney.compile(ddp, backend="aot_eager", options={"ddp": m, "bucket_cap_mb": CAP}) for m in MODES]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    torch.manual_seed(7 + world.rank)
+    for number in range(6):
+        x = torch.randn(4, 6)
+        if number == 3:
+            jitney.explain(ddp, backend="aot_eager")(x)
+        optimizer.zero_grad()
+        loss_of(ways[number % 2](x)).backward()
+        optimizer.step()
+    torch.testing.assert_close([p.detach() for p in model.parameters()], expected)
+    world.check_equal_on_ranks(model.parameters())
+
+
 @case("fully_shard")
 def fully_shard_case(world):
     """FSDP2: each block is compiled, with graph breaks at its hooks."""
