@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -114,6 +116,13 @@ def writes_to_its_input(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
 
 def returns_doubles(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
     return _changing(graph, "tanh", lambda result, args: result.double())
+
+
+def takes_the_process_down(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
+    def die(result: Any, args: tuple[Any, ...]) -> Any:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    return _changing(graph, "relu", die)
 
 
 off_by_a_percent = Backend("off_by_a_percent", _off_by_a_percent, level="aten")

@@ -18,12 +18,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", type=Path, help="minifier_launcher.py or repro.py")
     parser.add_argument("--seconds", type=float, help=f"a time limit (default: {config.minifier_seconds:g})")
+    parser.add_argument(
+        "--isolate", action="store_true", help="each try in a process of its own: for what takes the process down"
+    )
     parser.add_argument("--out", type=Path, help="where to write the result (default: repro.py beside FILE)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Minify, write, show."""
-    found, path = minified(arguments.file, seconds=arguments.seconds, out=arguments.out)
+    found, path = minified(arguments.file, seconds=arguments.seconds, out=arguments.out, isolate=arguments.isolate)
     print(path.read_text())
     print(f"{found.fault}\n{summary(found, path)}")
     return 0

@@ -17,7 +17,7 @@ from jitney.debug.doubles import InDoubles, Recording, close, doubled, too_far
 from jitney.debug.limit import TimeLimit, time_limit
 from jitney.errors import JitneyError
 
-Kind = Literal["raises", "hangs", "facts", "numbers", "writes", "shares", "leaks"]
+Kind = Literal["raises", "hangs", "dies", "facts", "numbers", "writes", "shares", "leaks"]
 Place = Literal["results", "gradients", "inputs"]
 SEED = 20_23
 
@@ -27,9 +27,9 @@ class Fault:
     """What a compiled graph does otherwise than eager.
 
     Args:
-        kind: ``raises``; ``hangs``: takes longer than it may; ``facts``: a result of another shape, dtype or kind;
-            ``numbers``: wrong values; ``writes``: an input is changed (or is not); ``shares``: a result shares memory
-            with an input; ``leaks``: each call leaves tensors behind.
+        kind: ``raises``; ``hangs``: takes longer than it may; ``dies``: ends the process; ``facts``: a result of
+            another shape, dtype or kind; ``numbers``: wrong values; ``writes``: an input is changed (or is not); ``shares``: a
+            result shares memory with an input; ``leaks``: each call leaves tensors behind.
         place: where: in results, in gradients, in inputs.
         reason: for people, one line.
         error: the exception, if it raises.
@@ -53,6 +53,7 @@ class Fault:
 SAYS = {
     "raises": "it raises",
     "hangs": "it hangs",
+    "dies": "it takes the process down",
     "facts": "another kind of result",
     "numbers": "wrong numbers",
     "writes": "an input is written to",
@@ -317,7 +318,6 @@ def _wrong(
 def leaking(call: Callable[[], Any], times: int = 3) -> int:
     """Bytes of tensors that each call leaves behind; 0 if one of some calls leaves none. What it returns is dropped."""
     call()
-    gc.collect()
     gc.freeze()  # what is there already is not looked at: that would take most of the time
     try:
         counts = [_alive()]

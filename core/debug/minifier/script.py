@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import importlib.util
 import platform
@@ -283,11 +284,25 @@ def minify_file(file: str | Path, *, seconds: float | None = None) -> None:
     raise_fault(found.case, found.fault)
 
 
-def minified(path: Path, *, seconds: float | None = None, out: Path | None = None) -> tuple[Found, Path]:
-    """The minified case of a program, and where it was written."""
+def minified(
+    path: Path, *, seconds: float | None = None, out: Path | None = None, isolate: bool = False
+) -> tuple[Found, Path]:
+    """The minified case of a program, and where it was written.
+
+    Args:
+        path: the program.
+        seconds: a time limit; None: ``config.minifier_seconds``.
+        out: where the result goes; None: ``repro.py`` beside the program.
+        isolate: try each case in a process of its own.
+    """
     case, fault = load(path)
-    with progress() as say:
-        found = minify(case, fault, seconds=config.minifier_seconds if seconds is None else seconds, say=say)
+    limit = config.minifier_seconds if seconds is None else seconds
+    with progress() as say, contextlib.ExitStack() as stack:
+        look = Case.fault
+        if isolate or (fault is not None and fault.kind == "dies"):
+            isolated = importlib.import_module("jitney.debug.minifier.isolated").Isolated
+            look = stack.enter_context(isolated()).fault
+        found = minify(case, fault, seconds=limit, say=say, look=look)
     return found, write_case(found.case, found.fault, out or path.with_name(REPRO), before=found.before)
 
 

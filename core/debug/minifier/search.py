@@ -13,6 +13,7 @@ from jitney.debug.minifier.steps import STEPS
 from jitney.debug.verdict import Fault, Terms
 
 Say = Callable[[str], None]
+Look = Callable[[Case, Terms], Fault | None]
 
 
 @dataclass
@@ -38,7 +39,13 @@ class Found:
 
 
 def minify(
-    case: Case, fault: Fault | None = None, *, terms: Terms | None = None, seconds: float = 60.0, say: Say | None = None
+    case: Case,
+    fault: Fault | None = None,
+    *,
+    terms: Terms | None = None,
+    seconds: float = 60.0,
+    say: Say | None = None,
+    look: Look = Case.fault,
 ) -> Found:
     """Make the graph of a case smaller as long as it fails in the same way.
 
@@ -48,13 +55,14 @@ def minify(
         terms: what is looked at; by default all that the fault needs.
         seconds: a limit; what is found by then is returned. Ctrl-C does the same.
         say: is told about progress, in one line each time.
+        look: finds the fault of a case; see ``isolated.py``.
 
     Raises:
         NotMinified: it does not fail here.
     """
     begin = time.monotonic()
     looked = terms or Terms(seconds=config.minifier_try_seconds, leaks=fault is None or fault.kind == "leaks")
-    first = case.fault(looked)
+    first = look(case, looked)
     if first is None or not (fault is None or first.like(fault)):
         wanted = f"{fault}" if fault is not None else "a fault"
         raise NotMinified(f"the graph does not fail by itself as it did: {wanted}; now: {first or 'it works'}")
@@ -62,11 +70,11 @@ def minify(
         # Looking for less is faster; but some backends do something else where nobody asks for gradients.
         numbers, leaks = first.kind in ("numbers", "writes"), first.kind == "leaks"
         less = Terms(numbers, first.place == "gradients", leaks, looked.seconds)
-        if first.like(case.fault(less)):
+        if first.like(look(case, less)):
             looked = less
     found = Found(case, first, case.op_count)
     with _to_be_stopped(found):
-        _search(found, looked, begin + seconds, say)
+        _search(found, _Trying(look, looked, begin + seconds, say))
     found.seconds = time.monotonic() - begin
     return found
 
@@ -79,34 +87,44 @@ def _to_be_stopped(found: Found) -> Iterator[None]:
         found.stopped = "Ctrl-C"
 
 
-def _search(found: Found, terms: Terms, until: float, say: Say | None) -> None:
+@dataclass(frozen=True)
+class _Trying:
+    """How cases are tried."""
+
+    look: Look
+    terms: Terms
+    until: float
+    say: Say | None
+
+
+def _search(found: Found, trying: _Trying) -> None:
     """One round after the other, until one changes nothing."""
     while True:
         changed = False
         for name, step in STEPS.items():
-            changed |= _exhaust(found, name, step, terms, until, say)
+            changed |= _exhaust(found, name, step, trying)
             if found.stopped:
                 return
         if not changed:
             return
 
 
-def _exhaust(
-    found: Found, name: str, step: Callable[[Case], Iterator[Case]], terms: Terms, until: float, say: Say | None
-) -> bool:
+def _exhaust(found: Found, name: str, step: Callable[[Case], Iterator[Case]], trying: _Trying) -> bool:
     """One kind of step, as often as it helps."""
     changed = True
     ever = False
     while changed:
         changed = False
         for smaller in step(found.case):
-            if time.monotonic() > until:
+            if time.monotonic() > trying.until:
                 found.stopped = "the time limit"
                 return ever
             found.tries += 1
-            if say is not None:
-                say(f"{found.case.op_count} operations, {len(found.case.inputs)} inputs, try {found.tries}: {name}")
-            fault = smaller.fault(terms)
+            if trying.say is not None:
+                trying.say(
+                    f"{found.case.op_count} operations, {len(found.case.inputs)} inputs, try {found.tries}: {name}"
+                )
+            fault = trying.look(smaller, trying.terms)
             if found.fault.like(fault):
                 assert fault is not None
                 found.case, found.fault = smaller, fault
