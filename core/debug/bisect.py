@@ -24,6 +24,7 @@ from jitney.debug.minifier.case import Case, NotMinified
 from jitney.debug.minifier.script import origin_of, write_case
 from jitney.debug.verdict import Fault, Place, Terms, leaking, raised
 from jitney.errors import JitneyError
+from jitney.wrapping import leaves
 
 
 @dataclass
@@ -185,7 +186,7 @@ class _Ladder:
         compiled = _compile(
             self.function, backend=rung.spec, options={**rung.options, "crosscheck": True}, mode=rung.mode
         )
-        told: list[tuple[Case, Fault]] = []
+        told: list[tuple[Case | None, Fault]] = []
         watches: list[watch.Watch] = []
         quiet = config.patch(cache=False, suppress_errors=False, repro_after="", debug_function="")
         with quiet, watch.telling(lambda case, fault: told.append((case, fault)), watches):
@@ -219,8 +220,8 @@ class _Ladder:
     def _outcome(self, run: Callable[..., Any], seconds: float) -> tuple[_Outcome | None, BaseException | None]:
         """One run on copies, its results and gradients; everything that it changes of modules is put back."""
         args, kwargs = copied(self.given)
-        leaves = [t for t in tensors((args, kwargs)) if t.requires_grad and t.is_leaf]
-        leaves += [p for module in self.modules for p in module.parameters() if p.requires_grad]
+        begin = [t for t in tensors((args, kwargs)) if t.requires_grad and t.is_leaf]
+        begin += [p for module in self.modules for p in module.parameters() if p.requires_grad]
         with _put_back(self.modules), torch.random.fork_rng():
             torch.manual_seed(0)
             try:
@@ -228,7 +229,7 @@ class _Ladder:
                     found = _Outcome(run(*args, **kwargs))
                     found.changed = [t.detach().clone() for m in self.modules for t in m.state_dict().values()]
                     found.changed += [t.detach().clone() for t in tensors((args, kwargs))]
-                    found.go_back(leaves, self.goes_back)
+                    found.go_back(begin, self.goes_back)
             except (Exception, TimeLimit) as error:
                 return None, error
         return found, None
@@ -253,8 +254,8 @@ class _Ladder:
             return
         rung.fault = Fault("leaks", "results", f"each call leaves {left} bytes of tensors behind")
         for seen in watches:
-            case = seen.case()
-            fault = case.fault(Terms(leaks=True, seconds=config.minifier_try_seconds))
+            case = seen.case_or_none()
+            fault = case.fault(Terms(leaks=True, seconds=config.minifier_try_seconds)) if case is not None else None
             if fault is not None:
                 rung.fault, rung.case = fault, case
                 return
@@ -268,18 +269,18 @@ class _Outcome:
     changed: list[torch.Tensor] = field(default_factory=list)
     gradients: list[torch.Tensor | None] = field(default_factory=list)
 
-    def go_back(self, leaves: Sequence[torch.Tensor], may: bool) -> None:
+    def go_back(self, begin: Sequence[torch.Tensor], may: bool) -> None:
         """Gradients: those that the program has left on leaves, and with ``may`` those of what it returned."""
-        self.gradients = [leaf.grad.detach().clone() if leaf.grad is not None else None for leaf in leaves]
+        self.gradients = [leaf.grad.detach().clone() if leaf.grad is not None else None for leaf in begin]
         ends = [t for t in tensors(self.value) if t.requires_grad and t.grad_fn is not None]
-        if may and ends and leaves:
+        if may and ends and begin:
             ones = [torch.ones_like(end) for end in ends]
-            self.gradients += torch.autograd.grad(ends, leaves, ones, allow_unused=True)
+            self.gradients += torch.autograd.grad(ends, begin, ones, allow_unused=True)
 
     def differs(self, expected: _Outcome) -> Fault | None:
         """What is not as in another run of the same function."""
         pairs: list[tuple[Place, Sequence[Any], Sequence[Any]]] = [
-            ("results", list(tensors(self.value)), list(tensors(expected.value))),
+            ("results", _innermost(self.value), _innermost(expected.value)),
             ("inputs", self.changed, expected.changed),
             ("gradients", self.gradients, expected.gradients),
         ]
@@ -291,6 +292,11 @@ class _Outcome:
                 if fault is not None:
                     return fault
         return None
+
+
+def _innermost(value: Any) -> list[torch.Tensor]:
+    """Every tensor in a result; those inside tensors that wrap tensors in their place."""
+    return [inner for tensor in tensors(value) for inner in leaves(tensor)]
 
 
 def _compared(place: Place, number: int, got: Any, want: Any) -> Fault | None:

@@ -16,6 +16,7 @@ from jitney.copies import copied, tensors
 from jitney.debug.doubles import InDoubles, Recording, close, doubled, too_far
 from jitney.debug.limit import TimeLimit, time_limit
 from jitney.errors import JitneyError
+from jitney.wrapping import leaves
 
 Kind = Literal["raises", "hangs", "dies", "facts", "numbers", "writes", "shares", "leaks"]
 Place = Literal["results", "gradients", "inputs"]
@@ -28,8 +29,8 @@ class Fault:
 
     Args:
         kind: ``raises``; ``hangs``: takes longer than it may; ``dies``: ends the process; ``facts``: a result of
-            another shape, dtype or kind; ``numbers``: wrong values; ``writes``: an input is changed (or is not); ``shares``: a
-            result shares memory with an input; ``leaks``: each call leaves tensors behind.
+            another shape, dtype or kind; ``numbers``: wrong values; ``writes``: an input is changed (or is not);
+            ``shares``: a result shares memory with an input; ``leaks``: each call leaves tensors behind.
         place: where: in results, in gradients, in inputs.
         reason: for people, one line.
         error: the exception, if it raises.
@@ -119,11 +120,11 @@ class Side:
     def go_back(self) -> None:
         """Gradients of the inputs that require them, of results weighted by numbers that are the same on each side."""
         ends = [r for r in self.results if r.requires_grad]
-        leaves = [t for t in self.inputs if isinstance(t, torch.Tensor) and t.requires_grad]
-        if not ends or not leaves:
+        begin = [t for t in self.inputs if isinstance(t, torch.Tensor) and t.requires_grad]
+        if not ends or not begin:
             return
         with _seeded(self.inputs):
-            found = torch.autograd.grad(ends, leaves, [_tangent(r) for r in ends], allow_unused=True)
+            found = torch.autograd.grad(ends, begin, [_tangent(r) for r in ends], allow_unused=True)
         self.gradients = list(found)
 
 
@@ -234,6 +235,12 @@ def wrong_forward(ours: Side, eager: Side, reference: Reference) -> Fault | None
     )
 
 
+def _numbers(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors whose elements can be compared: itself, or those that it wraps."""
+    plain = [t.detach() for t in leaves(tensor)]
+    return [t for t in plain if t.layout is torch.strided and not t.is_nested and not t.is_quantized]
+
+
 def _wrong_backward(ours: Side, eager: Side, reference: Reference) -> Fault | None:
     return _wrong("gradients", ours.gradients, eager.gradients, reference, lambda side: side.gradients)
 
@@ -270,9 +277,13 @@ def _sharing(ours: Side, eager: Side) -> Fault | None:
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.layout is not torch.strided or b.layout is not torch.strided or not a.numel() or not b.numel():
-        return False
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() != 0
+    return not _memory(a).isdisjoint(_memory(b))
+
+
+def _memory(tensor: torch.Tensor) -> set[int]:
+    """Where the data of a tensor is; of a subclass that wraps tensors, of each."""
+    plain = [t for t in leaves(tensor) if t.layout is torch.strided and not t.is_nested and t.numel()]
+    return {t.untyped_storage().data_ptr() for t in plain} - {0}
 
 
 def _written(side: Side) -> list[torch.Tensor | None]:
@@ -297,15 +308,18 @@ def _wrong(
     part: Callable[[Side], Sequence[torch.Tensor | None]],
 ) -> Fault | None:
     for number, (got, want) in enumerate(zip(ours, eager, strict=True)):
-        if got is None or want is None or got.layout is not torch.strided or got.is_nested or got.is_quantized:
+        if got is None or want is None:
             continue
-        got, want = got.detach(), want.detach()
-        if close(got, want):
+        pairs = list(zip(_numbers(got), _numbers(want), strict=False))
+        if all(close(mine, theirs) for mine, theirs in pairs):
             continue
         side = reference.side
         among = part(side) if side is not None else []
         best = among[number] if len(among) == len(eager) else None
-        reason = too_far(got, want, best.detach() if best is not None else None)
+        exact = _numbers(best) if best is not None else []
+        known: list[Any] = exact if len(exact) == len(pairs) else [None] * len(pairs)
+        reasons = [too_far(mine, theirs, wide) for (mine, theirs), wide in zip(pairs, known, strict=True)]
+        reason = next(filter(None, reasons), "")
         if reason:
             kind: Kind = "writes" if place == "inputs" else "numbers"
             return Fault(kind, place, f"{place.removesuffix('s')} {number}: {reason}")

@@ -25,14 +25,14 @@ from jitney.debug.minifier.case import After, Case, NotMinified, plain_case, pyt
 from jitney.debug.minifier.script import write_case, wrong
 from jitney.debug.minifier.search import minify
 from jitney.debug.verdict import Fault, Reference, Side, Terms, differing, judge, raised, wrong_forward
-from jitney.errors import AotError, BackendFailed, JitneyError
+from jitney.errors import AotError, BackendFailed
 from jitney.faults import raises_too
 
 _numbers = itertools.count(1)
 DUMP, MINIFY, EVERY, NUMBERS = 1, 2, 3, 4  # config.repro_level
 
 Compiled = Callable[..., Sequence[Any]]
-Tell = Callable[[Case, Fault], None]
+Tell = Callable[[Case | None, Fault], None]  # without a case where the graph cannot be one
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ class Watch:
     def compiled(self, make: Callable[[], Compiled]) -> Compiled:
         """What ``make`` returns, watched."""
         if self.writes and config.repro_level == EVERY:
-            self._write(self.case(), None, f"minifier_launcher_{next(_numbers)}.py")
+            self._write(None, f"minifier_launcher_{next(_numbers)}.py")
         try:
             made = make()
         except (BackendFailed, AotError, TimeLimit) as error:
@@ -178,25 +178,20 @@ class Watch:
 
     def _accuse(self, fault: Fault) -> None:
         """Raise what is wrong, with the minified graph under a cross-check."""
-        case = self.case()
         if self.tell is not None:
-            self.tell(case, fault)
+            self.tell(self.case_or_none(), fault)
             return
         if self.writes:
-            self._write(case, fault, LAUNCHER)
-            raise self._named(wrong(case, fault))
-        raise self._named(wrong(case, fault, self._smaller(case, fault)))
+            self._write(fault, LAUNCHER)
+            more = ""
+        else:
+            more = self._smaller(fault)
+        raise wrong(fault, self.backend.name, self.request.user_stack, more)
 
-    def _named(self, error: JitneyError) -> JitneyError:
-        stack = self.request.user_stack
-        if error.user_stack or not stack:
-            return error
-        return type(error)(error.reason, user_stack=stack, phase=error.phase)
-
-    def _smaller(self, case: Case, fault: Fault) -> str:
+    def _smaller(self, fault: Fault) -> str:
         """The minified graph as text, and where its program is."""
         try:
-            found = minify(case, seconds=config.minifier_seconds)
+            found = minify(self.case(), seconds=config.minifier_seconds)
         except NotMinified as refusal:
             return f"\n(it was not minified: {refusal.reason})"
         text = f"\nminified, {found.before} operations became {found.case.op_count}: {found.fault}"
@@ -213,12 +208,23 @@ class Watch:
         """Write down, or tell, that the compiled graph has raised."""
         fault = raised(error, place)
         if self.tell is not None:
-            self.tell(self.case(), fault)
+            self.tell(self.case_or_none(), fault)
         elif self.writes:
-            self._write(self.case(), fault, REPRO if config.repro_level == DUMP else LAUNCHER)
+            self._write(fault, REPRO if config.repro_level == DUMP else LAUNCHER)
+
+    def case_or_none(self) -> Case | None:
+        """``case``, or None where the graph cannot be one."""
+        try:
+            return self.case()
+        except NotMinified:
+            return None
 
     def case(self) -> Case:
-        """The graph with the inputs of its last call, or with made-up ones."""
+        """The graph with the inputs of its last call, or with made-up ones.
+
+        Raises:
+            NotMinified: inputs are tensors of subclasses, which no program of ours can say.
+        """
         values = self.last if self.last is not None else [_made_up(value) for value in self.inputs]
         symbolic = any(isinstance(value, (torch.SymInt, torch.SymFloat)) for value in self.inputs)
         kind = self.request.kind if self.after == "aot" else "inference"
@@ -227,9 +233,9 @@ class Watch:
             self.graph, values, self.backend, after=self.after, kind=kind, dynamic=dynamic, grad=self.grad
         )
 
-    def _write(self, case: Case, fault: Fault | None, name: str) -> None:
+    def _write(self, fault: Fault | None, name: str) -> None:
         try:
-            write_case(case, fault, Path(config.base_dir) / name, launcher=name != REPRO)
+            write_case(self.case(), fault, Path(config.base_dir) / name, launcher=name != REPRO)
         except NotMinified as refusal:
             callers.warn(str(refusal))
 
@@ -244,10 +250,8 @@ def _made_up(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return _number(value)
     size, stride = [_number(n) for n in value.shape], [_number(n) for n in value.stride()]
-    made = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
-    count = max(made.numel(), 1)
-    if value.is_floating_point():
-        made.copy_(torch.linspace(-1, 1, count).reshape(size) if made.numel() else made)
-    else:
-        made.zero_()
-    return made.requires_grad_(value.requires_grad)
+    count = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if all(size) else 1
+    facts: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+    plain = value.is_floating_point() or value.is_complex()
+    memory = torch.linspace(-1, 1, count, **facts) if plain else torch.zeros(count, **facts)
+    return memory.as_strided(size, stride).requires_grad_(value.requires_grad)

@@ -11,10 +11,12 @@ import faulty_backends
 import pytest
 import torch
 from faulty_backends import crashes_in_backward, crashes_on_relu, crashes_when_it_runs, off_by_a_percent, wrong_backward
+from wrapper_classes import Pair
 
 import jitney
 from jitney.backends import Backend
 from jitney.config import config
+from jitney.debug.bisect import bisect
 from jitney.debug.minifier.script import load, minified
 from jitney.debug.verdict import cause_of
 from jitney.errors import BackendFailed, InvalidOption, WrongNumbers
@@ -158,7 +160,31 @@ def test_sizes_that_are_symbolic_are_sizes_again(folder: Path) -> None:
     assert minified(folder / "minifier_launcher.py")[0].case.op_count == 1
 
 
+def test_made_up_inputs_have_the_strides_of_those_that_nobody_has_seen(folder: Path) -> None:
+    given = [
+        torch.ones(3, 1).expand(3, 4),
+        torch.ones(4, 3, dtype=torch.complex64).t(),
+        torch.zeros(0, 2),
+        torch.ones(3)[1:],
+    ]
+    with config.patch(repro_after="capture"), pytest.raises(BackendFailed):
+        jitney.compile(lambda *x: torch.relu(x[0] + x[1].real) + x[2].sum() + x[3].sum(), backend=crashes_on_relu)(
+            *given
+        )
+    made = load(folder / "minifier_launcher.py")[0].values
+    assert {(t.shape, t.stride(), t.dtype) for t in made} == {(t.shape, t.stride(), t.dtype) for t in given}
+
+
 # ---------------------------------------------------------------------- cross-check
+
+
+def test_tensors_that_wrap_tensors_are_checked_inside(folder: Path) -> None:
+    pair = Pair(torch.ones(3), torch.zeros(3))
+    out = jitney.compile(lambda p: torch.exp(p) + 1, backend="aot_eager", options={"crosscheck": True})(pair)
+    assert torch.allclose(out.a, torch.ones(3).exp() + 1)
+    with pytest.raises(WrongNumbers, match="it was not minified: an input of the graph is a Pair, which wraps tensors"):
+        jitney.compile(lambda p: torch.exp(p) + 1, backend=off_by_a_percent, options={"crosscheck": True})(pair)
+    assert bisect(lambda p: torch.exp(p) + 1, (pair,), backend=off_by_a_percent).phase == "backend off_by_a_percent"
 
 
 def test_a_cross_check_raises_with_the_minified_graph(folder: Path) -> None:

@@ -20,6 +20,7 @@ from jitney.copies import copied
 from jitney.debug.limit import TimeLimit, time_limit
 from jitney.debug.verdict import Fault, Terms, judge, raised
 from jitney.errors import JitneyError
+from jitney.wrapping import wraps
 
 After = Literal["capture", "aot"]
 Kind = Literal["inference", "forward", "backward"]
@@ -178,7 +179,16 @@ def plain_case(module: fx.GraphModule, values: Sequence[Any], backend: BoundBack
         values: its real inputs, in the order of its placeholders.
         backend: see ``Case``.
         facts: the other fields of ``Case``.
+
+    Raises:
+        NotMinified: an input is a tensor of a subclass that wraps tensors.
     """
+    odd = next((type(v).__qualname__ for v in values if isinstance(v, torch.Tensor) and wraps(type(v))), None)
+    if odd is not None:
+        raise NotMinified(
+            f"an input of the graph is a {odd}, which wraps tensors",
+            hint="JITNEY_REPRO_AFTER=aot: the graphs after AOT have plain tensors",
+        )
     graph = fx.Graph()
     made: dict[fx.Node, Any] = {}
     given: list[Given] = []

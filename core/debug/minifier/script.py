@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from traceback import FrameSummary
 from typing import Any
 
 import torch
@@ -218,23 +219,27 @@ def fails(graph: Callable[..., Any], inputs: Callable[[], list[Any]], **settings
     raise_fault(case, fault)
 
 
-def raise_fault(case: Case, fault: Fault, more: str = "") -> None:
+def raise_fault(case: Case, fault: Fault) -> None:
     """Raise what a fault is: the backend's own exception, or an error that says it."""
     if isinstance(fault.error, Exception):
         raise fault.error
-    raise wrong(case, fault, more) from fault.error
+    raise wrong(fault, case.backend.name, stack_of(case)) from fault.error
 
 
-def wrong(case: Case, fault: Fault, more: str = "") -> BackendFailed:
+def wrong(fault: Fault, backend: str, stack: Sequence[FrameSummary] = (), more: str = "") -> BackendFailed:
     """The error for a fault that is no exception; ``WrongNumbers`` if it is one of numbers."""
     kind = WrongNumbers if fault.kind in ("numbers", "writes") else BackendFailed
-    stack = next((n.meta["user_stack"] for n in case.graph.nodes if n.meta.get("user_stack")), ())
-    return kind(f"{fault}{more}", user_stack=stack, phase=f"backend {case.backend.name}")
+    return kind(f"{fault}{more}", user_stack=stack, phase=f"backend {backend}")
+
+
+def stack_of(case: Case) -> Sequence[FrameSummary]:
+    """The user's frames of the first operation that knows them."""
+    return next((n.meta["user_stack"] for n in case.graph.nodes if n.meta.get("user_stack")), ())
 
 
 def origin_of(case: Case) -> str:
     """The user's line that the first operation comes from."""
-    stack = next((n.meta["user_stack"] for n in case.graph.nodes if n.meta.get("user_stack")), ())
+    stack = stack_of(case)
     own = [frame for frame in stack if is_users(frame.filename)]
     return describe_frame((own or stack)[-1]) if stack else ""
 
