@@ -41,6 +41,8 @@ def literal(value: Any) -> str:
         return repr(value)
     if not _is_plain(value) or value.numel() > LITERAL:
         return ""
+    if not value.numel():
+        return _finished(f"torch.empty({list(value.shape)}, dtype={value.dtype})", value)
     return _finished(f"torch.tensor({value.tolist()}, dtype={value.dtype})", value)
 
 
