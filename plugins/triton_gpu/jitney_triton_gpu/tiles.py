@@ -97,11 +97,13 @@ def warps_for(elements: int, each: int = 8) -> int:
 
 
 def pointwise(count: int | None, buffers: int = 1) -> Tile:
-    """A tile of one axis; smaller where many buffers are read and written at a time."""
-    block = POINTWISE if buffers < MANY else POINTWISE // 2
+    """A tile of one axis; a small one where many buffers are read and written at a time."""
+    if buffers >= MANY:
+        return Tile(128, 1, 1)
+    block = POINTWISE
     while count is not None and block > 128 and count < block * PROCESSORS * 2:
         block //= 2
-    return Tile(block, 1, warps_for(block, 16 if block >= 1024 or buffers >= MANY else 4))
+    return Tile(block, 1, warps_for(block, 16 if block >= 1024 else 4))
 
 
 def long_rows(length: int) -> Tile:
