@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jitney.generated import build
@@ -52,6 +53,16 @@ def enter(device: int) -> None:
     check(driver().cuCtxSetCurrent(_context(device)))
 
 
+@contextlib.contextmanager
+def within(device: int) -> Iterator[None]:
+    """The device's context as this thread's, and then the one that it had: torch's current device stays what it is."""
+    check(driver().cuCtxPushCurrent_v2(_context(device)))
+    try:
+        yield
+    finally:
+        check(driver().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())))
+
+
 class Loaded:
     """A kernel on a device.
 
@@ -68,12 +79,12 @@ class Loaded:
     def __init__(
         self, device: int, image: bytes, name: str, shared: int, threads: int, arguments: int, parameters: int
     ) -> None:
-        enter(device)
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        check(driver().cuModuleLoadData(ctypes.byref(module), image))
-        check(driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
-        if shared > _PLAIN_SHARED:
-            check(driver().cuFuncSetAttribute(function, _MOST_SHARED, shared))
+        with within(device):
+            check(driver().cuModuleLoadData(ctypes.byref(module), image))
+            check(driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+            if shared > _PLAIN_SHARED:
+                check(driver().cuFuncSetAttribute(function, _MOST_SHARED, shared))
         self.device = device
         self.shape = f"1, 1, {threads}, 1, 1, {shared}"  # of a launch, after its programs
         self._module = module

@@ -21,6 +21,7 @@ class Driver:
         self.launches: list[tuple[list[int], int, int, list[int]]] = []
         self.statuses: list[int] = []
         self.entered = 0
+        self.contexts: list[str] = []  # that were pushed
         self.during: Callable[[], None] = lambda: None
         signature = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
@@ -37,8 +38,17 @@ class Driver:
 
         self.cuLaunchKernelEx = signature(launch)
 
-    def cuModuleLoadData(self, module: Any, image: bytes) -> int:
+    def cuCtxPushCurrent_v2(self, context: Any) -> int:
+        self.contexts.append(context)
         return 0
+
+    def cuCtxPopCurrent_v2(self, context: Any) -> int:
+        self.contexts.pop()
+        return 0
+
+    def cuModuleLoadData(self, module: Any, image: bytes) -> int:
+        assert self.contexts == ["of 3"]
+        return 1 if image == b"bad" else 0
 
     def cuModuleGetFunction(self, function: Any, module: Any, name: bytes) -> int:
         function._obj.value = 77
@@ -53,12 +63,13 @@ class Driver:
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver(2)
     monkeypatch.setattr(cuda, "driver", lambda: made)
+    monkeypatch.setattr(cuda, "_context", lambda device: f"of {device}")
     monkeypatch.setattr(cuda, "enter", lambda device: setattr(made, "entered", made.entered + 1))
     return made
 
 
 def launcher() -> Callable[..., None]:
-    loaded = cuda.Loaded(0, b"", "k", 1024, 128, 2, 3)
+    loaded = cuda.Loaded(3, b"", "k", 1024, 128, 2, 3)
     launch: Callable[..., None] = loaded.launcher(["a", "b"])
     return launch
 
@@ -104,3 +115,11 @@ def test_what_the_driver_refuses_is_an_error_with_its_words(driver: Driver) -> N
         launch(1, 0, 3, 4)
     launch(1, 0, 5, 6)
     assert driver.launches[-1][-1] == [5, 6, 0]
+
+
+def test_code_is_loaded_in_its_devices_context_which_is_left_again(driver: Driver) -> None:
+    launcher()
+    assert driver.contexts == [] and driver.entered == 0
+    with pytest.raises(cuda.CudaError):
+        cuda.Loaded(3, b"bad", "k", 1024, 128, 2, 3)
+    assert driver.contexts == []

@@ -112,7 +112,7 @@ def test_loading_needs_no_triton(tmp_path: Path) -> None:
         "y = torch.randn(6401, device='cuda')[1:].view(64, 100)\n"
         "torch.testing.assert_close(jitney.compile(fn, backend='triton_gpu')(y), fn(y))\n"
     )
-    environment = {"JITNEY_CACHE_DIR": str(tmp_path / "kept")}
+    environment = {"JITNEY_CACHE": "1", "JITNEY_CACHE_DIR": str(tmp_path / "kept")}
     answers = []
     for _ in range(2):
         ran = subprocess.run(
