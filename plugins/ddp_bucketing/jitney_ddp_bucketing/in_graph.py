@@ -84,15 +84,24 @@ def with_collectives(graph: fx.GraphModule, request: CompileRequest, variant: Va
     pending = list(zip(variant.buckets, wanted, strict=True))
     started: list[tuple[tuple[Slot, ...], fx.Node]] = []
     for node in order:
-        _start(build, pending, started, variant)
+        if node.op != "placeholder":
+            _start(build, pending, started, variant)
         made[node] = build.graph.node_copy(node, made.__getitem__)
     _start(build, pending, started, variant)
+    request.tell("DDP collectives", _places(build.graph, [reduced for _, reduced in started]))
     for bucket, reduced in started:
         done = build.call(torch.ops._c10d_functional.wait_tensor.default, reduced)
         for slot, gradient in zip(bucket, _parts(build, done, bucket), strict=True):
             returned[position[slot.input]] = gradient
     build.graph.output(tuple(made.get(n, n) if isinstance(n, fx.Node) else n for n in returned))
     return fx.GraphModule(graph, build.graph)
+
+
+def _places(graph: fx.Graph, collectives: Sequence[fx.Node]) -> list[str]:
+    """For each collective, how far the backward is when it starts."""
+    operators = [node for node in graph.nodes if node.op == "call_function"]
+    at = {node: i for i, node in enumerate(operators)}
+    return [f"bucket {n}: starts after operator {at[c]} of {len(operators)}" for n, c in enumerate(collectives, 1)]
 
 
 def _order(graph: fx.Graph, wanted: Sequence[Sequence[fx.Node | None]]) -> list[fx.Node]:
