@@ -188,6 +188,8 @@ def aot_request(
         return make() if seen is None else seen.half(module, inputs, own, make)
 
     def watch(gradients: tuple[int, ...]) -> Callable[[], Run | None] | None:
+        if seen is not None:  # what another form of the backward does besides, eager's does not
+            return None
         return backend.watch(dataclasses.replace(request, gradients=gradients))
 
     return AotRequest(

@@ -121,7 +121,8 @@ class Hooks:
 
         ``request.gradients`` are the inputs of the captured graph that get gradients. What the returned callable
         returns at each run of the forward says, when its backward runs, which variant of the backward graph that is
-        (see ``TrainingRun``). The first extension that returns something decides.
+        (see ``TrainingRun``). The first extension that returns something decides. Not called for a graph whose numbers
+        are compared with eager's (``options={"crosscheck": True}``) or that is watched for the minifier.
         """
 
     @_hookspec

@@ -582,6 +582,13 @@ def compiled_twice(world):
     world.check_equal_on_ranks(model.parameters())
 
 
+@case("crosscheck")
+def crosscheck(world):
+    """Graphs are compared with eager's of this rank, and gradients are reduced after the backward."""
+    wraps = [lambda m, mode=mode: world.compiled(m, mode, crosscheck=True) for mode in MODES]
+    world.same_as_eager(MLP, floats(6), wraps, steps=4)
+
+
 @case("fully_shard")
 def fully_shard_case(world):
     """FSDP2: each block is compiled, with graph breaks at its hooks."""
