@@ -253,6 +253,10 @@ def _tensor(recorder: Recorder, value: torch.Tensor) -> Recipe:
 
 def _class(recorder: Recorder, value: type) -> Recipe:
     """A class of the user's: name, bases, what is defined in it."""
+    if issubclass(value, enum.Enum):
+        base = next((b for b in value.__mro__ if b.__module__ == "enum" and b is not value), enum.Enum)
+        members = {name: member.value for name, member in value.__members__.items()}
+        return ["enumeration", value.__name__, recorder.ref(base), recorder.ref(members)]
     if type(value) is not type:
         return ["missing", f"the class {value.__qualname__}, of metaclass {type(value).__qualname__}"]
     skipped = {"__dict__", "__weakref__", "__doc__"}

@@ -302,6 +302,10 @@ def _class(reader: _Reader, number: int, name: str, qualname: str, bases: Sequen
     reader.open.append(fill)
 
 
+def _enumeration(reader: _Reader, number: int, name: str, base: int, members: int) -> None:
+    reader.made[number] = reader.make(base)(name, _now(reader, members))
+
+
 def _object(reader: _Reader, number: int, kind: int, state: int) -> None:
     cls: Any = reader.make(kind)
     try:
@@ -361,6 +365,7 @@ _MAKERS: dict[str, Callable[..., None]] = {
     "cell": _cell,
     "tensor": _tensor,
     "class": _class,
+    "enumeration": _enumeration,
     "object": _object,
     "attribute": _attribute,
     "method": _method,

@@ -45,6 +45,25 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.py")) if folder.exists() else []
 
 
+@pytest.mark.parametrize("level", ["torch", "aten"])
+def test_with_everything_off_emitted_code_calls_what_it_called_before(level: Any) -> None:
+    made: list[Any] = []
+
+    def compile_graph(graph: Any, inputs: Any, request: Any) -> Any:
+        made.append(graph.forward)
+        return made[-1]
+
+    def graph_of(options: Any) -> Any:
+        run = jitney.compile(program, backend=Backend("plain", compile_graph, level=level), options=options)
+        run(torch.ones(3))
+        return run._jitney_root.functions[0].__globals__["_graph"]
+
+    found = graph_of(None)
+    names = {*found.__code__.co_names, getattr(found, "__qualname__", "")}
+    assert found == made[0] or (level == "aten" and not any("Watch" in name for name in names))
+    assert "Watch" in graph_of({"crosscheck": True}).__qualname__
+
+
 def test_without_being_asked_nothing_is_written(folder: Path) -> None:
     with pytest.raises(BackendFailed, match="JITNEY_REPRO_AFTER=capture python"):
         run(crashes_on_relu)
