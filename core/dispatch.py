@@ -410,6 +410,7 @@ class Dispatcher:
             f"{type(error).__name__}: {error}",
             user_stack=user_stack,
             hint="config.suppress_errors = True runs such frames eagerly; please report it",
+            command="JITNEY_REPLAY_RECORD_ENABLED=1 python ..., the same program again; then jitney replay FILE",
         )
         fault.__cause__ = error
         if not config.suppress_errors:

@@ -27,11 +27,12 @@ class JitneyError(RuntimeError):
         reason: one sentence, without the place.
         user_stack: the user's frames, outermost first; the last one leads the message.
         hint: what to try next, one sentence, or empty.
-        command: what to type for a small program that fails the same way, or empty.
+        command: what to type for something small that fails the same way, or empty.
         phase: overrides the class's phase.
     """
 
     phase = "compile"
+    asks_for = "minify"  # what ``command`` does
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class JitneyError(RuntimeError):
         if self.hint:
             lines.append(f"try: {self.hint}")
         if self.command:
-            lines.append(f"minify: {self.command}")
+            lines.append(f"{self.asks_for}: {self.command}")
         if len(self.user_stack) > 1:
             lines.append("from user code:")
             lines += [f"  {describe_frame(f)}" for f in self.user_stack]
@@ -73,6 +74,7 @@ class CaptureError(JitneyError):
     """A bug of ours in capture; with ``config.suppress_errors`` the frame runs eagerly instead."""
 
     phase = "capture"
+    asks_for = "record"
 
 
 class AotError(JitneyError):

@@ -106,6 +106,7 @@ def test_a_bug_in_capture_has_the_users_lines(monkeypatch: pytest.MonkeyPatch) -
         run(t())
     text = str(raised.value)
     assert text.startswith(line(outer) + "return inner(x) + 1\ncapture: a bug of jitney's while capturing outer")
+    assert "\nrecord: JITNEY_REPLAY_RECORD_ENABLED=1 python ..., the same program again; then jitney replay" in text
     with config.patch(suppress_errors=True), pytest.warns(UserWarning, match="(?s)a bug of jitney's.*runs eagerly"):
         assert torch.equal(run(t()), outer(t()))
 
