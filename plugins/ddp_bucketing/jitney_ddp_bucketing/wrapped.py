@@ -28,6 +28,8 @@ from jitney_ddp_bucketing.split import cuts
 
 PHASE = "ddp"
 TITLE = "DDP buckets"
+# What may be in a module's output besides tensors.
+PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
 
 class WrappedCall:
@@ -253,10 +255,19 @@ class State:
         if not self.buckets:  # the first forward, and nothing was compiled
             items = self.items[::-1]
             self.buckets = [[len(items) - 1 - i for i in bucket] for bucket in assign(items, self.limits)]
-        if step.late:
-            for tensor in _tensors(output):
-                if tensor.grad_fn is not None:
-                    tensor.register_hook(lambda gradient: self.reduce_at_end(step))
+        if not step.late:
+            return
+        for value in _leaves(output):
+            if isinstance(value, torch.Tensor):
+                if value.grad_fn is not None:
+                    value.register_hook(lambda gradient: self.reduce_at_end(step))
+            elif step.runs != 1 and not isinstance(value, PLAIN):  # with one graph, its backward tells
+                raise JitneyError(
+                    f"in mode in_graph, the tensors in a {type(value).__qualname__} that the module returns cannot be "
+                    "found: nothing would tell when their backward begins",
+                    hint='tensors, containers or dataclasses of tensors as output; or options={"ddp": "split"}',
+                    phase=PHASE,
+                )
 
     # ------------------------------------------------------------------ backward
 
@@ -280,6 +291,8 @@ class State:
                 work.wait()
                 for i, part in zip(bucket, flat.split([self.parameters[i].numel() for i in bucket]), strict=True):
                     parameter = self.parameters[i]
+                    if not parameter.requires_grad:  # frozen since: others may train it, this rank does not
+                        continue
                     if parameter.grad is None:
                         parameter.grad = torch.empty_like(parameter)
                     parameter.grad.copy_(part.view(parameter.shape))
@@ -382,19 +395,19 @@ def _has_hooks(parameter: Any) -> bool:
     return bool(parameter._backward_hooks) or bool(parameter._post_accumulate_grad_hooks)
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a module's output."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
+def _leaves(value: Any) -> Iterator[Any]:
+    """What a module's output is made of: tensors, and whatever is no container."""
+    if isinstance(value, dict):
         for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (tuple, list)):
+            yield from _leaves(item)
+    elif isinstance(value, (tuple, list, set, frozenset)):
         for item in value:
-            yield from _tensors(item)
+            yield from _leaves(item)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from _tensors(getattr(value, field.name))
+            yield from _leaves(getattr(value, field.name))
+    else:
+        yield value
 
 
 # ------------------------------------------------------------------ hooks
@@ -428,7 +441,7 @@ def watch_training(ddp: Any, request: CompileRequest) -> Callable[[], Run | None
     state = _states.get(ddp)
     if state is None or not state.agreed:
         return None
-    reduces = state.variant(request)
+    reduces = state.variant(request) if request.whole else None
 
     def started() -> Run | None:
         active = private.active_module()

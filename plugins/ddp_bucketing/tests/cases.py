@@ -459,6 +459,58 @@ def outputs_left_out(world):
     world.same_as_eager(Several, floats(6), wraps)
 
 
+class Opaque:
+    def __init__(self, value):
+        self.value = value
+
+
+class Boxed(MLP):
+    """Returns an object in which nobody finds tensors; two graphs from the second call on."""
+
+    def forward(self, x):
+        y = F.relu(self.a(x))
+        if x.shape[0] == 5:
+            jitney.graph_break()
+        return Opaque(self.c(torch.tanh(self.b(y))))
+
+
+@case("opaque_outputs")
+def opaque_outputs(world):
+    """With one graph its backward tells when to reduce; with two nothing does, which is an error."""
+
+    def step(ddp, optimizer, given, number):
+        optimizer.zero_grad(set_to_none=number != 2)
+        loss_of(ddp(*given).value).backward()
+
+    world.same_as_eager(Boxed, floats(6), [lambda m: world.compiled(m, "in_graph")], step=step, steps=4)
+    compiled = world.compiled(Boxed(), "in_graph")
+    loss_of(compiled(torch.ones(4, 6)).value).backward()
+    try:
+        compiled(torch.ones(5, 6))
+    except jitney.errors.JitneyError as error:
+        assert "a Opaque that the module returns" in str(error), error
+    else:
+        raise AssertionError("tensors in an unknown object went unnoticed")
+
+
+@case("breaks_later")
+def breaks_later(world):
+    """Another size breaks the graph, on one rank and not on the others: the collectives meet all the same."""
+
+    class Later(MLP):
+        def forward(self, x):
+            y = F.relu(self.a(x))
+            if x.shape[0] == 5:
+                jitney.graph_break()
+            return self.c(torch.tanh(self.b(y)))
+
+    sizes = [4, 4, 5 if world.rank else 4, 4, 5, 4]
+    with Counted() as late:
+        wraps = [lambda m, o=o: world.compiled(m, "in_graph", o) for o in (1, 2)]
+        world.same_as_eager(Later, floats(6), wraps, steps=len(sizes), sizes=sizes)
+    assert late.count
+
+
 @case("graph_breaks")
 def graph_breaks(world):
     made = []
