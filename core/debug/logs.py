@@ -129,7 +129,8 @@ def loggers_to(stream: TextIO) -> Logs:
     handler.setFormatter(logging.Formatter("%(asctime)s [%(name)s] %(message)s"))
     made = {}
     for name in ARTEFACTS:
-        made[name] = logging.Logger(f"jitney.{name}", logging.DEBUG)
+        # Disassembling long functions takes longer than compiling them.
+        made[name] = logging.Logger(f"jitney.{name}", logging.INFO if name == "bytecode" else logging.DEBUG)
         made[name].addHandler(handler)
     return made
 

@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
+import jitney
 from jitney.cli import main
+from jitney.debug import folder, records
 
 PROGRAM = """
 import torch
@@ -37,6 +39,21 @@ def test_it_prints_parts_and_kernels_and_writes_a_trace(
     found = json.loads(trace.read_text())["traceEvents"]
     assert {"compile", "graph", "kernel", "extern"} <= {event["cat"] for event in found}
     assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in found if event["ph"] == "X")
+
+
+def test_a_report_has_the_measured_times(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    with jitney.config.patch(base_dir=str(tmp_path / "debug")):
+        arguments = ["--backend", "llvm_cpu", "--calls", "2", "--report", str(page)]
+        assert main(["profile", f"{program}:step", *arguments]) == 0
+        made = folder.current()
+        assert made is not None
+        made.close()
+    assert f"report: {page}" in capsys.readouterr().out
+    text = page.read_text()
+    assert "0 mm" in text and "<meter" in text and "measures times" not in text
+    frames = [own for own in records.read(made.path) if own["event"] == "FrameCaptured"]
+    assert len(frames) == 2  # the program that is timed without markers is not in it
 
 
 def test_a_backend_without_kernels_is_said(program: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,8 @@ th,td{padding:4px 10px;border-bottom:1px solid var(--line);vertical-align:top}.n
 font-variant-numeric:tabular-nums}tbody tr:last-child td{border-bottom:0}
 code,pre{font:13px/1.45 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 pre.code{background:var(--code);border-radius:6px;padding:10px 12px;overflow:auto;max-height:60vh;margin:4px 0}
-.two td{overflow-wrap:anywhere}.launches td:nth-child(2){min-width:170px}
+.two td{overflow-wrap:anywhere}
+.two td:first-child,.two td:last-child{white-space:nowrap}.launches td:nth-child(2){min-width:170px}
 .source td{border:0;padding:0 10px;vertical-align:baseline}
 .source td:first-child{width:1%;text-align:right;color:var(--soft);
 font:13px/1.45 ui-monospace,Menlo,Consolas,monospace;border-right:4px solid transparent}

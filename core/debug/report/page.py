@@ -17,6 +17,7 @@ from jitney.debug.report.sources import sources
 
 MOST = 40  # rows of a table
 TOP = 15  # kernels
+LONGEST = 200  # characters of a value
 
 
 def write_report(folder: Path, to: Path | None = None) -> Path:
@@ -100,8 +101,8 @@ def _recompiles(run: Run) -> str:
     rows = [
         (
             f"#{frame.number} <b>{escape(frame.name)}</b>",
-            f"<code>{escape(cause['expected'] or cause['guard'])}</code>",
-            f"<code>{escape(cause['found'])}</code>",
+            f"<code>{escape((cause['expected'] or cause['guard'])[:LONGEST])}</code>",
+            f"<code>{escape(cause['found'][:LONGEST])}</code>",
             f"{short_path(cause['user_line'])}",
         )
         for frame, cause in causes
