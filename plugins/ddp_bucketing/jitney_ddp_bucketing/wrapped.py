@@ -1,35 +1,23 @@
-"""One DDP module and what is compiled of it: which mode, and what each forward and backward of mode ``in_graph`` does.
-
-DDP's own forward always runs as it is. In mode ``split`` nothing else is needed: its reducer's hooks fire piece by
-piece. In mode ``in_graph`` the reducer is told to stay out (as in ``no_sync``), and each step reduces exactly the
-buckets on which the ranks have agreed, in their order: within the backward graph, or, where a step is not clean
-(gradients from before, several graphs), after the backward. So ranks that differ in that still meet in the same
-collectives.
-"""
+"""DDP modules that are compiled, and what the hooks of jitney and of the modules do with them."""
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import distributed, fx
+from torch import fx
 
-from jitney.backends import Argument, CompileRequest
-from jitney.errors import JitneyError
+from jitney.backends import CompileRequest
 from jitney_ddp_bucketing import private
-from jitney_ddp_bucketing.buckets import Item, assign, limits_of, table
-from jitney_ddp_bucketing.in_graph import Slot, Variant
+from jitney_ddp_bucketing.buckets import table
 from jitney_ddp_bucketing.options import DDPOptions
-from jitney_ddp_bucketing.ranks import Ranks
 from jitney_ddp_bucketing.split import cuts
+from jitney_ddp_bucketing.state import State
+from jitney_ddp_bucketing.steps import Run, reducer_waits
 
-PHASE = "ddp"
 TITLE = "DDP buckets"
-# What may be in a module's output besides tensors.
-PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
 
 class WrappedCall:
@@ -46,7 +34,7 @@ class WrappedCall:
 
     def __init__(self, ddp: Any, compile_module: Callable[[torch.nn.Module], torch.nn.Module], options: DDPOptions):
         self.ddp = ddp
-        self.state = State(ddp, options)
+        self.state = _new_state(ddp, options)
         self.inner = compile_module(ddp.module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -61,39 +49,23 @@ class WrappedCall:
             modules["module"] = before
 
 
-def _refuse(ddp: Any) -> None:
-    if not distributed.is_initialized():
-        raise JitneyError(
-            "a DDP module is compiled without a process group",
-            hint="torch.distributed.init_process_group() before, and destroy_process_group() after all that uses it",
-            phase=PHASE,
-        )
-    if ddp.mixed_precision is not None:
-        raise JitneyError(
-            "DDP's mixed_precision= casts parameters in hooks and cannot be compiled",
-            hint="torch.autocast around the forward does the same and is compiled",
-            phase=PHASE,
-        )
-    if not private.uses_reducer(ddp):
-        raise JitneyError(
-            "a DDP module without its C++ reducer (torch._dynamo's python_reducer, or all parameters delayed) cannot "
-            "be compiled by jitney",
-            hint="torch._dynamo.config.optimize_ddp as it is by default; no delay_all_reduce_named_params",
-            phase=PHASE,
-        )
-
-
 _states: weakref.WeakKeyDictionary[Any, State] = weakref.WeakKeyDictionary()
-# DDP modules whose reducer is ready for a backward that has not come.
-_reducer_waits: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def state_of(ddp: Any, options: DDPOptions) -> State:
     """What is known of a DDP module, for ``DDP(jitney.compile(module))``: the first graph says with which options."""
     found = _states.get(ddp)
     if found is None:
-        found = _states[ddp] = State(ddp, options)
+        found = _states[ddp] = _new_state(ddp, options)
     return found
+
+
+def _new_state(ddp: Any, options: DDPOptions) -> State:
+    state = State(ddp, options)
+    if options.ddp == "in_graph" and _begin not in ddp._forward_pre_hooks.values():  # a copy has them already
+        ddp.register_forward_pre_hook(_begin)
+        ddp.register_forward_hook(_end, always_call=True)
+    return state
 
 
 def _begin(ddp: Any, args: Any) -> None:
@@ -107,310 +79,7 @@ def _end(ddp: Any, args: Any, output: Any) -> None:
     if state is not None and state.step is not None:
         state.end(ddp, output)
     elif torch.is_grad_enabled() and ddp.require_backward_grad_sync:
-        _reducer_waits.add(ddp)
-
-
-class State:
-    """A DDP module in mode ``split``, ``in_graph`` or ``off``.
-
-    Args:
-        ddp: the module; not kept alive.
-        options: what the user asked for.
-    """
-
-    def __init__(self, ddp: Any, options: DDPOptions) -> None:
-        _refuse(ddp)
-        self.options = options
-        self.ddp = weakref.ref(ddp)
-        self.limits = limits_of(ddp, options)
-        self.group = ddp.process_group
-        named = private.parameters_of(ddp)
-        self.names = [name for name, _ in named]
-        self.parameters = [parameter for _, parameter in named]
-        self.at = {id(parameter): i for i, parameter in enumerate(self.parameters)}
-        self.items = [Item.of(*pair) for pair in named]
-        self.ranks = Ranks(self.group, f"{options.ddp}/{self.names}")
-        self.buckets: list[list[int]] = []  # positions among the parameters, in the order in which they are reduced
-        self.agreed: bool | None = None  # does mode ``in_graph`` apply? None before the first graph
-        self.why_not = ""
-        self.step: Step | None = None  # of the forward that runs
-        self.open: weakref.WeakSet[Step] = weakref.WeakSet()  # forwards whose backward has not ended
-        self.reduced_in = -1  # the backward in which all is reduced at its end
-        if options.ddp == "in_graph" and _begin not in ddp._forward_pre_hooks.values():
-            ddp.register_forward_pre_hook(_begin)
-            ddp.register_forward_hook(_end, always_call=True)
-
-    # ------------------------------------------------------------------ compiling
-
-    def parameter_at(self, argument: Argument) -> int | None:
-        """Which of the parameters an input of a graph is."""
-        tensor = argument.tensor
-        return None if tensor is None else self.at.get(id(tensor))
-
-    def agree(self, ddp: Any, graph: fx.Graph, request: CompileRequest) -> bool:
-        """Does mode ``in_graph`` apply? Asked for the first graph, of all ranks.
-
-        Raises:
-            JitneyError: the ranks were given different options or parameters; one does not answer.
-        """
-        if self.agreed is None:
-            reason = self._obstacle(ddp, request)
-            order = self._ready_order(graph, request)
-            mine = {
-                "options": dataclasses.asdict(self.options) | {"limits": self.limits},
-                "parameters": [
-                    [n, list(p.shape), str(p.dtype)] for n, p in zip(self.names, self.parameters, strict=True)
-                ],
-                "obstacle": reason,
-                "order": order,
-            }
-            found = self.ranks.exchange("mode", mine)
-            for rank, other in enumerate(found):
-                for what in ("options", "parameters"):
-                    if other[what] != found[0][what]:
-                        raise JitneyError(
-                            f"ranks 0 and {rank} compile a DDP module with different {what}: {found[0][what]} and "
-                            f"{other[what]}",
-                            hint="the same model and the same options on all ranks",
-                            phase=PHASE,
-                        )
-            against = [f"rank {rank}: {other['obstacle']}" for rank, other in enumerate(found) if other["obstacle"]]
-            self.why_not = "; ".join(dict.fromkeys(against))
-            self.agreed = not against
-            items = [self.items[i] for i in found[0]["order"]]
-            self.buckets = [[found[0]["order"][i] for i in bucket] for bucket in assign(items, self.limits)]
-        return self.agreed
-
-    def _obstacle(self, ddp: Any, request: CompileRequest) -> str:
-        """Why the reducer must do the work; empty if the collectives may go into the graph."""
-        given = {self.parameter_at(argument) for argument in request.arguments}
-        missing = [self.names[i] for i in range(len(self.parameters)) if i not in given]
-        reasons = self._arguments_against(ddp) | {
-            f"the backend {request.backend} takes graphs without their backward": request.level != "aten",
-            "the module is more than one graph": not request.whole,
-            f"parameters that the graph does not use: {', '.join(missing[:3])}": bool(missing),
-        }
-        return ", ".join(reason for reason, holds in reasons.items() if holds)
-
-    def _arguments_against(self, ddp: Any) -> dict[str, bool]:
-        """What of DDP's arguments, and of the module, needs the reducer: the same on all ranks."""
-        return {
-            "static_graph=True": ddp.static_graph,
-            "find_unused_parameters=True": ddp.find_unused_parameters,
-            "a communication hook": private.has_comm_hook(ddp),
-            "sparse gradients": private.expects_sparse(ddp),
-            "complex parameters": any(p.is_complex() for p in self.parameters),
-        }
-
-    def _ready_order(self, graph: fx.Graph, request: CompileRequest) -> list[int]:
-        """The parameters, in the order in which their gradients are ready: that of their last use, backwards."""
-        first: dict[int, int] = {}
-        places = {node: i for i, node in enumerate(graph.nodes)}
-        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-        for node, argument in zip(placeholders, request.arguments, strict=True):
-            at = self.parameter_at(argument)
-            if at is not None:
-                first[at] = min((places[user] for user in node.users), default=0)
-        return sorted(range(len(self.parameters)), key=lambda i: -first.get(i, 0))
-
-    def variant(self, request: CompileRequest) -> Variant | None:
-        """The form of a graph's backward that reduces; None if it does not compute all the gradients."""
-        slots = {}
-        for given in request.gradients:
-            at = self.parameter_at(request.arguments[given])
-            if at is not None:
-                slots[at] = Slot.of(given, self.parameters[at])
-        if len(slots) < len(self.parameters):
-            return None
-        buckets = tuple(tuple(slots[i] for i in bucket) for bucket in self.buckets)
-        return Variant(buckets, self.group.group_name, 1 / self.group.size())
-
-    # ------------------------------------------------------------------ forward
-
-    def begin(self, ddp: Any) -> None:
-        """Before DDP's forward: keep its reducer out, if this step's gradients are reduced in mode ``in_graph``."""
-        self.step = None
-        if self.agreed is False or not ddp.require_backward_grad_sync or not torch.is_grad_enabled():
-            return
-        if ddp in _reducer_waits or private.in_join(ddp) or private.has_python_comm_hook(ddp):
-            return
-        if ddp.static_graph or ddp.find_unused_parameters:
-            return
-        if self.agreed is None and any(self._arguments_against(ddp).values()):
-            return
-        self.step = Step(any(map(_has_hooks, self.parameters)) or bool(self.open))
-        for other in self.open:
-            other.late = True  # their gradients may come in one backward, as sums
-        self.open.add(self.step)
-        ddp.require_backward_grad_sync = False
-
-    def end(self, ddp: Any, output: Any) -> None:
-        """After the forward of a step of this mode, even one that raised."""
-        step, self.step = self.step, None
-        assert step is not None
-        ddp.require_backward_grad_sync = True
-        ddp.require_forward_param_sync = True
-        if step.runs != 1 or not self.agreed:
-            step.late = True
-        if not self.buckets:  # the first forward, and nothing was compiled
-            items = self.items[::-1]
-            self.buckets = [[len(items) - 1 - i for i in bucket] for bucket in assign(items, self.limits)]
-        if not step.late:
-            return
-        for value in _leaves(output):
-            if isinstance(value, torch.Tensor):
-                if value.grad_fn is not None:
-                    value.register_hook(lambda gradient: self.reduce_at_end(step))
-            elif step.runs != 1 and not isinstance(value, PLAIN):  # with one graph, its backward tells
-                raise JitneyError(
-                    f"in mode in_graph, the tensors in a {type(value).__qualname__} that the module returns cannot be "
-                    "found: nothing would tell when their backward begins",
-                    hint='tensors, containers or dataclasses of tensors as output; or options={"ddp": "split"}',
-                    phase=PHASE,
-                )
-
-    # ------------------------------------------------------------------ backward
-
-    def reduce_at_end(self, step: Step) -> None:
-        """Within a backward: reduce all gradients when it is done, once."""
-        step.ended = True
-        self.open.discard(step)
-        if self.reduced_in != private.backward_pass():
-            self.reduced_in = private.backward_pass()
-            private.after_backward(self._reduce_all)
-
-    def _reduce_all(self) -> None:
-        """The buckets' collectives, with what is in ``.grad``; numbers as DDP's reducer has them."""
-        started = []
-        with torch.no_grad():
-            for bucket in self.buckets:
-                parts = [self._gradient(i).reshape(-1) for i in bucket]
-                flat = torch.cat(parts).mul_(1 / self.group.size())
-                started.append((bucket, flat, distributed.all_reduce(flat, group=self.group, async_op=True)))
-            for bucket, flat, work in started:
-                work.wait()
-                for i, part in zip(bucket, flat.split([self.parameters[i].numel() for i in bucket]), strict=True):
-                    parameter = self.parameters[i]
-                    if not parameter.requires_grad:  # frozen since: others may train it, this rank does not
-                        continue
-                    if parameter.grad is None:
-                        parameter.grad = torch.empty_like(parameter)
-                    parameter.grad.copy_(part.view(parameter.shape))
-
-    def _gradient(self, at: int) -> torch.Tensor:
-        parameter = self.parameters[at]
-        return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-
-    def expect(self, found: Sequence[tuple[int, torch.Tensor, int]]) -> None:
-        """Within a backward: look afterwards whether parameters got just these gradients.
-
-        Args:
-            found: for each: which parameter, the gradient's memory, how often it was written to.
-
-        A parameter that the program also uses outside of DDP's forward got more, and that was not reduced.
-        """
-
-        def look() -> None:
-            wrong = []
-            for at, expected, version in found:
-                gradient = self.parameters[at].grad
-                if gradient is None:  # torch.autograd.grad, or backward(inputs=...)
-                    continue
-                same = gradient.data_ptr() == expected.data_ptr() or torch.equal(gradient, expected)
-                if not same or expected._version != version:
-                    wrong.append(self.names[at])
-            if wrong:
-                raise JitneyError(
-                    f"gradients of {', '.join(wrong[:5])} came from elsewhere than DDP's forward, too; in mode "
-                    "in_graph that is not reduced",
-                    hint='options={"ddp": "split"}',
-                    phase=PHASE,
-                )
-
-        private.after_backward(look)
-
-
-class Step:
-    """A forward in mode ``in_graph``, until its backward has ended.
-
-    Args:
-        late: are its gradients reduced after the backward instead of in it?
-    """
-
-    def __init__(self, late: bool) -> None:
-        self.late = late
-        self.runs = 0  # training graphs that it ran
-        self.ended = False
-
-
-class Run:
-    """One run of a training graph; see ``jitney.backends.TrainingRun``.
-
-    Args:
-        state: of the DDP module.
-        step: of the forward; None for one whose gradients DDP's reducer reduces.
-        reduces: the form of the backward that has the collectives; None if there is none.
-    """
-
-    def __init__(self, state: State, step: Step | None, reduces: Variant | None) -> None:
-        self.state = state
-        self.step = step
-        self.reduces = reduces
-
-    @property
-    def variant(self) -> Variant | None:
-        """With collectives, if the step is clean and no gradient is there from before."""
-        state, step = self.state, self.step
-        if step is None:
-            _reducer_waits.discard(state.ddp())
-            return None
-        if step.late or step.ended or self.reduces is None or any(p.grad is not None for p in state.parameters):
-            state.reduce_at_end(step)
-            return None
-        return self.reduces
-
-    def finished(self, gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
-        """Remember what the parameters' gradients are to be. Autograd keeps a tensor that nobody else has: so it gets
-        those that the graph made, or another one around the same memory where the process group may still hold it.
-        """
-        assert self.step is not None and self.reduces is not None
-        self.step.ended = True
-        self.state.open.discard(self.step)
-        found: list[tuple[int, torch.Tensor, int]] = []
-        given = [*gradients]
-        for bucket, slots in zip(self.state.buckets, self.reduces.buckets, strict=True):
-            for at, slot in zip(bucket, slots, strict=True):
-                gradient = gradients[slot.input]
-                assert gradient is not None
-                with torch.no_grad():
-                    found.append((at, gradient.detach(), gradient._version))
-                    if len(bucket) == 1:
-                        given[slot.input] = gradient.detach()
-        self.state.expect(found)
-        return tuple(given)
-
-
-def _has_hooks(parameter: Any) -> bool:
-    """Does the program look at or change the gradient before or when it is accumulated? It is to see this rank's."""
-    return bool(parameter._backward_hooks) or bool(parameter._post_accumulate_grad_hooks)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    """What a module's output is made of: tensors, and whatever is no container."""
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _leaves(item)
-    elif isinstance(value, (tuple, list, set, frozenset)):
-        for item in value:
-            yield from _leaves(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _leaves(getattr(value, field.name))
-    else:
-        yield value
-
-
-# ------------------------------------------------------------------ hooks
+        reducer_waits.add(ddp)
 
 
 def split_graph(
@@ -452,7 +121,7 @@ def watch_training(ddp: Any, request: CompileRequest) -> Callable[[], Run | None
             return Run(state, state.step, reduces)
         if not active.require_backward_grad_sync:
             return None
-        _reducer_waits.add(active)
+        reducer_waits.add(active)
         return Run(state, None, None)
 
     return started

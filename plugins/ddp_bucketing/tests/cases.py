@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -333,6 +333,27 @@ def communication_hook(world):
     late.zero_grad()
     loss_of(late(torch.ones(4, 6))).backward()
     assert calls
+
+
+@case("power_sgd")
+def power_sgd(world):
+    """A hook with state of its own, which compresses from the third step on."""
+
+    def wrap(model, around):
+        ddp = DDP(model)
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return around(ddp)
+
+    torch.manual_seed(0)
+    model = MLP()
+    expected, _ = world.train(model, floats(6), lambda m: wrap(m, lambda ddp: ddp), steps=6)
+    for mode in MODES:
+        options = {"ddp": mode, "bucket_cap_mb": CAP}
+        compiled = lambda ddp: jitney.compile(ddp, backend="aot_eager", options=options)  # noqa: B023
+        found, parameters = world.train(model, floats(6), lambda m: wrap(m, compiled), steps=6)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+        world.check_equal_on_ranks(parameters)
 
 
 @case("unused_parameters", worlds=(2, 4))
