@@ -118,7 +118,7 @@ class _Open:
 
 def _wait() -> None:
     """Somebody measures: what was started on a device has ended before the clock is read."""
-    if _collectors and torch.cuda.is_initialized():
+    if _collectors and torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         torch.cuda.synchronize()
 
 

@@ -119,3 +119,20 @@ def test_a_boxed_form_is_marked_too() -> None:
         values = [1, 2]
         assert marked.boxed(values) == [1, 2] and not values and marked(3) == [3]
     assert len(spans) == 2
+
+
+@pytest.mark.parametrize(("recorded", "waits"), [(False, 2), (True, 0)])
+def test_who_measures_waits_for_the_device_unless_it_records(
+    recorded: bool, waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[None] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: recorded)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append(None))
+    marker = markers.Marker("kernel", "it")
+    with markers.collecting(), marker():
+        pass
+    assert len(waited) == waits
+    with marker():  # a profile of torch's alone: its own clock is on the device
+        pass
+    assert len(waited) == waits
