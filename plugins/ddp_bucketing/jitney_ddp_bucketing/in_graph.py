@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest
+from jitney_ddp_bucketing.private import collectives
 
 aten = torch.ops.aten
 
@@ -90,7 +91,7 @@ def with_collectives(graph: fx.GraphModule, request: CompileRequest, variant: Va
     _start(build, pending, started, variant)
     request.tell("DDP collectives", _places(build.graph, [reduced for _, reduced in started]))
     for bucket, reduced in started:
-        done = build.call(torch.ops._c10d_functional.wait_tensor.default, reduced)
+        done = build.call(collectives().wait_tensor.default, reduced)
         for slot, gradient in zip(bucket, _parts(build, done, bucket), strict=True):
             returned[position[slot.input]] = gradient
     build.graph.output(tuple(made.get(n, n) if isinstance(n, fx.Node) else n for n in returned))
@@ -158,7 +159,7 @@ def _start(
                 build.call(aten.mul.Tensor, part, variant.scale)
             )  # before, so that it takes no pass of its own
         flat = build.call(aten.cat.default, parts) if len(parts) > 1 else parts[0]
-        started.append((bucket, build.call(torch.ops._c10d_functional.all_reduce.default, flat, "sum", variant.group)))
+        started.append((bucket, build.call(collectives().all_reduce.default, flat, "sum", variant.group)))
 
 
 def _flat(build: _Builder, slot: Slot, gradient: fx.Node | None) -> fx.Node:

@@ -6,6 +6,7 @@ imports torch.distributed's machinery.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +80,12 @@ def after_backward(call: Callable[[], None]) -> None:
 def backward_pass() -> int:
     """A number for the backward that runs in this thread; -1 outside."""
     return int(torch._C._current_graph_task_id())
+
+
+def collectives() -> Any:
+    """torch's functional collectives as operators; the import gives them rules for tensors without data."""
+    importlib.import_module("torch.distributed._functional_collectives")
+    return torch.ops._c10d_functional
 
 
 def default_store() -> Any:
