@@ -32,6 +32,12 @@ def test_frames_of_torch_and_of_jitney_are_passed_over():
     assert [w.filename for w in caught(space["emitted"])] == [__file__]
 
 
+def test_frames_of_plugins_are_passed_over():
+    space = {"warn": callers.warn, "__name__": "jitney_mine.lower"}
+    exec(compile("def of_a_plugin(): warn('from a plugin')", "/site-packages/jitney_mine/lower.py", "exec"), space)
+    assert [w.filename for w in caught(space["of_a_plugin"])] == [__file__]
+
+
 def test_without_a_line_of_the_users_the_outermost_frame_is_it():
     space = {}
     exec(compile("def emitted(warn): warn('alone')", "<jitney emitted 2>", "exec"), space)
