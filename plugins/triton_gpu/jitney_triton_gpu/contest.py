@@ -16,6 +16,7 @@ from jitney_triton_gpu.emit import emit
 from jitney_triton_gpu.options import TritonGpuOptions
 from jitney_triton_gpu.tiles import USUAL
 from jitney_triton_gpu.tuning import BETTER, Choice, Room, Tuner
+from jitney_triton_gpu.width import is_wide
 
 
 def takes(program: Program, options: TritonGpuOptions, tuner: Tuner | None, whole: Set[fx.Node]) -> Takes | None:
@@ -56,11 +57,12 @@ def tuned(kernel: Kernel, program: Program, tuner: Tuner) -> Choice:
     rooms = rooms_of({f"b{n}": name for n, name in enumerate(names)}, program)
     if rooms is None or kernel.sizes:
         return Choice(USUAL)
-    return tuner.best(lambda tuning, name: emit(shape, name, tuning=tuning), rooms)
+    wide = is_wide(kernel, program)
+    return tuner.best(lambda tuning, name: emit(shape, name, wide=wide, tuning=tuning), rooms)
 
 
 def _emitted(kernel: Kernel, name: str, program: Program, tuner: Tuner) -> Code:
-    return emit(kernel, name, tuning=tuned(kernel, program, tuner).tuning)
+    return emit(kernel, name, wide=is_wide(kernel, program), tuning=tuned(kernel, program, tuner).tuning)
 
 
 def rooms_of(buffers: Mapping[str, str], program: Program) -> dict[str, Room] | None:

@@ -13,12 +13,12 @@ from jitney.cache.store import DiskCache, cache_folder
 from jitney.devices import raw_stream
 from jitney.lowering import Kernel, NotLowered, Schedule, Wrapper
 from jitney.lowering.canonical import canonical
-from jitney.lowering.index import Index, Size, index
+from jitney.lowering.index import Size, index
 from jitney.lowering.loops import Extern, Program
+from jitney_triton_gpu import width
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, too_large
 from jitney_triton_gpu.emit import emit, short_name
-from jitney_triton_gpu.emit.indices import product
 from jitney_triton_gpu.failures import KernelFailed, NotCompiled, write_repro
 from jitney_triton_gpu.module import load
 from jitney_triton_gpu.options import TritonGpuOptions
@@ -33,7 +33,6 @@ from triton.language.extra import libdevice
 from jitney_triton_gpu import helpers
 """
 ALIGNMENT = 256  # bytes, as of memory from CUDA
-NARROW = 2**31 - 2**20  # places and iterations that 32 bits can count, with room for the last tile
 
 
 @dataclass(frozen=True)
@@ -80,15 +79,10 @@ class Launcher:
 
     def _limits(self, wrapper: Wrapper) -> list[str]:
         """Lines that raise if a symbolic size is such that 32 bits do not count what kernels count."""
+        program = self.schedule.program
         kernels = [item for item in self.schedule.items if isinstance(item, Kernel)]
-        symbolic = {count: None for kernel in kernels for count in self._counts(kernel) if count.value is None}
-        return [f"if {wrapper.size(count)} > {NARROW}: {wrapper.constant(too_large)}()" for count in symbolic]
-
-    def _counts(self, kernel: Kernel) -> list[Index]:
-        """How many elements the memory of its buffers spans, and how many iterations its loops have."""
-        buffers = self.schedule.program.buffers
-        loops = [product((*kernel.outer, *nest.loops)) for nest in kernel.body]
-        return [*(buffers[name].extent for name in kernel.buffers), *loops]
+        symbolic = {n: None for kernel in kernels for n in width.counts(kernel, program) if n.value is None}
+        return [f"if {wrapper.size(n)} > {width.NARROW}: {wrapper.constant(too_large)}()" for n in symbolic]
 
     def _launch(self, kernel: Kernel, wrapper: Wrapper) -> list[str]:
         unit, buffers = self._unit(kernel)
@@ -147,7 +141,7 @@ class Launcher:
         """The code of a kernel, and its buffers by the names that they have there."""
         shape, names = canonical(kernel)
         buffers = {f"b{n}": name for n, name in enumerate(names)}
-        wide = any(count.value is not None and count.value > NARROW for count in self._counts(kernel))
+        wide = width.is_wide(kernel, self.schedule.program)
         gone = self._replaced(kernel)
         replaced = frozenset(mine for mine, name in buffers.items() if name in gone)
         key = (shape, wide, replaced)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import jitney
 from jitney.errors import BackendFailed
-from jitney_triton_gpu import launcher, tiles
+from jitney_triton_gpu import launcher, tiles, width
 from jitney_triton_gpu.code import Function
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -36,7 +36,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
         return load(source, name, functions, *rest)
 
     monkeypatch.setattr(launcher, "load", noting)
-    monkeypatch.setattr(launcher, "NARROW", 1000)
+    monkeypatch.setattr(width, "NARROW", 1000)
     return found
 
 

@@ -16,7 +16,7 @@ from machine_code import described
 from torch.nn import functional as F
 
 import jitney
-from jitney_triton_gpu import launcher, tiles
+from jitney_triton_gpu import launcher, tiles, width
 from jitney_triton_gpu.code import Function
 
 SHARED = 227 * 1024  # bytes that a program may have on an H200
@@ -150,7 +150,7 @@ def functions(device: torch.device) -> list[Function]:
                     run(fn, [t.to(device) for t in make()], trains, dynamic)
         for fn, make in PRODUCTS.values():
             run(fn, [t.to(device) for t in make()], False, False, gemm="triton")
-        patch.setattr(launcher, "NARROW", 10)
+        patch.setattr(width, "NARROW", 10)
         for title in WIDE:
             fn, make = PROGRAMS[title]
             takes_long = title in LONG

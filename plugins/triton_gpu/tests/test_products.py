@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +11,12 @@ import torch.nn.functional as F
 from test_tuning import Clock
 
 import jitney
-from jitney_triton_gpu import compiler
+from jitney.lowering.loops import Extern
+from jitney_triton_gpu import compiler, width
+from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.product import product_of
 from jitney_triton_gpu.launcher import Launcher
-from jitney_triton_gpu.tuning import Tuner
+from jitney_triton_gpu.tuning import Room, Tuner
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALVES = [torch.float16, torch.bfloat16]
@@ -64,6 +66,12 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "cut in heads": (lambda a, b: (a @ b).view(4, 5, 2, 9).transpose(1, 2) * 2, ((20, 24), (24, 18))),
     "many tiles": (lambda a, b: (a @ b).relu(), ((300, 20), (20, 150))),
     "a vector": (lambda a, b: (a @ b).relu(), ((1, 24), (24, 40))),
+    "a column": (lambda a, b: (a @ b).relu(), ((33, 24), (24, 1))),
+    "an outer product": (lambda a, b: (a @ b).relu(), ((33, 1), (1, 40))),
+    "a number": (lambda a, b: (a @ b).relu(), ((1, 1), (1, 15))),
+    "rows that are one": (lambda a, b: (a.expand(33, 24) @ b).relu(), ((1, 24), (24, 40))),
+    "columns that are one": (lambda a, b: (a @ b.expand(24, 40)).relu(), ((33, 24), (24, 1))),
+    "a batch of one matrix": (lambda a, b: (a.expand(3, 20, 24) @ b).relu(), ((20, 24), (3, 24, 1))),
 }
 
 
@@ -134,6 +142,63 @@ def test_other_dtypes_and_symbolic_sizes_are_torchs(kernels: list[Any]) -> None:
         x = numbers(n, 16)
         torch.testing.assert_close(halves(x, w.bfloat16()), (x @ w.bfloat16()).relu())
     assert not any(product_of(kernel) for kernel in kernels)
+
+
+def by_hand(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Rows of one by rows of the other, as sums in float32."""
+    return (x.float() * y.float()).sum(-1)
+
+
+def below(n: int) -> torch.Tensor:
+    return torch.arange(n, device=DEVICE)
+
+
+BY_HAND: dict[str, tuple[Callable[..., Any], bool]] = {
+    "plain": (lambda a, b: by_hand(a[:, None], b[None]), True),
+    "with edges": (lambda a, b: by_hand(F.pad(a, (2, 2))[:, None], F.pad(b, (1, 3))[None]), True),
+    "a triangle": (
+        lambda a, b: by_hand(torch.where(below(32)[:, None] <= below(32), a[:, None], 0), b[None]),
+        False,
+    ),
+    "scaled by its row": (lambda a, b: by_hand(a[:, None], b[None] * below(32)[:, None, None].to(b.dtype)), False),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_sums_are_products_unless_a_factor_depends_on_both_places(name: str, kernels: list[Any]) -> None:
+    """Positions count: with blocks of one size such a kernel would compile, and be wrong."""
+    fn, is_product = BY_HAND[name]
+    a, b = numbers(32, 32), numbers(32, 32) / 2
+    torch.testing.assert_close(jitney.compile(fn, backend="triton_gpu")(a, b), fn(a, b), rtol=1e-4, atol=1e-4)
+    assert any(product_of(kernel) for kernel in kernels) is is_product
+
+
+class Wide(Clock):
+    """Notes whether what it measures counts in 64 bits."""
+
+    def __init__(self) -> None:
+        super().__init__(2, theirs=0.1)
+        self.found: set[bool] = set()
+
+    def codes(self, codes: Sequence[Code], rooms: Mapping[str, Room]) -> list[float | None]:
+        self.found |= {f.wide for code in codes for f in code.functions}
+        return super().codes(codes, rooms)
+
+    def operator(self, call: Extern, codes: Sequence[Code], rooms: Mapping[str, Room]) -> float | None:
+        self.found |= {f.wide for code in codes for f in code.functions}
+        return super().operator(call, codes, rooms)
+
+
+@pytest.mark.parametrize(("most", "wide"), [(32 * 40 - 1, True), (32 * 40, False)])
+def test_what_is_measured_counts_as_what_runs(most: int, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 32 bits a kernel over more than these count would write where it must not."""
+    clock = Wide()
+    monkeypatch.setattr(width, "NARROW", most)
+    monkeypatch.setattr(compiler, "tuner_of", lambda *args: Tuner(clock, "a device", None, "test"))
+    a, b = numbers(32, 24), numbers(24, 40)
+    fn = jitney.compile(lambda a, b: (a @ b).relu(), backend="triton_gpu", mode="max-autotune-no-cudagraphs")
+    torch.testing.assert_close(fn(a, b), (a @ b).relu())
+    assert clock.found == {wide}
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [(0.4, False), (0.6, True), (None, False)])

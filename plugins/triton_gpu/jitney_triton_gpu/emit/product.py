@@ -8,7 +8,7 @@ import torch
 
 from jitney.lowering.index import Var
 from jitney.lowering.kernel import Kernel, Reduce, Store
-from jitney.lowering.values import Apply, Load, Value, ref, walk
+from jitney.lowering.values import Apply, Load, Position, Value, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.dtypes import HALVES, NAMES
@@ -60,7 +60,7 @@ def product_of(kernel: Kernel) -> Product | None:
 
 
 def _loops(value: Value) -> set[object]:
-    return {atom for v in walk(value) if isinstance(v, Load) for atom in v.index.atoms}
+    return {atom for v in walk(value) if isinstance(v, (Load, Position)) for atom in v.index.atoms}
 
 
 def _half(value: Value) -> torch.dtype | None:
@@ -131,7 +131,9 @@ def _operand(draft: Draft, found: Product, value: Value, depth: int, subscript: 
     mask = writer.mask(frozenset({k.name, *(axis.name for axis in other)}))
     name = writer.name("tile")
     if isinstance(source, Load) and not source.indirect and source.mask is None:
-        shown, _ = writer.address(source.buffer, source.index)
+        shown, axes = writer.address(source.buffer, source.index)
+        if not axes >= {axis.name for axis in writer.tile}:  # an expanded matrix, or one with a size of 1
+            shown = f"tl.broadcast_to({shown}, {writer.shape()})"
         writer.line(f"{name} = tl.load({shown}{f', {mask}, other=0.0' if mask else ''})")
     else:
         writer.line(f"{name} = {_computed(writer, source, mask)}.to({NAMES[found.dtype]})")
