@@ -71,11 +71,16 @@ class Device:
         return {}
 
     def _memory(self, rooms: Mapping[str, Room]) -> dict[str, torch.Tensor]:
-        """Random numbers, for a product of zeros takes less power and so less time; integers are places: zeros."""
+        """Random numbers, for a product of zeros takes less power and so less time; integers are places: zeros.
+
+        They are a generator's own: the program's random numbers stay what they are.
+        """
         made = {}
+        own = torch.Generator(self.device).manual_seed(0)
         for name, room in rooms.items():
-            make = torch.rand if room.dtype.is_floating_point else torch.zeros
-            made[name] = make(room.extent, dtype=room.dtype, device=self.device)
+            made[name] = torch.zeros(room.extent, dtype=room.dtype, device=self.device)
+            if room.dtype.is_floating_point:
+                made[name].uniform_(generator=own)
         return made
 
     def _launches(self, code: Code, made: Launchers, memory: Mapping[str, torch.Tensor]) -> Callable[[], None] | None:

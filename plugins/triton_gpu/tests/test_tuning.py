@@ -15,6 +15,8 @@ from jitney.cache.store import DiskCache
 from jitney.lowering.loops import Extern
 from jitney_triton_gpu import compiler
 from jitney_triton_gpu.code import Code
+from jitney_triton_gpu.launcher import HEADER
+from jitney_triton_gpu.measure import Device
 from jitney_triton_gpu.tiles import OTHERS, USUAL, Tuning
 from jitney_triton_gpu.tuning import Choice, Make, Room, Tuner
 
@@ -135,3 +137,13 @@ def test_a_choice_on_disk_that_is_none_is_measured_again(
     cache.store(file.stem, content)
     assert tuned(clock, monkeypatch, cache) == first
     assert clock.calls == 2
+
+
+def test_measuring_draws_none_of_the_programs_random_numbers() -> None:
+    rooms = {"x": Room(torch.bfloat16, 8), "n": Room(torch.int64, 3)}
+    device = torch.device(DEVICE)
+    states = [torch.cuda.get_rng_state(device) if DEVICE == "cuda" else torch.get_rng_state()]
+    memory = Device(device, HEADER, relaxed=False)._memory(rooms)
+    states.append(torch.cuda.get_rng_state(device) if DEVICE == "cuda" else torch.get_rng_state())
+    assert torch.equal(*states)
+    assert memory["x"].unique().numel() > 1 and not memory["n"].any()
