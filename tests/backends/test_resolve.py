@@ -201,4 +201,4 @@ def test_what_a_backend_saves_is_told_as_an_event(graph):
     seen = []
     with events.listen(seen.append):
         build(Backend("b", compile_graph), graph)
-    assert events.Artefact("schedule", "forward", "b", "first this") in seen
+    assert events.Artefact("schedule", "forward", "b", "first this", "inference") in seen
