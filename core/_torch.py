@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         TorchShapeEnv,
         TorchSource,
         UnsupportedFakeTensorException,
+        broadcast_to_and_flatten,
         numpy,
         run_on_stand_ins,
         sympy_interp,
@@ -119,6 +120,11 @@ module_call: Any = _call_impl if _call_impl.__globals__ is vars(torch.nn.modules
 BackwardHookFunction: Any = torch.nn.modules._functions.BackwardHookFunction
 # The module whose code handles the exceptions of that body, unless told that it is being compiled.
 MODULE_CALL_FILE: str = torch.nn.modules.module.__name__
+
+# What functions call that torch.func.grad, grad_and_value and vmap have made.
+grad_impl: Callable[..., Any] = torch._functorch.eager_transforms.grad_impl
+grad_and_value_impl: Callable[..., Any] = torch._functorch.eager_transforms.grad_and_value_impl
+vmap_impl: Callable[..., Any] = torch._functorch.vmap.vmap_impl
 
 _scan = getattr(torch._higher_order_ops, "associative_scan", None)
 # torch.associative_scan's own code, which capture looks into: its calls of torch.vmap are recognised by it.
@@ -390,6 +396,7 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "autocast_available",
+    "broadcast_to_and_flatten",
     "core_decompositions",
     "current_accelerator",
     "current_autograd_node",
@@ -404,6 +411,8 @@ __all__ = [
     "functionalization_first",
     "functionalization_skipped",
     "global_module_hooks",
+    "grad_and_value_impl",
+    "grad_impl",
     "group_tensors",
     "hidden_writes",
     "is_composite",

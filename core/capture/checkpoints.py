@@ -38,19 +38,19 @@ def _checkpoint(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     for name, plain in OPTIONS.items():
         if kwargs.pop(name, plain) not in (plain, "none"):
             raise Break(f"{REASON}, here with {name}=", "call it outside the compiled function")
-    _refuse_shared(vm, args[0])
-    before, tensors = _writes(vm), vm.tracer.snapshot()
+    refuse_shared(vm, args[0], REASON)
+    before, tensors = writes(vm), vm.tracer.snapshot()
     outer, vm.tracer.region = vm.tracer.region, vm.tracer.new_region()
     try:
         result = vm.call(args[0], *args[1:], **kwargs)
     finally:
         vm.tracer.region = outer
-    if _writes(vm) != before or any(version_of(t) != version for t, version in tensors):
+    if writes(vm) != before or any(version_of(t) != version for t, version in tensors):
         raise Break(f"{REASON}, and it changes something, which would then happen twice", "return what it computes")
     return result
 
 
-def _writes(vm: Interpreter) -> tuple[Any, ...]:
+def writes(vm: Interpreter) -> tuple[Any, ...]:
     """How much has been written to objects and tensors older than the frame."""
     records = [
         (key, len(r.overlay), len(r.pending), len(r.slots), r.cell, r.content and len(r.content))
@@ -60,9 +60,9 @@ def _writes(vm: Interpreter) -> tuple[Any, ...]:
     return records, vm.tracer.written()
 
 
-def _refuse_shared(vm: Interpreter, fn: Any) -> None:
+def refuse_shared(vm: Interpreter, fn: Any, reason: str) -> None:
     """A function that closes over a container of the frame may write to it, which would then happen twice."""
     cells = getattr(getattr(fn, "__func__", fn), "__closure__", None) or ()
     contents = [getattr(c, "cell_contents", None) for c in cells]  # an empty cell has none
     if any(isinstance(c, CONTENT_TYPES) and vm.world.is_fresh(c) for c in contents):
-        raise Break(f"{REASON}, and it closes over a container", "give the function what it needs as arguments")
+        raise Break(f"{reason}, and it closes over a container", "give the function what it needs as arguments")

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from jitney import _torch
+from jitney.capture import transforms
 from jitney.capture.signals import Break, Restart
 from jitney.capture.special import special
 from jitney.capture.stand_ins import is_stand_in
@@ -34,9 +35,9 @@ HINT = "combine by pointwise operations on the arguments alone"
 
 @special(torch.vmap)
 def _vmap(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Torch's scan maps over dimension 0 of everything; other calls are not captured."""
+    """Torch's scan maps over dimension 0 of everything; ``transforms.py`` has other calls."""
     if _torch.SCAN_CODE is None or not vm.frames or vm.frames[-1].info.code is not _torch.SCAN_CODE:
-        raise Break("torch.vmap is a function transform", "call it outside the compiled function")
+        return transforms.mapped(vm, args, kwargs)
     caller = len(vm.frames) - 2
     step = vm.frames[min(caller, vm.nesting[0]) if vm.nesting else caller].step
     return vm.world.mark_fresh(functools.partial(combine, step, args[0]))

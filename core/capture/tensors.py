@@ -384,6 +384,7 @@ class Tracer(TorchFunctionMode):
             for key, item in result.items():
                 child = self.graph.call_function(operator.getitem, (node, key))
                 child.meta["example_value"] = item
+                child.meta["user_stack"] = node.meta["user_stack"]
                 self._bind(item, child)
 
     @staticmethod

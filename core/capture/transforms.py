@@ -1,0 +1,354 @@
+"""``torch.func``'s transforms and ``torch.vmap``: one operation of the graph, around a graph of the function.
+
+The function is interpreted once, on stand-ins of what it will be given (of one example, for ``vmap``), into a graph of
+its own. Tensors that it closes over become further inputs of that. The operation gives this graph to torch's own
+transform, when stand-ins run, when AOT traces, and in backends that run the captured graph; so the numbers are torch's,
+and ATen graphs hold plain operators. What a graph cannot say (writes, changes of global state, results that are no
+tensors, sizes that change) is a graph break.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from jitney import _torch
+from jitney.capture.checkpoints import refuse_shared, writes
+from jitney.capture.signals import Break
+from jitney.capture.special import Args, Kwargs, special
+from jitney.capture.stand_ins import is_stand_in
+from jitney.capture.tensors import Tracer, version_of
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter import Interpreter
+    from jitney.guards import Source
+
+HINT = "call it outside the compiled function"
+_counter = itertools.count()
+
+
+# ------------------------------------------------------------------ the function's graph
+
+
+class Body(Tracer):
+    """The graph of a transformed function; tensors of what is around it become its inputs when they are used."""
+
+    def __init__(self, outer: Tracer) -> None:
+        super().__init__(outer.symbols, outer.origin)
+        self.outer = outer
+        self.on_name = outer.on_name
+        self.witness = outer.witness
+        self.lifted: list[Any] = []
+        self._last: fx.Node | None = None
+
+    def argument(self, leaf: Any, dim: int | None) -> Any:
+        """A stand-in for an argument: for one example, if it is mapped over a dimension."""
+        made = leaf.detach() if dim is None else leaf.select(dim, 0).detach()
+        self._add(made)
+        return made
+
+    def node_of(self, fake: Any) -> fx.Node:
+        """The node of a stand-in; one from around it is an input from now on."""
+        found = self.nodes.get(id(fake))
+        if found is None:
+            self.outer.node_of(fake)  # breaks for what nobody knows
+            self.lifted.append(fake)
+            found = self._add(fake)
+        return found
+
+    def _add(self, fake: Any) -> fx.Node:
+        first = next(iter(self.graph.nodes), None)
+        before = self._last.next if self._last is not None else first
+        with self.graph.inserting_before(before):
+            node = self.graph.placeholder(f"input{len(self.kept)}_{len(self.nodes)}")
+        node.meta["example_value"] = fake
+        self._last = node
+        self.nodes[id(fake)] = node
+        self.kept.append(fake)
+        return node
+
+    def _placeholder(self, value: Any, source: Source) -> fx.Node:
+        raise Break("a function transform over sizes that change", "compile with dynamic=False")
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A function as a graph.
+
+    Args:
+        graph: from the tensors among its arguments, then those that it closes over, to the tensors of its result.
+        lifted: what it closes over.
+        result: how the result is built of its tensors.
+    """
+
+    graph: fx.GraphModule
+    lifted: tuple[Any, ...]
+    result: TreeSpec
+
+    def function(self, lifted: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        """The function again, for torch's transform."""
+
+        def transformed(*args: Any, **kwargs: Any) -> Any:
+            given = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+            return tree_unflatten(list(self.graph(*given, *lifted)), self.result)
+
+        return transformed
+
+
+def taken_apart(tree: Any) -> tuple[Any, list[Any]]:
+    """A skeleton of plain containers with a 0 for each leaf, and the leaves. Interpreted: what is read is guarded."""
+    leaves: list[Any] = []
+    return _part(tree, leaves), leaves
+
+
+def _part(tree: Any, leaves: list[Any]) -> Any:
+    kind = type(tree)
+    if kind is tuple:
+        return tuple([_part(item, leaves) for item in tree])
+    if kind is list:
+        return [_part(item, leaves) for item in tree]
+    if kind is dict:
+        return {key: _part(item, leaves) for key, item in tree.items()}
+    leaves.append(tree)
+    return 0
+
+
+def _flat(vm: Interpreter, tree: Any) -> tuple[list[Any], TreeSpec]:
+    skeleton, leaves = vm.call(taken_apart, tree)
+    found, spec = tree_flatten(skeleton)
+    if len(found) != len(leaves):
+        raise Break("a function transform of containers that torch does not know", HINT)
+    return list(leaves), spec
+
+
+def _fresh(vm: Interpreter, tree: Any) -> Any:
+    """Containers that were made here belong to the frame."""
+    if type(tree) in (list, tuple):
+        for item in tree:
+            _fresh(vm, item)
+    elif type(tree) is dict:
+        for item in tree.values():
+            _fresh(vm, item)
+    return vm.world.mark_fresh(tree) if type(tree) in (list, dict) else tree
+
+
+def captured(vm: Interpreter, fn: Any, leaves: Sequence[Any], spec: TreeSpec, dims: Sequence[int | None]) -> Captured:
+    """The graph of ``fn`` for arguments like these."""
+    refuse_shared(vm, fn, "a function transform")
+    outer, before = vm.tracer, writes(vm)
+    tensors = outer.snapshot()
+    paused, outer.pause = outer.pause, True
+    body = Body(outer)
+    try:
+        given = [
+            body.argument(leaf, dim) if is_stand_in(leaf) else leaf for leaf, dim in zip(leaves, dims, strict=True)
+        ]
+        args, kwargs = tree_unflatten(given, spec)
+        vm.tracer = body
+        with body:
+            result = vm.call(fn, *_fresh(vm, args), **_fresh(vm, kwargs))
+            made, form = _flat(vm, result)
+    finally:
+        outer.pause, vm.tracer = paused, outer
+    wrote = writes(vm) != before or any(version_of(t) != version for t, version in tensors)
+    wrote = wrote or any(version_of(t) for t in given if is_stand_in(t))
+    if wrote or body.changes_state:
+        raise Break("a function transform of a function that changes something", "return what it computes")
+    if not all(map(is_stand_in, made)):
+        raise Break("a function transform of a function that returns more than tensors", "return tensors alone")
+    body.graph.output(tuple(body.node_of(leaf) for leaf in made))
+    graph = fx.GraphModule({}, body.graph)
+    return Captured(graph, tuple(body.lifted), form)
+
+
+# ------------------------------------------------------------------ the operation
+
+Run = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any], Any]
+
+
+def record(
+    vm: Interpreter,
+    name: str,
+    fn: Any,
+    args: Any,
+    kwargs: Any,
+    run: Run,
+    dims: Sequence[int | None] | None = None,
+    more: tuple[Any, ...] = (),
+) -> Any:
+    """Record a transform of ``fn`` on these arguments, and its result on stand-ins.
+
+    Args:
+        vm: what interprets.
+        name: the transform's, for graphs.
+        fn: the program's function.
+        args, kwargs: what the transformed function is called with.
+        run: ``run(function, args, kwargs, more)``: torch's own transform.
+        dims: for each leaf of the arguments, over which dimension it is mapped; by default none is.
+        more: tensors in plain containers that the transform needs besides.
+    """
+    beside, beside_spec = _flat(vm, more)
+    if not all(map(is_stand_in, beside)):
+        raise Break(f"{name} with something else than tensors", HINT)
+    leaves, spec = _flat(vm, (tuple(args), dict(kwargs)))
+    body = captured(vm, fn, leaves, spec, [None] * len(leaves) if dims is None else dims)
+    places = [n for n, leaf in enumerate(leaves) if is_stand_in(leaf)]
+    plain = [None if is_stand_in(leaf) else leaf for leaf in leaves]
+
+    def operation(*flat: Any) -> Any:
+        given = list(plain)
+        for place, tensor in zip(places, flat, strict=False):
+            given[place] = tensor
+        whole, named = tree_unflatten(given, spec)
+        rest = flat[len(places) :]
+        lifted, last = rest[: len(body.lifted)], rest[len(body.lifted) :]
+        return run(body.function(lifted), whole, named, tree_unflatten(list(last), beside_spec))
+
+    operation.__name__ = operation.__qualname__ = f"{name}_{next(_counter)}"
+    flat = (*(leaves[n] for n in places), *body.lifted, *beside)
+    tracer = vm.tracer
+    paused, tracer.pause = tracer.pause, True
+    try:
+        result = tracer.run(operation, flat, {})
+    finally:
+        tracer.pause = paused
+    tracer.record(operation, flat, {}, result)
+    return _fresh(vm, result)
+
+
+# ------------------------------------------------------------------ the transforms
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One of torch's, with its settings: plain values."""
+
+    name: str
+    settings: tuple[tuple[str, Any], ...]
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The transformed function."""
+        made: Callable[..., Any] = getattr(torch.func, self.name)(fn, **dict(self.settings))
+        return made
+
+
+def applied(name: str, settings: tuple[tuple[str, Any], ...], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A transformed function, called. Capture interprets it specially."""
+    return Transform(name, settings)(fn)(*args, **kwargs)
+
+
+@special(applied)
+def _applied(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    name, settings, fn, *given = args
+    transform = Transform(name, settings)
+    return _record(vm, transform, fn, given, kwargs)
+
+
+def _record(vm: Interpreter, transform: Transform, fn: Any, given: list[Any], kwargs: Kwargs) -> Any:
+    dims = _dims(vm, dict(transform.settings)["in_dims"], given, kwargs) if transform.name == "vmap" else None
+
+    def run(function: Callable[..., Any], whole: tuple[Any, ...], named: dict[str, Any], more: Any) -> Any:
+        return transform(function)(*whole, **named)
+
+    return record(vm, transform.name, fn, given, kwargs, run, dims)
+
+
+def _dims(vm: Interpreter, in_dims: Any, args: list[Any], kwargs: Kwargs) -> list[int | None]:
+    """Over which dimension each leaf is mapped; keyword arguments are not."""
+    leaves, spec = _flat(vm, tuple(args))
+    found = _torch.broadcast_to_and_flatten(in_dims, spec)
+    fits = found is not None and all(
+        dim is None or (type(dim) is int and is_stand_in(leaf) and -leaf.dim() <= dim < leaf.dim() and leaf.shape[dim])
+        for dim, leaf in zip(found, leaves, strict=True)
+    )
+    if not fits:  # torch says what is wrong
+        raise Break("torch.vmap over these arguments", "")
+    assert found is not None
+    return [*found, *([None] * len(_flat(vm, dict(kwargs))[0]))]
+
+
+def _settings(vm: Interpreter, value: Any) -> Any:
+    """A setting that is plain, read under guards."""
+    leaves, spec = _flat(vm, value)
+    if not all(leaf is None or type(leaf) in (int, bool, str) for leaf in leaves):
+        raise Break("a function transform with settings that are not plain", HINT)
+    return tree_unflatten(leaves, spec)
+
+
+def _transforming(name: str) -> Callable[[Interpreter, Args, Kwargs], Any]:
+    signature = inspect.signature(getattr(torch.func, name))
+
+    def make(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            raise Break(f"torch.func.{name} of these arguments", "") from None
+        given = dict(bound.arguments)
+        fn = given.pop("func")
+        if name == "vmap":
+            given.setdefault("in_dims", 0)
+        settings = tuple((key, _settings(vm, value)) for key, value in given.items())
+        return vm.world.mark_fresh(functools.partial(applied, name, settings, fn))
+
+    return make
+
+
+NAMES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
+for _name in NAMES:
+    special(getattr(torch.func, _name))(_transforming(_name))
+mapped = _transforming("vmap")  # ``scans.py`` hands its calls on
+
+
+# What functions call that a transform has made outside of compiled code.
+
+
+def _grad_impl(name: str) -> Callable[[Interpreter, Args, Kwargs], Any]:
+    def call(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        fn, argnums, has_aux, given, named = args
+        settings = (("argnums", _settings(vm, argnums)), ("has_aux", _settings(vm, has_aux)))
+        return _record(vm, Transform(name, settings), fn, vm.call(_listed, given), vm.call(_copied, named))
+
+    return call
+
+
+special(_torch.grad_impl)(_grad_impl("grad"))
+special(_torch.grad_and_value_impl)(_grad_impl("grad_and_value"))
+
+
+@special(_torch.vmap_impl)
+def _vmap_impl(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    fn, *rest = args
+    names = ("in_dims", "out_dims", "randomness", "chunk_size")
+    settings = tuple((key, _settings(vm, value)) for key, value in zip(names, rest, strict=False))
+    return _record(vm, Transform("vmap", settings), fn, rest[len(names) :], kwargs)
+
+
+def _copied(named: Any) -> dict[str, Any]:
+    """Interpreted, as ``_listed``."""
+    return {**named}
+
+
+@special(torch.func.jvp)
+def _jvp(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 3 or not set(kwargs) <= {"has_aux", "strict"}:
+        raise Break("torch.func.jvp of these arguments", HINT)
+    fn, primals, tangents = args
+    settings = {key: _settings(vm, value) for key, value in kwargs.items()}
+
+    def run(function: Callable[..., Any], whole: tuple[Any, ...], named: dict[str, Any], more: Any) -> Any:
+        return torch.func.jvp(function, whole, more, **settings)
+
+    return record(vm, "jvp", fn, vm.call(_listed, primals), {}, run, more=tuple(vm.call(_listed, tangents)))
+
+
+def _listed(items: Any) -> list[Any]:
+    """Interpreted: what is read is guarded."""
+    return [item for item in items]  # noqa: C416
