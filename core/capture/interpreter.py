@@ -14,7 +14,16 @@ from typing import Any
 
 from jitney import _torch
 from jitney.callers import is_ours
-from jitney.capture import checkpoints, copying, directive_rules, optimizers, scans, signatures, wrappers  # noqa: F401 (register handlers)
+from jitney.capture import (  # noqa: F401 (register handlers)
+    checkpoints,
+    copying,
+    directive_rules,
+    functional_calls,
+    optimizers,
+    scans,
+    signatures,
+    wrappers,
+)
 from jitney.capture.arrays import attributes, wrapped_rules  # noqa: F401 (register handlers)
 from jitney.capture.arrays.adopt import adopt
 from jitney.capture.arrays.stand_in import Array
