@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         TorchShapeEnv,
         TorchSource,
         UnsupportedFakeTensorException,
-        broadcast_to_and_flatten,
         numpy,
         run_on_stand_ins,
         sympy_interp,
@@ -121,6 +120,11 @@ BackwardHookFunction: Any = torch.nn.modules._functions.BackwardHookFunction
 # The module whose code handles the exceptions of that body, unless told that it is being compiled.
 MODULE_CALL_FILE: str = torch.nn.modules.module.__name__
 
+# Containers as torch's function transforms see them, and which dimension each leaf of vmap's arguments is mapped over.
+TreeSpec: Any = torch.utils._pytree.TreeSpec
+tree_flatten: Callable[[Any], tuple[list[Any], Any]] = torch.utils._pytree.tree_flatten
+tree_unflatten: Callable[[Any, Any], Any] = torch.utils._pytree.tree_unflatten
+broadcast_to_and_flatten: Callable[[Any, Any], list[Any] | None] = torch.utils._pytree._broadcast_to_and_flatten
 # What functions call that torch.func.grad, grad_and_value and vmap have made.
 grad_impl: Callable[..., Any] = torch._functorch.eager_transforms.grad_impl
 grad_and_value_impl: Callable[..., Any] = torch._functorch.eager_transforms.grad_and_value_impl
@@ -396,7 +400,6 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "autocast_available",
-    "broadcast_to_and_flatten",
     "core_decompositions",
     "current_accelerator",
     "current_autograd_node",

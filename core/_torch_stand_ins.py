@@ -35,15 +35,12 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
 
 # Turns a size expression into calls on FX proxies, and into Python text.
-from torch.utils import _pytree as torch_tree
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from jitney.late import putting_off
 
-# Which dimension each leaf of vmap's arguments is mapped over.
-broadcast_to_and_flatten = torch_tree._broadcast_to_and_flatten
 _NO_SYMBOLS = "on tensor with symbolic sizes/strides"  # what C++ says of a size that it wants as a number
 # What an operation raises on a stand-in if it needs data.
 NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)

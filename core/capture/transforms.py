@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from jitney import _torch
 from jitney.capture.checkpoints import refuse_shared, writes
@@ -91,14 +90,14 @@ class Captured:
 
     graph: fx.GraphModule
     lifted: tuple[Any, ...]
-    result: TreeSpec
+    result: Any
 
     def function(self, lifted: Sequence[torch.Tensor]) -> Callable[..., Any]:
         """The function again, for torch's transform."""
 
         def transformed(*args: Any, **kwargs: Any) -> Any:
-            given = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
-            return tree_unflatten(list(self.graph(*given, *lifted)), self.result)
+            given = [leaf for leaf in _torch.tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+            return _torch.tree_unflatten(list(self.graph(*given, *lifted)), self.result)
 
         return transformed
 
@@ -121,9 +120,9 @@ def _part(tree: Any, leaves: list[Any]) -> Any:
     return 0
 
 
-def _flat(vm: Interpreter, tree: Any) -> tuple[list[Any], TreeSpec]:
+def _flat(vm: Interpreter, tree: Any) -> tuple[list[Any], Any]:
     skeleton, leaves = vm.call(taken_apart, tree)
-    found, spec = tree_flatten(skeleton)
+    found, spec = _torch.tree_flatten(skeleton)
     if len(found) != len(leaves):
         raise Break("a function transform of containers that torch does not know", HINT)
     return list(leaves), spec
@@ -140,7 +139,7 @@ def _fresh(vm: Interpreter, tree: Any) -> Any:
     return vm.world.mark_fresh(tree) if type(tree) in (list, dict) else tree
 
 
-def captured(vm: Interpreter, fn: Any, leaves: Sequence[Any], spec: TreeSpec, dims: Sequence[int | None]) -> Captured:
+def captured(vm: Interpreter, fn: Any, leaves: Sequence[Any], spec: Any, dims: Sequence[int | None]) -> Captured:
     """The graph of ``fn`` for arguments like these."""
     refuse_shared(vm, fn, "a function transform")
     outer, before = vm.tracer, writes(vm)
@@ -151,7 +150,7 @@ def captured(vm: Interpreter, fn: Any, leaves: Sequence[Any], spec: TreeSpec, di
         given = [
             body.argument(leaf, dim) if is_stand_in(leaf) else leaf for leaf, dim in zip(leaves, dims, strict=True)
         ]
-        args, kwargs = tree_unflatten(given, spec)
+        args, kwargs = _torch.tree_unflatten(given, spec)
         vm.tracer = body
         with body:
             result = vm.call(fn, *_fresh(vm, args), **_fresh(vm, kwargs))
@@ -207,10 +206,10 @@ def record(
         given = list(plain)
         for place, tensor in zip(places, flat, strict=False):
             given[place] = tensor
-        whole, named = tree_unflatten(given, spec)
+        whole, named = _torch.tree_unflatten(given, spec)
         rest = flat[len(places) :]
         lifted, last = rest[: len(body.lifted)], rest[len(body.lifted) :]
-        return run(body.function(lifted), whole, named, tree_unflatten(list(last), beside_spec))
+        return run(body.function(lifted), whole, named, _torch.tree_unflatten(list(last), beside_spec))
 
     operation.__name__ = operation.__qualname__ = f"{name}_{next(_counter)}"
     flat = (*(leaves[n] for n in places), *body.lifted, *beside)
@@ -280,7 +279,7 @@ def _settings(vm: Interpreter, value: Any) -> Any:
     leaves, spec = _flat(vm, value)
     if not all(leaf is None or type(leaf) in (int, bool, str) for leaf in leaves):
         raise Break("a function transform with settings that are not plain", HINT)
-    return tree_unflatten(leaves, spec)
+    return _torch.tree_unflatten(leaves, spec)
 
 
 def _transforming(name: str) -> Callable[[Interpreter, Args, Kwargs], Any]:
