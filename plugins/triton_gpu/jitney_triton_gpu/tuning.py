@@ -83,7 +83,7 @@ class Tuner:
         if found is None:
             self.progress.start()
             found = self._measured(codes, rooms)
-            self._keep(key, [*astuple(found.tuning), found.seconds])
+            self._keep(key, [*astuple(found.tuning), found.seconds], unmeasured=found.seconds is None)
         self.progress.advance(self.task)
         self.chosen.append(found.tuning)
         return found
@@ -99,7 +99,7 @@ class Tuner:
             return found
         self.progress.start()
         seconds = self.measure.operator(call, codes, rooms)
-        self._keep(key, seconds)
+        self._keep(key, seconds, unmeasured=seconds is None)
         return seconds
 
     def __enter__(self) -> Tuner:
@@ -142,9 +142,10 @@ class Tuner:
         except ValueError:
             return None
 
-    def _keep(self, key: str, value: Any) -> None:
+    def _keep(self, key: str, value: Any, *, unmeasured: bool) -> None:
+        """For this process, and on disk unless nothing could be measured: the next one may have memory enough."""
         self._seen[key] = value
-        if self.cache is not None:
+        if self.cache is not None and not unmeasured:
             self.cache.store(key, json.dumps(value).encode())
 
 

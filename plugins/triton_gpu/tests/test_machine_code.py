@@ -114,6 +114,9 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     ),
     "a small layer": (lambda x, w: (x @ w).relu(), lambda: (r(20, 33).half(), r(33, 40).half())),
     "a batch": (lambda a, b: torch.bmm(a, b).tanh(), lambda: (r(3, 70, 64).to(HALF), r(3, 64, 90).to(HALF))),
+    "an outer product": (lambda a, b: (a @ b).relu(), lambda: (r(33, 1).to(HALF), r(1, 40).to(HALF))),
+    "a row and a column": (lambda a, b: (a @ b).relu(), lambda: (r(1, 33).to(HALF), r(33, 1).to(HALF))),
+    "rows that are one": (lambda a, b: (a.expand(40, 64) @ b).relu(), lambda: (r(1, 64).to(HALF), r(64, 1).to(HALF))),
 }
 
 # With as many programs as an H200 runs at a time, these take the interpreter long. They are not run, results are what

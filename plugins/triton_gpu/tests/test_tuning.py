@@ -139,6 +139,23 @@ def test_a_choice_on_disk_that_is_none_is_measured_again(
     assert clock.calls == 2
 
 
+class Full(Clock):
+    """There is no memory to measure in."""
+
+    def codes(self, codes: Sequence[Code], rooms: Mapping[str, Room]) -> list[float | None]:
+        self.calls += 1
+        return [None] * len(codes)
+
+
+def test_what_could_not_be_measured_is_measured_by_the_next_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache, full, clock = DiskCache(tmp_path / "kept"), Full(0), Clock(2)
+    assert tuned(full, monkeypatch, cache) == [USUAL]
+    (found,) = tuned(clock, monkeypatch, cache)
+    assert (full.calls, clock.calls) == (1, 1) and found in OTHERS
+
+
 def test_measuring_draws_none_of_the_programs_random_numbers() -> None:
     rooms = {"x": Room(torch.bfloat16, 8), "n": Room(torch.int64, 3)}
     device = torch.device(DEVICE)
