@@ -1,7 +1,8 @@
 """Float64 as referee: where two results differ by rounding, which of them is further from the truth?
 
 Eager is the measure of everything but of its own roundings. A number that is no further than twice eager's distance
-from the same program in float64, or than one unit in the last place, is as good as eager's.
+from the same program in float64, or than one unit in the last place, is as good as eager's; and no single element may
+be far off.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jitney.testing.compare import same_bits
 from jitney.testing.samples import Call
 
 WORSE = 2.0  # how much further than eager's a result may be
+UNITS = 4.0  # and one element: times eager's furthest, or in units of its own and of the mean size
 WIDE = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -73,4 +75,18 @@ def _as_good(eager: torch.Tensor, found: torch.Tensor, truth: torch.Tensor) -> b
     counts = torch.isfinite(sides[0]) & torch.isfinite(truth)
     far, near = (torch.linalg.vector_norm((side - truth)[counts]) for side in (sides[1], sides[0]))
     unit = torch.finfo(eager.dtype).eps * torch.linalg.vector_norm(truth[counts])
-    return bool(far <= torch.maximum(WORSE * near, unit))
+    return bool(far <= torch.maximum(WORSE * near, unit)) and _no_stray(
+        *sides, truth, counts, torch.finfo(eager.dtype).eps
+    )
+
+
+def _no_stray(eager: torch.Tensor, found: torch.Tensor, truth: torch.Tensor, counts: torch.Tensor, eps: float) -> bool:
+    """Is no single element far off, which the norm of many hides? Where there is no truth, eager's number is it."""
+    if not torch.equal(found[~counts].nan_to_num(), eager[~counts].nan_to_num()):
+        return False
+    found, eager, truth = found[counts], eager[counts], truth[counts]
+    if not truth.numel():
+        return True
+    size = truth.abs() + truth.abs().square().mean().sqrt()
+    unit = UNITS * eps * size
+    return bool(((found - truth).abs() <= torch.maximum(unit, UNITS * (eager - truth).abs().max())).all())

@@ -42,6 +42,22 @@ def test_what_is_not_finite_must_be_eagers() -> None:
     assert not as_good(eager, found, truth)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_one_element_that_is_wrong_is_seen_among_many(dtype: torch.dtype) -> None:
+    truth = torch.randn(10000, dtype=wide(dtype), generator=torch.Generator().manual_seed(0))
+    eager = truth.to(dtype)
+    found = eager.clone()
+    found[(truth.abs() - 0.5).abs().argmin()] = 0
+    assert as_good([eager], [eager.clone()], [truth])
+    assert not as_good([eager], [found], [truth])
+
+
+def test_where_there_is_no_truth_eager_is_right() -> None:
+    truth, eager = torch.full((4,), torch.nan, dtype=torch.float64), torch.ones(4)
+    assert as_good(eager, eager.clone(), truth)
+    assert not as_good(eager, eager * 7, truth)
+
+
 def test_integers_have_no_roundings() -> None:
     numbers = torch.arange(5)
     assert not as_good([numbers], [numbers + 1], [numbers])
