@@ -261,3 +261,15 @@ def test_the_report_of_a_recompile_names_the_guard_of_a_loaded_frame() -> None:
         "requires_grad=False)"
     )
     assert told[1].endswith("(found 2)")
+
+
+def test_a_function_transform_is_loaded_though_it_makes_torch_register_kernels() -> None:
+    text = """
+        def inner(x): return (x * 2).sin().sum()
+        def fn(x): return torch.vmap(torch.func.grad(inner))(x)
+        def arguments(): return [torch.arange(6.).view(2, 3)]
+    """
+    for wanted in ("stored", "loaded"):
+        found, expected, story = run(text, backend="llvm_cpu")
+        torch.testing.assert_close(found, expected)
+        assert story.steps[-1] == wanted

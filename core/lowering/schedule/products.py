@@ -79,7 +79,9 @@ def _offers(items: Items, call: Extern, program: Program, kept: frozenset[str], 
     if result not in kept and isinstance(reader, Kernel):
         between = items[at + 1 : items.index(reader)]
         whole = with_reader(plain, reader, program.buffers[result])
-        if whole is not None and not any(item.writes & plain.reads for item in between):
+        # An operator that changes something in place may do so to what an operand is another name for.
+        written = any(item.writes & plain.reads or (isinstance(item, Extern) and item.written) for item in between)
+        if whole is not None and not written:
             found.append(Offer(whole, call, (reader,)))
     return [*found, Offer(plain, call, ())]
 
