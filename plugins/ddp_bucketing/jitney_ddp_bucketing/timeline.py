@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -141,14 +142,18 @@ def svg(ranks: Sequence[Lanes], width: int = 1200) -> str:
     everything = [i for rank in ranks for i in (*rank.compute, *rank.communication)]
     begin = min((b for b, _ in everything), default=0.0)
     span = max((e for _, e in everything), default=1.0) - begin or 1.0
-    left, height = 190, 22
+    left, height = 240, 22
+    shared = os.path.commonprefix([rank.name for rank in ranks]) if len(ranks) > 1 else ""
+    shared = shared[: shared.rfind("_") + 1]  # of "model_rank0" and "model_rank1": what comes before the rank
     scale = (width - left - 20) / span
     rows = []
     y = 40
     for rank in ranks:
         for kind, intervals in (("compute", rank.compute), ("communication", rank.communication)):
             milliseconds = total(intervals) / 1000
-            rows.append(f'<text x="8" y="{y + 15}">{escape(rank.name[:14])} {kind} {milliseconds:.1f} ms</text>')
+            rows.append(
+                f'<text x="8" y="{y + 15}">{escape(rank.name.removeprefix(shared)[:14])} {kind} {milliseconds:.1f} ms</text>'
+            )
             for b, e in intervals:
                 x, w = left + (b - begin) * scale, max((e - b) * scale, 0.3)
                 rows.append(f'<rect x="{x:.2f}" y="{y}" width="{w:.2f}" height="{height - 4}" fill="{COLORS[kind]}"/>')
@@ -156,7 +161,8 @@ def svg(ranks: Sequence[Lanes], width: int = 1200) -> str:
         share = "no communication" if rank.hidden is None else f"{rank.hidden:.0%} of communication hidden"
         rows.append(f'<text x="{left}" y="{y + 12}" fill="#5c6670">{share}</text>')
         y += height + 6
-    title = f'<text x="8" y="22" font-size="14">{span / 1000:.1f} ms</text>'
+    named = f"{shared.strip('_')}: " if shared else ""
+    title = f'<text x="8" y="22" font-size="14">{escape(named)}{span / 1000:.1f} ms</text>'
     style = 'font-family="sans-serif" font-size="11"'
     size = f'width="{width}" height="{y + 6}" viewBox="0 0 {width} {y + 6}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}><rect width="100%" height="100%" fill="white"/>'

@@ -71,3 +71,9 @@ def test_what_is_no_trace_is_said(tmp_path, capsys):
 
 def test_an_empty_picture_is_a_picture():
     assert "no communication" in svg([lanes([], "rank")])
+
+
+def test_ranks_are_told_apart_in_the_picture() -> None:
+    picture = svg([lanes([], f"a_model_of_ours_rank{n}") for n in range(2)])
+    assert "a_model_of_ours: " in picture
+    assert ">rank0 compute" in picture and ">rank1 compute" in picture
