@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -137,14 +137,22 @@ def read(path: Path) -> Lanes:
     return lanes(events, path.name.removesuffix(".gz").removesuffix(".json"))
 
 
+def before_rank(names: Sequence[str]) -> str:
+    """What all names have before the rank: ``model_`` of ``model_rank0`` and ``model_rank1``."""
+    if len(names) < 2:
+        return ""
+    words = zip(*(name.split("_")[:-1] for name in names), strict=False)
+    shared = itertools.takewhile(lambda alike: len({*alike}) == 1, words)
+    return "".join(f"{alike[0]}_" for alike in shared)
+
+
 def svg(ranks: Sequence[Lanes], width: int = 1200) -> str:
     """Two lanes for each rank, on one axis of time; the share that is hidden beside them."""
     everything = [i for rank in ranks for i in (*rank.compute, *rank.communication)]
     begin = min((b for b, _ in everything), default=0.0)
     span = max((e for _, e in everything), default=1.0) - begin or 1.0
     left, height = 240, 22
-    shared = os.path.commonprefix([rank.name for rank in ranks]) if len(ranks) > 1 else ""
-    shared = shared[: shared.rfind("_") + 1]  # of "model_rank0" and "model_rank1": what comes before the rank
+    shared = before_rank([rank.name for rank in ranks])
     scale = (width - left - 20) / span
     rows = []
     y = 40
