@@ -159,9 +159,8 @@ def svg(ranks: Sequence[Lanes], width: int = 1200) -> str:
     for rank in ranks:
         for kind, intervals in (("compute", rank.compute), ("communication", rank.communication)):
             milliseconds = total(intervals) / 1000
-            rows.append(
-                f'<text x="8" y="{y + 15}">{escape(rank.name.removeprefix(shared)[:14])} {kind} {milliseconds:.1f} ms</text>'
-            )
+            name = escape(rank.name.removeprefix(shared)[:14])
+            rows.append(f'<text x="8" y="{y + 15}">{name} {kind} {milliseconds:.1f} ms</text>')
             for b, e in intervals:
                 x, w = left + (b - begin) * scale, max((e - b) * scale, 0.3)
                 rows.append(f'<rect x="{x:.2f}" y="{y}" width="{w:.2f}" height="{height - 4}" fill="{COLORS[kind]}"/>')
