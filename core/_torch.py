@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib
 import sys
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,17 @@ vmap_impl: Callable[..., Any] = torch._functorch.vmap.vmap_impl
 _scan = getattr(torch._higher_order_ops, "associative_scan", None)
 # torch.associative_scan's own code, which capture looks into: its calls of torch.vmap are recognised by it.
 SCAN_CODE: types.CodeType | None = getattr(getattr(_scan, "associative_scan", _scan), "__code__", None)
+
+
+def program_kernels() -> list[str]:
+    """The kernels that programs have registered in Python for torch's operators, in order.
+
+    Not among them: shapes of results, and what torch.vmap registers when it is called first.
+    """
+    own: set[str] = set()
+    for name in ("torch._functorch.predispatch", "torch._functorch.vmap"):  # the second before torch 2.12
+        own |= getattr(getattr(sys.modules.get(name), "VMAP_DECOMPOSITIONS_LIB", None), "_op_impls", set())
+    return sorted(k for k in python_kernels if k.startswith("aten/") and not k.endswith("/Meta") and k not in own)
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -432,7 +432,6 @@ class Root(Dispatcher):
         self.function = function
         self.native = stays_python(function) or not _is_asked_for(self.target.code)
         self.defaults = function.__defaults__
-        self.disk_key: str | None = None  # under which its frames were looked for on disk the last time
         if session.shown is not None and callers.is_ours(self.shown.co_filename):
             self.shown = session.shown
 
@@ -455,7 +454,6 @@ class Root(Dispatcher):
         return drive(self.miss(args, kwargs))
 
     def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.disk_key = None
         group = self._group(args)
         count = sum(e.group == group for e in self.entries)
         off = not config.cache or self.skip or self.native or getattr(self.session.frozen, "on", False)

@@ -63,7 +63,7 @@ def _used() -> bool:
 def load(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:
     """The frames on disk that may stand for a call: those with a graph do; what others return may be ``MISS``."""
     cache = frames_on_disk() if _used() else None
-    key = root.disk_key = None if cache is None else frame_key(root)
+    key = None if cache is None else frame_key(root)
     if cache is None or key is None:
         return
     try:
@@ -125,8 +125,7 @@ def keep(root: Root, entry: Entry) -> None:
     emitted = entry.emitted
     if cache is None or emitted is None:
         return
-    # Capture may have imported what registers kernels, so that the key is another one now; who looks, looks before.
-    kept = _Kept(root, emitted, emitted.trail, cache, root.disk_key or frame_key(root), state_text())
+    kept = _Kept(root, emitted, emitted.trail, cache, frame_key(root), state_text())
     if emitted.graph is not None:
         note_operations(emitted.graph.graph, emitted.trail)
     emitted.trail = type(emitted.trail)()

@@ -104,5 +104,4 @@ def flags() -> list[tuple[str, object]]:
         for name in FLAGS:
             found.append((f"{backend.__name__}.{name}", getattr(backend, name, None)))
     filled = getattr(torch.utils.deterministic, "fill_uninitialized_memory", None)
-    kernels = sorted(k for k in _torch.python_kernels if k.startswith("aten/") and not k.endswith("/Meta"))
-    return [*found, ("kernels", kernels), ("fill_uninitialized_memory", filled)]
+    return [*found, ("kernels", _torch.program_kernels()), ("fill_uninitialized_memory", filled)]

@@ -7,6 +7,7 @@ import torch
 from cache.again import begin, run
 
 import jitney
+from jitney import _torch
 
 PROGRAMS = {
     "a function": """
@@ -273,3 +274,10 @@ def test_a_function_transform_is_loaded_though_it_makes_torch_register_kernels()
         found, expected, story = run(text, backend="llvm_cpu")
         torch.testing.assert_close(found, expected)
         assert story.steps[-1] == wanted
+
+
+def test_what_vmap_registers_when_it_is_called_first_is_no_kernel_of_the_programs() -> None:
+    before = _torch.program_kernels()
+    torch.vmap(torch.sin)(torch.ones(2, 3))
+    assert _torch.program_kernels() == before
+    assert any(name.endswith("/FuncTorchBatched") for name in torch.library._impls)  # else it registers nothing
