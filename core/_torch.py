@@ -12,7 +12,6 @@ import functools
 import gc
 import importlib
 import sys
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -142,7 +141,7 @@ def program_kernels() -> list[str]:
     Not among them: shapes of results, and what torch.vmap registers when it is called first.
     """
     own: set[str] = set()
-    for name in ("torch._functorch.predispatch", "torch._functorch.vmap"):  # the second before torch 2.12
+    for name in ("torch._functorch.predispatch", "torch._functorch.vmap"):  # one or the other, by version
         own |= getattr(getattr(sys.modules.get(name), "VMAP_DECOMPOSITIONS_LIB", None), "_op_impls", set())
     return sorted(k for k in python_kernels if k.startswith("aten/") and not k.endswith("/Meta") and k not in own)
 
