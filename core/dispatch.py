@@ -312,7 +312,11 @@ class Dispatcher:
             return
         target = self.target
         write = importlib.import_module("jitney.debug.record").write_record
-        path = write(target.function, target.code, target.globals, arguments, cells, error)
+        try:
+            path = write(target.function, target.code, target.globals, arguments, cells, error)
+        except Exception as problem:  # the program goes on as it would without a record
+            callers.warn(f"capture of {target.name} failed, and no record of it: {type(problem).__name__}: {problem}")
+            return
         callers.warn(f"capture of {target.name} failed; to capture it again elsewhere: jitney replay {path}")
 
     @staticmethod

@@ -238,6 +238,8 @@ class Watch:
             write_case(self.case(), fault, Path(config.base_dir) / name, launcher=name != REPRO)
         except NotMinified as refusal:
             callers.warn(str(refusal))
+        except OSError as error:  # the fault itself is what the user must see
+            callers.warn(f"nothing is written for the minifier: {error} (config.base_dir)")
 
 
 def _number(value: Any) -> Any:

@@ -137,6 +137,22 @@ def test_frames_that_capture_gives_up_and_breaks_under_fullgraph_are_recorded(fo
     assert main(["replay", str(path)]) == 0
 
 
+LONG: Any = None
+for _ in range(3000):
+    LONG = [LONG]
+
+
+def test_what_is_too_deep_to_record_is_no_error_of_the_programs(folder: Path) -> None:
+    def breaks(x: torch.Tensor) -> Any:
+        print("now", len(LONG))
+        return x + 1
+
+    with config.patch(replay_record_enabled=True), pytest.warns(UserWarning, match="no record of it"):
+        with pytest.raises(jitney.errors.Unsupported):
+            jitney.compile(breaks, backend="eager", fullgraph=True)(torch.ones(2))
+    assert list(folder.glob("record_*")) == []
+
+
 def test_without_being_asked_nothing_is_written(folder: Path) -> None:
     with pytest.raises(jitney.errors.Unsupported):
         jitney.compile(lambda x: print(x), backend="eager", fullgraph=True)(torch.ones(2))

@@ -277,3 +277,10 @@ def test_it_is_a_backends_callable_too() -> None:
 
     jitney.compile(program, backend=compiler, options={"crosscheck": True, "x": 1})(torch.ones(2))
     assert seen == [{"x": 1}]
+
+
+def test_where_nothing_can_be_written_the_fault_itself_is_told(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file, where a folder is to be")
+    with config.patch(base_dir=str(tmp_path / "out"), repro_after="capture"):
+        with pytest.warns(UserWarning, match="nothing is written for the minifier"), pytest.raises(BackendFailed):
+            run(crashes_on_relu)

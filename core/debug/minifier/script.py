@@ -83,7 +83,7 @@ def write_case(case: Case, fault: Fault | None, path: Path, *, launcher: bool = 
         f"    {end}",
         "",
     ]
-    path.write_text("\n".join(part for part in parts if part is not None))
+    path.write_text("\n".join(part for part in parts if part is not None), encoding="utf-8")
     return path
 
 
