@@ -302,13 +302,16 @@ def profiled(name: str, variant: str, step: Callable[[], Tensor], rank: Rank) ->
     activities = [torch.profiler.ProfilerActivity.CPU]
     if rank.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    steps = 2
+    steps = 5
     step()
     rank.synchronize()
     dist.barrier()
-    with torch.profiler.profile(activities=activities) as profile:
-        for _ in range(steps):
+    plan = torch.profiler.schedule(wait=0, warmup=2, active=steps)  # starting to record makes the ranks uneven
+    with torch.profiler.profile(activities=activities, schedule=plan) as profile:
+        for number in range(2 + steps):
             step()
+            if number + 1 < 2 + steps:
+                profile.step()
         rank.synchronize()
     folder = rank.arguments.traces
     folder.mkdir(parents=True, exist_ok=True)

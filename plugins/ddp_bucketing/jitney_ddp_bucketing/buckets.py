@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from jitney_ddp_bucketing.options import DDPOptions
 from jitney_ddp_bucketing.private import bucket_limits
 
 MIB = 1024 * 1024
+LARGE = 2  # times the limit of a bucket
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,15 @@ def limits_of(ddp: Any, options: DDPOptions) -> list[int]:
     """Sizes in bytes of the first bucket, the second...; the last one counts for all that follow."""
     own = bucket_limits(ddp)
     if options.bucket_cap_mb is not None:
-        cap = int(options.bucket_cap_mb * MIB)
-        own = [cap]
+        own = [_bytes(options.bucket_cap_mb)]
     if options.first_bucket_cap_mb is not None:
-        own = [int(options.first_bucket_cap_mb * MIB), own[-1]]
+        own = [_bytes(options.first_bucket_cap_mb), own[-1]]
     return own
+
+
+def _bytes(mib: float) -> int:
+    """Of so many MiB, which may be infinitely many."""
+    return int(min(mib, sys.maxsize // MIB) * MIB)
 
 
 def assign(items: Sequence[Item], limits: Sequence[int]) -> list[list[int]]:
@@ -66,6 +72,23 @@ def assign(items: Sequence[Item], limits: Sequence[int]) -> list[list[int]]:
             filled[item.kind] = number + 1
     done += open_buckets.values()
     return sorted(done)
+
+
+def in_graph(items: Sequence[Item], limits: Sequence[int]) -> list[list[int]]:
+    """As ``assign``, for collectives in the graph: a large item has a bucket of its own, and parts those around it.
+
+    The matrix of an embedding is ready last, and nothing is left to compute while it is reduced: what is ready sooner
+    does not wait for it.
+    """
+    large = [at for at, item in enumerate(items) if item.nbytes > LARGE * limits[-1]]
+    found: list[list[int]] = []
+    begin = 0
+    for at in [*large, len(items)]:
+        left = limits[min(len(found), len(limits) - 1) :]
+        found += [[begin + i for i in bucket] for bucket in assign(items[begin:at], left)]
+        found += [[at]] if at < len(items) else []
+        begin = at + 1
+    return found
 
 
 def table(rows: Sequence[tuple[Sequence[Item], int | None]]) -> list[str]:

@@ -6,15 +6,29 @@ imports torch.distributed's machinery.
 
 from __future__ import annotations
 
+import enum
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 DDP: Any = torch.nn.parallel.DistributedDataParallel
 DEFAULT_FIRST_BUCKET = 1024 * 1024  # bytes; torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
+OPTIMIZERS = "_in_backward_optimizers"  # torch.distributed.optim._apply_optimizer_in_backward sets it on parameters
+
+
+class Sync(enum.Enum):
+    """What ``require_backward_grad_sync`` is while a forward runs whose gradients the reducer is not to see.
+
+    As good as False; and not False, so that it is told from ``no_sync`` if the forward ends without any hook.
+    """
+
+    ELSEWHERE = 0
+
+    def __bool__(self) -> bool:
+        return False
 
 
 def is_ddp(module: object) -> bool:
@@ -50,16 +64,14 @@ def bucket_limits(ddp: Any) -> list[int]:
 
 
 def has_comm_hook(ddp: Any) -> bool:
-    """Was a communication hook registered, from Python or one of torch's own in C++?"""
-    if ddp._comm_hooks:
+    """Was a communication hook registered, from Python or one of torch's own in C++? Asked at each step: microseconds.
+
+    Optimizers that run within the backward become one at the first forward.
+    """
+    if ddp._comm_hooks or (not ddp._lazy_init_ran and any(hasattr(p, OPTIMIZERS) for p in ddp._module_parameters)):
         return True
     logger = getattr(ddp, "logger", None)
     return bool(logger is not None and logger._get_ddp_logging_data().strs_map.get("comm_hook"))
-
-
-def has_python_comm_hook(ddp: Any) -> bool:
-    """The part of ``has_comm_hook`` that costs nothing."""
-    return bool(ddp._comm_hooks)
 
 
 def in_join(ddp: Any) -> bool:
@@ -80,6 +92,24 @@ def after_backward(call: Callable[[], None]) -> None:
 def backward_pass() -> int:
     """A number for the backward that runs in this thread; -1 outside."""
     return int(torch._C._current_graph_task_id())
+
+
+def accumulates(parameters: Iterable[torch.Tensor]) -> bool:
+    """Will the backward that runs add to the ``.grad`` of any of them? ``torch.autograd.grad`` does not.
+
+    Asked of one of them only, unless ``backward(inputs=...)`` leaves that one out. torch says so of nodes that are not
+    what ``torch.autograd.grad`` was asked for, and raises for those.
+    """
+    for parameter in parameters:
+        if not parameter.requires_grad:
+            continue
+        node = torch.autograd.graph.get_gradient_edge(parameter).node
+        try:
+            if torch._C._will_engine_execute_node(node):
+                return True
+        except RuntimeError:
+            return False
+    return False
 
 
 def collectives() -> Any:

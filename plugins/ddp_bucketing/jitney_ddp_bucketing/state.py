@@ -10,6 +10,8 @@ collectives.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -20,13 +22,14 @@ from torch import distributed, fx
 from jitney.backends import Argument, CompileRequest
 from jitney.errors import JitneyError
 from jitney_ddp_bucketing import private
-from jitney_ddp_bucketing.buckets import Item, assign, limits_of
+from jitney_ddp_bucketing.buckets import Item, assign, in_graph, limits_of
 from jitney_ddp_bucketing.in_graph import Slot, Variant
 from jitney_ddp_bucketing.options import DDPOptions
 from jitney_ddp_bucketing.ranks import Ranks
-from jitney_ddp_bucketing.steps import PLAIN, Step, has_hooks, leaves, reducer_waits
+from jitney_ddp_bucketing.steps import NO_PASS, PLAIN, Step, has_hooks, leaves, reducer_waits
 
 PHASE = "ddp"
+_numbers = itertools.count()  # DDP modules are compiled in the same order on all ranks
 
 
 def _refuse(ddp: Any) -> None:
@@ -76,7 +79,11 @@ class State:
         self.why_not = ""
         self.step: Step | None = None  # of the forward that runs
         self.open: weakref.WeakSet[Step] = weakref.WeakSet()  # forwards whose backward has not ended
-        self.reduced_in = -1  # the backward in which all is reduced at its end
+        self.reduced_in = NO_PASS  # the backward in which all is reduced at its end
+        self.warned = False
+        self.number = next(_numbers)
+        self._asked = NO_PASS, False  # of which backward, and what it does: see ``accumulates``
+        _all.add(self)
 
     # ------------------------------------------------------------------ compiling
 
@@ -116,7 +123,7 @@ class State:
             self.why_not = "; ".join(dict.fromkeys(against))
             self.agreed = not against
             items = [self.items[i] for i in found[0]["order"]]
-            self.buckets = [[found[0]["order"][i] for i in bucket] for bucket in assign(items, self.limits)]
+            self.buckets = [[found[0]["order"][i] for i in bucket] for bucket in in_graph(items, self.limits)]
         return self.agreed
 
     def _obstacle(self, ddp: Any, request: CompileRequest) -> str:
@@ -168,19 +175,31 @@ class State:
     def begin(self, ddp: Any) -> None:
         """Before DDP's forward: keep its reducer out, if this step's gradients are reduced in mode ``in_graph``."""
         self.step = None
+        if ddp.require_backward_grad_sync is private.Sync.ELSEWHERE:  # Ctrl-C has ended a forward
+            ddp.require_backward_grad_sync = True
         if self.agreed is False or not ddp.require_backward_grad_sync or not torch.is_grad_enabled():
             return
-        if ddp in reducer_waits or private.in_join(ddp) or private.has_python_comm_hook(ddp):
+        if ddp in reducer_waits or private.in_join(ddp) or private.has_comm_hook(ddp):
             return
         if ddp.static_graph or ddp.find_unused_parameters:
             return
         if self.agreed is None and any(self._arguments_against(ddp).values()):
             return
-        self.step = Step(any(map(has_hooks, self.parameters)) or bool(self.open))
+        self.step = self.opened(late=any(map(has_hooks, self.parameters)))
+        ddp.require_backward_grad_sync = private.Sync.ELSEWHERE
+
+    def opened(self, *, late: bool = False, synced: bool = True) -> Step:
+        """One more forward. Its backward may be that of other open ones, too, where gradients come as sums."""
+        step = Step(late or bool(self.open), synced)
         for other in self.open:
-            other.late = True  # their gradients may come in one backward, as sums
-        self.open.add(self.step)
-        ddp.require_backward_grad_sync = False
+            other.late = True
+        self.open.add(step)
+        return step
+
+    def ended(self, step: Step) -> None:
+        """The backward of a forward has run."""
+        step.ended = True
+        self.open.discard(step)
 
     def end(self, ddp: Any, output: Any) -> None:
         """After the forward of a step of this mode, even one that raised."""
@@ -211,13 +230,30 @@ class State:
 
     def reduce_at_end(self, step: Step) -> None:
         """Within a backward: reduce all gradients when it is done, once."""
-        step.ended = True
-        self.open.discard(step)
+        if not self.accumulates():
+            return
+        self.ended(step)
         if self.reduced_in != private.backward_pass():
             self.reduced_in = private.backward_pass()
-            private.after_backward(self._reduce_all)
+            private.after_backward(functools.partial(_reduce_all_of, self.reduced_in))
 
-    def _reduce_all(self) -> None:
+    def accumulates(self) -> bool:
+        """Does the backward that runs add to parameters' ``.grad``? If not, DDP does not reduce either."""
+        now = private.backward_pass()
+        if self._asked[0] != now:
+            self._asked = now, private.accumulates(self.parameters)
+        return self._asked[1]
+
+    def shares_backward(self) -> bool:
+        """May the backward that runs be that of other DDP modules, too?
+
+        Then what is reduced in it and what after it must not depend on what one rank alone knows: all is after it.
+        """
+        now = private.backward_pass()
+        others = (state for state in _all if state is not self)
+        return any(other.reduced_in == now or any(step.synced for step in other.open) for other in others)
+
+    def reduce_all(self) -> None:
         """The buckets' collectives, with what is in ``.grad``; numbers as DDP's reducer has them."""
         started = []
         with torch.no_grad():
@@ -266,3 +302,14 @@ class State:
                 )
 
         private.after_backward(look)
+
+
+_all: weakref.WeakSet[State] = weakref.WeakSet()
+
+
+def _reduce_all_of(backward_pass: int) -> None:
+    """What waits for the end of this backward: in the same order on all ranks."""
+    for state in sorted(_all, key=lambda state: state.number):
+        if state.reduced_in == backward_pass:
+            state.reduced_in = NO_PASS
+            state.reduce_all()

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney import callers
+from jitney_ddp_bucketing import private
 from jitney_ddp_bucketing.in_graph import Variant
 
 if TYPE_CHECKING:
     from jitney_ddp_bucketing.state import State
 
+NO_PASS = -1
 # What may be in a module's output besides tensors.
 PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 # DDP modules whose reducer is ready for a backward that has not come.
@@ -25,10 +28,12 @@ class Step:
 
     Args:
         late: are its gradients reduced after the backward instead of in it?
+        synced: are they reduced at all? Not within ``no_sync``.
     """
 
-    def __init__(self, late: bool) -> None:
+    def __init__(self, late: bool, synced: bool) -> None:
         self.late = late
+        self.synced = synced
         self.runs = 0  # training graphs that it ran
         self.ended = False
 
@@ -46,26 +51,47 @@ class Run:
         self.state = state
         self.step = step
         self.reduces = reduces
+        self.reduced_in = NO_PASS  # the backward in which DDP's reducer reduced
 
     @property
     def variant(self) -> Variant | None:
         """With collectives, if the step is clean and no gradient is there from before."""
         state, step = self.state, self.step
+        if not state.accumulates():  # torch.autograd.grad: this rank's alone, as eager's; other ranks may do without
+            return None
         if step is None:
-            reducer_waits.discard(state.ddp())
+            self._by_reducer()
             return None
-        if step.late or step.ended or self.reduces is None or any(p.grad is not None for p in state.parameters):
-            state.reduce_at_end(step)
+        if not step.synced:
+            state.ended(step)
             return None
-        return self.reduces
+        clean = not (step.late or step.ended or any(p.grad is not None for p in state.parameters))
+        if clean and self.reduces is not None and not state.shares_backward():
+            return self.reduces
+        state.reduce_at_end(step)
+        return None
+
+    def _by_reducer(self) -> None:
+        """DDP reduces a graph's gradients when they come, once: what the backward of another output adds, it does not
+        see. In eager that is so only of parameters that had a gradient before.
+        """
+        reducer_waits.discard(self.state.ddp())
+        now = private.backward_pass()
+        if self.reduced_in not in (NO_PASS, now) and not self.state.warned:
+            self.state.warned = True
+            callers.warn(
+                "a second backward of one forward of a DDP module: its gradients are this rank's alone, since DDP "
+                "reduces in the first. Call backward once, of the sum of the losses; or compile with "
+                'options={"ddp": "in_graph"}, which reduces in both'
+            )
+        self.reduced_in = now
 
     def finished(self, gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         """Remember what the parameters' gradients are to be. Autograd keeps a tensor that nobody else has: so it gets
         those that the graph made, or another one around the same memory where the process group may still hold it.
         """
         assert self.step is not None and self.reduces is not None
-        self.step.ended = True
-        self.state.open.discard(self.step)
+        self.state.ended(self.step)
         found: list[tuple[int, torch.Tensor, int]] = []
         given = [*gradients]
         for bucket, slots in zip(self.state.buckets, self.reduces.buckets, strict=True):

@@ -193,7 +193,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         share = "no communication" if rank.hidden is None else f"{rank.hidden:.1%} of it hidden"
         times = f"compute {rank.compute_time / 1000:.2f} ms, communication {rank.communication_time / 1000:.2f} ms"
         console.print(f"{rank.name}: {times}, {share}", soft_wrap=True)
-    given.output.write_text(svg(ranks))
+    try:
+        given.output.write_text(svg(ranks))
+    except OSError as error:
+        console.print(f"[red]{error}")
+        return 1
     console.print(f"wrote {given.output}", soft_wrap=True)
     return 0
 

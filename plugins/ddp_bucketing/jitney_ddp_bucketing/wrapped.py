@@ -108,9 +108,9 @@ def split_graph(
 def watch_training(ddp: Any, request: CompileRequest) -> Callable[[], Run | None] | None:
     """What is asked at each run of a training graph of a DDP module."""
     state = _states.get(ddp)
-    if state is None or not state.agreed:
+    if state is None:
         return None
-    reduces = state.variant(request) if request.whole else None
+    reduces = state.variant(request) if state.agreed and request.whole else None
 
     def started() -> Run | None:
         active = private.active_module()
@@ -120,7 +120,7 @@ def watch_training(ddp: Any, request: CompileRequest) -> Callable[[], Run | None
             state.step.runs += 1
             return Run(state, state.step, reduces)
         if not active.require_backward_grad_sync:
-            return None
+            return Run(state, state.opened(synced=False), None) if state.agreed else None
         reducer_waits.add(active)
         return Run(state, None, None)
 

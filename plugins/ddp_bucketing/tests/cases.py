@@ -5,6 +5,7 @@ raises is its result, and ``test_ranks.py`` shows it.
 """
 
 import copy
+import itertools
 import json
 import os
 import sys
@@ -105,6 +106,22 @@ class Branching(MLP):
     def forward(self, x):
         y = F.relu(self.a(x)) if dist.get_rank() == 0 else F.gelu(self.a(x))
         return self.c(torch.tanh(self.b(y)))
+
+
+class Words(nn.Module):
+    """As GPT-2: an embedding, larger than all else, that input and output share."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(100, 8)
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+        y = self.words(x)
+        for layer in self.layers:
+            y = y + F.gelu(layer(self.norm(y)))
+        return y @ self.words.weight.t()
 
 
 class Several(MLP):
@@ -242,6 +259,7 @@ def kernels(world):
     wraps = [lambda m, mode=mode: world.compiled(m, mode, backend="llvm_cpu") for mode in MODES]
     world.same_as_eager(MLP, floats(6), wraps)
     world.same_as_eager(CNN, floats(3, 8, 8), wraps)
+    world.same_as_eager(Words, words, wraps, steps=4)
 
 
 @case("torch_level_backend")
@@ -313,7 +331,9 @@ def communication_hook(world):
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
         return ddp
 
-    def compiled(model, mode):
+    def compiled(model, mode, order):
+        if order == 2:
+            return hooked(world.compiled(model, mode, order))
         inner = hooked(DDP(model))
         return jitney.compile(inner, backend="aot_eager", options={"ddp": mode, "bucket_cap_mb": CAP})
 
@@ -322,8 +342,8 @@ def communication_hook(world):
     expected, _ = world.train(model, floats(6), lambda m: hooked(DDP(m)))
     plain, _ = world.train(model, floats(6), DDP)
     assert any(not torch.equal(a, b) for a, b in zip(expected, plain)), "the hook does nothing"
-    for mode in MODES:
-        found, parameters = world.train(model, floats(6), lambda m: compiled(m, mode))
+    for mode, order in itertools.product(MODES, (1, 2)):
+        found, parameters = world.train(model, floats(6), lambda m: compiled(m, mode, order))
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)  # half floats, summed up in other buckets
         world.check_equal_on_ranks(parameters)
     late = world.compiled(copy.deepcopy(model), "in_graph")  # registered when the mode has been agreed on
@@ -333,6 +353,12 @@ def communication_hook(world):
     late.zero_grad()
     loss_of(late(torch.ones(4, 6))).backward()
     assert calls
+    builtin = world.compiled(copy.deepcopy(model), "in_graph")  # one of torch's own in C++, also late
+    loss_of(builtin(torch.ones(4, 6))).backward()
+    builtin._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    builtin.zero_grad()
+    loss_of(builtin(torch.randn(4, 6))).backward()
+    assert all(torch.equal(p.grad, p.grad.half().float()) for p in builtin.parameters())
 
 
 @case("power_sgd")
@@ -472,6 +498,209 @@ def parameter_hooks(world):
         found, parameters = world.train(model, floats(6), one)
         torch.testing.assert_close(found, expected)
         world.check_equal_on_ranks(parameters)
+
+
+@case("gradients_of_one_rank")
+def gradients_of_one_rank(world):
+    """torch.autograd.grad reduces nothing, as in eager, and one rank may ask for it alone."""
+
+    def step(ddp, optimizer, given, number):
+        optimizer.zero_grad()
+        x = given[0].requires_grad_()
+        out = ddp(x)
+        local = [x, ddp.module.b.weight] if number % 2 else [x]
+        if number and world.rank == 0:
+            own = torch.autograd.grad(loss_of(out), local, retain_graph=True)
+            expected = torch.autograd.grad(loss_of(MLP.forward(ddp.module, x)), local)
+            torch.testing.assert_close(own, expected)
+        loss_of(out).backward()
+
+    wraps = [lambda m, mode=mode: world.compiled(m, mode) for mode in MODES]
+    world.same_as_eager(MLP, floats(6), wraps, step=step, steps=5)
+
+
+@case("no_sync_in_the_same_backward")
+def no_sync_in_the_same_backward(world):
+    def step(ddp, optimizer, given, number):
+        optimizer.zero_grad()
+        if number == 2:
+            first = ddp(*given)
+        with ddp.no_sync():
+            second = ddp(given[0] + 1)
+        if number != 2:
+            first = ddp(*given)
+        (loss_of(first) + loss_of(second)).backward()
+
+    wraps = [lambda m, mode=mode: world.compiled(m, mode) for mode in MODES]
+    world.same_as_eager(MLP, floats(6), wraps, step=step, steps=4)
+
+
+@case("interrupted_forward")
+def interrupted_forward(world):
+    """Ctrl-C in a forward does not leave the module as if in ``no_sync``."""
+
+    class Stopped(MLP):
+        def forward(self, x):
+            if x.shape[0] == 5:
+                stop()
+            return super().forward(x)
+
+    @jitney.disable
+    def stop():
+        raise KeyboardInterrupt
+
+    def step(ddp, optimizer, given, number):
+        if number in (1, 3):
+            try:
+                ddp(torch.ones(5, 6))
+            except KeyboardInterrupt:
+                pass
+            if number == 3:  # what was interrupted is not what no_sync restores
+                with ddp.no_sync():
+                    loss_of(ddp(*given)).backward()
+        optimizer.zero_grad()
+        loss_of(ddp(*given)).backward()
+
+    torch.manual_seed(0)
+    model = Stopped()
+    expected, _ = world.train(model, floats(6), DDP, steps=5, step=lambda d, o, g, n: step(d, o, g, 0))
+    for order in (1, 2):
+        found, _ = world.train(model, floats(6), lambda m: world.compiled(m, "in_graph", order), steps=5, step=step)
+        torch.testing.assert_close(found, expected)
+
+
+@case("two_modules")
+def two_modules(world):
+    """In one backward, one of them broken by a graph break on one rank alone: collectives keep their order."""
+
+    class Later(MLP):
+        def forward(self, x):
+            y = F.relu(self.a(x))
+            if x.shape[0] == 5:
+                jitney.graph_break()
+            return self.c(torch.tanh(self.b(y)))
+
+    class Both(nn.ModuleList):
+        def forward(self, x):
+            return loss_of(self[0](x[:4])) + loss_of(self[1](x))
+
+    def wrap(model, around):
+        return Both([around(model[0]), around(model[1])])
+
+    sizes = [4, 4, 5 if world.rank else 4, 4]
+    torch.manual_seed(0)
+    model = Both([MLP(), Later()])
+    expected, _ = world.train(model, floats(6), lambda m: wrap(m, DDP), steps=4, sizes=sizes)
+    for mode in MODES:
+        around = lambda m: world.compiled(m, mode)  # noqa: B023
+        found, parameters = world.train(model, floats(6), lambda m: wrap(m, around), steps=4, sizes=sizes)
+        torch.testing.assert_close(found, expected)
+        world.check_equal_on_ranks(parameters)
+
+
+class Towers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = MLP(), MLP()
+
+    def forward(self, x):
+        return self.one(x), self.two(x)
+
+
+@case("two_backwards")
+def two_backwards(world):
+    """Of two outputs that share no parameters: reduced in mode in_graph, a warning elsewhere."""
+
+    def step(ddp, optimizer, given, number):
+        optimizer.zero_grad()
+        one, two = ddp(*given)
+        loss_of(one).backward(retain_graph=True)
+        loss_of(two).backward()
+
+    world.same_as_eager(Towers, floats(6), [lambda m: world.compiled(m, "in_graph")], step=step, steps=3)
+    for mode in ("split", "off"):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            wrap = lambda m: world.compiled(m, mode, bucket_cap_mb=25)  # noqa: B023, E731
+            world.train(Towers(), floats(6), wrap, step=step, steps=2)
+        assert [str(w.message).partition(":")[0] for w in seen] == ["a second backward of one forward of a DDP module"]
+
+
+@case("frozen_later")
+def frozen_later(world):
+    """A parameter that stops training, and trains again."""
+
+    def step(ddp, optimizer, given, number):
+        optimizer.zero_grad()
+        if number in (2, 4):
+            ddp.module.b.requires_grad_(number == 4)
+        loss_of(ddp(*given)).backward()
+
+    ddp = {"find_unused_parameters": True}  # eager DDP asks for it
+    wraps = [lambda m: world.compiled(m, "split", ddp=ddp), lambda m: world.compiled(m, "in_graph")]
+    world.same_as_eager(MLP, floats(6), wraps, ddp=ddp, step=step, steps=6)
+
+
+@case("dtypes")
+def dtypes(world):
+    """Gradients of several dtypes are not in one bucket."""
+
+    class Mixed(MLP):
+        def __init__(self):
+            super().__init__()
+            self.b.double()
+            self.c.bfloat16()
+
+        def forward(self, x):
+            y = torch.tanh(self.b(F.relu(self.a(x)).double()))
+            return self.c(y.bfloat16())
+
+    wraps = [lambda m, mode=mode: world.compiled(m, mode, bucket_cap_mb=25) for mode in MODES]
+    world.same_as_eager(Mixed, floats(6), wraps, steps=3, tolerance=1e-2)
+
+
+@case("inside_a_module")
+def inside_a_module(world):
+    """Mode in_graph, where DDP's own forward is interpreted."""
+
+    class Outer(nn.Module):
+        def __init__(self, ddp):
+            super().__init__()
+            self.ddp = ddp
+
+        def forward(self, x):
+            return self.ddp(x * 1.0) + 0.0
+
+    options = {"ddp": "in_graph", "bucket_cap_mb": CAP}
+    wrap = lambda m: jitney.compile(Outer(DDP(m)), backend="aot_eager", options=options)  # noqa: E731
+    world.same_as_eager(MLP, floats(6), [wrap], steps=4)
+
+
+@case("large_embedding", worlds=(2, 4))
+def large_embedding(world):
+    """What is ready sooner does not wait for it."""
+
+    made = []
+    with Counted() as late:
+        wrap = lambda m: made.append(world.compiled(m, "in_graph")) or made[-1]  # noqa: E731
+        world.same_as_eager(Words, words, [wrap], steps=4)
+    assert late.count == 0
+    state = state_of(made[0])
+    order = [[state.names[i] for i in bucket] for bucket in state.buckets]
+    assert order[-1] == ["words.weight"] and len(order) > 2, order
+
+
+@case("subgroups", worlds=(4,))
+def subgroups(world):
+    """Two process groups, each with a model of its own."""
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    ddp = {"process_group": groups[world.rank % 2]}
+    for mode in MODES:
+        torch.manual_seed(world.rank % 2)
+        model = MLP()
+        expected, _ = world.train(model, floats(6), lambda m: DDP(m, **ddp), steps=3)
+        found, _ = world.train(model, floats(6), lambda m: world.compiled(m, mode, ddp=ddp), steps=3)  # noqa: B023
+        torch.testing.assert_close(found, expected)
 
 
 @case("outputs_left_out")

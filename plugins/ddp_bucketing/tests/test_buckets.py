@@ -1,12 +1,15 @@
 """Buckets are DDP's own, and graphs are cut where they end."""
 
 import random
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from jitney_ddp_bucketing.buckets import Item, assign, table
+from jitney_ddp_bucketing.buckets import Item, assign, in_graph, limits_of, table
+from jitney_ddp_bucketing.options import DDPOptions
 from jitney_ddp_bucketing.split import cuts
 
 
@@ -66,6 +69,23 @@ def test_nothing_is_cut_without_parameters_or_places():
     graph, parameters, operations = chain(3)
     assert shown(cuts(graph, {}, operations[1:], [10]), operations) == ([], [([], 3)])
     assert shown(cuts(graph, parameters, [], [10]), operations)[0] == []
+
+
+def test_a_limit_may_be_infinite():
+    ddp = SimpleNamespace(bucket_bytes_cap=1, bucket_bytes_cap_default=True)
+    assert limits_of(ddp, DDPOptions(bucket_cap_mb=float("inf"))) == [sys.maxsize // 2**20 * 2**20]
+    assert limits_of(ddp, DDPOptions(bucket_cap_mb=3, first_bucket_cap_mb=0.5)) == [2**19, 3 * 2**20]
+
+
+def test_in_a_graph_what_is_large_has_a_bucket_of_its_own():
+    sizes = [6, 6, 3, 50, 7, 7, 7, 41, 40]
+    items = [Item(str(at), size, "f32") for at, size in enumerate(sizes)]
+    assert in_graph(items, [10, 20]) == [[0, 1], [2], [3], [4, 5, 6], [7], [8]]
+    assert in_graph(items[3:], [10, 20]) == [[0], [1, 2, 3], [4], [5]]
+    assert assign(items[3:7], [10, 20]) == [[0], [1, 2, 3]]
+    small = items[:3] * 5
+    assert in_graph(small, [10, 20]) == assign(small, [10, 20])
+    assert in_graph([], [10]) == []
 
 
 def test_the_table_says_what_is_reduced_together():

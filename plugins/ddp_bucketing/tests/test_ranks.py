@@ -57,7 +57,7 @@ def test_ranks_together(tmp_path, world):
     names = cases.cases_for(world)
     if importlib.util.find_spec("jitney_llvm_cpu") is None:
         names.remove("llvm_cpu")
-    printed = outputs(start(world, HERE / "cases.py", tmp_path / "results", *names), timeout=280)
+    printed = outputs(start(world, HERE / "cases.py", tmp_path / "results", *names), timeout=500)
     wrong = []
     for rank, (text, _) in enumerate(printed):
         file = tmp_path / f"results.{rank}"
