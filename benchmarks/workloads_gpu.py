@@ -6,6 +6,7 @@ memory of the device; the others by its arithmetic, or by how fast kernels can b
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,8 +31,13 @@ def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.randn(shape, device=DEVICE, dtype=dtype)
 
 
-def trained(target: Target, *args: Tensor, of_inputs: bool = True) -> Job:
-    """Forward, the sum of the result in float32 as the loss, and backward.
+def summed(result: Tensor) -> Tensor:
+    """The sum in float32."""
+    return result.float().sum() if result.dim() else result
+
+
+def trained(target: Target, *args: Tensor, of_inputs: bool = True, loss: Callable[[Tensor], Tensor] = summed) -> Job:
+    """Forward, a loss of the result, and backward.
 
     Gradients are those of the parameters and, unless ``of_inputs`` is false, of the floating-point arguments.
     """
@@ -43,7 +49,7 @@ def trained(target: Target, *args: Tensor, of_inputs: bool = True) -> Job:
         for tensor in wanted:
             tensor.grad = None
         result = compiled(*args)
-        (result.float().sum() if result.dim() else result).backward()
+        loss(result).backward()
         return [result, *(tensor.grad for tensor in wanted)]
 
     return Job(target, step, [*args, *parameters])
@@ -215,15 +221,27 @@ def resnet50_train() -> Job:
         def __init__(self) -> None:
             super().__init__()
             self.model = resnet50()
+            self.rounding = True
 
         def forward(self, images: Tensor) -> Tensor:
-            with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=self.rounding):
                 scores: Tensor = self.model(images)
                 return scores
 
+    def exact() -> Any:
+        model.rounding = False
+        try:
+            with torch.backends.cudnn.flags(allow_tf32=False):
+                return job.step(model)
+        finally:
+            model.rounding = True
+
     images = random(64, 3, 224, 224, dtype=torch.float32).to(memory_format=torch.channels_last)
     model = Classifier().to(DEVICE, memory_format=torch.channels_last)
-    return trained(model, images, of_inputs=False)  # nobody trains pictures
+    kinds = torch.randint(0, 1000, (64,), device=DEVICE)
+    # Of a sum of scores, batch norms leave only roundings as gradients. Nobody trains pictures.
+    job = trained(model, images, of_inputs=False, loss=lambda scores: F.cross_entropy(scores.float(), kinds))
+    return dataclasses.replace(job, exact=exact)
 
 
 def bytes_moved(job: Job, results: Sequence[Tensor]) -> int:

@@ -21,6 +21,9 @@ Rule = Callable[..., Any]  # the operator's arguments -> tensors laid out as its
 CPU: dict[Any, Rule] = {}
 EVERYWHERE: dict[Any, Rule] = {}
 
+# Operators whose stand-ins torch cannot make.
+INSTEAD: dict[Any, Rule] = {}
+
 # Norms keep their statistics in the dtype of their parameters (these arguments), if that is not the input's.
 STATISTICS: dict[Any, slice] = {
     aten.native_batch_norm.default: slice(1, 5),
@@ -41,6 +44,9 @@ class StandInMode(_torch.LeanFakeTensorMode):
     ) -> Any:
         """One operator on stand-ins."""
         kwargs = kwargs or {}
+        if func in INSTEAD:
+            with self:
+                return INSTEAD[func](*args, **kwargs)
         made: Any = super().dispatch(func, types, args, kwargs)
         rule = EVERYWHERE.get(func)
         if rule is None:
@@ -201,3 +207,26 @@ def _bags(weight: Any, *rest: Any, **options: Any) -> Any:
     rest = tuple(r.half() if isinstance(r, torch.Tensor) and r.is_floating_point() else r for r in rest)
     _, *others = aten._embedding_bag.default(weight.half(), *rest, **options)
     return None, *others
+
+
+# --- torch's own does not take the operator's arguments --------------------------------------------------------------
+
+
+@_rule(INSTEAD, aten._efficient_attention_backward.default)
+def _efficient_attention(grad: Any, query: Any, key: Any, value: Any, bias: Any, *rest: Any, **options: Any) -> Any:
+    """torch's (2.11 to 2.13) has no place for the forward's result, which comes after the bias."""
+    if options.get("shared_storage_dqdkdv"):
+        parts = query.new_empty((*query.shape[:-2], 3, *query.shape[-2:]))
+        gradients = tuple(parts.select(-3, n) for n in range(3))
+    else:
+        gradients = tuple(torch.empty_like(x) for x in (query, key, value))
+    if bias is None:
+        return *gradients, query.new_empty((), dtype=torch.float32)
+    last = bias.shape[-1]
+    return *gradients, bias.new_empty((*bias.shape[:-1], (last + 15) // 16 * 16))[..., :last]
+
+
+@_rule(INSTEAD, aten._efficientzerotensor.default)
+def _zeros(*size: Any, **options: Any) -> Any:
+    """Forward-mode AD's zeros without memory: what operators make of them would be no stand-ins under ``vmap``."""
+    return aten.zeros.default(*size, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +57,7 @@ class Launcher:
         self.schedule = schedule
         self.name = name
         self.options = options
-        self.units: list[tuple[tuple[Kernel, bool, frozenset[str]], Unit]] = []
+        self.units: list[tuple[tuple[Kernel, bool, dict[str, str]], Unit]] = []
         self.functions: dict[str, Function] = {}  # entry -> what it launches
         self.kernels: dict[str, list[Kernel]] = {}  # entry -> those that it is of
         self.source = ""
@@ -142,8 +142,8 @@ class Launcher:
         shape, names = canonical(kernel)
         buffers = {f"b{n}": name for n, name in enumerate(names)}
         wide = width.is_wide(kernel, self.schedule.program)
-        gone = self._replaced(kernel)
-        replaced = frozenset(mine for mine, name in buffers.items() if name in gone)
+        own = {name: mine for mine, name in buffers.items()}
+        replaced = {own[old]: own[new] for old, new in self._replaced(kernel).items() if old in own}
         key = (shape, wide, replaced)
         unit = next((unit for known, unit in self.units if known == key), None)
         if unit is None:
@@ -169,12 +169,11 @@ class Launcher:
         rooms = {mine: Room(dtypes[buffers[mine]], n or 0) for mine, n in extents.items()}
         return self.tuner.best(make, rooms).tuning
 
-    def _replaced(self, kernel: Kernel) -> frozenset[str]:
-        """Buffers in whose memory the kernel stores something else."""
+    def _replaced(self, kernel: Kernel) -> dict[str, str]:
+        """Buffers in whose memory the kernel stores something else, and what that is."""
         filled, blocks = self.schedule.filled, self.schedule.memory.blocks
-        olds = {filled.get(name, "") for name in kernel.writes}
-        olds |= {blocks[name].instead_of for name in kernel.writes if name in blocks}
-        return frozenset(olds - {""})
+        olds = {filled[name]: name for name in sorted(kernel.writes) if name in filled}
+        return olds | {blocks[n].instead_of: n for n in sorted(kernel.writes) if n in blocks and blocks[n].instead_of}
 
     @property
     def module(self) -> str:
@@ -197,7 +196,7 @@ class Launcher:
         return {**made, "_work": self.work}
 
 
-def _emitted(tuning: Tuning, name: str, kernel: Kernel, replaced: frozenset[str], wide: bool) -> Code:
+def _emitted(tuning: Tuning, name: str, kernel: Kernel, replaced: Mapping[str, str], wide: bool) -> Code:
     return emit(kernel, name, replaced=replaced, wide=wide, tuning=tuning)
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from types import NoneType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 
 from jitney.cache.store import DiskCache
 from jitney.lowering import NotLowered
 from jitney.lowering.loops import Extern
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.tiles import OTHERS, USUAL, Tuning
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 BETTER = 0.97  # of the usual sizes' time: what a choice must reach, for times are not exact
 Make = Callable[[Tuning, str], Code]
@@ -50,6 +52,17 @@ class Choice:
     seconds: float | None = None
 
 
+def _progress() -> Progress:
+    """A line on the terminal, if there is one; rich is imported late, for that draws one of Python's random numbers."""
+    state = random.getstate()
+    from rich.console import Console
+    from rich.progress import Progress
+
+    random.setstate(state)
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
 class Tuner:
     """Chooses block sizes.
 
@@ -64,8 +77,7 @@ class Tuner:
         self.measure = measure
         self.about = about
         self.cache = cache
-        console = Console(stderr=True)
-        self.progress = Progress(console=console, transient=True, disable=not console.is_terminal)
+        self.progress = _progress()
         self.task = self.progress.add_task(f"triton_gpu measures kernels of {name}", total=None)
         self.chosen: list[Tuning] = []
         self._seen: dict[str, Any] = {}

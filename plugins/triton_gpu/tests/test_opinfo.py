@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from jitney import events
-from jitney.testing.known import read_known, unexpected
+from jitney.testing.known import EVERYWHERE, read_known, unexpected
 from jitney.testing.samples import DTYPES, Choice, operators
 from jitney.testing.workers import Plan, run_task
 
 TESTS = Path(__file__).parents[3] / "tests"
-KNOWN = read_known(TESTS / "opinfo_known.toml") + read_known(TESTS / "opinfo_known_triton_gpu.toml")
+KNOWN = read_known(EVERYWHERE) + read_known(TESTS / "opinfo_known_triton_gpu.toml")
 SHARDS = 6
 
 

@@ -11,6 +11,7 @@ from torch import fx
 from jitney.lowering.index import Index, Size
 from jitney.lowering.kernel import Kernel
 from jitney_triton_gpu.code import Function, Parameter, Workspace
+from jitney_triton_gpu.emit.policies import policies
 from jitney_triton_gpu.emit.rough import rough
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Writer
@@ -30,10 +31,18 @@ class Draft:
         tile: axes in the order of the tile's dimensions.
         wide: count places in 64 bits.
         workspaces: memory between functions.
+        streams: does it write next to nothing?
     """
 
     def __init__(
-        self, kernel: Kernel, name: str, tile: Sequence[Axis], wide: bool, workspaces: Iterable[Workspace] = ()
+        self,
+        kernel: Kernel,
+        name: str,
+        tile: Sequence[Axis],
+        wide: bool,
+        workspaces: Iterable[Workspace] = (),
+        *,
+        streams: bool = False,
     ) -> None:
         self.kernel = kernel
         self.name = name
@@ -46,6 +55,7 @@ class Draft:
         pointers = {str(p.of): p.name for p in (*buffers, *memory)}
         spelled = {p.of: p.name for p in sizes if isinstance(p.of, Size)}
         self.writer = Writer(tile, pointers, spelled, kernel.writes | {w.name for w in workspaces}, wide)
+        self.writer.policies = policies(kernel, streams=streams)
         self.writer.rough = rough(s for nest in (*kernel.body, *kernel.finish) for s in nest.statements)
 
     def axis(self, axis: Axis, start: str, subscript: str | None = "") -> None:

@@ -10,11 +10,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from jitney.lowering.index import Index, Var
 from jitney.lowering.kernel import Accumulate, Kernel, Reduce, Store
 from jitney.lowering.signals import NotLowered
 from jitney_triton_gpu.code import Code
-from jitney_triton_gpu.emit.pointwise import pointwise
+from jitney_triton_gpu.emit.pointwise import NOTHING, pointwise
 from jitney_triton_gpu.emit.prepare import prepare
 from jitney_triton_gpu.emit.product import product, product_of
 from jitney_triton_gpu.emit.rows import rows
@@ -27,7 +29,7 @@ def emit(
     kernel: Kernel,
     name: str,
     *,
-    replaced: frozenset[str] = frozenset(),
+    replaced: Mapping[str, str] = NOTHING,
     wide: bool = False,
     tuning: Tuning = USUAL,
 ) -> Code:
@@ -36,7 +38,7 @@ def emit(
     Args:
         kernel: not changed.
         name: its functions' names begin so.
-        replaced: buffers in whose memory the kernel stores something else.
+        replaced: buffers in whose memory the kernel stores something else -> the name of that.
         wide: count places in 64 bits.
         tuning: other block sizes than the usual ones.
     """
@@ -50,7 +52,7 @@ def emit(
         if kernel.finish:
             raise NotLowered("an end that waits for nothing")
         plain = not reduces and not kernel.scratch and len(kernel.body) == 1
-        return pointwise(kernel, name, wide, tuning) if plain else rows(kernel, name, wide, tuning)
+        return pointwise(kernel, name, wide, tuning, replaced) if plain else rows(kernel, name, wide, tuning)
     if not all(isinstance(s, Store) for nest in kernel.finish for s in nest.statements):
         raise NotLowered("a reduction of what is reduced")
     kept = kept_loops(kernel)

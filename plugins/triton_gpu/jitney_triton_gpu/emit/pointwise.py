@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
-from jitney.lowering.index import Var
-from jitney.lowering.kernel import Kernel, Nest, Store
+from jitney.lowering.index import Opaque, Var
+from jitney.lowering.kernel import Kernel, Nest, Statement, Store
 from jitney.lowering.values import Load, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
@@ -13,11 +15,26 @@ from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, product
 from jitney_triton_gpu.emit.spaces import Axis
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 VECTOR = 8  # elements that are loaded at once, at most
 
 
-def pointwise(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
-    """One program for each block of elements; of two axes where memory is read along one and written along another."""
+def pointwise(
+    kernel: Kernel,
+    name: str,
+    wide: bool,
+    tuning: tiles.Tuning = tiles.USUAL,
+    replaced: Mapping[str, str] = NOTHING,
+) -> Code:
+    """One program for each block of elements; of two axes where memory is read along one and written along another.
+
+    Args:
+        kernel: of one nest without reductions.
+        name: of the function.
+        wide: count places in 64 bits.
+        tuning: other block sizes than the usual ones.
+        replaced: buffers in whose memory the kernel stores something else -> the name of that.
+    """
     (nest,) = kernel.body
     loops = (*kernel.outer, *nest.loops)
     inner = loops[-1:] if loops else ()
@@ -51,11 +68,13 @@ def pointwise(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tile
                 draft.writer.tile = [axis]
                 draft.writer.enter([axis], header)
                 draft.axis(axis, "first")
-                _store(draft, nest)
+                _store(draft, nest.statements)
                 draft.writer.leave()
             return Code((draft.finished(programs, tile.warps),))
         draft.writer.enter([x])
         draft.axis(x, f"program % {across} * {x.symbol}")
+    elif len(parts := independent(nest, replaced)) > 1:
+        return _side_by_side(kernel, parts, loops, name, wide, tuning)
     else:
         tile = tuning.tile(tiles.pointwise(product(loops).value, len(kernel.buffers)))
         x = Axis("x", loops, tile.x)
@@ -63,14 +82,69 @@ def pointwise(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tile
         draft.writer.enter([x])
         draft.axis(x, f"tl.program_id(0) * {x.symbol}")
         programs = blocks_of(x.count, x.block)
-    _store(draft, nest)
+    _store(draft, nest.statements)
     return Code((draft.finished(programs, tile.warps),))
 
 
-def _store(draft: Draft, nest: Nest) -> None:
+def independent(nest: Nest, replaced: Mapping[str, str]) -> list[list[Store]]:
+    """The stores of a nest, those together that have memory in common: such parts may run in any order.
+
+    ``replaced``: see ``pointwise``.
+    """
+    before = {new: old for old, new in replaced.items()}
+    stores = [s for s in nest.statements if isinstance(s, Store)]
+    found: list[tuple[set[str], list[Store]]] = []
+    for s in stores:
+        if any(isinstance(atom, Opaque) for atom in s.index.atoms):
+            return [stores]
+        buffers, together = _read(s) | {s.buffer, before.get(s.buffer, s.buffer)}, [s]
+        apart = []
+        for others, held in found:
+            if others & buffers:
+                buffers, together = buffers | others, held + together
+            else:
+                apart.append((others, held))
+        found = [*apart, (buffers, together)]
+    return [held for _, held in found]
+
+
+def _read(s: Statement) -> set[str]:
+    return {v.buffer for v in walk(s.value) if isinstance(v, Load)}
+
+
+def _side_by_side(
+    kernel: Kernel,
+    parts: Sequence[Sequence[Store]],
+    loops: tuple[Var, ...],
+    name: str,
+    wide: bool,
+    tuning: tiles.Tuning,
+) -> Code:
+    """Programs of their own for each part: one that reads and writes few buffers has memory go through in order."""
+    count = product(loops)
+    buffers = max(len(set().union(*map(_read, part))) + len(part) for part in parts)
+    tile = tuning.tile(tiles.pointwise(None if count.value is None else count.value * len(parts), buffers))
+    x = Axis("x", loops, tile.x)
+    draft = Draft(kernel, name, [x], wide)
+    writer = draft.writer
+    blocks = blocks_of(x.count, x.block)
+    writer.line("program = tl.program_id(0)")
+    writer.line(f"part = program // {writer.index(blocks)}")
+    lines: list[str] = []  # what all parts need is written before them
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        writer.enter([x], "else:" if last else f"{'el' if number else ''}if part == {number}:")
+        draft.axis(x, f"program % {writer.index(blocks)} * {x.symbol}")
+        _store(draft, part)
+        lines += writer.leave_aside()
+    writer.sections[-1].lines += lines
+    return Code((draft.finished(blocks * len(parts), tile.warps),))
+
+
+def _store(draft: Draft, statements: Sequence[Statement]) -> None:
     """All values first, then what is stored of them."""
     writer = draft.writer
-    stores = [s for s in nest.statements if isinstance(s, Store)]
+    stores = [s for s in statements if isinstance(s, Store)]
     registers = [writer.value(s.value) for s in stores]
     for s, register in zip(stores, registers, strict=True):
         writer.store_register(s.buffer, s.index, register)

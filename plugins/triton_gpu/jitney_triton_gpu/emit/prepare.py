@@ -6,7 +6,7 @@ registers if the whole row is there, computed again if the row is gone through p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Statement, 
 from jitney.lowering.values import Load, Ref, Value, rebuild, walk
 
 
-def prepare(kernel: Kernel, replaced: frozenset[str] = frozenset()) -> Kernel:
+def prepare(kernel: Kernel, replaced: Collection[str] = ()) -> Kernel:
     """The same computation.
 
     Args:
@@ -92,7 +92,7 @@ def _renamed(s: Statement, table: dict[Any, Index], memo: dict[Any, Value]) -> S
     return replace(s, index=index(s.index), value=value)
 
 
-def _without_scratch(kernel: Kernel, replaced: frozenset[str]) -> Kernel:
+def _without_scratch(kernel: Kernel, replaced: Collection[str]) -> Kernel:
     own = {m.name for m in kernel.scratch}
     if not own:
         return kernel
@@ -118,7 +118,7 @@ def _loads(kernel: Kernel, buffer: str) -> Iterator[Load]:
             yield from (v for v in walk(s.value) if isinstance(v, Load) and v.buffer == buffer)
 
 
-def _not_forwarded(kernel: Kernel, own: set[str], replaced: frozenset[str]) -> set[str]:
+def _not_forwarded(kernel: Kernel, own: set[str], replaced: Collection[str]) -> set[str]:
     """Scratch memory that must stay: not read where it is written, filled bit by bit, or of memory that changes."""
     stuck = {s.buffer for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)} & own
     stores = {s.buffer: s for nest in kernel.body for s in nest.statements if isinstance(s, Store) and s.buffer in own}

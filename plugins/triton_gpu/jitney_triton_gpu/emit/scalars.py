@@ -112,7 +112,8 @@ SPELLINGS: dict[str, Spelling] = {
     "truncdiv": _infix("//"),
     "remainder": _by_kind(_helper("remainder_float"), _helper("mod_int")),
     "fmod": _by_kind(_library("fmod"), _infix("%")),
-    "neg": lambda dtype, result, a: f"-{a}",
+    # Triton's own minus subtracts from 0, which makes 0 of a 0 that should become -0.
+    "neg": _by_kind(lambda dtype, result, a: f"({a} * -1.0)", lambda dtype, result, a: f"-{a}"),
     "abs": lambda dtype, result, a: a if dtype is torch.uint8 else f"tl.abs({a})",
     "maximum": _extreme("maximum"),
     "minimum": _extreme("minimum"),

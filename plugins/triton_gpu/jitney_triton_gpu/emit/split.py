@@ -40,7 +40,8 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     parts = [Part.of(kernel, s, many) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]
     workspaces = [w for part in parts for w in part.workspaces] if inline is None else []
     tiled = x.block > 1
-    draft = Draft(kernel, f"{name}_parts", [x, r] if tiled else [r], wide, workspaces)
+    streams = not any(isinstance(s, Store) for s in nest.statements)
+    draft = Draft(kernel, f"{name}_parts", [x, r] if tiled else [r], wide, workspaces, streams=streams)
     writer = draft.writer
     blocks = blocks_of(x.count, x.block)
     writer.enter([x])

@@ -67,6 +67,7 @@ class Writer:
         self.written = written
         self.sections = [Section(1, [])]
         self.rough: frozenset[Value] = frozenset()  # see ``rough.py``
+        self.policies: Mapping[Load, str] = {}  # see ``policies.py``
         self.bases: dict[str, Register] = {}  # what a workspace's part begins at, for this program
         self._opaque: dict[Opaque, Register] = {}
         self._count = 0
@@ -95,6 +96,10 @@ class Writer:
         """End the innermost section: its lines follow those of the one before."""
         ended = self.sections.pop()
         self.sections[-1].lines += ended.lines
+
+    def leave_aside(self) -> list[str]:
+        """End the innermost section; its lines, for those who put them where they belong."""
+        return self.sections.pop().lines
 
     def begin_axis(self, axis: Axis, start: str, wide: bool, subscript: str | None = "") -> None:
         """The variable of an axis and its mask.
@@ -238,7 +243,8 @@ class Writer:
             if not here.axes <= axes:
                 given = f"tl.broadcast_to({given}, {self.shape()})"
                 axes = frozenset(axis.name for axis in self.tile)
-        shown = f"tl.load({given}{f', {mask}' if mask else ''})"
+        hint = f', eviction_policy="{self.policies[v]}"' if v in self.policies else ""
+        shown = f"tl.load({given}{f', {mask}' if mask else ''}{hint})"
         if v.dtype in HALVES:
             shown += ".to(tl.float32)"
         elif v.dtype is torch.bool:

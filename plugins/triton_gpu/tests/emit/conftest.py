@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,10 +76,11 @@ def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def compiled(device: torch.device) -> Callable[..., Compiled]:
     """``compiled(*kernels)``: a function of buffers and sizes; ``replaced``: what is overwritten, see ``emit``."""
 
-    def compile_kernels(*kernels: Kernel, wide: bool = False, replaced: Collection[str] = ()) -> Compiled:
+    def compile_kernels(*kernels: Kernel, wide: bool = False, replaced: Mapping[str, str] | None = None) -> Compiled:
         shapes = [canonical(kernel) for kernel in kernels]
         buffers = tuple({f"b{n}": name for n, name in enumerate(names)} for _, names in shapes)
-        gone = [frozenset(own for own, name in names.items() if name in replaced) for names in buffers]
+        mine = [{name: own for own, name in names.items()} for names in buffers]
+        gone = [{own[old]: own[new] for old, new in (replaced or {}).items() if old in own} for own in mine]
         codes = tuple(emit(shape, f"k{n}", replaced=gone[n], wide=wide) for n, (shape, _) in enumerate(shapes))
         functions = {f.name: f for code in codes for f in code.functions}
         source = HEADER + "".join(f"\n\n{f.text}" for f in functions.values())

@@ -11,6 +11,7 @@ from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Sc
 from jitney.lowering.operations import ALL
 from jitney.lowering.values import Value, apply, constant, indirect, load, position, ref
 from jitney_triton_gpu import tiles
+from jitney_triton_gpu.emit.pointwise import independent
 
 F = torch.float32
 DTYPES = sorted(ALL, key=str)
@@ -49,6 +50,41 @@ def test_elements_of_every_dtype(check, dtype):
     value = apply("maximum", load("a", index(i), dtype), load("b", index(i), dtype))
     buffers = {"a": data(200, dtype), "b": data(200, dtype, 1), "c": torch.zeros(201, dtype=dtype)}
     check(plain((i,), Store("c", index(i), value), a=dtype, b=dtype, c=dtype), buffers)
+
+
+def scaled(n: int | Size, **pairs: str) -> tuple[Kernel, dict[str, torch.Tensor]]:
+    """``new = old * factor`` for each pair, with a factor of its own and one for all."""
+    i = Var("i", n)
+    stores = [
+        Store(new, index(i), apply("mul", load(old, index(i), F), constant(float(number + 2), F)))
+        for number, (new, old) in enumerate(pairs.items())
+    ]
+    names = sorted({*pairs, *pairs.values()})
+    return plain((i,), *stores, **dict.fromkeys(names, F)), {b: data(700, seed=ord(b)) for b in names}
+
+
+@pytest.mark.parametrize("n", [1, 300, 700, Size("n")])
+def test_what_has_no_memory_in_common_has_programs_of_its_own(check, n):
+    kernel, buffers = scaled(n, b="a", d="c", e="c", g="f")
+    made = check(kernel, buffers, {Size("n"): 650} if isinstance(n, Size) else None)
+    text = made.codes[0].functions[0].text
+    assert [text.count(header) for header in ("if part == 0:", "elif part == 1:", "else:", "elif")] == [1, 1, 1, 1]
+    assert made.codes[0].functions[0].programs.evaluate({Size("n"): 650}) % 3 == 0
+
+
+def test_what_replaces_memory_is_stored_by_those_who_read_it(compiled):
+    """``d`` is stored in the place of ``a``, which is read for ``b``."""
+    kernel, buffers = scaled(700, b="a", d="c", f="e")
+    (nest,) = kernel.body
+    parts = independent(nest, {"a": "d"})
+    assert sorted("".join(sorted(s.buffer for s in part)) for part in parts) == ["bd", "f"]
+    function = compiled(kernel, replaced={"a": "d"})
+    a, c = buffers["a"].clone(), buffers["c"].clone()
+    buffers["d"] = buffers["a"]
+    function(buffers)
+    torch.testing.assert_close(buffers["b"], a * 2, rtol=0, atol=0)
+    torch.testing.assert_close(buffers["d"], c * 3, rtol=0, atol=0)
+    torch.testing.assert_close(buffers["f"], buffers["e"] * 4, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("shape", [(1, 70), (70, 1), (32, 64), (33, 65), (100, 3)])
@@ -252,7 +288,7 @@ def test_what_a_row_keeps_outlives_the_memory_that_it_came_from(compiled, monkey
     finish = (Nest((k,), (Store("o", index(k), load("p", index(k), F)),)),)
     scratch, partials = (Scratch("t", F, index(n)),), (Partial("p", F, index(n), "sum"),)
     kernel = Kernel("k", (i,), nests, dict.fromkeys("abco", F), finish, scratch, partials)
-    function = compiled(kernel, replaced={"a"})
+    function = compiled(kernel, replaced={"a": "b"})
     a = data(m * n)
     buffers = {"a": a.clone(), "b": torch.zeros(0), "c": torch.zeros(m * n), "o": torch.zeros(n)}
     buffers["b"] = buffers["a"]
