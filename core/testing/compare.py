@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from jitney.copies import tensors
+from jitney.testing.pictures import strides_that_matter
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def _of_tensors(expected: Any, found: Any, where: str, values: bool, strides: bo
     if expected.layout is torch.strided and not expected.is_nested:
         facts.append(("lazy bits", (expected.is_conj(), expected.is_neg()), (found.is_conj(), found.is_neg())))
         if strides:
-            facts.append(("strides", _strides(expected), _strides(found)))
+            facts.append(("strides", strides_that_matter(expected), strides_that_matter(found)))
     for kind, want, got in facts:
         if want != got:
             return Difference(kind, f"{where}: {got}, {want} was expected")
@@ -88,13 +89,6 @@ def _of_tensors(expected: Any, found: Any, where: str, values: bool, strides: bo
         text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         return Difference("values", f"{where}: {text}")
     return None
-
-
-def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Strides that matter: those of dimensions with more than one element, if there is an element at all."""
-    if not tensor.numel():
-        return ()
-    return tuple(stride if size > 1 else -1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def same_bits(expected: Any, found: Any) -> bool:

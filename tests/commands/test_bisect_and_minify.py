@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,36 @@ def test_from_a_function_to_a_program_of_one_operation(model: str, capsys: pytes
     assert "6 operations became 1, in " in out and Path("out/repro.py").exists()
     assert main(["minify", "out/repro.py", "--seconds", "0", "--out", "out/again.py"]) == 0
     assert "stopped by the time limit. Written to out/again.py" in capsys.readouterr().out
+
+
+def test_a_folder_means_its_newest_program(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["minify", "."]) == 1
+    assert "has no minifier_launcher.py" in capsys.readouterr().err
+    assert main(["bisect", model, "--backend", "faulty_backends:crashes_on_relu"]) == 1
+    launcher = Path("out/minifier_launcher.py")
+    launcher.rename("out/minifier_launcher_rank1.py")
+    assert main(["minify", "out"]) == 0
+    assert "Written to out/repro_rank1.py" in capsys.readouterr().out
+    Path("out/repro_rank1.py").rename("out/mine.py")
+    Path("out/repro.py").write_text("not ours")
+    assert main(["minify", "out/mine.py"]) == 0
+    assert "Written to out/repro_mine.py" in capsys.readouterr().out and Path("out/repro.py").read_text() == "not ours"
+
+
+def test_ctrl_c_is_a_line_and_no_traceback(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    assert main(["bisect", model, "--backend", "faulty_backends:crashes_on_relu"]) == 1
+    monkeypatch.setattr("faulty_backends.crashes_on_relu", interrupt)
+    assert main(["bisect", model, "--backend", "faulty_backends:crashes_on_relu"]) == 130
+    assert "stopped by Ctrl-C" in capsys.readouterr().out
+    assert main(["minify", "out/minifier_launcher.py"]) == 1
+    assert "stopped by Ctrl-C before the graph was seen to fail" in capsys.readouterr().err
+    assert main(["explain", model, "--backend", "faulty_backends:crashes_on_relu"]) == 130
+    assert capsys.readouterr().err == "jitney explain: stopped by Ctrl-C, before there was anything to keep\n"
 
 
 def test_options_and_a_backend_that_is_right(model: str, capsys: pytest.CaptureFixture[str]) -> None:

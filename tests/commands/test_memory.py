@@ -6,6 +6,7 @@ import torch
 from jitney.cli import main
 from jitney.commands.memory import compared
 from jitney.commands.target import load
+from jitney.debug.compiled_as import compiled_as
 
 PROGRAM = """
 import torch
@@ -36,7 +37,9 @@ def test_the_table_compares_with_eager(program: Path, capsys: pytest.CaptureFixt
 
 def test_fused_forwards_keep_less_and_smaller_budgets_never_more(program: Path) -> None:
     found = load(f"{program}:step", "memory")
-    eager, *ours = [most for _, most, _ in compared(found, found.inputs(), "llvm_cpu", None, backward=True)]
+    eager, *ours = [
+        most for _, most, _ in compared(compiled_as(found.function, "llvm_cpu"), found.inputs(), backward=True)
+    ]
     size = 300 * 300 * 4
     assert eager > 8 * size  # what autograd saves
     assert ours == sorted(ours, reverse=True) and ours[0] < eager / 2
@@ -44,5 +47,5 @@ def test_fused_forwards_keep_less_and_smaller_budgets_never_more(program: Path) 
 
 def test_inference_has_one_row_for_us(program: Path) -> None:
     found = load(f"{program}:step", "memory")
-    rows = compared(found, (torch.randn(10),), "eager", None, backward=False)
+    rows = compared(compiled_as(found.function, "eager"), (torch.randn(10),), backward=False)
     assert [name for name, _, _ in rows] == ["eager", "jitney eager"]

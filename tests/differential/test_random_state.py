@@ -1,0 +1,29 @@
+"""A first compile leaves Python's random numbers alone, whatever is imported for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from differential.backends import installed
+
+CODE = """
+import random, sys
+import torch, jitney
+
+random.seed(1)
+before = random.getstate()
+for name in sys.argv[1:]:
+    jitney.compile(lambda x: (x * 2 + 1).sum(-1), backend=name)(torch.ones(3, requires_grad=True)).backward()
+    if random.getstate() != before:
+        print(name)
+"""
+
+
+def test_nothing_draws_while_a_program_is_compiled() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "JITNEY_CACHE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *installed()], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout == ""

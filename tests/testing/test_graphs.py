@@ -1,0 +1,84 @@
+"""Generated programs: what is drawn runs, covers its grammar, and shrinks to something that people can read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import seed as seeded
+
+from jitney.backends import Backend
+from jitney.testing import Program, assert_same, graphs, python_programs
+from jitney.testing.grammar import TABLES
+from jitney.testing.same import compare
+from jitney.testing.smaller import smaller
+from jitney.testing.suite.generated import drawn
+
+SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def negative_sums(graph: Any, inputs: Any, request: Any) -> Any:
+    if any("sum" in str(node.target) for node in graph.graph.nodes):
+        return lambda *args: [-r if r.is_floating_point() else r for r in graph.forward(*args)]
+    return graph.forward
+
+
+WRONG = Backend("negative_sums", negative_sums, level="aten")
+
+
+def test_what_is_drawn_covers_the_grammar_and_runs() -> None:
+    words: Counter[str] = Counter()
+    for program in drawn(graphs(), 200, 1):
+        loaded = program.load()
+        for arguments in loaded.calls():
+            loaded.program(*arguments)
+        words.update(set(re.findall(r"\w+=?", program.source)))
+        words["empty"] += bool(re.search(r"example\(\(.*\b0\b.*\), \"", program.source))
+        words["zero"] += "example((), " in program.source
+    for word in ("grad=", "layout=", "special=", "SIZES", "dynamic", "bfloat16", "int64", "bool", "empty", "zero"):
+        assert words[word] > 2, word
+    rows = " ".join(row for table, _ in TABLES.values() for row in table)
+    called = {word for word in words if f".{word}(" in rows}
+    assert len(called) > 60, called
+
+
+def test_a_graph_shrinks_to_few_lines() -> None:
+    quick = settings(max_examples=2000, database=None, suppress_health_check=list(HealthCheck), deadline=None)
+    program = find(graphs(most=2, train=False), lambda program: ".mean(" in program.source, settings=quick)
+    body = program.source.partition("def program")[2].partition("def inputs")[0].strip().splitlines()
+    assert [line.strip() for line in body] == ["(x0):", "v0 = x0.mean(0, keepdim=True)", "return v0"]
+    assert 'example((3,), "float32", seed=0),' in program.source and "SIZES" not in program.source
+
+
+def test_a_failing_program_gets_smaller() -> None:
+    lines = ["import torch", "kept = 1", "def program(x):", "    a = x + 1", "    if kept:", "        b = a * 2"]
+    lines += ["    c = x.sum()", "    return c", "def inputs():", "    return [torch.ones(3)]", ""]
+    source = "\n".join(lines)
+
+    def fails(program: Program) -> bool:
+        try:
+            return compare(program, WRONG) is not None
+        except Exception:
+            return False
+
+    assert smaller(Program(source), fails).source.splitlines() == [lines[0], lines[2], *lines[6:10]]
+    assert smaller(Program(source), fails, seconds=0).source == source
+
+
+@seeded(SEED)
+@settings(max_examples=max(1, settings.default.max_examples // 2))
+@given(program=graphs())
+def test_generated_graphs(program: Program) -> None:
+    assert_same(program, backends=["aot_eager"])
+
+
+@seeded(SEED)
+@settings(max_examples=max(1, settings.default.max_examples // 4))
+@given(program=python_programs())
+def test_generated_programs(program: Program) -> None:
+    assert_same(program, backends=["aot_eager"])
