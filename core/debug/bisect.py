@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import functools
 import time
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,17 +13,18 @@ from typing import Any
 import torch
 
 from jitney.backends import Backend, BoundBackend, core_decompositions, resolve
-from jitney.backends.resolve import LAUNCHER
+from jitney.backends.own_files import LAUNCHER, own_file
 from jitney.config import config
 from jitney.copies import copied, tensors
 from jitney.debug import watch
-from jitney.debug.doubles import close, too_far
+from jitney.debug.compiled_as import CompiledAs, compiled_as
+from jitney.debug.doubles import InDoubles, Recording, doubled, mapped
 from jitney.debug.limit import TimeLimit, time_limit
 from jitney.debug.minifier.case import Case, NotMinified
 from jitney.debug.minifier.script import origin_of, write_case
-from jitney.debug.verdict import Fault, Place, Terms, leaking, raised
+from jitney.debug.outcome import Outcome, modules_of, optimizers_of, put_back
+from jitney.debug.verdict import Fault, Terms, leaking, raised
 from jitney.errors import JitneyError
-from jitney.wrapping import leaves
 
 
 @dataclass
@@ -37,6 +37,8 @@ class Rung:
         spec, options, mode: how it is compiled; a ``spec`` of None: not at all.
         fault: what went wrong; None if nothing did.
         case: the graph that went wrong, where it is one.
+        alone: does that graph fail by itself, so that it can be minified?
+        refusal: why a graph that went wrong is no case.
         seconds: how long the rung took.
     """
 
@@ -47,6 +49,8 @@ class Rung:
     mode: str | None = None
     fault: Fault | None = None
     case: Case | None = None
+    alone: bool = False
+    refusal: str = ""
     seconds: float = 0.0
 
 
@@ -58,11 +62,15 @@ class Bisection:
         rungs: those that were tried, in order; the last one failed, or none did.
         note: what it could not look at.
         launcher: the program that minifies the graph that failed.
+        compared: were whole runs compared? Not if the program itself returns something else each time.
+        stopped: the rung at which Ctrl-C ended it; empty if it went to the end.
     """
 
     rungs: list[Rung] = field(default_factory=list)
     note: str = ""
     launcher: Path | None = None
+    compared: bool = True
+    stopped: str = ""
 
     @property
     def guilty(self) -> Rung | None:
@@ -75,14 +83,20 @@ class Bisection:
         return self.guilty.phase if self.guilty is not None else ""
 
     def __str__(self) -> str:
-        width = max(len(rung.name) for rung in self.rungs)
-        rows = [f"{r.name:<{width}}  {r.fault or 'works'}" for r in self.rungs]
-        if self.guilty is None:
-            rows.append("nothing is wrong: results, gradients and writes are eager's on every rung")
-        else:
-            rows.append(f"guilty: {self.guilty.phase}")
-            rows += self._next()
+        width = max((len(rung.name) for rung in self.rungs), default=0)
+        rows = [f"{r.name:<{width}}  {self._said(r)}" for r in self.rungs]
+        rows += [f"guilty: {self.guilty.phase}", *self._next()] if self.guilty is not None else [self._innocent()]
         return "\n".join([*rows, *([f"note: {self.note}"] if self.note else [])])
+
+    def _said(self, rung: Rung) -> str:
+        return "stopped by Ctrl-C" if rung.name == self.stopped and rung.fault is None else str(rung.fault or "works")
+
+    def _innocent(self) -> str:
+        if self.stopped:
+            return "nothing is known of the rung that was stopped, nor of those after it; nothing was written"
+        if not self.compared:
+            return "no graph is wrong: the results, gradients and writes of each are eager's on every rung"
+        return "nothing is wrong: results, gradients and writes are eager's on every rung"
 
     def _next(self) -> list[str]:
         assert self.guilty is not None
@@ -92,7 +106,17 @@ class Bisection:
             rows.append(f"minify: jitney minify {self.launcher}")
         elif case is None and fault is not None and isinstance(fault.error, JitneyError):
             rows += [f"  {line}" for line in str(fault.error).splitlines()]
+        elif not self.guilty.alone and not self.guilty.refusal and self.guilty.spec is not None:
+            rows += TOGETHER
         return rows
+
+
+TOGETHER = (
+    "no graph does this by itself, so there is no small program: it takes several graphs, or several calls",
+    "  a usual cause: memory of a result, or of an input, that the compiled graph uses again while somebody holds it",
+    "  try: the function in parts, each compiled with fullgraph=True; JITNEY_REPRO_AFTER=capture JITNEY_REPRO_LEVEL=3 "
+    "writes every graph as a program",
+)
 
 
 def bisect(
@@ -100,43 +124,60 @@ def bisect(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    backend: Any = "auto",
+    backend: Any = None,
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Bisection:
     """Run a function with one step of compiling more each time, and name the step with which it goes wrong.
 
-    Each graph is compared with eager, and where they differ with float64: results, writes, and gradients. Tensors in
-    the arguments, and parameters and buffers of modules that the function knows, are put back after each rung; other
-    things that it changes are not.
+    On each rung every graph is compared with eager, and where they differ with float64: results, writes, and gradients.
+    Then the program runs as it is, twice, and the whole is compared: what only shows where graphs or calls follow each
+    other is a fault, too. Tensors in the arguments, parameters and buffers of modules that the function has at hand,
+    and states of such optimizers, are put back after each run; other things that it changes are not. Ctrl-C ends it;
+    what is known by then is returned.
 
     Args:
         function: what fails; compiled already, or not.
         args, kwargs: its arguments.
-        backend, options, mode: as in ``compile``.
+        backend, options, mode: as in ``compile``; by default those with which ``function`` was compiled, or ``"auto"``.
         say: is told the name of each rung as it begins.
     """
-    original = getattr(function, "_jitney_original", function)
-    ladder = _Ladder(original, tuple(args), dict(kwargs or {}))
-    bound = resolve(backend, options, mode)
+    how = compiled_as(function, backend, options, mode)
+    ladder = _Ladder(how, tuple(args), dict(kwargs or {}))
+    given = how.arguments()
+    bound = resolve(given["backend"], given["options"], given["mode"])
     found = Bisection()
     for rung in _rungs(bound):
         say(rung.name)
         found.rungs.append(rung)
         begin = time.perf_counter()
-        ladder.climb(rung)
-        rung.seconds = time.perf_counter() - begin
-        if rung.fault is not None:
-            break
-    found.note = ladder.note
-    if found.guilty is not None and found.guilty.case is not None:
         try:
-            path = Path(config.base_dir) / LAUNCHER
-            found.launcher = write_case(found.guilty.case, found.guilty.fault, path, launcher=True)
-        except NotMinified as refusal:
-            found.note = str(refusal)
+            ladder.climb(rung)
+        except KeyboardInterrupt:
+            found.stopped = rung.name
+        rung.seconds = time.perf_counter() - begin
+        if rung.fault is not None or found.stopped:
+            break
+    found.note, found.compared = ladder.note, ladder.repeats
+    _write(found)
     return found
+
+
+def _write(found: Bisection) -> None:
+    """Write the graph that fails as a program that minifies it."""
+    rung = found.guilty
+    if rung is None or rung.case is None or not rung.alone:
+        refusal = rung.refusal if rung is not None else ""
+    else:
+        refusal = ""
+        try:
+            found.launcher = write_case(rung.case, rung.fault, own_file(LAUNCHER), launcher=True)
+        except NotMinified as error:
+            refusal = str(error)
+        except OSError as error:
+            refusal = f"nothing is written for the minifier: {error} (config.base_dir)"
+    found.note = "; ".join(filter(None, (found.note, refusal)))
 
 
 def _rungs(bound: BoundBackend) -> Iterator[Rung]:
@@ -165,17 +206,21 @@ class _Ladder:
     """The function, its arguments, and what eager makes of them.
 
     Args:
-        function: what is run.
+        how: the function, and how it is compiled.
         args, kwargs: its arguments.
     """
 
-    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.function = function
+    def __init__(self, how: CompiledAs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.how = how
+        self.function = how.function  # which may call something that is compiled
+        self.plain = _uncompiled(how.function)
         self.given = (args, kwargs)
-        self.modules = list(_modules(function, [*args, *kwargs.values()]))
-        self.note = ""
-        self.expected: _Outcome | None = None
+        self.modules = modules_of(self.function, [*args, *kwargs.values()])
+        self.optimizers = optimizers_of(self.function, [*args, *kwargs.values()])
+        self.note = how.note
+        self.expected: Outcome | None = None
         self.repeats = True  # does eager give the same numbers twice?
+        self.reuses = False  # does the program itself return the same memory twice?
         self.goes_back = True  # may we run a backward, or has the program done so itself?
 
     def climb(self, rung: Rung) -> None:
@@ -183,50 +228,115 @@ class _Ladder:
         if rung.spec is None:
             self._eagerly(rung)
             return
-        compiled = _compile(
-            self.function, backend=rung.spec, options={**rung.options, "crosscheck": True}, mode=rung.mode
+        quiet = config.patch(
+            cache=False, suppress_errors=False, repro_after="", debug_function="", error_on_recompile=False
         )
-        told: list[tuple[Case | None, Fault]] = []
+        with quiet:
+            watches = self._graphs(rung)
+            if rung.fault is None:
+                self._whole(rung, watches)
+            elif rung.case is not None:
+                rung.alone = rung.fault.kind == "hangs" or rung.fault.like(rung.case.fault(_terms(rung.fault)))
+
+    def _compiled(self, rung: Rung, **own: Any) -> Callable[..., Any]:
+        how = {"dynamic": self.how.dynamic, "fullgraph": self.how.fullgraph, "mode": rung.mode}
+        compiled: Callable[..., Any] = _compile(
+            self.function, backend=rung.spec, options={**rung.options, **own} or None, **how
+        )
+        return compiled
+
+    def _limit(self, rung: Rung) -> float:
+        """None for what is jitney's own: the first time, all that it imports is imported there."""
+        return config.minifier_try_seconds if rung.phase.startswith("backend") else 0
+
+    def _graphs(self, rung: Rung) -> list[watch.Watch]:
+        """Each graph beside eager; returns them."""
+        compiled = self._compiled(rung, crosscheck=True)
+        told: list[tuple[Case | NotMinified, Fault]] = []
         watches: list[watch.Watch] = []
-        quiet = config.patch(cache=False, suppress_errors=False, repro_after="", debug_function="")
-        with quiet, watch.telling(lambda case, fault: told.append((case, fault)), watches):
-            # No limit for what is jitney's own: the first time, all that it imports is imported there.
-            limit = config.minifier_try_seconds if rung.phase.startswith("backend") else 0
-            found, error = self._outcome(compiled, limit)
-            if told:
-                rung.case, rung.fault = told[0]
-            elif error is not None:
-                rung.fault = raised(error, "results")
+        with watch.telling(lambda case, fault: told.append((case, fault)), watches):
+            _, error = self._outcome(compiled, self._limit(rung))
+        if told:
+            case, rung.fault = told[0]
+            if isinstance(case, NotMinified):
+                rung.refusal = str(case)
             else:
-                assert found is not None and self.expected is not None
-                rung.fault = self._differs(found, rung)
-            if rung.fault is None and rung.phase.startswith("backend"):
-                self._leaks(rung, compiled, watches)
+                rung.case = case
+        elif error is not None:
+            rung.fault = raised(error, "results")
+        return watches
+
+    def _whole(self, rung: Rung, watches: Sequence[watch.Watch]) -> None:
+        """The program as it runs without anybody looking, twice: its graphs are right, is the whole?"""
+        compiled = self._compiled(rung)
+        runs: list[Outcome] = []
+        for when in ("", "at the second call, "):
+            found, error = self._outcome(compiled, self._limit(rung))
+            if error is not None:
+                rung.fault = raised(error, "results")
+                return
+            assert found is not None and self.expected is not None
+            runs.append(found)
+            if self.repeats:
+                rung.fault = found.differs(self.expected, self._exact(rung), when)
+            if rung.fault is not None:
+                return
+        shared = runs[1].lies_in(runs[0])
+        if shared is not None and not self.reuses:
+            reason = (
+                f"result {shared[0]} of a second call is in the memory of result {shared[1]} of the first, still held"
+            )
+            rung.fault = Fault("reuses", "results", reason)
+        elif rung.phase.startswith("backend"):
+            self._leaks(rung, compiled, watches)
+
+    def _exact(self, rung: Rung) -> Callable[[], Outcome | None]:
+        """The run in float64, which tells rounding from wrong numbers; capture alone must not even round otherwise."""
+        return (lambda: None) if rung.phase == "capture" else (lambda: self._in_doubles)
+
+    @functools.cached_property
+    def _in_doubles(self) -> Outcome | None:
+        """The program itself in float64, with the random numbers that eager draws; None if it does not run so."""
+        recording = Recording()
+        _, error = self._outcome(self.plain, 0, recording)
+        if error is not None:
+            return None
+        return self._outcome(self.plain, 0, InDoubles(recording.draws), wide=True)[0]
 
     def _eagerly(self, rung: Rung) -> None:
-        self.expected, error = self._outcome(self.function, 0)
+        self.expected, error = self._outcome(self.plain, 0)
         if error is not None and self.goes_back:
             self.goes_back = False
-            self.expected, error = self._outcome(self.function, 0)
+            self.expected, error = self._outcome(self.plain, 0)
         if error is not None:
             rung.fault = raised(error, "results")
             return
-        again, _ = self._outcome(self.function, 0)
+        again, _ = self._outcome(self.plain, 0)
         assert self.expected is not None
+        self.reuses = again is not None and again.lies_in(self.expected) is not None
         if again is None or again.differs(self.expected) is not None:
             self.repeats = False
-            self.note = "the program itself returns something else each time: its graphs are compared, it is not"
+            differs = "the program itself returns something else each time: its graphs are compared, it is not"
+            self.note = "; ".join(filter(None, (self.note, differs)))
 
-    def _outcome(self, run: Callable[..., Any], seconds: float) -> tuple[_Outcome | None, BaseException | None]:
+    def _outcome(
+        self,
+        run: Callable[..., Any],
+        seconds: float,
+        mode: contextlib.AbstractContextManager[Any] | None = None,
+        wide: bool = False,
+    ) -> tuple[Outcome | None, BaseException | None]:
         """One run on copies, its results and gradients; everything that it changes of modules is put back."""
         args, kwargs = copied(self.given)
+        if wide:
+            args, kwargs = mapped((args, kwargs), _widened)
         begin = [t for t in tensors((args, kwargs)) if t.requires_grad and t.is_leaf]
         begin += [p for module in self.modules for p in module.parameters() if p.requires_grad]
-        with _put_back(self.modules), torch.random.fork_rng():
+        with put_back(self.modules, self.optimizers), torch.random.fork_rng():
             torch.manual_seed(0)
             try:
-                with time_limit(seconds):
-                    found = _Outcome(run(*args, **kwargs))
+                with time_limit(seconds), mode or contextlib.nullcontext():
+                    found = Outcome(run(*args, **kwargs))
                     found.changed = [t.detach().clone() for m in self.modules for t in m.state_dict().values()]
                     found.changed += [t.detach().clone() for t in tensors((args, kwargs))]
                     found.go_back(begin, self.goes_back)
@@ -234,117 +344,45 @@ class _Ladder:
                 return None, error
         return found, None
 
-    def _differs(self, found: _Outcome, rung: Rung) -> Fault | None:
-        """Is what the function returned, changed, or the gradient wrong, though no graph was told to be?"""
-        if not self.repeats:
-            return None
-        assert self.expected is not None
-        fault = found.differs(self.expected)
-        if fault is None or rung.phase == "capture":
-            return fault
-        # Every graph's numbers are right beside float64: rounding that grew from graph to graph is nobody's fault.
-        return None if fault.kind in ("numbers", "writes") else fault
-
     def _leaks(self, rung: Rung, compiled: Callable[..., Any], watches: Sequence[watch.Watch]) -> None:
         def call(run: Callable[..., Any]) -> Callable[[], Any]:
             return lambda: self._outcome(run, 0)
 
         left = leaking(call(compiled))
-        if not left or left <= leaking(call(self.function)):
+        if not left or left <= leaking(call(self.plain)):
             return
         rung.fault = Fault("leaks", "results", f"each call leaves {left} bytes of tensors behind")
         for seen in watches:
-            case = seen.case_or_none()
-            fault = case.fault(Terms(leaks=True, seconds=config.minifier_try_seconds)) if case is not None else None
-            if fault is not None:
-                rung.fault, rung.case = fault, case
+            case = seen.case_or_refusal()
+            fault = case.fault(_terms(rung.fault)) if isinstance(case, Case) else None
+            if fault is not None and isinstance(case, Case):
+                rung.fault, rung.case, rung.alone = fault, case, True
                 return
 
 
-@dataclass
-class _Outcome:
-    """What a run has returned and changed, and gradients."""
-
-    value: Any
-    changed: list[torch.Tensor] = field(default_factory=list)
-    gradients: list[torch.Tensor | None] = field(default_factory=list)
-
-    def go_back(self, begin: Sequence[torch.Tensor], may: bool) -> None:
-        """Gradients: those that the program has left on leaves, and with ``may`` those of what it returned."""
-        self.gradients = [leaf.grad.detach().clone() if leaf.grad is not None else None for leaf in begin]
-        ends = [t for t in tensors(self.value) if t.requires_grad and t.grad_fn is not None]
-        if may and ends and begin:
-            ones = [torch.ones_like(end) for end in ends]
-            self.gradients += torch.autograd.grad(ends, begin, ones, allow_unused=True)
-
-    def differs(self, expected: _Outcome) -> Fault | None:
-        """What is not as in another run of the same function."""
-        pairs: list[tuple[Place, Sequence[Any], Sequence[Any]]] = [
-            ("results", _innermost(self.value), _innermost(expected.value)),
-            ("inputs", self.changed, expected.changed),
-            ("gradients", self.gradients, expected.gradients),
-        ]
-        for place, ours, theirs in pairs:
-            if len(ours) != len(theirs):
-                return Fault("facts", place, f"{len(ours)} tensors, {len(theirs)} were expected")
-            for number, (got, want) in enumerate(zip(ours, theirs, strict=True)):
-                fault = _compared(place, number, got, want)
-                if fault is not None:
-                    return fault
-        return None
+def _terms(fault: Fault) -> Terms:
+    return Terms(leaks=fault.kind == "leaks", seconds=config.minifier_try_seconds)
 
 
-def _innermost(value: Any) -> list[torch.Tensor]:
-    """Every tensor in a result; those inside tensors that wrap tensors in their place."""
-    return [inner for tensor in tensors(value) for inner in leaves(tensor)]
-
-
-def _compared(place: Place, number: int, got: Any, want: Any) -> Fault | None:
-    if (got is None) != (want is None):
-        return Fault("facts", place, f"{place.removesuffix('s')} {number} is {'missing' if got is None else 'new'}")
-    if got is None or got.layout is not torch.strided or got.is_nested:
-        return None
-    if (got.dtype, got.shape) != (want.dtype, want.shape):
-        facts = f"{got.dtype}{list(got.shape)}, {want.dtype}{list(want.shape)} was expected"
-        return Fault("facts", place, f"{place.removesuffix('s')} {number} is {facts}")
-    got, want = got.detach(), want.detach()
-    reason = "" if close(got, want) else too_far(got, want, None)
-    if not reason:
-        return None
-    kind: Any = "writes" if place == "inputs" else "numbers"
-    return Fault(kind, place, f"{place.removesuffix('s')} {number}: {reason}")
-
-
-def _modules(function: Any, values: Sequence[Any]) -> Iterator[torch.nn.Module]:
-    """The modules that a function may run: itself, its owner, in arguments, closure and globals; each once."""
-    todo = [function, getattr(function, "__self__", None), *values]
-    inner = inspect.unwrap(getattr(function, "__func__", function)) if callable(function) else None
-    if isinstance(inner, types.FunctionType):
-        found = inspect.getclosurevars(inner)
-        todo += [*found.nonlocals.values(), *found.globals.values()]
-    seen: set[int] = set()
-    for value in todo:
-        if isinstance(value, torch.nn.Module) and id(value) not in seen:
-            seen.add(id(value))
-            yield value
-
-
-@contextlib.contextmanager
-def _put_back(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """Parameters, buffers and gradients of modules are afterwards what they were."""
-    held = [t for module in modules for t in [*module.parameters(), *module.buffers()]]
-    before = [(t, t.detach().clone(), t.grad.detach().clone() if t.grad is not None else None) for t in held]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for tensor, data, grad in before:
-                if not torch.equal(tensor, data):
-                    tensor.copy_(data)
-                tensor.grad = grad
+def _widened(value: Any) -> Any:
+    """A tensor in float64, a leaf where it was one."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return doubled(value.detach()).requires_grad_(value.requires_grad)
 
 
 def _compile(function: Any, **how: Any) -> Any:
     from jitney.api import compile as compile_function  # the face imports debug; here it compiles each rung
 
     return compile_function(function, **how)
+
+
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with what it calls that is compiled as its user wrote it."""
+    from jitney.api import running_originals
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with running_originals():
+            return function(*args, **kwargs)
+
+    return run

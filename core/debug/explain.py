@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 
 from jitney import events
 from jitney.config import config
+from jitney.debug.compiled_as import compiled_as
 from jitney.debug.hints import hints
 from jitney.errors import describe_frame
 
@@ -172,29 +173,29 @@ def explain(
 ) -> Callable[..., ExplainOutput]:
     """``explain(fn)(*args, **kwargs)`` compiles ``fn`` afresh, runs it once and tells what was captured.
 
-    The call is a real one: what ``fn`` changes is changed, what it raises is raised. ``fn`` may be compiled already.
-    The graphs run as captured; with ``backend`` and ``options``, as in ``compile``, through that backend: then the
-    report has the functional graphs that it got, too. A backward is compiled at the first backward, after the call.
-    If ``fn`` is compiled already and none of its forms fits the call, the report says why. With ``bisect`` the function
-    runs some times more, on copies, with one step of compiling more each time: the report says which step is to blame
-    for an error of jitney's or for wrong numbers; see ``jitney.debug.bisect``.
+    The call is a real one: what ``fn`` changes is changed, what it raises is raised. The graphs run as captured; with
+    ``backend`` and ``options``, as in ``compile``, through that backend: then the report has the functional graphs that
+    it got, too. If ``fn`` is compiled already, its own backend, options and ``dynamic`` hold where nothing else is said
+    here; and if none of its forms fits the call, the report says why. A backward is compiled at the first backward,
+    after the call. With ``bisect`` the function runs some times more, on copies, with one step of compiling more each
+    time: the report says which step is to blame for an error of jitney's or for wrong numbers; see
+    ``jitney.debug.bisect``.
     """
     from jitney.api import compile as compile_function  # the face imports debug; only here does debug need the face
 
-    original = getattr(fn, "_jitney_original", fn)
-    if isinstance(fn, types.MethodType) and original is not fn:  # which looks into the function that it calls
-        original = types.MethodType(original, fn.__self__)
+    how = compiled_as(fn, backend, options)
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
         found: Bisection | None = None
         if bisect:
             climb = importlib.import_module("jitney.debug.bisect").bisect
-            found = climb(original, args, kwargs, backend=backend or "auto", options=options)
-        compiled = compile_function(original, backend=backend or _run_as_it_is, options=options)
+            found = climb(fn, args, kwargs, backend=backend, options=options)
+        wanted = how.arguments() | {"fullgraph": False, "backend": how.backend or _run_as_it_is}
+        compiled = compile_function(how.function, **wanted)
         with config.patch(cache=False, error_on_recompile=False), observe() as output:
             output.bisection = found
             output.misfits = _misfits(fn, args, kwargs)
-            if found is None or found.guilty is None:
+            if found is None or (found.guilty is None and not found.stopped):
                 compiled(*args, **kwargs)
         return output
 

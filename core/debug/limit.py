@@ -19,7 +19,8 @@ def time_limit(seconds: float) -> Iterator[None]:
     """Raise ``TimeLimit`` in the block if it takes longer.
 
     Only in the main thread, and only where there are timers that interrupt (not on Windows): else there is no limit.
-    A limit around this one goes on counting.
+    A limit around this one, or a timer of the program's own, goes on counting, and is put back with its interval; it
+    does not go off within the block, but at once afterwards.
     """
     usable = seconds > 0 and hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if not usable:
@@ -31,11 +32,11 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     begin = time.monotonic()
     before = signal.signal(signal.SIGALRM, stop)
-    outer, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    outer, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if outer:
-            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - begin), 1e-3))
+            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - begin), 1e-3), interval)

@@ -62,8 +62,8 @@ class Profile:
     Args:
         calls: how many were timed.
         seconds: of a call as it is, median.
-        marked: of a call whose kernels run one by one, with a clock around each.
-        parts: seconds per call by part of ``PARTS``, of such calls; what the clocks themselves take is taken off.
+        marked: of a call whose kernels run one by one, with a clock around each: mean of the faster half.
+        parts: seconds per call by part of ``PARTS``, of that half; what the clocks themselves take is taken off.
         rows: kernels and operators, the most expensive first.
         spans: of the timed calls.
     """
@@ -99,9 +99,11 @@ def measure(
             begin, seconds = _timed(marked)
             seen.append((begin, begin + seconds))
     cost = _marker_cost()
-    profile = Profile(calls, statistics.median(plain), statistics.median(end - begin for begin, end in seen))
+    typical = sorted(seen, key=lambda turn: turn[1] - turn[0])[: (calls + 1) // 2]  # the others were interrupted
+    profile = Profile(calls, statistics.median(plain), statistics.fmean(end - begin for begin, end in typical))
     profile.spans = [s for s in spans if any(begin <= s.begin <= end for begin, end in seen)]
-    profile.parts = parts_of(profile.spans, seen, cost)
+    own = [s for s in profile.spans if any(begin <= s.begin <= end for begin, end in typical)]
+    profile.parts = parts_of(own, typical, cost)
     profile.rows = rows_of(profile.spans, calls, moved or {})
     return profile
 

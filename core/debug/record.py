@@ -2,7 +2,8 @@
 
 Each object is a recipe in a list, and refers to others by number. torch's, the standard library's and NumPy's functions
 and classes are named; the user's are written out. Tensors are their facts, with ``data`` their numbers too. What has no
-recipe is a stand-in that says what it was. ``replay.py`` reads it.
+recipe is a stand-in that says what it was. Of namespaces and of the user's modules there is what the recorded code
+looks up by name; of objects and containers that it reaches, everything. ``replay.py`` reads it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from jitney import _torch
 from jitney.config import config
 from jitney.trust import trusted, trusted_file, trusted_module
 
-FORMAT = 1
+FORMAT = 2
 MAX_OBJECTS = 20_000  # what a frame reaches beyond that is a stand-in
 DATA_BYTES = 1 << 20  # of one tensor
 CODE_FIELDS = (
@@ -69,6 +70,7 @@ def write_record(
         "arguments": {name: writer.ref(value) for name, value in arguments.items()},
         "cells": [writer.ref(cell) for cell in cells],
     }
+    writer.fill_modules()
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     record = {
         "format": FORMAT,
@@ -84,7 +86,7 @@ def write_record(
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "_", code.co_name).strip("_")
     path = folder / f"record_{name}_{os.getpid()}_{next(_numbers)}.json"
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(record), encoding="utf-8")
     return path
 
 
@@ -102,6 +104,8 @@ class Recorder:
         self._known: dict[int, int] = {}
         self._kept: list[Any] = []
         self._spaces: dict[int, tuple[int, dict[str, int]]] = {}
+        self._modules: list[tuple[types.ModuleType, dict[str, int]]] = []
+        self._looked_up: set[str] = set()  # by all code so far
 
     def ref(self, value: Any) -> int:
         """The number of an object's recipe."""
@@ -132,6 +136,16 @@ class Recorder:
                 names[name] = self.ref(space[name])
         return number
 
+    def fill_modules(self) -> None:
+        """Give the user's modules what the recorded code looks up by name, which may bring more code that does."""
+        grows = True
+        while grows:
+            grows = False
+            for module, names in list(self._modules):
+                for name in sorted(self._looked_up & vars(module).keys() - names.keys()):
+                    names[name] = self.ref(vars(module)[name])
+                    grows = True
+
     def _recipe(self, value: Any) -> Recipe:
         plain = _PLAIN.get(type(value))
         if plain is not None:
@@ -161,11 +175,15 @@ def _described(value: Any) -> str:
 
 def _path(value: Any) -> Recipe | None:
     """Where something of torch's, the standard library's or NumPy's is found by name."""
+    if not trusted(type(value)) and not _is_numpys(type(value)):  # its attributes may be the user's code
+        return None
     if isinstance(value, types.ModuleType):
         return ["module", value.__name__] if _is_library(value.__name__) else None
     if isinstance(value, _torch.OPERATOR_CLASSES):
         return ["operator", str(value)]
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if name is None:
+        return _instance_of_theirs(value)
     if not isinstance(name, str) or "<locals>" in name:
         return None
     if isinstance(value, (type, types.FunctionType)) and not (trusted(value) or _is_numpys(value)):
@@ -176,6 +194,13 @@ def _path(value: Any) -> Recipe | None:
         if isinstance(module, str) and _is_library(module) and _found(module, name) is value:
             return ["path", module, name]
     return None
+
+
+def _instance_of_theirs(value: Any) -> Recipe | None:
+    """An object that a library's module has itself, such as ``os.environ``: by name, for nobody wants its content."""
+    home = type(value).__module__
+    names = [name for name, own in vars(sys.modules.get(home, types)).items() if own is value]
+    return ["path", home, names[0]] if names and _is_library(home) else None
 
 
 def _is_numpys(value: Any) -> bool:
@@ -209,6 +234,7 @@ def _pairs(recorder: Recorder, value: Any) -> Recipe:
 
 
 def _code(recorder: Recorder, value: types.CodeType) -> Recipe:
+    recorder._looked_up |= _names(value)
     lines = {line for _, _, line in value.co_lines() if line}
     if not trusted_file(value.co_filename):
         known = recorder.sources.setdefault(value.co_filename, {})
@@ -277,9 +303,10 @@ def _instance(recorder: Recorder, value: Any) -> Recipe:
 
 
 def _user_module(recorder: Recorder, value: types.ModuleType) -> Recipe:
-    """A module of the user's: of what it has, functions, classes and constants that others may look up."""
-    names = {name: part for name, part in vars(value).items() if not name.startswith("__")}
-    return ["own module", value.__name__, recorder.ref(names)]
+    """A module of the user's: what the recorded code looks up; see ``fill_modules``."""
+    names: dict[str, int] = {}
+    recorder._modules.append((value, names))
+    return ["own module", value.__name__, names]
 
 
 _PLAIN: dict[type, Callable[[Recorder, Any], Recipe]] = {

@@ -18,7 +18,7 @@ from jitney.debug.limit import TimeLimit, time_limit
 from jitney.errors import JitneyError
 from jitney.wrapping import leaves
 
-Kind = Literal["raises", "hangs", "dies", "facts", "numbers", "writes", "shares", "leaks"]
+Kind = Literal["raises", "hangs", "dies", "facts", "numbers", "writes", "shares", "reuses", "leaks"]
 Place = Literal["results", "gradients", "inputs"]
 SEED = 20_23
 
@@ -30,7 +30,8 @@ class Fault:
     Args:
         kind: ``raises``; ``hangs``: takes longer than it may; ``dies``: ends the process; ``facts``: a result of
             another shape, dtype or kind; ``numbers``: wrong values; ``writes``: an input is changed (or is not);
-            ``shares``: a result shares memory with an input; ``leaks``: each call leaves tensors behind.
+            ``shares``: a result is in the memory of an input; ``reuses``: in that of an earlier call's result;
+            ``leaks``: each call leaves tensors behind.
         place: where: in results, in gradients, in inputs.
         reason: for people, one line.
         error: the exception, if it raises.
@@ -58,7 +59,8 @@ SAYS = {
     "facts": "another kind of result",
     "numbers": "wrong numbers",
     "writes": "an input is written to",
-    "shares": "memory of an input is returned",
+    "shares": "a result in the memory of an input",
+    "reuses": "a result in the memory of another call's",
     "leaks": "memory leaks",
 }
 
@@ -277,10 +279,10 @@ def _sharing(ours: Side, eager: Side) -> Fault | None:
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return not _memory(a).isdisjoint(_memory(b))
+    return not memory_of(a).isdisjoint(memory_of(b))
 
 
-def _memory(tensor: torch.Tensor) -> set[int]:
+def memory_of(tensor: torch.Tensor) -> set[int]:
     """Where the data of a tensor is; of a subclass that wraps tensors, of each."""
     plain = [t for t in leaves(tensor) if t.layout is torch.strided and not t.is_nested and t.numel()]
     return {t.untyped_storage().data_ptr() for t in plain} - {0}

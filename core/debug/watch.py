@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import fx
 
 from jitney import callers
 from jitney.backends import BoundBackend, CompileRequest
-from jitney.backends.resolve import LAUNCHER, REPRO
+from jitney.backends.own_files import LAUNCHER, REPRO, own_file
 from jitney.config import config
 from jitney.copies import copied, tensors
 from jitney.debug.doubles import Recording
@@ -32,20 +33,30 @@ _numbers = itertools.count(1)
 DUMP, MINIFY, EVERY, NUMBERS = 1, 2, 3, 4  # config.repro_level
 
 Compiled = Callable[..., Sequence[Any]]
-Tell = Callable[[Case | None, Fault], None]  # without a case where the graph cannot be one
+Tell = Callable[[Case | NotMinified, Fault], None]  # or why the graph cannot be a case
 
 
 @contextlib.contextmanager
 def telling(tell: Tell, watches: list[Watch]) -> Iterator[None]:
-    """What is found wrong with graphs compiled in the block is told instead of raised; ``watches`` gets each graph."""
-    _told.append((tell, watches))
+    """What is found wrong with graphs that this thread compiles in the block is told instead of raised.
+
+    ``watches`` gets each graph.
+    """
+    _telling.stack.append((tell, watches))
     try:
         yield
     finally:
-        _told.pop()
+        _telling.stack.pop()
 
 
-_told: list[tuple[Tell, list[Watch]]] = []
+class _Telling(threading.local):
+    """Who is told, innermost last; what other threads compile meanwhile is none of his business."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[Tell, list[Watch]]] = []
+
+
+_telling = _Telling()
 
 
 class Watch:
@@ -76,8 +87,8 @@ class Watch:
         self.after = after
         self.grad = torch.is_grad_enabled()
         self.tell: Tell | None = None
-        if _told:
-            self.tell, watches = _told[-1]
+        if _telling.stack:
+            self.tell, watches = _telling.stack[-1]
             watches.append(self)
         self.calls = 0
         self.last: list[Any] | None = None  # copies of the inputs of the last call
@@ -98,7 +109,8 @@ class Watch:
     def compiled(self, make: Callable[[], Compiled]) -> Compiled:
         """What ``make`` returns, watched."""
         if self.writes and config.repro_level == EVERY:
-            self._write(None, f"minifier_launcher_{next(_numbers)}.py")
+            path = own_file(LAUNCHER)
+            self._write(None, path.with_stem(f"{path.stem}_{next(_numbers)}"))
         try:
             made = make()
         except (BackendFailed, AotError, TimeLimit) as error:
@@ -179,11 +191,11 @@ class Watch:
     def _accuse(self, fault: Fault) -> None:
         """Raise what is wrong, with the minified graph under a cross-check."""
         if self.tell is not None:
-            self.tell(self.case_or_none(), fault)
+            self.tell(self.case_or_refusal(), fault)
             return
         if self.writes:
-            self._write(fault, LAUNCHER)
-            more = ""
+            written = self._write(fault, own_file(LAUNCHER))
+            more = f"\nminify: jitney minify {written}" if written is not None else ""
         else:
             more = self._smaller(fault)
         raise wrong(fault, self.backend.name, self.request.user_stack, more)
@@ -197,7 +209,7 @@ class Watch:
         text = f"\nminified, {found.before} operations became {found.case.op_count}: {found.fault}"
         text += "\n  " + python(found.case.graph)[0].strip().replace("\n", "\n  ")
         try:
-            path = write_case(found.case, found.fault, Path(config.base_dir) / REPRO, before=found.before)
+            path = write_case(found.case, found.fault, own_file(REPRO), before=found.before)
         except NotMinified as refusal:
             return f"{text}\n(it was not written: {refusal})"
         return f"{text}\nrun: python {path}"
@@ -208,16 +220,16 @@ class Watch:
         """Write down, or tell, that the compiled graph has raised."""
         fault = raised(error, place)
         if self.tell is not None:
-            self.tell(self.case_or_none(), fault)
+            self.tell(self.case_or_refusal(), fault)
         elif self.writes:
-            self._write(fault, REPRO if config.repro_level == DUMP else LAUNCHER)
+            self._write(fault, own_file(REPRO if config.repro_level == DUMP else LAUNCHER))
 
-    def case_or_none(self) -> Case | None:
-        """``case``, or None where the graph cannot be one."""
+    def case_or_refusal(self) -> Case | NotMinified:
+        """``case``, or why the graph cannot be one."""
         try:
             return self.case()
-        except NotMinified:
-            return None
+        except NotMinified as refusal:
+            return refusal
 
     def case(self) -> Case:
         """The graph with the inputs of its last call, or with made-up ones.
@@ -233,13 +245,15 @@ class Watch:
             self.graph, values, self.backend, after=self.after, kind=kind, dynamic=dynamic, grad=self.grad
         )
 
-    def _write(self, fault: Fault | None, name: str) -> None:
+    def _write(self, fault: Fault | None, path: Path) -> Path | None:
+        """Write the case; None, and a warning, where that is not possible."""
         try:
-            write_case(self.case(), fault, Path(config.base_dir) / name, launcher=name != REPRO)
+            return write_case(self.case(), fault, path, launcher=config.repro_level != DUMP)
         except NotMinified as refusal:
             callers.warn(str(refusal))
         except OSError as error:  # the fault itself is what the user must see
             callers.warn(f"nothing is written for the minifier: {error} (config.base_dir)")
+        return None
 
 
 def _number(value: Any) -> Any:

@@ -5,6 +5,7 @@ The programs run alone, all of them in one fresh process.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import faulty_backends
 import pytest
 import torch
 
+from jitney.backends import registry
 from jitney.config import config
 from jitney.debug.bisect import bisect
 from jitney.debug.minifier import minify, write_case
@@ -49,16 +51,25 @@ FAULTS: dict[str, tuple[str, str, torch.dtype, str]] = {
     "leaks": ("leaks", "results", torch.float32, "memory leaks (results): each call leaves"),
     "returns_its_input": ("shares", "results", torch.float32, "result 0 shares the memory of input 0"),
     "writes_to_its_input": ("writes", "inputs", torch.float32, "an input is written to (inputs): input 0"),
+    "aten_crashes_on_relu": ("raises", "results", torch.float32, "NotImplementedError: there is no kernel for relu"),
+    "aten_leaks": ("leaks", "results", torch.float32, "memory leaks (results): each call leaves"),
+    "aten_returns_its_input": ("shares", "results", torch.float32, "result 0 shares the memory of input 0"),
+    "aten_writes_to_its_input": ("writes", "inputs", torch.float32, "an input is written to (inputs): input 0"),
+    "aten_wrong_for_strides": ("numbers", "results", torch.float32, "wrong numbers (results): result 0"),
     "returns_doubles": ("facts", "results", torch.float32, "another kind of result (results): result 0 is float64"),
 }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the programs go."""
+    """Where the programs go, while the named backends are there."""
     found = tmp_path_factory.mktemp("minified")
+    names = importlib.import_module("faulty_aten_backends").NAMES
     with config.patch(base_dir=str(found), minifier_try_seconds=0.7):
         yield found
+    for name in names:
+        registry.unregister_backend(name)
+    del sys.modules["faulty_aten_backends"]
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -77,7 +88,8 @@ def find_and_minify(name: str, folder: Path) -> None:
         "writes_to_its_input": lambda x: torch.relu(x).exp() + 1,
         "returns_its_input": lambda x: (x.clone(), net(x)[0]),
     }
-    found = bisect(direct.get(name, net), (x,), backend=getattr(faulty_backends, name))
+    program = direct.get(name.removeprefix("aten_"), net)
+    found = bisect(program, (x,), backend=getattr(faulty_backends, name, name))
     guilty = found.guilty
     assert guilty is not None and guilty.case is not None and guilty.fault is not None, str(found)
     assert found.phase == f"backend {name}"

@@ -33,6 +33,19 @@ def test_a_limit_around_another_goes_on_counting():
         time.sleep(30)
 
 
+def test_a_timer_of_the_programs_is_put_back_with_its_interval():
+    before = signal.signal(signal.SIGALRM, lambda number, frame: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 500, 600)
+        with time_limit(60):
+            pass
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert 400 < left <= 500 and interval == 600
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_in_another_thread_there_is_no_limit():
     done = []
 

@@ -7,6 +7,7 @@ import enum
 import functools
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -279,6 +280,171 @@ def test_what_a_frame_reaches_has_an_end(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sum(recipe[0] == "missing" for recipe in recorder.objects) >= 990
 
 
+# ---------------------------------------------------------------------- nothing of a record runs while it is read
+
+
+class Loud:
+    """Says so whenever Python runs something of it by itself."""
+
+    def __init__(self) -> None:
+        self.__dict__["kept"] = 1
+
+    def __hash__(self) -> int:
+        print("RAN hash")
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        print("RAN eq")
+        return self is other
+
+    def __repr__(self) -> str:
+        print("RAN repr")
+        return "loud"
+
+    def __getattr__(self, name: str) -> Any:
+        print("RAN getattr", name)
+        raise AttributeError(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        print("RAN setattr", name)
+
+    def __del__(self) -> None:
+        print("RAN del")
+
+    def __init_subclass__(cls) -> None:
+        print("RAN init_subclass")
+
+    def __iter__(self) -> Any:
+        print("RAN iter")
+        return iter(())
+
+    def __call__(self) -> None:
+        """Be callable."""
+
+    @property
+    def prop(self) -> int:
+        print("RAN property")
+        return 3
+
+
+class Louder(Loud):
+    pass
+
+
+def loud_function() -> None:
+    print("RAN function")
+
+
+def test_reading_runs_nothing_that_was_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    loud = Louder()
+    holder = {loud: 1, "a": loud, (loud, 2): 3, Louder: 4, loud_function: 5}
+    values = [holder, {loud, 1}, frozenset([loud, 2]), collections.OrderedDict({loud: 1}), functools.partial(loud, 1)]
+    value = [*values, Louder, loud, loud.prop.__add__]
+    path = write_record(again, again.__code__, again.__globals__, {"value": value}, (), KeyError())
+    capsys.readouterr()
+    record = read_record(path)
+    assert "RAN" not in capsys.readouterr().out
+    mapping, items, frozen, ordered, _, cls, made, _ = record.arguments["value"]
+    assert list(mapping) == ["a", cls, loud_function_of(mapping)] and items == {1} and frozen == {2} and not ordered
+    assert type(made) is cls and "kept" in object.__getattribute__(made, "__dict__")
+    assert "a key of a dictionary: a Louder, whose own __hash__ or __eq__ would run" in record.missing
+    assert any("__del__" in what for what in record.missing)
+
+
+def loud_function_of(mapping: dict[Any, Any]) -> Any:
+    return next(key for key in mapping if getattr(key, "__name__", "") == "loud_function")
+
+
+def crafted(folder: Path, *recipes: Any) -> Path:
+    """A record whose argument is the last of some recipes; ``N`` in one: the number of the recipe N places before."""
+
+    def add(data: Any) -> None:
+        objects = data["objects"]
+        for recipe in recipes:
+            count = len(objects)
+            objects.append(json.loads(json.dumps(recipe), object_hook=lambda of: count - of["before"] if of else of))
+        data["frame"]["arguments"] = {"value": len(objects) - 1}
+
+    return damaged(folder, add)
+
+
+BEFORE = [{"before": number} for number in range(9)]
+TEXT = ["json", "x"]
+CODE = ["json", "print('RAN')"]
+EMPTY = ["pairs", "dict", [], []]
+
+
+def test_a_name_that_no_text_of_the_record_says_is_seen(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``__hash__`` by way of a constant of some library's."""
+    monkeypatch.setattr("string.digits", "__hash__")
+
+    class Keyed:
+        def hidden(self) -> int:
+            print("RAN")
+            return 1
+
+    path = write_record(again, again.__code__, again.__globals__, {"value": {Keyed(): 1}}, (), KeyError())
+    data = json.loads(path.read_text())
+    data["objects"][data["objects"].index(["json", "hidden"])] = ["path", "string", "digits"]
+    path.write_text(json.dumps(data))
+    assert read_record(path).arguments["value"] == {} and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "recipes",
+    [
+        # exec(text, {}), as if it made an enumeration
+        [EMPTY, ["path", "builtins", "exec"], ["enumeration", "print('RAN')", BEFORE[1], BEFORE[2]]],
+        # what deletes a file when it is forgotten
+        [EMPTY, ["path", "tempfile", "_TemporaryFileCloser"], ["object", BEFORE[1], BEFORE[2]]],
+        [["path", "antigravity", "webbrowser"]],
+        [["module", "this"]],
+        [TEXT, ["path", "builtins", "print"], ["partial", BEFORE[1], BEFORE[2], BEFORE[2]]],
+        [TEXT, ["function", *[BEFORE[1]] * 6]],
+        [["own module", "m", {}], ["attribute", BEFORE[1], "x"]],
+    ],
+)
+def test_records_made_by_hand_run_nothing(recipes: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = crafted(folder, *recipes)
+    try:
+        record = read_record(path)
+    except NotReplayed:
+        pass
+    else:
+        assert type(record.arguments["value"]) is Missing
+    assert capsys.readouterr().out == ""
+
+
+# ---------------------------------------------------------------------- what a record has
+
+
+def test_of_the_users_modules_only_what_is_looked_up_is_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "recorded_settings.py").write_text(
+        "import recorded_more\nSCALE = 2\nTOKEN = 'a secret'\n"
+        "def scaled(x):\n    return x * SCALE * recorded_more.FACTOR\ndef unused():\n    return TOKEN\n"
+    )
+    (folder / "recorded_more.py").write_text("FACTOR = 3\nPASSWORD = 'a secret'\n")
+    monkeypatch.syspath_prepend(str(folder))
+    settings = __import__("recorded_settings")
+
+    def run(x: Any) -> Any:
+        return settings.scaled(x)
+
+    path = write_record(run, run.__code__, run.__globals__, {"x": 1}, (), KeyError())
+    assert "a secret" not in path.read_text() and "TOKEN" not in path.read_text()
+    record = read_record(path)
+    assert record.function is not None and record.function(1) == 6 and record.missing == []
+
+
+def test_the_environment_is_named_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "a secret")
+    recorder = Recorder(False)
+    recorder.ref(os.environ)
+    assert recorder.objects == [["path", "os", "environ"]]
+
+
 # ---------------------------------------------------------------------- damaged records
 
 
@@ -296,6 +462,11 @@ def damaged(folder: Path, change: Any) -> Path:
         (lambda data: data.update(format=99), "has format 99"),
         (lambda data: data["versions"].update(python="2.7.18"), "Python 2.7.18, whose bytecode"),
         (lambda data: data.pop("versions"), "is no record of a frame"),
+        (lambda data: data.pop("sources"), "is damaged: it has no 'sources'"),
+        (lambda data: data["frame"].pop("space"), "is damaged: it has no 'space'"),
+        (lambda data: data["frame"].update(code=10**6), "is damaged: IndexError"),
+        (lambda data: data["frame"].update(code="x"), "is damaged: TypeError"),
+        (lambda data: data["objects"].__setitem__(data["frame"]["code"], ["json", 1]), "is damaged"),
         (lambda data: data["objects"].__setitem__(data["frame"]["code"], ["eval", "1"]), "unknown kind of object"),
         (lambda data: data["objects"].__setitem__(data["frame"]["code"], ["module", "pip"]), "names the module pip"),
         (

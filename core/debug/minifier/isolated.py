@@ -5,9 +5,13 @@ The processes are forked from one that has imported torch and jitney and done no
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import signal
 import tempfile
+import threading
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,8 @@ class Isolated:
     def __init__(self) -> None:
         self._context: Any = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([__name__, "jitney.debug.minifier.warm"])
+        with _without_interrupts():
+            forkserver.ensure_running()
         self._folder = tempfile.TemporaryDirectory(prefix="jitney_minifier_")
 
     def __enter__(self) -> Isolated:
@@ -62,6 +68,19 @@ class Isolated:
             process.join()
             return Fault("dies", "results", _name_of(process.exitcode))
         return None if said is None else Fault(*said)
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started in the block do not hear Ctrl-C: it is for the one that started them, which then ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _name_of(code: int) -> str:

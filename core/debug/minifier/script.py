@@ -18,11 +18,11 @@ import torch
 from rich.console import Console
 
 from jitney.backends import Backend, BoundBackend, registry
-from jitney.backends.resolve import REPRO
+from jitney.backends.own_files import LAUNCHER, REPRO, have_written
 from jitney.callers import is_users
 from jitney.config import config
 from jitney.debug.minifier.case import Case, NotMinified, bound, case_of, imports, python
-from jitney.debug.minifier.search import Found, minify
+from jitney.debug.minifier.search import STOPPED, Found, minify
 from jitney.debug.minifier.texts import literal
 from jitney.debug.verdict import Fault, Terms
 from jitney.errors import BackendFailed, WrongNumbers, describe_frame
@@ -84,6 +84,7 @@ def write_case(case: Case, fault: Fault | None, path: Path, *, launcher: bool = 
         "",
     ]
     path.write_text("\n".join(part for part in parts if part is not None), encoding="utf-8")
+    have_written(path)
     return path
 
 
@@ -115,12 +116,12 @@ def _data(inputs: Sequence[str], name: str) -> list[str]:
 def _headline(case: Case, fault: Fault | None, path: Path, launcher: bool, before: int) -> str:
     made = f"{case.op_count} operations" if not before else f"{before} operations became {case.op_count}"
     what = f"A graph for the backend {case.backend.name!r}: {made}."
-    said = [str(fault).replace("\\", "/").replace('"""', "'''")] if fault is not None else []
+    said = [str(fault)] if fault is not None else []
     place = [f"From {case.origin}"] if case.origin else []
     how = "`python {0}` minifies it, writes {1} beside it, and ends in the error; so does `jitney minify {0}`."
     then = how if launcher else "`python {0}` ends in this error; `jitney minify {0}` tries to make it smaller."
-    rows = [what, *said, *place, _versions(case.backend), then.format(path.name, REPRO)]
-    return "\n\n".join(rows)
+    rows = [what, *said, *place, _versions(case.backend), then.format(path.name, smaller_path(path).name)]
+    return "\n\n".join(rows).replace("\\", "/").replace('"""', "'''")  # it is within such quotes
 
 
 def _versions(backend: BoundBackend) -> str:
@@ -281,7 +282,7 @@ def load_module(module: types.ModuleType) -> tuple[Case, Fault | None]:
 
 
 def minify_file(file: str | Path, *, seconds: float | None = None) -> None:
-    """Minify the graph of a program, write ``repro.py`` beside it, show it, and raise the error in which it ends."""
+    """Minify the graph of a program, write it beside that (``smaller_path``), show it, raise what it ends in."""
     found, path = minified(Path(file), seconds=seconds)
     console = Console(stderr=True, soft_wrap=True)
     console.print(f"\n{path.read_text()}", highlight=False, markup=False)
@@ -297,10 +298,13 @@ def minified(
     Args:
         path: the program.
         seconds: a time limit; None: ``config.minifier_seconds``.
-        out: where the result goes; None: ``repro.py`` beside the program.
+        out: where the result goes; None: see ``smaller_path``.
         isolate: try each case in a process of its own.
     """
-    case, fault = load(path)
+    try:
+        case, fault = load(path)
+    except KeyboardInterrupt:
+        raise NotMinified(STOPPED) from None
     limit = config.minifier_seconds if seconds is None else seconds
     with progress() as say, contextlib.ExitStack() as stack:
         look = Case.fault
@@ -308,7 +312,17 @@ def minified(
             isolated = importlib.import_module("jitney.debug.minifier.isolated").Isolated
             look = stack.enter_context(isolated()).fault
         found = minify(case, fault, seconds=limit, say=say, look=look)
-    return found, write_case(found.case, found.fault, out or path.with_name(REPRO), before=found.before)
+    return found, write_case(found.case, found.fault, out or smaller_path(path), before=found.before)
+
+
+def smaller_path(path: Path) -> Path:
+    """Where the minified form of a program goes: ``repro.py`` for ``minifier_launcher.py``, ``repro_7.py`` for
+    ``minifier_launcher_7.py``; a ``repro.py`` becomes smaller itself; that of any other file is ``repro_<its name>``.
+    """
+    launcher, repro = Path(LAUNCHER).stem, Path(REPRO).stem
+    if path.stem.startswith(launcher):
+        return path.with_stem(repro + path.stem.removeprefix(launcher))
+    return path if path.stem.startswith(repro) else path.with_stem(f"{repro}_{path.stem}")
 
 
 def summary(found: Found, path: Path) -> str:

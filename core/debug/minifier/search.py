@@ -12,6 +12,7 @@ from jitney.debug.minifier.case import Case, NotMinified
 from jitney.debug.minifier.steps import STEPS
 from jitney.debug.verdict import Fault, Terms
 
+STOPPED = "stopped by Ctrl-C before the graph was seen to fail: nothing is smaller, nothing was written"
 Say = Callable[[str], None]
 Look = Callable[[Case, Terms], Fault | None]
 
@@ -62,19 +63,23 @@ def minify(
     """
     begin = time.monotonic()
     looked = terms or Terms(seconds=config.minifier_try_seconds, leaks=fault is None or fault.kind == "leaks")
-    first = look(case, looked)
+    try:
+        first = look(case, looked)
+    except KeyboardInterrupt:
+        raise NotMinified(STOPPED) from None
     if first is None or not (fault is None or first.like(fault)):
         wanted = f"{fault}" if fault is not None else "a fault"
         raise NotMinified(f"the graph does not fail by itself as it did: {wanted}; now: {first or 'it works'}")
+    found = Found(case, first, case.op_count)
     if terms is None:
         # Looking for less is faster; but some backends do something else where nobody asks for gradients.
         numbers, leaks = first.kind in ("numbers", "writes"), first.kind == "leaks"
         less = Terms(numbers, first.place == "gradients", leaks, looked.seconds)
-        if first.like(look(case, less)):
-            looked = less
-    found = Found(case, first, case.op_count)
-    with _to_be_stopped(found):
-        _search(found, _Trying(look, looked, begin + seconds, say))
+        with _to_be_stopped(found):
+            looked = less if first.like(look(case, less)) else looked
+    if not found.stopped:
+        with _to_be_stopped(found):
+            _search(found, _Trying(look, looked, begin + seconds, say))
     found.seconds = time.monotonic() - begin
     return found
 

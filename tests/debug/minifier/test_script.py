@@ -42,6 +42,13 @@ def test_a_program_says_what_failed_with_what(tmp_path: Path) -> None:
     assert "`python repro.py` ends in this error" in text
 
 
+def test_no_line_of_the_users_ends_the_text_at_the_top(tmp_path: Path) -> None:
+    origin = 'a.py:1, in f: x = g("""\\N{no name}""") + "\\x"'
+    fault = Fault("raises", "results", 'ValueError: """ \\u12')
+    path = write_case(case("eager").changed(origin=origin), fault, tmp_path / "repro.py")
+    assert load(path)[1] == fault
+
+
 @pytest.mark.parametrize("size", [2, 100])
 def test_what_is_written_is_read_again(tmp_path: Path, size: int) -> None:
     base = torch.linspace(-1, 1, size * 6).reshape(size, 6).to(torch.bfloat16)
