@@ -22,13 +22,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from jitney.testing.known import Known, read_known, stale, unexpected
+from jitney.testing.known import EVERYWHERE, Known, read_known, stale, unexpected
 from jitney.testing.opinfo import Outcome
 from jitney.testing.samples import DTYPES, VARIANTS, Choice, Variant, operators
 from jitney.testing.tally import Tally, percent, plain, tallies
 from jitney.testing.workers import Plan, Task, run_tasks
 
-KNOWN = Path(__file__).parent.parent / "tests" / "opinfo_known.toml"
+TESTS = Path(__file__).parent.parent / "tests"
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -44,7 +44,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
     parser.add_argument("--dynamic", action="store_true", help="make every size symbolic")
     parser.add_argument("--jobs", type=int, default=2, help="processes (%(default)s)")
-    parser.add_argument("--known", type=Path, default=KNOWN, help="of known failures; and one for the backend")
+    parser.add_argument("--known", type=Path, default=EVERYWHERE, help="of known failures; and one for the backend")
     parser.add_argument("--out", type=Path, default=Path("build/opinfo.json"), help="where to write (%(default)s)")
     return parser.parse_args(argv)
 
@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         tasks, plan = tasks_of(options), plan_of(options)
         known = read_known(options.known)
-        own = options.known.with_name(f"{options.known.stem}_{options.backend}.toml")
+        own = TESTS / f"opinfo_known_{options.backend}.toml"
         known += read_known(own) if own.exists() else []
     except (ValueError, OSError, RuntimeError) as error:
         print(f"opinfo: {error}", file=sys.stderr)

@@ -6,11 +6,15 @@ short blocks, and the medians over the blocks are compared.
 
 Training rows are a call and its backward (torch.autograd.grad of all parameters): both halves, as ATen graphs, return
 outputs that were computed once, so that the front end, the glue around the halves and the autograd engine remain.
+
+A second table compares jitney with itself: compiled before any debugging tool was used in the process, and after each
+was used and switched off.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import importlib
 from collections.abc import Callable, Sequence
@@ -22,6 +26,7 @@ from typing import Any
 
 import models
 import report
+import tools
 import torch
 
 BLOCK_SECONDS = 0.003
@@ -32,8 +37,23 @@ NOTE = "microseconds per call, median; the graph itself costs nothing"
 class NullBackend:
     """A backend whose graphs run once, then return those outputs for ever."""
 
-    def __init__(self) -> None:
+    def __init__(self, instead: str = "") -> None:
         self.graphs = 0
+        self.instead = instead  # a backend of jitney's, by name, that compiles jitney's graphs in its place
+
+    def inference(self, frontend: str) -> Any:
+        """What that front end is to compile with."""
+        return self.named() if self.instead and frontend == "jitney" else self
+
+    def named(self) -> Any:
+        """The backend of that name; its graphs are counted."""
+        found = importlib.import_module("jitney.backends").registry.get(self.instead)
+
+        def counted(*args: Any) -> Any:
+            self.graphs += 1
+            return found.compile(*args)
+
+        return dataclasses.replace(found, compile=counted)
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         self.graphs += 1
@@ -64,6 +84,8 @@ class NullBackend:
 
     def training(self, frontend: str) -> Any:
         """The same for ATen graphs, as a backend of that front end."""
+        if frontend == "jitney" and self.instead:
+            return self.named()
         if frontend == "jitney":
             backends: Any = importlib.import_module("jitney.backends")
             return backends.Backend("null", lambda graph, inputs, request: self(graph, inputs), level="aten")
@@ -132,7 +154,9 @@ def differentiable(result: Any) -> list[torch.Tensor]:
     return [t for t in result.values() if t.requires_grad]
 
 
-def measure(name: str, frontends: Sequence[str], blocks: int, trains: bool = False) -> dict[str, Any]:
+def measure(
+    name: str, frontends: Sequence[str], blocks: int, trains: bool = False, instead: str = ""
+) -> dict[str, Any]:
     program = models.build(name)
     if trains:
         for tensor in program.args:
@@ -144,13 +168,15 @@ def measure(name: str, frontends: Sequence[str], blocks: int, trains: bool = Fal
     backends: dict[str, NullBackend] = {}
     result: dict[str, Any] = {}
     for frontend in frontends:
-        backends[frontend] = backend = NullBackend()
+        backends[frontend] = backend = NullBackend(instead)
         compile_, _ = report.front_end(frontend)
         try:
             if trains:
                 call = step(compile_(program.fn, backend=backend.training(frontend)), program)
             else:
-                call = partial(compile_(program.fn, backend=backend), *program.args, **program.kwargs)
+                call = partial(
+                    compile_(program.fn, backend=backend.inference(frontend)), *program.args, **program.kwargs
+                )
             equal = [report.same(expected, call()) for _ in range(3)]
         except Exception as error:
             result[frontend] = {"error": f"{type(error).__name__}: {error}"}
@@ -186,6 +212,35 @@ def measure(name: str, frontends: Sequence[str], blocks: int, trains: bool = Fal
     }
 
 
+def measure_tools(name: str, blocks: int) -> dict[str, Any]:
+    """The same program compiled twice: before any debugging tool was used, and after each was, and switched off."""
+    import jitney
+
+    program = models.build(name)
+    found: dict[str, list[float]] = {}
+    calls: dict[str, Callable[[], Any]] = {}
+    for state in ("bare", "tools off"):
+        calls[state] = partial(jitney.compile(program.fn, backend=NullBackend()), *program.args, **program.kwargs)
+        calls[state]()
+        if state == "bare":
+            tools.use_each_once()
+        found[state] = []
+    count = max(5, int(BLOCK_SECONDS * 1e6 / max(block(call, 50) for call in calls.values())))
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(blocks):
+            for state in list(calls)[:: 1 if turn % 2 else -1]:
+                found[state].append(block(calls[state], count))
+    finally:
+        gc.enable()
+    pairs = zip(found["tools off"], found["bare"], strict=True)  # of one turn each: a busy machine hits both
+    return {
+        "us": {state: median(samples) for state, samples in found.items()},
+        "ratio": median(off / bare for off, bare in pairs),
+    }
+
+
 def row(name: str, case: dict[str, Any], frontends: Sequence[str]) -> list[object]:
     results = case["frontends"]
     figures = [results[f].get("us", "failed") for f in frontends]
@@ -199,6 +254,11 @@ def main() -> None:
     parser.add_argument("--frontends", default=",".join(report.FRONTENDS), help="default: %(default)s")
     every = [*models.OVERHEAD, *(f"{name} {TRAINING}" for name in models.OVERHEAD)]
     parser.add_argument("--cases", default=",".join(every), help="default: %(default)s")
+    parser.add_argument(
+        "--backend",
+        default="",
+        help="what jitney compiles with instead, such as null of contrib/, which takes ATen graphs",
+    )
     parser.add_argument("--blocks", type=int, default=300, help="timed blocks per front end and case (%(default)s)")
     parser.add_argument("--out", type=Path, default=report.RESULTS, help="folder for overhead.json and overhead.svg")
     args = parser.parse_args()
@@ -218,9 +278,14 @@ def main() -> None:
         for name in names:
             with report.console.status(f"measuring {name}"):
                 model, _, training = name.partition(" ")
-                cases[name] = measure(model, frontends, args.blocks, bool(training))
+                cases[name] = measure(model, frontends, args.blocks, bool(training), args.backend)
             for frontend in frontends:
                 report.front_end(frontend)[1]()
+        off = {}
+        for name in [n for n in names if n in models.OVERHEAD] if "jitney" in frontends else []:
+            with report.console.status(f"measuring {name}, tools off"):
+                off[name] = measure_tools(name, args.blocks)
+            report.front_end("jitney")[1]()
     guards = ["dynamo guards"] if "dynamo" in frontends else []
     caption = f"medians of {args.blocks} blocks, in turn, one process; ratio: jitney/dynamo; eager computes"
     report.print_table(
@@ -229,6 +294,13 @@ def main() -> None:
         [row(name, case, frontends) for name, case in cases.items()],
         caption,
     )
+    if off:
+        report.print_table(
+            "Debugging tools that are off: the same program, compiled before and after each was used",
+            ["case", "bare", "tools off", "ratio"],
+            [[name, *found["us"].values(), found["ratio"]] for name, found in off.items()],
+            "microseconds per call, medians; ratio: tools off/bare, median over turns",
+        )
     for name, case in cases.items():
         for frontend, result in case["frontends"].items():
             if "error" in result:
@@ -237,7 +309,9 @@ def main() -> None:
                 report.console.print(f"{name}: {frontend}: not to be trusted: {result}", markup=False)
     chart = {name: {f: case["frontends"][f].get("us") for f in frontends} for name, case in cases.items()}
     svg = report.bar_chart("Call overhead", NOTE, chart)
-    report.save(args.out, "overhead", {"about": report.about(), "unit": "us per call", "cases": cases}, svg)
+    report.save(
+        args.out, "overhead", {"about": report.about(), "unit": "us per call", "cases": cases, "tools_off": off}, svg
+    )
 
 
 if __name__ == "__main__":

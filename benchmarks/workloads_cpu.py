@@ -13,6 +13,7 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,11 +30,13 @@ class Job:
         target: the function or module to compile.
         step: one step with the compiled target (or the target itself); its result is what is compared.
         inputs: the tensors that a step has to read.
+        exact: the step's result in a wider type, where rounding makes up much of what the step gives.
     """
 
     target: Target
     step: Callable[[Target], Any]
     inputs: list[Tensor]
+    exact: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,20 @@ def adam_50_tensors() -> Job:
     return Job(target, step, job.inputs)
 
 
+# --- NumPy ---------------------------------------------------------------------------------------------------------
+
+
+@workload()
+def numpy_pairs() -> Job:
+    """NumPy's sum over the products of all pairs in each row: 4 million products, of which none is stored."""
+
+    def pairs(x: Tensor, y: Tensor) -> Tensor:
+        a, b = x.numpy(), y.numpy()
+        return torch.from_numpy(np.sum(a[:, :, None] * b[:, None, :], axis=(-2, -1)))
+
+    return inference(pairs, torch.randn(1024, 64), torch.randn(1024, 64))
+
+
 # --- models --------------------------------------------------------------------------------------------------------
 
 
@@ -278,11 +295,11 @@ def transformer_block_backward() -> Job:
 class Encoder(nn.Module):
     """transformers' BERT with random weights, from token ids to the last hidden state."""
 
-    def __init__(self, width: int = 128, layers: int = 2) -> None:
+    def __init__(self, width: int = 128, layers: int = 2, heads: int = 4) -> None:
         import transformers
 
         super().__init__()
-        size = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": 4}
+        size = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
         self.model = transformers.BertModel(transformers.BertConfig(**size, intermediate_size=4 * width)).eval()
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -293,6 +310,11 @@ class Encoder(nn.Module):
 @workload()
 def bert_inference() -> Job:
     return inference(Encoder().eval(), torch.randint(30000, (8, 128)))
+
+
+@workload()
+def bert_base_inference() -> Job:
+    return inference(Encoder(768, 12, 12).eval(), torch.randint(30000, (1, 128)))
 
 
 class LanguageModel(nn.Module):

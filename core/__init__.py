@@ -3,30 +3,45 @@
 from jitney import errors, events
 from jitney.api import allow_in_graph, compile, disable, disallow_in_graph, reset, run
 from jitney.capture.arrays.wrapped import wrap_numpy
-from jitney.capture.directives import graph_break, is_compiling, is_dynamo_compiling, mark_dynamic, mark_static
+from jitney.capture.directives import (
+    assume_constant_result,
+    error_on_graph_break,
+    graph_break,
+    is_compiling,
+    is_dynamo_compiling,
+    mark_dynamic,
+    mark_static,
+    maybe_mark_dynamic,
+)
 from jitney.config import config
 from jitney.debug import CompileProfiler, compile_times, explain, set_logs
+from jitney.shipping import load, save
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CompileProfiler",
     "allow_in_graph",
+    "assume_constant_result",
     "compile",
     "compile_times",
     "config",
     "disable",
     "disallow_in_graph",
+    "error_on_graph_break",
     "errors",
     "events",
     "explain",
     "graph_break",
     "is_compiling",
     "is_dynamo_compiling",
+    "load",
     "mark_dynamic",
     "mark_static",
+    "maybe_mark_dynamic",
     "reset",
     "run",
+    "save",
     "set_logs",
     "wrap_numpy",
 ]

@@ -12,8 +12,9 @@ import functools
 import gc
 import importlib
 import sys
+import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
         GuardOnDataDependentSymNode,
         LeanFakeTensorMode,
         NamedSource,
+        PythonArithmetic,
         PythonPrinter,
-        PythonReferenceAnalysis,
         ShapeEnv,
         StatelessSymbolicContext,
         TorchShapeEnv,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         numpy,
         run_on_stand_ins,
         sympy_interp,
+        value_when_captured,
     )
 
 _C: Any = torch._C  # its stubs lack some of what follows
@@ -115,6 +117,27 @@ group_tensors: Callable[..., Any] = _C._group_tensors_by_device_and_dtype
 # The body of nn.Module.__call__: a module that has its own is not called as its ``forward``.
 _call_impl = torch.nn.Module._call_impl
 module_call: Any = _call_impl if _call_impl.__globals__ is vars(torch.nn.modules.module) else None
+
+
+@contextlib.contextmanager
+def dispatch_kept() -> Iterator[None]:
+    """If an operator raises here, the dispatcher is left as it was.
+
+    Torch prints tensors with transforms switched off by a local variable (of ``torch._tensor_str``). A traceback that
+    holds such a frame, since printing has raised, keeps them off.
+    """
+    include, exclude = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+    with _C._ForceDispatchKeyGuard(include, exclude):
+        try:
+            yield
+        except Exception as error:
+            seen: BaseException | None = error
+            while seen is not None:
+                traceback.clear_frames(seen.__traceback__)
+                seen.__traceback__, seen = None, seen.__context__
+            raise
+
+
 # What ties a module's backward hooks into autograd's graph.
 BackwardHookFunction: Any = torch.nn.modules._functions.BackwardHookFunction
 # The module whose code handles the exceptions of that body, unless told that it is being compiled.
@@ -129,6 +152,39 @@ broadcast_to_and_flatten: Callable[[Any, Any], list[Any] | None] = torch.utils._
 grad_impl: Callable[..., Any] = torch._functorch.eager_transforms.grad_impl
 grad_and_value_impl: Callable[..., Any] = torch._functorch.eager_transforms.grad_and_value_impl
 vmap_impl: Callable[..., Any] = torch._functorch.vmap.vmap_impl
+
+
+def jacobians() -> dict[str, types.CodeType]:
+    """The code of the functions that torch.func.jacrev and jacfwd make; what they are made of is in their closures."""
+    found = {}
+    for name in ("jacrev", "jacfwd"):
+        for code in getattr(torch.func, name).__code__.co_consts:
+            if isinstance(code, types.CodeType) and {"func", "argnums", "has_aux"} <= set(code.co_freevars):
+                found[name] = code
+    return found
+
+
+def process_groups() -> Any:
+    """What knows the process groups: its ``default_pg`` is the group of all. Its public face guards no reading."""
+    return importlib.import_module("torch.distributed.distributed_c10d")._world
+
+
+def wait_for_collective() -> Callable[[Any], Any]:
+    """From the result of a functional collective, which may wait when it is looked at, to a plain tensor."""
+    functions = importlib.import_module("torch.distributed._functional_collectives")
+
+    def wait(value: Any) -> Any:
+        return functions.wait_tensor(value)
+
+    return wait
+
+
+def control_flow() -> dict[str, Any]:
+    """torch's loops and branches as operators, by name, but for torch.cond; not every version has all."""
+    ops = torch._higher_order_ops
+    found = {name: getattr(ops, name, None) for name in ("while_loop", "map", "scan")}
+    return {name: getattr(op, name, op) for name, op in found.items() if op is not None}
+
 
 _scan = getattr(torch._higher_order_ops, "associative_scan", None)
 # torch.associative_scan's own code, which capture looks into: its calls of torch.vmap are recognised by it.
@@ -169,8 +225,43 @@ def dispatch_keys(tensor: torch.Tensor) -> str:
 TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
 # Copies many tensors in one call.
 foreach_copy: Callable[..., Any] = torch._foreach_copy_
-# Is a transform of torch.func (vmap, grad, ...) at work? Its tensors are wrappers that capture must not see.
-transforms_active: Callable[[], bool] = _C._are_functorch_transforms_active
+_functorch_active: Callable[[], bool] = _C._are_functorch_transforms_active
+_is_batched: Callable[[Any], bool] = _C._functorch.is_legacy_batchedtensor
+_forward_ad: Any = torch.autograd.forward_ad
+
+
+def transforms_active() -> bool:
+    """Is a transform of torch.func (vmap, grad, ...) or forward-mode AD at work?
+
+    The former's tensors are wrappers that capture must not see; the latter's have tangents that compiled code drops.
+    The level of forward-mode AD is one for the whole process.
+    """
+    return _forward_ad._current_level >= 0 or _functorch_active()
+
+
+def undecided(tensor: Any) -> str:
+    """Why a tensor has no one value now: it is a "batch" of vmap's, or a "stand-in"; or an empty string.
+
+    What torch.func's transforms wrap is looked into. Raises ``RuntimeError`` where AOT traces.
+    """
+    functorch = _C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return "batch"
+        tensor = functorch.get_unwrapped(tensor)
+    if torch._is_functional_tensor(tensor):
+        raise RuntimeError("what a tensor's value decides is decided when the graph runs")
+    return "stand-in" if isinstance(tensor, __getattr__("FakeTensor")) else ""
+
+
+def batched(tensors: Iterable[Any]) -> bool:
+    """May one stand for a batch of gradients, or have a tangent, where compiled code sees a plain tensor?
+
+    By ``is_grads_batched``, or ``torch.vmap`` or forward-mode AD around a backward.
+    """
+    return transforms_active() or any(tensor is not None and _is_batched(tensor) for tensor in tensors)
+
+
 # What a FakeTensor's .device arrives as in a dispatch mode: no operation.
 PRIM_DEVICE: Any = torch.ops.prim.device.default
 # The autograd node that the engine is running, in whose name a backward operator is called.
@@ -271,6 +362,8 @@ def global_module_hooks() -> dict[str, dict[int, Any]]:
 
 # Look past torch function modes, for one reading.
 DisableTorchFunction: Any = torch._C.DisableTorchFunction
+# The same for __torch_function__ of classes alone, as tensors of a subclass are looked at (``testing``).
+DisableTorchFunctionSubclass: Any = torch._C.DisableTorchFunctionSubclass
 
 
 @contextlib.contextmanager
@@ -363,12 +456,32 @@ HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {
 
 def hidden_writes(node: Any) -> list[Any]:
     """Arguments of an FX node that its operator writes to though no schema says so: batch norm's running statistics."""
-    if node.op != "call_function" or node.target not in HIDDEN_WRITES:
+    if node.op != "call_function":
         return []
-    first, second, training = HIDDEN_WRITES[node.target]
-    if training is not None and not node.args[training]:
+    return _hidden_writes(node.target, node.args)
+
+
+def _hidden_writes(func: Any, args: Any) -> list[Any]:
+    if func not in HIDDEN_WRITES:
         return []
-    return [node.args[n] for n in (first, second) if node.args[n] is not None]
+    first, second, training = HIDDEN_WRITES[func]
+    if training is not None and not args[training]:
+        return []
+    return [args[n] for n in (first, second) if args[n] is not None]
+
+
+def written_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call of an operator writes to, declared or not."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return _hidden_writes(func, args)
+    found: list[torch.Tensor] = []
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
+        found += [t for t in (value if isinstance(value, list | tuple) else [value]) if isinstance(t, torch.Tensor)]
+    return found
 
 
 def __getattr__(name: str) -> Any:
@@ -400,8 +513,8 @@ __all__ = [
     "InferenceModeGuard",
     "LeanFakeTensorMode",
     "NamedSource",
+    "PythonArithmetic",
     "PythonPrinter",
-    "PythonReferenceAnalysis",
     "ShapeEnv",
     "StatelessSymbolicContext",
     "TensorBase",
@@ -411,11 +524,14 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "autocast_available",
+    "batched",
+    "control_flow",
     "core_decompositions",
     "current_accelerator",
     "current_autograd_node",
     "deterministic_algorithms",
     "disabled_torch_function",
+    "dispatch_kept",
     "dispatch_mode_depth",
     "foreach_copy",
     "function_mode_depth",
@@ -430,6 +546,7 @@ __all__ = [
     "group_tensors",
     "hidden_writes",
     "is_composite",
+    "jacobians",
     "log_api_usage",
     "module_call",
     "next_sequence_number",
@@ -437,6 +554,7 @@ __all__ = [
     "op_database",
     "out_of_tree_device",
     "outside_torch_compile",
+    "process_groups",
     "python_kernels",
     "run_on_stand_ins",
     "set_grad_enabled",
@@ -444,6 +562,10 @@ __all__ = [
     "sympy_interp",
     "tracing_state",
     "transforms_active",
+    "undecided",
+    "value_when_captured",
+    "wait_for_collective",
     "without_modes",
     "without_saved_tensor_hooks",
+    "written_by",
 ]

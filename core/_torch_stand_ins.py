@@ -57,6 +57,14 @@ def run_on_stand_ins(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return func(*args, **kwargs)
 
 
+class PythonArithmetic(PythonReferenceAnalysis):
+    """Python's operations for those of a size expression; torch's class leaves one to sympy, which takes no proxies."""
+
+    @staticmethod
+    def int_truediv(a: Any, b: Any) -> Any:
+        return a / b
+
+
 class NamedSource(TorchSource):
     """A torch Source that is a name and no more."""
 
@@ -148,6 +156,13 @@ class ShapeEnv(TorchShapeEnv):
     _init = putting_off(TorchShapeEnv._init, _VALIDATOR)
 
 
+def value_when_captured(env: TorchShapeEnv, symbol: Any) -> int | None:
+    """What a symbol was when it was made; None if only the running graph knows it. torch 2.11 has the older name."""
+    known = getattr(env, "backed_var_to_val", None)
+    found = (env.var_to_val if known is None else known).get(symbol)
+    return None if found is None else int(found)
+
+
 __all__ = [
     "NEEDS_DATA",
     "DataDependentOutputException",
@@ -158,8 +173,8 @@ __all__ = [
     "GuardOnDataDependentSymNode",
     "LeanFakeTensorMode",
     "NamedSource",
+    "PythonArithmetic",
     "PythonPrinter",
-    "PythonReferenceAnalysis",
     "ShapeEnv",
     "StatelessSymbolicContext",
     "TorchShapeEnv",
@@ -167,4 +182,5 @@ __all__ = [
     "UnsupportedFakeTensorException",
     "numpy",
     "sympy_interp",
+    "value_when_captured",
 ]

@@ -13,6 +13,7 @@ from jitney.backends import resolve
 from jitney.backends.options import check_kinds
 from jitney.backends.resolve import Spec
 from jitney.capture import marks
+from jitney.compiled import running_originals as running_originals
 from jitney.dispatch import Session
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,7 +8,21 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from jitney.commands import backends, bisect, cache, demo, doctor, explain, memory, minify, profile, replay, report
+from jitney.commands import (
+    backends,
+    bisect,
+    cache,
+    conformance,
+    demo,
+    doctor,
+    explain,
+    memory,
+    minify,
+    new_backend,
+    profile,
+    replay,
+    report,
+)
 from jitney.config import config
 from jitney.errors import JitneyError
 
@@ -25,14 +39,21 @@ COMMANDS = {
     "bisect": bisect,
     "minify": minify,
     "replay": replay,
+    "conformance": conformance,
+    "new-backend": new_backend,
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 fine, 1 a failure that was reported, 2 wrong usage."""
+    """Run one command; returns the exit status: 0 fine, 1 a failure that was reported, 2 wrong usage, 130 Ctrl-C."""
     arguments = _parser().parse_args(argv)
     try:
         return COMMANDS[arguments.command].run(arguments)
+    except KeyboardInterrupt:
+        if config.verbose:
+            traceback.print_exc()
+        print(f"jitney {arguments.command}: stopped by Ctrl-C, before there was anything to keep", file=sys.stderr)
+        return 130
     except JitneyError as error:
         if config.verbose:
             traceback.print_exc()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -64,6 +65,19 @@ def forget_everything() -> None:
         root.session.forget()
 
 
+@contextlib.contextmanager
+def running_originals() -> Iterator[None]:
+    """What is compiled runs as its user wrote it in the block, and nothing is compiled: to compare with eager."""
+    before = [(root, root.functions, root.skip, getattr(root.session.frozen, "on", False)) for root in list(_roots)]
+    for root, *_ in before:
+        root.functions, root.skip, root.session.frozen.on = (), "originals are wanted", True
+    try:
+        yield
+    finally:
+        for root, functions, skip, frozen in before:
+            root.functions, root.skip, root.session.frozen.on = functions, skip, frozen
+
+
 def _call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
@@ -82,11 +96,12 @@ class CompiledModule(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, session: Session, call: Callable[..., Any] | None = None) -> None:
         object.__setattr__(self, "_jitney_original", module)
         object.__setattr__(self, "_jitney_session", session)
-        misfits = None
+        misfits = root = None
         if call is None:
             root = CompiledFunction(_caller_of(type(module)), session, type(module).forward)._jitney_root
             call = functools.partial(root.__call__, module)
             misfits = lambda args, kwargs: root.misfits((module, *args), kwargs)  # noqa: E731
+        object.__setattr__(self, "_jitney_root", root)
         object.__setattr__(self, "_jitney_call", call)
         object.__setattr__(self, "_jitney_misfits", misfits)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from jitney import _torch, events, markers
+from jitney import _torch, api, events, markers
 from jitney.capture.call_through import CallThrough
 from jitney.capture.convert import Captured, Settings, capture
+from jitney.capture.directive_rules import compile_inside
 from jitney.capture.emit import build_function
 from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
@@ -21,6 +22,8 @@ from jitney.state import TRACING
 
 if TYPE_CHECKING:
     from jitney.dispatch import Dispatcher
+
+compile_inside(api.compile)
 
 __all__ = ["CallThrough", "compile_frame", "rest_of"]
 
@@ -65,7 +68,8 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
         raise CaptureFault(error, settings.fault_stack) from error
     if watch.entered:
         captured.emitted.trail.keep_private(watch.entered)
-    if captured.graph_break is not None and session.fullgraph:
+    refused = session.fullgraph if captured.error is None else captured.error
+    if captured.graph_break is not None and refused:
         stop = captured.graph_break
         raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
     entry = _finish(dispatcher, captured)

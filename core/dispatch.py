@@ -7,6 +7,7 @@ import importlib
 import json
 import threading
 import types
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from jitney.capture.call_through import CallThrough
     from jitney.capture.emit import Emitted
     from jitney.capture.resume import Layout
+    from jitney.shipping import Shipped
 
 MAX_GROUPS = 32
 UNKNOWN = "a tensor's metadata, which values are one object, a class's bases, or torch's global state"
@@ -120,6 +122,7 @@ class Entry:
     name: str
     group: tuple[int, ...] = ()  # the modules it was compiled for
     report: bytes = b"[]"  # its guards, if it comes from disk: see ``guards/report.py``
+    content: keeping.Content = field(default=functools.partial(keeping.nothing, keeping.BREAKS))  # as it is stored
 
 
 @dataclass
@@ -368,7 +371,7 @@ class Dispatcher:
 
     def _why_not(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> tuple[str, str, str]:
         """Why an entry does not hold for a call: the guard, what it found, the user's line (both maybe empty)."""
-        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
+        scope = self.in_guards(arguments, cells)
         failure = first_failure(entry.emitted.guards if entry.emitted else (), scope)
         if failure is not None:
             guard, found = failure
@@ -377,6 +380,11 @@ class Dispatcher:
         if entry.emitted is None:
             return first_failing(json.loads(entry.report), entry.function.__globals__, scope) or (UNKNOWN, "", "")
         return *(self._tensor_failure(entry, scope) or (UNKNOWN, "")), ""
+
+    @staticmethod
+    def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict[str, Any]:
+        """The names that guards see, for a call with these arguments."""
+        return {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
 
     @staticmethod
     def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:
@@ -395,7 +403,7 @@ class Dispatcher:
     def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
         """Guards that fail on the values they were made from: run eagerly, and say so."""
         assert entry.emitted is not None
-        scope = {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
+        scope = self.in_guards(arguments, cells)
         failure = first_failure(entry.emitted.guards, scope)
         text = f"{failure[0].text} (found {failure[1]})" if failure else "; ".join(entry.emitted.extra_guards)
         if config.verify:
@@ -436,6 +444,7 @@ class Root(Dispatcher):
         self.function = function
         self.native = stays_python(function) or not _is_asked_for(self.target.code)
         self.defaults = function.__defaults__
+        self.shipped: Shipped | None = None  # frames that ``jitney.load`` has brought
         if session.shown is not None and callers.is_ours(self.shown.co_filename):
             self.shown = session.shown
 
@@ -460,10 +469,21 @@ class Root(Dispatcher):
     def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         group = self._group(args)
         count = sum(e.group == group for e in self.entries)
-        off = not config.cache or self.skip or self.native or getattr(self.session.frozen, "on", False)
-        if off or count >= config.cache_size_limit:
+        if self.skip or self.native or count >= config.cache_size_limit:
             return MISS
-        for found in keeping.load(self, args, kwargs):
+        result = MISS
+        if self.shipped is not None:
+            result = self._first_that_holds(self.shipped.frames(self, args, kwargs), group, args, kwargs)
+            if result is MISS:
+                self.shipped.missed(self)
+        if result is MISS and config.cache and not getattr(self.session.frozen, "on", False):
+            result = self._first_that_holds(keeping.load(self, args, kwargs), group, args, kwargs)
+        return result
+
+    def _first_that_holds(
+        self, frames: Iterator[keeping.Loaded], group: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        for found in frames:
             result = found.function(*args, **kwargs)
             if result is MISS:
                 continue
@@ -471,13 +491,15 @@ class Root(Dispatcher):
                 events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
             with self.session.lock:
                 self.seen.tell(found.sizes)
-                self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report))
+                self.entries.insert(
+                    0, Entry(found.function, None, self.target.name, group, found.report, found.content)
+                )
                 self.functions = tuple(e.function for e in self.entries)
             return result
         return MISS
 
     def _to_disk(self, entry: Entry, result: Any) -> None:
-        if config.cache and type(result) is not Continue:
+        if type(result) is not Continue:
             keeping.keep(self, entry)
         super()._to_disk(entry, result)
 

@@ -98,6 +98,12 @@ class RecompileError(JitneyError):
     phase = "guards"
 
 
+class SavedError(JitneyError):
+    """A compiled function cannot be saved, or a saved file cannot be loaded here; the message has what differs."""
+
+    phase = "load"
+
+
 class InvalidOption(JitneyError):
     """An option that the backend does not have, or of the wrong type; the message lists the valid ones."""
 

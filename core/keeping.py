@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import json
 import struct
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,13 +22,14 @@ from jitney.backends import BoundBackend, Kept, registry
 from jitney.cache.digest import Fingerprints, NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
 from jitney.cache.frame_writer import write_frame
-from jitney.cache.frames import frames_on_disk, store, stored
+from jitney.cache.frames import frames_on_disk, name_of, store, stored
 from jitney.cache.key import edited, environment, flags, settings, sources
 from jitney.cache.recipes import Stale
 from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
 from jitney.guards.miss import MISS
+from jitney.guards.report import first_failing
 from jitney.guards.tensors import Sizes
 from jitney.guards.trail import Trail
 from jitney.state import state_text
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 # Namespaces of operators that come with torch.
 OWN_OPERATORS = {"aten", "prim", "prims", "quantized", "mkldnn", "_c10d_functional"}
 CALLED = (types.FunctionType, types.BuiltinFunctionType, type)
+Content = Callable[[], bytes]  # a frame as it is stored; raises ``NotStorable``
+BREAKS = "it breaks, and a part of a frame is not kept"
+NOT_KEPT = "nothing was kept of it: config.cache was off when it was compiled, or somebody looked at its code"
 # What reading something else than was written may raise.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, struct.error, SyntaxError, RuntimeError, OSError)
 
@@ -53,6 +58,7 @@ class Loaded:
     report: bytes  # see ``guards/report.py``
     seconds: float
     number: int  # see ``events.subject``
+    content: Content  # the frame again
 
 
 def _used() -> bool:
@@ -64,34 +70,57 @@ def load(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[
     """The frames on disk that may stand for a call: those with a graph do; what others return may be ``MISS``."""
     cache = frames_on_disk() if _used() else None
     key = None if cache is None else frame_key(root)
-    if cache is None or key is None:
-        return
+    if cache is not None and key is not None:
+        held = ((content, functools.partial(_on_disk, cache, name_of(key, content))) for content in stored(cache, key))
+        yield from load_of(root, held, args, kwargs)
+
+
+def load_of(
+    root: Root,
+    held: Iterable[tuple[bytes, Content]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    reasons: list[str] | None = None,
+) -> Iterator[Loaded]:
+    """The same of given frames; each with a function that gives it again later.
+
+    Args:
+        reasons: gets why each of the others does not fit.
+    """
     try:
         arguments, _ = root.scope(args, kwargs)
     except TypeError:  # a call that the function itself refuses, in its own words
         return
-    for content in stored(cache, key):
+    for content, again in held:
         begin = time.perf_counter()
         try:
             with events.compiling() as number:
-                found = _made(root, content, arguments, args, kwargs)
+                frame = _frame(root, content, arguments)
+                found = _made(root, frame, args, kwargs)
         except (Stale, *DAMAGED) as error:
             reason = str(error) if isinstance(error, Stale) else f"{type(error).__name__}: {error}"
             events.emit(events.FrameRefused(*place(root), reason))
+            if reasons is not None:
+                reasons.append(reason)
             continue
         if found is not None:
-            yield Loaded(*found, time.perf_counter() - begin, number)
+            yield Loaded(*found, time.perf_counter() - begin, number, again)
+        elif reasons is not None:
+            reasons.append(_unfit(frame, root, arguments))
 
 
-def _made(
-    root: Root, content: bytes, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[types.FunctionType, dict[str, Sizes], bytes] | None:
+def _frame(root: Root, content: bytes, arguments: Mapping[str, Any]) -> StoredFrame:
     backend = root.session.backend
 
     def load_graph(name: str, kind: Any, frame: str, data: Any, blobs: tuple[bytes, ...]) -> Any:
         return backend.load(name, kind, frame, Kept(data, blobs))
 
-    frame = StoredFrame(content, known(root), arguments, load_graph, _reviving(root))
+    return StoredFrame(content, known(root), arguments, load_graph, _reviving(root))
+
+
+def _made(
+    root: Root, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[types.FunctionType, dict[str, Sizes], bytes] | None:
     space = frame.namespace
     space.update(_retry=root.retry, _failed=_failing(root), _guard_errors=Exception)
     filename = f"<jitney {root.target.name} {id(space):x}>"
@@ -105,6 +134,11 @@ def _made(
     sizes = {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
     frame.forget()
     return function, sizes, frame.report
+
+
+def _unfit(frame: StoredFrame, root: Root, arguments: Mapping[str, Any]) -> str:
+    failing = first_failing(json.loads(frame.report), frame.namespace, root.in_guards(arguments))
+    return f"{failing[0]} (found {failing[1]})" if failing else "a guard does not hold"
 
 
 def place(root: Root) -> tuple[str, str, int]:
@@ -124,11 +158,13 @@ def keep(root: Root, entry: Entry) -> None:
     cache = frames_on_disk() if _used() else None
     emitted = entry.emitted
     if cache is None or emitted is None:
+        entry.content = functools.partial(nothing, NOT_KEPT)
         return
     kept = _Kept(root, emitted, emitted.trail, cache, frame_key(root), state_text())
     if emitted.graph is not None:
         note_operations(emitted.graph.graph, emitted.trail)
     emitted.trail = type(emitted.trail)()
+    entry.content = kept.content
     kept.write()
 
 
@@ -158,6 +194,7 @@ class _Kept:
     key: str | None
     state: str | None
     name: str = ""
+    reason: str = ""  # why it is not on disk
     prints: Fingerprints = dataclasses.field(default_factory=Fingerprints)  # of when it was captured, not of later
 
     def write(self) -> None:
@@ -166,6 +203,8 @@ class _Kept:
         try:
             if self.cache.problem:
                 raise NotStorable(self.cache.problem)
+            if self.trail.private:
+                raise NotStorable(self.trail.private)
             if self.key is None:
                 raise NotStorable("the backend, or an extension, may do something else in another process")
             if any(map(edited, ("jitney", *_packages(self.root.session.backend)))):
@@ -182,7 +221,26 @@ class _Kept:
             if config.verify:
                 raise
             reason = f"a bug of jitney's: {type(error).__name__}: {error}"
+        self.reason = reason
         events.emit(events.FrameStored(*place(self.root), reason))
+
+    def content(self) -> bytes:
+        """What is on disk; raises ``NotStorable`` with the reason why nothing is."""
+        if self.reason:
+            raise NotStorable(self.reason)
+        return _on_disk(self.cache, self.name)
+
+
+def _on_disk(cache: DiskCache, name: str) -> bytes:
+    content = cache.load(name)
+    if content is None:
+        raise NotStorable(f"it is no longer in {cache.folder}")
+    return content
+
+
+def nothing(reason: str) -> bytes:
+    """The content of a frame that is not kept: an error."""
+    raise NotStorable(reason)
 
 
 def _reviving(root: Root) -> Callable[..., Backward]:
@@ -226,7 +284,7 @@ def known(root: Root) -> dict[str, Any]:
 def frame_key(root: Root) -> str | None:
     """What the frames of a function are kept under; None if what they depend on cannot be said."""
     session = root.session
-    watched = session.backend.own.crosscheck or config.repro_after
+    watched = session.backend.own.crosscheck or session.backend.own.freeze or config.repro_after
     if session.identity is None or registry.changes_graphs() or watched:
         return None
     target = root.target
@@ -237,10 +295,14 @@ def frame_key(root: Root) -> str | None:
     )  # fmt: skip
 
 
-def identity(bound: BoundBackend) -> list[Any] | None:
-    """What a backend's graphs depend on besides themselves; None for one that did not come by an entry point."""
+def identity(bound: BoundBackend, files: Callable[[str], str] = sources) -> list[Any] | None:
+    """What a backend's graphs depend on besides themselves; None for one that did not come by an entry point.
+
+    Args:
+        files: what tells the files of a package from others.
+    """
     if bound.parts:
-        parts = [identity(part) for part in bound.parts]
+        parts = [identity(part, files) for part in bound.parts]
         return None if None in parts else [bound.name, *parts]
     backend = bound.backend
     row = next((row for row in registry.listings() if row.name == backend.name), None)
@@ -248,7 +310,7 @@ def identity(bound: BoundBackend) -> list[Any] | None:
         return None
     fields = dataclasses.fields(bound.options) if bound.options is not None else ()
     options = [(field.name, getattr(bound.options, field.name)) for field in fields]
-    return [row.name, row.package, row.version, backend.version, options, *map(sources, _packages(bound))]
+    return [row.name, row.package, row.version, backend.version, options, *map(files, _packages(bound))]
 
 
 def _packages(bound: BoundBackend) -> list[str]:

@@ -66,7 +66,7 @@ def places_of(graph: fx.GraphModule, inputs: Sequence[Any]) -> list[fx.Node]:
             refused[i] = True
 
     for i, node in enumerate(operations):
-        if not _passes(node.meta["example_value"]):
+        if not _passes(node.meta.get("example_value", ...)):  # extensions may not say what they add
             keep_together(i, max((position.get(user, len(operations)) for user in node.users), default=i))
         region = node.meta.get("checkpoint")
         if region is not None and i and operations[i - 1].meta.get("checkpoint") == region:
@@ -77,6 +77,11 @@ def places_of(graph: fx.GraphModule, inputs: Sequence[Any]) -> list[fx.Node]:
     for first, last in spans:
         keep_together(first, last)
     return [node for i, node in enumerate(operations) if i and not refused[i]]
+
+
+def may_write(graph: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """May a captured graph write to memory, be it an input's or its own?"""
+    return _written(graph, inputs, _operations(graph)) != []
 
 
 def _operations(graph: fx.GraphModule) -> list[fx.Node]:

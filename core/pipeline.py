@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import operator
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -14,15 +16,17 @@ from torch import fx
 
 from jitney import callers, events, markers
 from jitney.aot.backward import Backward
-from jitney.aot.compiler import AotRequest, Run, backward_of, compile_graph
+from jitney.aot.checked import ANYTHING, difference
+from jitney.aot.compiler import AotRequest, Freezing, Run, backward_of, compile_graph
 from jitney.aot.kept_half import read_half
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.capture.emit import Emitted
-from jitney.capture.graph_runner import checked_once, keeping_state
+from jitney.capture.graph_runner import checked_once, keeping_state, runs_eagerly
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed, JitneyError
 from jitney.faults import raises_too, said
-from jitney.pieces import Piece, cut, in_turn, places_of
+from jitney.guards.frozen import can_freeze
+from jitney.pieces import Piece, cut, in_turn, may_write, places_of
 from jitney.state import StateKeeper
 
 if TYPE_CHECKING:
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 
 # ``failed(error, blame, args, kwargs)``: a graph raised; ``blame`` is what to raise or say where the backend did it.
 Failed = Callable[[Exception, BackendFailed | None, tuple[Any, ...], dict[str, Any]], Any]
+# ``frozen(tensors)``: the numbers of these are in a graph, so they must stay as they are.
+Frozen = Callable[[Sequence[torch.Tensor]], None]
+BUFFER = re.compile(r"\._buffers\['[^']*'\]$")  # how a buffer of a module is called
 
 
 def graph_function(
@@ -73,14 +80,18 @@ def graph_function(
         return keeping_state(as_captured)
     place = (name, code.co_filename, code.co_firstlineno)
     events.emit(events.GraphCaptured(*place, emitted.graph, emitted.inputs))
+    expected = promised(emitted.graph) if backend.transforms else None
     graph = backend.transform(emitted.graph, emitted.inputs, request)
     if events.detailed() and backend.transforms:
         events.emit(events.GraphCaptured(*place, graph, emitted.inputs, transformed=True))
     at = backend.split(graph, emitted.inputs, request, places_of)
+    if backend.backend.level == "aten" and any(map(_is_eager, graph.graph.nodes)):
+        at = _around_eager(graph, at, places_of(graph, emitted.inputs))
     if at:
-        compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code)
+        frozen = emitted.freeze if _may_freeze(backend, graph, emitted.inputs, request) else None
+        compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
     else:
-        compiled = _compiled(backend, graph, emitted.inputs, request, code)
+        compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze)
     if emitted.changes_state:
         compiled = keeping_state(compiled)
     compiled = markers.marked(compiled, "run", name)
@@ -88,6 +99,9 @@ def graph_function(
 
     def check(outputs: Any) -> None:
         backend.reject_outputs(outputs, count, request)
+        wrong = expected and difference(outputs, expected, count)
+        if wrong:
+            backend.reject_transformed(wrong, request)
 
     def settle(bare: Any) -> None:
         namespace["_graph"] = bare
@@ -95,12 +109,46 @@ def graph_function(
     return checked_once(compiled, check, settle)
 
 
+def promised(graph: fx.GraphModule) -> list[Any]:
+    """FakeTensors and numbers: what a captured graph returns."""
+    returned: Any = graph.graph.output_node().args[0]
+    return [v.meta.get("example_value", ANYTHING) if isinstance(v, fx.Node) else v for v in returned]
+
+
+def _is_eager(node: fx.Node) -> bool:
+    """Is it an operation that looks at the values of tensors? ATen graphs cannot hold such."""
+    return node.op == "call_function" and runs_eagerly(node.target)
+
+
+def _around_eager(graph: fx.GraphModule, at: Sequence[fx.Node], places: Sequence[fx.Node]) -> list[fx.Node]:
+    """The nodes before which to cut: as wanted, and around operations that run eagerly, where that may be."""
+    wanted, after = set(at), False
+    for node in graph.graph.nodes:
+        if _is_eager(node):
+            wanted.add(node)
+            after = True
+        elif after and node.target is not operator.getitem:
+            wanted.add(node)
+            after = False
+    return [node for node in places if node in wanted]
+
+
 def _compiled(
-    backend: BoundBackend, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, code: CodeType
+    backend: BoundBackend,
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    request: CompileRequest,
+    code: CodeType,
+    frozen: Frozen | None,
 ) -> Callable[..., Sequence[Any]]:
     watch = _watch(graph, inputs, backend, request)
     if backend.backend.level == "aten":
-        make = functools.partial(_through_aot, graph, inputs, backend, request, code, watch)
+        if any(map(_is_eager, graph.graph.nodes)):
+            reason = "control flow that looks at the values of tensors"
+            where = (request.frame, code.co_filename, code.co_firstlineno, backend.name, reason)
+            events.emit(events.GraphKept(*where))
+            return graph.forward
+        make = functools.partial(_through_aot, graph, inputs, backend, request, code, watch, frozen)
     else:
         make = functools.partial(backend.compile, graph, inputs, request)
     return make() if watch is None else watch.compiled(make)
@@ -124,12 +172,16 @@ def _through_aot(
     request: CompileRequest,
     code: CodeType,
     watch: Watch | None,
+    frozen: Frozen | None,
 ) -> Callable[..., Sequence[Any]]:
     """A graph through AOT; what goes wrong there but for the backend is a bug of ours, and said to be one."""
     as_given = graph.forward
     try:
         with events.step(2, "aot", request.frame):
-            return compile_graph(graph, inputs, aot_request(backend, request, code, watch))
+            asked = aot_request(backend, request, code, watch)
+            if backend.own.freeze and frozen is not None:
+                asked = dataclasses.replace(asked, freezing=_freezing(request, frozen))
+            return compile_graph(graph, inputs, asked)
     except JitneyError:
         raise
     except Exception as error:
@@ -148,8 +200,39 @@ def _through_aot(
         return as_given
 
 
+def _may_freeze(backend: BoundBackend, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> bool:
+    """Do the pieces of a graph see the tensors as they are now, before the first one has run?"""
+    if not backend.own.freeze or not may_write(graph, inputs):
+        return True
+    request.tell("freeze", ["not frozen: an extension cuts it into pieces, and it writes to tensors"])
+    return False
+
+
+def _freezing(request: CompileRequest, frozen: Frozen) -> Freezing:
+    """Parameters and buffers of modules, as constants."""
+    arguments = request.arguments
+
+    def constants() -> dict[int, torch.Tensor]:
+        known = ((i, argument.tensor, argument.name) for i, argument in enumerate(arguments))
+        return {i: t for i, t, name in known if t is not None and can_freeze(t) and _is_state(t, name)}
+
+    def done(used: Sequence[int], told: str) -> None:
+        frozen([tensor for i in used if (tensor := arguments[i].tensor) is not None])
+        request.tell("freeze", [told])
+
+    return Freezing(constants, done)
+
+
+def _is_state(tensor: torch.Tensor, name: str) -> bool:
+    return isinstance(tensor, torch.nn.Parameter) or BUFFER.search(name) is not None
+
+
 def _in_pieces(
-    backend: BoundBackend, pieces: Sequence[Piece], request: CompileRequest, code: CodeType
+    backend: BoundBackend,
+    pieces: Sequence[Piece],
+    request: CompileRequest,
+    code: CodeType,
+    frozen: Frozen | None,
 ) -> Callable[..., Sequence[Any]]:
     """Each piece compiled on its own, in torch's global state as the pieces before it leave it."""
     made = []
@@ -159,7 +242,7 @@ def _in_pieces(
             frame = f"{request.frame}, piece {number} of {len(pieces)}"
             kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
             own = dataclasses.replace(request, kind=kind, frame=frame, whole=False, arguments=piece.arguments)
-            made.append(_compiled(backend, piece.module, piece.inputs, own, code))
+            made.append(_compiled(backend, piece.module, piece.inputs, own, code, frozen))
             piece.change_state()
     finally:
         keeper.restore()
@@ -192,13 +275,15 @@ def aot_request(
             return None
         return backend.watch(dataclasses.replace(request, gradients=gradients))
 
+    names = ", ".join(implementation.plugin_name for implementation in transforms)
+    rewritten = f"; extensions may have rewritten it: {names}" if names else ""
     return AotRequest(
         backend=backend.name,
         compile_half=compile_half,
         decompositions=backend.decompositions(),
         frame=request.frame,
         location=(code.co_filename, code.co_firstlineno),
-        reject=lambda reason: backend.reject(reason, request),
+        reject=lambda reason: backend.reject(f"{reason}{rewritten}", request),
         failure=lambda error, kind: backend.failure(error, dataclasses.replace(request, kind=kind)),
         watch=watch,
     )

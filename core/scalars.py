@@ -153,7 +153,7 @@ def expression_nodes(graph: fx.Graph, expr: Any, symbols: Mapping[Any, fx.Node],
     """
     recorder = _Recorder(graph)
     env = {symbol: fx.Proxy(node, recorder) for symbol, node in symbols.items()}
-    made = _torch.sympy_interp(_torch.PythonReferenceAnalysis, env, expr)
+    made = _torch.sympy_interp(_torch.PythonArithmetic, env, expr)
     for node in recorder.nodes:
         _describe(node, key)
     return made.node if isinstance(made, fx.Proxy) else made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -99,3 +100,19 @@ def state_text() -> str | None:
     if described is None or _torch.function_mode_depth() or _torch.dispatch_mode_depth() or _torch.transforms_active():
         return None
     return f"{described(_torch.GlobalStateGuard())} {torch.is_inference_mode_enabled()}"
+
+
+def state_difference(text: str, now: str | None) -> str:
+    """What differs between two descriptions by ``state_text``, for people."""
+    if now is None:
+        return "a mode of torch's is active"
+    (old, _, inference), (new, _, is_inference) = text.rpartition(" "), now.rpartition(" ")
+    told = [f"inference mode is {is_inference}, was {inference}"] if inference != is_inference else []
+    try:
+        before, after = json.loads(old), json.loads(new)
+        told += [
+            f"{name} is {after.get(name)}, was {before[name]}" for name in before if before[name] != after.get(name)
+        ]
+    except (ValueError, AttributeError):  # torch describes it in another way
+        pass
+    return ", ".join(told) or "torch's global state is another one"

@@ -50,6 +50,13 @@ def trusted_file(name: str) -> bool:
     return False
 
 
+def place_of(name: str) -> str:
+    """A trusted file's place within its folder: the same on every machine, wherever that folder is."""
+    normal = os.path.normcase(name)
+    folder = next((folder for folder in FOLDERS if normal.startswith(folder)), "")
+    return normal[len(folder) :].replace(os.sep, "/") if folder else os.path.basename(name)
+
+
 @functools.lru_cache(maxsize=4096)
 def _claims(name: str) -> bool:
     """Is it the name of a module of torch's, jitney's or the standard library?"""

@@ -78,6 +78,8 @@ def main() -> None:
     parser.add_argument("--mode", choices=("split", "in_graph", "off", "eager"), default="in_graph")
     parser.add_argument("--backend", default="auto", help="jitney's backend")
     given = parser.parse_args()
+    if "RANK" not in os.environ:
+        parser.error("torchrun starts this: torchrun --nproc_per_node=2 examples/ddp_train.py")
 
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
@@ -94,6 +96,8 @@ def main() -> None:
         step = load(given.checkpoint, model, optimizer, device)
         if first:
             print(f"going on at step {step} of {given.checkpoint}")
+            if step >= given.steps:
+                print(f"nothing left to do: --steps is {given.steps}")
     ddp: Any = DistributedDataParallel(model, device_ids=[device.index] if on_gpu else None)
     if given.mode != "eager":
         ddp = jitney.compile(ddp, backend=given.backend, options={"ddp": given.mode})

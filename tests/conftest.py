@@ -44,7 +44,9 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Equal random numbers for each test, and nothing compiled before it."""
+    """Equal random numbers for each test, nothing compiled before it, and the import path as it was."""
     seed_everything()
     reset()
+    path = list(sys.path)
     yield
+    sys.path[:] = path

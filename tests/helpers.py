@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pictures import Freezer, Values, differences
+
+from jitney.testing.pictures import Freezer, Values, differences
 
 FRONTEND = os.environ.get("JITNEY_TEST_FRONTEND", "jitney")
 BACKEND = os.environ.get("JITNEY_TEST_BACKEND", "eager")

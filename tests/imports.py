@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # The parts of core and which of them each may import. The rest (api, cli, ...) is the face: it may import all.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -98,16 +98,21 @@ def core_violations(source: str, module: str) -> list[str]:
     return broken
 
 
-def plugin_violations(source: str, own: str) -> list[str]:
-    """The rules broken by a module of the plugin whose import name is ``own``."""
+def plugin_violations(source: str, own: str, peers: Sequence[str] = PEERS) -> list[str]:
+    """The rules broken by a module of the plugin whose import name is ``own``; ``peers`` it may not import."""
     tree = ast.parse(source)
     broken = []
     for name in imported(tree, own):
         root = name.split(".")[0]
-        if name.startswith(PEERS):
+        if name.startswith(tuple(peers)):
             broken.append(f"{own} imports {name}, which this project builds itself")
         if root.startswith("jitney_") and root != own:
             broken.append(f"{own} imports {name}: plugins reach each other through the registry only")
     used = [*imported(tree, own), *dotted(tree)]
     broken += [f"{own} uses {name}, which is private to jitney" for name in used if private(name, "jitney")]
     return broken
+
+
+def contrib_violations(source: str, own: str) -> list[str]:
+    """The same for a package of contrib/: it may bridge to torch's Inductor, and is otherwise a plugin like others."""
+    return plugin_violations(source, own, [peer for peer in PEERS if peer != "torch._inductor"])

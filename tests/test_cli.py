@@ -48,7 +48,7 @@ def test_backends_as_json(capsys):
     assert main(["backends", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["backends"]
     eager = next(row for row in rows if row["name"] == "eager")
-    assert eager == {"name": "eager", "package": "jitney-eager", "version": "0.1.0", "status": "loaded", "error": ""}
+    assert (eager["package"], eager["version"], eager["status"]) == ("jitney-eager", "0.1.0", "loaded")
 
 
 def test_backends_shows_the_traceback_of_a_broken_one(capsys, monkeypatch):
@@ -297,7 +297,7 @@ def test_explain_says_that_the_example_inputs_do_not_fit(tmp_path, capsys, monke
 
 
 def test_a_fault_of_jitneys_in_explain_is_not_hidden(program, monkeypatch):
-    def broken(function):
+    def broken(function, **how):
         raise AssertionError("a bug")
 
     code = broken.__code__.replace(co_filename=jitney.__file__)

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from imports import core_violations, plugin_violations  # noqa: E402
+from imports import contrib_violations, core_violations, plugin_violations  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 CORE = sorted((ROOT / "core").rglob("*.py"))
 PLUGINS = sorted(path for path in (ROOT / "plugins").rglob("*.py") if "tests" not in path.parts)
+
+
+CONTRIB = sorted(path for path in (ROOT / "contrib").rglob("*.py") if "tests" not in path.parts)
 
 
 def module_name(path):
@@ -28,10 +31,16 @@ def test_plugins_keep_the_rules(path):
     assert plugin_violations(path.read_text(), path.relative_to(ROOT / "plugins").parts[1]) == []
 
 
+@pytest.mark.parametrize("path", CONTRIB, ids=lambda path: str(path.relative_to(ROOT)))
+def test_packages_of_contrib_keep_the_rules(path):
+    assert contrib_violations(path.read_text(), path.relative_to(ROOT / "contrib").parts[1]) == []
+
+
 def test_there_is_something_to_check():
     names = {module_name(path) for path in CORE}
     assert {"config", "backends.registry", "debug.explain"} <= names
     assert any(path.parts[-2] == "jitney_eager" for path in PLUGINS)
+    assert any(path.parts[-2] == "jitney_null" for path in CONTRIB)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +98,12 @@ def test_what_the_rules_allow(module, source):
 )
 def test_a_plugin_that_breaks_a_rule_is_caught(source):
     assert plugin_violations(source, "jitney_eager")
+
+
+@pytest.mark.parametrize("source", ["from jitney import _torch", "import torch._dynamo", "import jitney_eager"])
+def test_a_package_of_contrib_that_breaks_a_rule_is_caught(source):
+    assert contrib_violations(source, "jitney_inductor")
+
+
+def test_a_package_of_contrib_may_bridge_to_inductor():
+    assert contrib_violations("from torch._inductor import config", "jitney_inductor") == []

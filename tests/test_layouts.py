@@ -104,3 +104,18 @@ def test_sizes_of_what_bags_of_embeddings_leave_out(dtype: torch.dtype, mode: in
         given = [mode_of_stand_ins.from_tensor(t) for t in (weight, indices, offsets)]
         made = aten._embedding_bag.default(*given, False, mode)
     assert [m.shape for m in made] == [r.shape for r in real]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_backward_of_efficient_attention_has_a_stand_in(biased: bool) -> None:
+    aten = torch.ops.aten
+    with StandInMode():
+        query, key, value = torch.empty(2, 5, 3, 8), torch.empty(2, 7, 3, 8), torch.empty(2, 7, 3, 4)
+        bias = torch.empty(2, 3, 5, 7) if biased else None
+        out, sums, seed, offset, *_ = aten._efficient_attention_forward(
+            query, key, value, bias, None, None, None, None, 0.0, 0, compute_log_sumexp=True
+        )
+        rest = (bias, out, None, None, 5, 7, sums, 0.0, seed, offset, 0, biased)
+        made = aten._efficient_attention_backward(torch.empty_like(out), query, key, value, *rest, scale=0.5)
+    assert [m.shape for m in made[:3]] == [query.shape, key.shape, value.shape]
+    assert made[3].shape == (bias.shape if bias is not None else ())

@@ -18,13 +18,20 @@ from jitney.errors import InvalidOption
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PLUGINS = sorted((ROOT / "plugins").glob("*/pyproject.toml"))
+PLUGINS = sorted(path for folder in ("plugins", "contrib") for path in (ROOT / folder).glob("*/pyproject.toml"))
 
 
 def packages(folder, name):
     """Import names of the folders with Python files, the folder itself as ``name``."""
     found = {path.parent.relative_to(folder) for path in folder.rglob("*.py")}
     return {".".join([name, *path.parts]) for path in found}
+
+
+def test_data_files_of_core_are_listed():
+    """Whatever is no module, and is read at run time."""
+    core, listed = ROOT / "core", PROJECT["tool"]["setuptools"]["package-data"]["jitney"]
+    found = {path for path in core.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert found == {path for pattern in listed for path in core.glob(pattern)}
 
 
 def test_every_package_of_core_is_listed():

@@ -1,5 +1,6 @@
 """torch's private names: what is ours in their place is the same."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -157,3 +158,15 @@ def test_running_statistics_are_written_to_by_name(target: Any) -> None:
     if "training" in names:
         call.args = tuple(False if name == "training" else node for name, node in zip(names, nodes, strict=True))
         assert _torch.hidden_writes(call) == []
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")  # torch's own forward-mode formulas
+def test_an_operator_that_fails_leaves_the_dispatcher_as_it_was() -> None:
+    def mapped(x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.func.vmap(torch.func.jacfwd(lambda a: a * 2))(x)
+        return found
+
+    with _torch.FakeTensorMode(), contextlib.suppress(Exception):  # of torch 2.13, raises and disturbs
+        with _torch.dispatch_kept():
+            mapped(torch.ones(2, 3))
+    assert mapped(torch.ones(2, 3)).shape == (2, 3, 3)

@@ -57,6 +57,10 @@ class Tangent:
                 return tangent
             made = torch.empty_strided(tangent.shape, self.stride, dtype=tangent.dtype, device=tangent.device)
             return made.copy_(tangent)
+        return self.dense(tangent)
+
+    def dense(self, tangent: torch.Tensor) -> torch.Tensor:
+        """A tangent with dimensions in this order in memory, without gaps."""
         dense = tangent.permute(self.order).contiguous()
         return dense.permute([self.order.index(d) for d in range(tangent.dim())])
 
@@ -118,10 +122,12 @@ class Backward:
         ``variant`` is the form of the backward that an extension wants, None for the plain one.
         """
         absent = tuple([i for i, t in enumerate(tangents) if t is None])
-        if any(type(t) is not torch.Tensor and wraps(type(t)) for t in tangents):
+        wrapped = any(type(t) is not torch.Tensor and wraps(type(t)) for t in tangents)
+        if wrapped or _torch.batched(tangents):
             if variant is not None:
                 raise JitneyError(
-                    f"the backward of {self.name} got a gradient of a tensor subclass, which its variant {variant!r} "
+                    f"the backward of {self.name} got a gradient "
+                    f"{'of a tensor subclass' if wrapped else 'that is a batch'}, which its variant {variant!r} "
                     "cannot take",
                     phase="backward",
                 )
@@ -162,10 +168,15 @@ class Backward:
         tangents: Sequence[torch.Tensor | None],
         absent: tuple[int, ...],
     ) -> tuple[Any, ...]:
-        """With a tangent of a subclass: operators run one by one, and gradients are of the subclass, as in eager."""
+        """With a tangent of a subclass, or vmap's: operators run one by one; gradients are such too, as in eager."""
         run = self.as_traced(absent)
+        given = [
+            t if t.stride() == layout.stride else layout.dense(t)
+            for t, layout in zip(tangents, self.tangents, strict=True)
+            if t is not None
+        ]
         with _torch.DisableAutocast():
-            found = run(*saved, *numbers, *[t for t in tangents if t is not None])
+            found = run(*saved, *numbers, *given)
         return tuple([None if at is None else found[at] for at in self.places])
 
     def of_run(

@@ -13,11 +13,13 @@ from torch import fx
 
 from jitney import events
 from jitney.aot.backward import Backward, Tangent
-from jitney.aot.checked import checked
+from jitney.aot.checked import ANYTHING, checked
 from jitney.aot.cost import has_effect
+from jitney.aot.freeze import freeze
 from jitney.aot.glue import Glue
 from jitney.aot.joint import Joint, trace_joint
 from jitney.aot.kept_half import write_half
+from jitney.aot.merge import merge_equal
 from jitney.aot.partition import partition
 from jitney.aot.signals import NotSplit
 from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_values
@@ -73,6 +75,19 @@ def _nobody(gradients: tuple[int, ...]) -> None:
 
 
 @dataclass(frozen=True)
+class Freezing:
+    """What may be taken for constants.
+
+    Args:
+        constants: by input of the captured graph, the tensor.
+        done: told the inputs whose numbers are in the graph now, and in a line what was done.
+    """
+
+    constants: Callable[[], Mapping[int, torch.Tensor]]
+    done: Callable[[Sequence[int], str], None]
+
+
+@dataclass(frozen=True)
 class AotRequest:
     """What compiling a captured graph needs besides the graph.
 
@@ -85,6 +100,7 @@ class AotRequest:
         reject: ``reject(reason)`` raises what blames the backend.
         failure: ``failure(error, kind)`` is what blames the backend for what a compiled half raised.
         watch: see ``Watch``.
+        freezing: what may be taken for constants, if the user wants that.
     """
 
     backend: str
@@ -95,6 +111,7 @@ class AotRequest:
     reject: Callable[[str], None]
     failure: Callable[[Exception, HalfKind], Exception]
     watch: Watch = _nobody
+    freezing: Freezing | None = None
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotRequest) -> Callable[..., Sequence[Any]]:
@@ -123,12 +140,28 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
 def _inferred(
     module: fx.GraphModule, inputs: Sequence[Any], joint: Joint, request: AotRequest
 ) -> Callable[..., Sequence[Any]]:
+    merge_equal(joint)
     half, _ = forward_half(joint, ())
+    if request.freezing is not None:
+        _freeze(half, joint, request.freezing)
     updates = _plain_updates(joint, half)
     forward = _compiled(half, "inference", len(half.outputs), request, updates)
     glue = _glue(joint, inputs, (), request)
     glue.filled = frozenset(getattr(forward, "filled", ())) & updates.keys()
     return _glued(glue, joint, forward, None, module, request)
+
+
+def _freeze(half: Half, joint: Joint, freezing: Freezing) -> None:
+    if joint.layout is not None:
+        freezing.done((), "not frozen: it has tensors of a subclass")
+        return
+    written = {u.input for u in joint.updates}
+    folded = freeze(half, {i: t for i, t in freezing.constants().items() if i not in written})
+    freezing.done(
+        folded.used,
+        f"{folded.computed} values computed from {len(folded.used)} parameters and buffers, "
+        f"{folded.merged} operations merged into weights",
+    )
 
 
 def _plain_updates(joint: Joint, half: Half) -> dict[int, int]:
@@ -148,6 +181,8 @@ def _plain_updates(joint: Joint, half: Half) -> dict[int, int]:
 def _trained(
     module: fx.GraphModule, inputs: Sequence[Any], joint: Joint, request: AotRequest
 ) -> Callable[..., Sequence[Any]]:
+    if request.freezing is not None:
+        request.freezing.done((), "not frozen: it trains (torch.no_grad() and eval() make it an inference graph)")
     with events.phase("aot partition", request.frame):
         cut = partition(joint, config.activation_memory_budget)
         keep_old_values(joint, cut)
@@ -190,6 +225,8 @@ def backward_of(
         part = reduced(absent)
         plain = part.module.forward
         compile_half = functools.partial(request.compile_half, gradients=gradients, variant=variant)
+        if variant is not None:  # where there is no gradient, it may make one
+            part = replace(part, outputs=[ANYTHING if value is None else value for value in part.outputs])
         with events.compiling(number):
             made = _compiled(part, "backward", len(part.outputs), replace(request, compile_half=compile_half))
         if variant is not None:  # what it does besides may fail, and the plain graph would not tell

@@ -75,6 +75,24 @@ def has_effect(node: fx.Node) -> bool:
     return is_random(node) or not getattr(node.target, "_schema").returns  # noqa: B009 (a packet has none)
 
 
+def read_once(graph: fx.Graph) -> set[fx.Node]:
+    """Operators that read memory to which another one writes though no schema says so: when they run matters."""
+    written = {root_of(a) for node in graph.nodes for a in _torch.hidden_writes(node)}
+    users = [user for root in written for user in _seen_through_views(root)]
+    return {user for user in users if not is_view(user)}
+
+
+def _seen_through_views(root: fx.Node) -> list[fx.Node]:
+    """What uses this node's memory: its users, and those of its views."""
+    found: list[fx.Node] = []
+    todo = [root]
+    while todo:
+        users = list(todo.pop().users)
+        found += users
+        todo += filter(is_view, users)
+    return found
+
+
 def bytes_of(node: fx.Node) -> int:
     """Bytes of a node's result; of all results of an operator that returns several."""
     return _bytes(node.meta.get("val"))

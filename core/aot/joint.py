@@ -24,6 +24,9 @@ from jitney.errors import JitneyError
 from jitney.layouts import StandInMode
 from jitney.state import StateKeeper, enter_inference_mode
 
+# What operators raise on stand-ins; some formulas of torch's divide by a size, which may be 0.
+FAILS: tuple[type[Exception], ...] = (RuntimeError, ArithmeticError)
+
 
 @dataclass
 class Joint:
@@ -101,7 +104,7 @@ def trace_joint(
     tracer.has_subclasses = any(map(wrapped.is_outer, inputs))
     scope = functional.below_subclasses() if tracer.has_subclasses else functional.functionalizing()
     # It ran when it was captured: something that functionalization does not know, or a __torch_dispatch__.
-    errors = Exception if tracer.has_subclasses else RuntimeError
+    errors: tuple[type[Exception], ...] = (Exception,) if tracer.has_subclasses else FAILS
     try:
         given, layout = _inputs(module, inputs, tracer)
         with _torch.without_saved_tensor_hooks(), tracer.fake_mode, tracer, scope:
@@ -266,7 +269,7 @@ def _described(tracer: AtenTracer, node: fx.Node) -> Iterator[None]:
     before = _torch.next_sequence_number()
     try:
         yield
-    except (RuntimeError, *_torch.NEEDS_DATA) as error:  # of functionalization: the stand-ins have been through it
+    except FAILS + _torch.NEEDS_DATA as error:  # of functionalization: the stand-ins have been through it
         reason = str(error).strip().partition("\n")[0]
         raise NotSplit(f"{node.target} cannot be traced: {reason}") from error
     finally:
@@ -295,7 +298,7 @@ def _backward(
         sources = [leaves[i] for i in leaf_at]
         try:
             found = torch.autograd.grad([*wanted.values(), *outer.values()], sources, tangents, allow_unused=True)
-        except RuntimeError as error:  # as it will when the user calls backward
+        except FAILS as error:  # as it will when the user calls backward, or only on stand-ins
             raise NotSplit(f"its backward fails: {str(error).splitlines()[0]}") from error
     gradients: list[Any] = [None] * len(leaves)
     for i, gradient in zip(leaf_at, found, strict=True):

@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.aot.kept_sizes import Sizes, described
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.split import Half
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
-from jitney.layouts import StandInMode
 
 
 def write_half(half: Half, saved: int) -> tuple[str, list[bytes]]:
     """The graph as text with the number of saved values among its inputs, and the bytes that belong to it.
 
     Raises:
-        NotStorable: it has symbolic sizes, or something in it has no recipe.
+        NotStorable: something in it has no recipe.
     """
     names = {node: f"%{i}" for i, node in enumerate(half.module.graph.nodes)}
     writer = Writer(known={name: node for node, name in names.items()})
@@ -45,13 +45,23 @@ class _Fake:
     """Stands for a FakeTensor: its facts."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        size, stride = tuple(tensor.shape), tuple(tensor.stride())
-        if any(is_symbolic(n) for n in (*size, *stride)):
-            raise NotStorable("a backward graph with symbolic sizes")
+        size, stride = (
+            tuple([_Size(n) if is_symbolic(n) else n for n in sizes]) for sizes in (tensor.shape, tensor.stride())
+        )
         self.facts = (size, stride, tensor.dtype, tensor.device, tensor.requires_grad)
 
     def _jitney_recipe(self, writer: Writer) -> list[Any]:
         return ["fake", *writer.refs(self.facts)]
+
+
+class _Size:
+    """Stands for a symbolic size."""
+
+    def __init__(self, size: Any) -> None:
+        self.text = described(size)
+
+    def _jitney_recipe(self, writer: Writer) -> list[Any]:
+        return ["symbolic", self.text]
 
 
 def _plain(value: Any, stand_in: bool = False) -> Any:
@@ -64,7 +74,7 @@ def _plain(value: Any, stand_in: bool = False) -> Any:
     if isinstance(value, slice):
         return slice(*[_plain(v) for v in (value.start, value.stop, value.step)])
     if is_symbolic(value):
-        raise NotStorable("a backward graph with symbolic sizes")
+        return _Size(value)
     return _Fake(value) if stand_in and isinstance(value, torch.Tensor) else value
 
 
@@ -75,17 +85,17 @@ def read_half(text: str, blobs: Sequence[bytes]) -> tuple[Half, int]:
         Stale: an operator is not there any more.
     """
     data = json.loads(text)
-    graph, root = fx.Graph(), torch.nn.Module()
-    mode = StandInMode(allow_non_fake_inputs=True)
+    graph, root, sizes = fx.Graph(), torch.nn.Module(), Sizes()
     nodes: dict[str, fx.Node] = {}
 
     def fake(reader: Reader, *numbers: int) -> torch.Tensor:
         size, stride, dtype, device, grad = reader.make_all(numbers)
-        with mode:
+        with sizes.mode:
             made = torch.empty_strided(size, stride, dtype=dtype, device=device)
         return made.requires_grad_(grad) if grad else made
 
-    reader = Reader(data["objects"], blobs, nodes, {"fake": fake})
+    kinds = {"fake": fake, "symbolic": lambda reader, text: sizes.make(text)}
+    reader = Reader(data["objects"], blobs, nodes, kinds)
     for number, (op, *row) in enumerate(data["rows"]):
         if op == "output":
             graph.output(reader.make(row[0]))

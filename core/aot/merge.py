@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from jitney import _torch
-from jitney.aot.cost import is_random
+from jitney.aot.cost import is_random, read_once
 from jitney.aot.joint import Joint
 from jitney.aot.results import root_of
 
@@ -24,9 +24,10 @@ def merge_equal(joint: Joint) -> None:
     """
     handed_out = {root_of(n) for n in [*joint.outputs, *joint.gradients] if isinstance(n, fx.Node)}
     handed_out |= {n.args[0] for n in handed_out if n.target is operator.getitem}  # type: ignore[misc]
+    timed = read_once(joint.graph)
     first: dict[Hashable, fx.Node] = {}
     for node in list(joint.graph.nodes):
-        if not _mergeable(node) or root_of(node) in handed_out:
+        if not _mergeable(node) or node in timed or root_of(node) in handed_out:
             continue
         turned = _turned_twice(node)
         if turned is not None:

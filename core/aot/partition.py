@@ -20,7 +20,17 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.cost import bytes_of, is_cheap, is_copy, is_factory, is_random, is_reduction, memory_of, work_of
+from jitney.aot.cost import (
+    bytes_of,
+    is_cheap,
+    is_copy,
+    is_factory,
+    is_random,
+    is_reduction,
+    memory_of,
+    read_once,
+    work_of,
+)
 from jitney.aot.joint import Joint
 from jitney.aot.merge import merge_equal
 from jitney.aot.results import is_view, root_of
@@ -157,7 +167,9 @@ class _Cut:
         # Only what the forward needs as well would run twice.
         required = ancestors(joint.outputs)
         self.expensive = {n for n in self.nodes if n in required and self._expensive(n)}
-        self.fixed = {n for n in self.nodes if n.op == "placeholder" or self._once(n)}
+        # In a checkpointed region, eager reads such memory again, too.
+        timed = {n for n in read_once(joint.graph) if "checkpoint" not in n.meta}
+        self.fixed = {n for n in self.nodes if n.op == "placeholder" or self._once(n) or n in timed}
         overwritten = {joint.input_node(u.input) for u in joint.updates}
         self.weights = {n: self._weight(n, n in overwritten) for n in self.nodes}
 

@@ -80,6 +80,8 @@ class AtenTracer(_torch.TorchDispatchMode):
                 return self._functionalize(func, args, kwargs)
         if func is _torch.PRIM_DEVICE:
             return args[0].fake_device
+        if func is torch.ops.aten._efficientzerotensor.default:  # see ``StandInMode``
+            func = torch.ops.aten.zeros.default
         rule = self.decompositions.get(func)
         if rule is not None:
             with self:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import FrameSummary
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 from torch import fx
@@ -30,7 +31,11 @@ class ExtensionOptions:
     given: Mapping[type, Any] = dataclasses.field(default_factory=dict)
 
     def of(self, options: type[T]) -> T:
-        """The instance of an extension's dataclass; its defaults if the user gave none."""
+        """The instance of an extension's dataclass; its defaults if the user gave none.
+
+        Args:
+            options: the dataclass that ``jitney_options`` returned.
+        """
         found = self.given.get(options)
         return options() if found is None else found
 
@@ -92,7 +97,12 @@ class CompileRequest:
     variant: Hashable = None
 
     def save(self, name: str, text: str) -> None:
-        """Show ``text`` (generated code, a schedule...) to the logs and debug folders that listen."""
+        """Show something that was made of the graph to the logs and debug folders that listen.
+
+        Args:
+            name: what it is: ``output_code`` is a log artefact of its own.
+            text: generated code, a schedule...
+        """
         events.emit(events.Artefact(name, self.frame, self.backend, text, self.kind))
 
     @property
@@ -101,15 +111,32 @@ class CompileRequest:
         return events.detailed()
 
     def scheduled(self, launches: Sequence[events.Launch], arena: int, before: str, after: str) -> None:
-        """Tell what runs, in order: see ``events.Scheduled``. ``jitney.lowering.describe`` makes it of a schedule."""
+        """Tell what runs, in order: see ``events.Scheduled``. ``jitney.lowering.describe`` makes it of a schedule.
+
+        Args:
+            launches: kernels and operators that run as a whole, in order.
+            arena: bytes of the one block in which temporaries share places.
+            before: the loops before fusion, as text.
+            after: kernels and operators, as text.
+        """
         events.emit(events.Scheduled(self.frame, self.kind, self.backend, tuple(launches), arena, before, after))
 
     def tell(self, title: str, rows: Sequence[str]) -> None:
-        """Lines for ``explain`` under a title: what an extension has done to the graph."""
+        """Lines for ``explain``: what an extension has done to the graph.
+
+        Args:
+            title: what they stand under.
+            rows: the lines.
+        """
         events.emit(events.Told(title, self.frame, tuple(rows)))
 
     def lowered(self, kernels: int, whole: Sequence[tuple[str, str]]) -> None:
-        """Tell how many kernels the graph became, and which operators (name, why) run as a whole: for ``explain``."""
+        """Tell what became of the graph, for ``explain``.
+
+        Args:
+            kernels: how many there are.
+            whole: the operators that run as a whole, each with the reason why it is no kernel.
+        """
         events.emit(events.Lowered(self.frame, self.kind, self.backend, kernels, tuple(whole)))
 
 
@@ -168,7 +195,14 @@ class Backend:
     load: Callable[[Kept, CompileRequest], Compiled] | None = None
     lacks: Callable[[], Sequence[str]] | None = None
 
+    # Fields that are to go away: what to use instead.
+    DEPRECATED: ClassVar[Mapping[str, str]] = {}
+
     def __post_init__(self) -> None:
+        for name, instead in self.DEPRECATED.items():
+            if getattr(self, name) != getattr(type(self), name):  # a class has its fields' defaults
+                # Behind this and the generated __init__: the plugin's line.
+                warnings.warn(f"Backend.{name} is deprecated: {instead}", DeprecationWarning, stacklevel=3)
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"Backend.name is a non-empty string, got {self.name!r}")
         if not callable(self.compile):

@@ -1,9 +1,10 @@
-"""The hooks that extensions implement. They grow by optional arguments; a removal raises ``HOOK_API_VERSION``.
+"""The hooks that extensions implement. They grow by arguments, which an implementation may leave out.
 
 In the order in which a program meets them: ``jitney_options`` and ``jitney_wrap_module`` when ``jitney.compile`` is
 called; then for each captured graph ``jitney_transform_graph`` and ``jitney_split_graph``; for a backend that takes
 ATen graphs ``jitney_watch_training`` and, for each half, ``jitney_transform_aten``. What one of these raises is raised
-as ``BackendFailed`` by the extension's name; a ``JitneyError`` is raised as it is.
+as ``BackendFailed`` by the extension's name, its package and the hook; a ``JitneyError`` is raised as it is. So is what
+one returns that is not what its hook says: what is no callable, a graph with other inputs or outputs, or nodes astray.
 
 An extension is a module or object named by an entry point of the group ``jitney.extensions``. It says which version it
 was written for, and implements what it likes, with the arguments it likes:
@@ -12,9 +13,12 @@ was written for, and implements what it likes, with the arguments it likes:
 
     jitney_hook_api = 1
 
+
     @hookimpl
     def jitney_observe(event):
         print(event)
+
+``python -m jitney.backends.reference`` writes docs/hooks.md from what is said here.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from jitney import events
 from jitney.backends.backend import CompileRequest, ExtensionOptions
 
 PROJECT = "jitney"
+# Raised when something that plugins use is taken away or comes to mean something else; never for what is added.
 HOOK_API_VERSION = 1
 
 _hookspec = pluggy.HookspecMarker(PROJECT)
@@ -52,7 +57,11 @@ class TrainingRun(Protocol):
 
     def finished(self, gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         """Called with what a backward of a variant computed, one per input of the captured graph; returns what autograd
-        gets in their place. Autograd copies a gradient that somebody else holds, too."""
+        gets in their place. Autograd copies a gradient that somebody else holds, too.
+
+        Args:
+            gradients: one per input of the captured graph, None where there is none.
+        """
 
 
 class Hooks:
@@ -84,6 +93,11 @@ class Hooks:
         returned callable, with the call's arguments, in place of the compiled ``module.__call__``. ``compile(part)``
         compiles a module, such as one that ``module`` wraps, with what the user gave to ``jitney.compile``; no
         extension is asked about it. The first extension that returns something decides.
+
+        Args:
+            module: what the user gave to ``jitney.compile``.
+            compile: compiles a module as the user asked for, and returns what is called in its place.
+            options: those that extensions own; ``options.of(TheDataclass)`` is an instance.
         """
 
     @_hookspec
@@ -91,6 +105,9 @@ class Hooks:
         """Called with each event of compiling (see ``jitney.events``), in the thread that compiles.
 
         An observer that raises is reported once and not called again.
+
+        Args:
+            event: one of the classes of ``jitney.events``.
         """
 
     @_hookspec
@@ -101,6 +118,11 @@ class Hooks:
 
         Extensions run one after the other, each with the graph of the one before; the order is pluggy's
         (last registered first, ``tryfirst`` and ``trylast``). What it raises is raised as ``BackendFailed``.
+
+        Args:
+            graph: operations as the user called them. Changing it in place is allowed: return it then.
+            inputs: a FakeTensor or symbol for each placeholder: shapes and dtypes, no data.
+            request: what the backend will be told with this graph.
         """
 
     @_hookspec
@@ -113,6 +135,12 @@ class Hooks:
         is written to on one side whose memory the other side sees, no checkpointed region is parted. Returns some of
         them, in order. The pieces run one after the other, and each has a backward of its own, so gradients arrive
         piece by piece. The first extension that returns something decides.
+
+        Args:
+            graph: what ``jitney_transform_graph`` has left; not to be changed here.
+            inputs: a FakeTensor or symbol for each placeholder.
+            request: what the backend will be told; ``request.arguments`` says which input is whose parameter.
+            places: the nodes before which a cut is possible, in the graph's order.
         """
 
     @_hookspec
@@ -123,6 +151,9 @@ class Hooks:
         returns at each run of the forward says, when its backward runs, which variant of the backward graph that is
         (see ``TrainingRun``). The first extension that returns something decides. Not called for a graph whose numbers
         are compared with eager's (``options={"crosscheck": True}``) or that is watched for the minifier.
+
+        Args:
+            request: of the captured graph, with ``gradients``, ``arguments`` and ``extensions``.
         """
 
     @_hookspec
@@ -131,8 +162,14 @@ class Hooks:
     ) -> fx.GraphModule | None:
         """Called with each ATen graph before the backend: ``request.kind`` and ``request.variant`` say which it is.
 
-        May return another graph of the same inputs and outputs (number, shapes, dtypes), or None. Nodes have their
+        May return another graph of the same inputs and outputs (number, shapes, dtypes; a variant may make a gradient
+        where there is none), or None. Nodes have their
         FakeTensor in ``meta["val"]``, new ones need it too. Of a backward, ``request.gradients`` says for each output
         of which input of the captured graph it is the gradient; ``request.arguments`` says what that input is. Graphs
         in which tensors of subclasses are taken apart have no such numbers.
+
+        Args:
+            graph: functional ATen operators. Changing it in place is allowed: return it then.
+            inputs: a FakeTensor or symbol for each placeholder.
+            request: what the backend will be told with this graph.
         """

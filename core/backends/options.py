@@ -150,15 +150,16 @@ def warn_of_mode(backend: str, mode: str | None) -> None:
 
 
 def _defaults(fields: Mapping[str, dataclasses.Field[Any]], names: Iterable[str]) -> str:
-    return f"options={ {name: _default(fields[name]) for name in names} }, as by default"
+    return f"options={ {name: default_of(fields[name]) for name in names} }, as by default"
 
 
 def _listing(fields: Mapping[str, dataclasses.Field[Any]], types: Mapping[str, Any]) -> str:
-    rows = [f"  {name}: {show(types[name])} = {_default(field)!r}" for name, field in fields.items()]
+    rows = [f"  {name}: {show(types[name])} = {default_of(field)!r}" for name, field in fields.items()]
     return "\n".join(["valid options:", *rows]) if rows else "it has no options"
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The value of an option that nobody gave."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default

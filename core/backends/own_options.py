@@ -17,9 +17,13 @@ class OwnOptions:
     Args:
         crosscheck: run each compiled graph beside eager, and raise ``errors.WrongNumbers`` at the first whose results,
             gradients or writes differ: at every call (True), or at the first of every so many.
+        freeze: in inference, take parameters and buffers for constants: what depends on them alone is computed while
+            the graph is compiled, and a batch norm goes into the weights before it. It is compiled again when one of
+            them is replaced or written to. For backends that take ATen graphs.
     """
 
     crosscheck: bool | int = False
+    freeze: bool = False
 
     def __post_init__(self) -> None:
         if type(self.crosscheck) is int and self.crosscheck < 1:

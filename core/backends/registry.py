@@ -41,6 +41,7 @@ class Listing:
     version: str
     status: Status
     error: str = ""  # why it is not usable: a traceback if it failed to import
+    entry_points: tuple[str, ...] = ()  # ``module:object``; several if ``duplicate``
 
 
 class Registry:
@@ -131,7 +132,7 @@ class Registry:
 
     def acting(self, hook: str) -> list[pluggy.HookImpl]:
         """``implementations``, without those of extensions that do not act now (``jitney_acts``)."""
-        return [found for found in self.implementations(hook) if _acts(found.plugin)]
+        return [found for found in self.implementations(hook) if self._acts(found)]
 
     def changes_graphs(self) -> bool:
         """Does an extension act that may change graphs? Then what is on disk is not what would be compiled."""
@@ -143,21 +144,56 @@ class Registry:
         Raises:
             PluginError: what it returned is no dataclass with a default for every field.
         """
-        found: dict[str, type] = {}
-        for implementation in self.implementations("jitney_options"):
+        return {found.plugin_name: self._options_of(found) for found in self.implementations("jitney_options")}
+
+    def options_of_extension(self, name: str) -> type | None:
+        """The dataclass of the options that an extension owns; None if it owns none.
+
+        Raises:
+            PluginError: what it returned is no dataclass with a default for every field.
+        """
+        own = [found for found in self.implementations("jitney_options") if found.plugin_name == name]
+        return self._options_of(own[0]) if own else None
+
+    def _options_of(self, implementation: pluggy.HookImpl) -> type:
+        try:
             options: Any = implementation.function()
-            problem = options_problem(options, f"extension {implementation.plugin_name!r}")
-            if problem:
-                raise PluginError(problem)
-            found[implementation.plugin_name] = options
+        except Exception as error:
+            raise self.extension_error("jitney_options", implementation, error) from error
+        problem = options_problem(options, f"extension {implementation.plugin_name!r}")
+        if problem:
+            raise PluginError(problem)
+        found: type = options
         return found
 
+    def extension_package(self, name: str) -> str:
+        """The package of an installed extension; empty for one of this process."""
+        points = self._entry_points(EXTENSIONS).get(name, [])
+        return _packages(points) if points else ""
+
+    def extension_error(self, hook: str, implementation: pluggy.HookImpl, did: str | Exception) -> PluginError:
+        """What to raise for what an extension did or raised in a hook that is about no graph."""
+        what = f"raised {type(did).__name__}: {did}" if isinstance(did, Exception) else did
+        name = implementation.plugin_name
+        package = self.extension_package(name)
+        hint = f"JITNEY_PLUGINS_DISABLED={name}, to do without it" if package else ""
+        of = f" of package {package}" if package else ""
+        return PluginError(f"extension {name!r}{of} {what} (in {hook})", hint=hint)
+
+    def _acts(self, implementation: pluggy.HookImpl) -> bool:
+        asked = getattr(implementation.plugin, "jitney_acts", None)
+        try:
+            return asked is None or bool(asked())
+        except Exception as error:
+            raise self.extension_error("jitney_acts", implementation, error) from error
+
     def _entry_points(self, group: str) -> dict[str, list[EntryPoint]]:
-        if group not in self._points:
-            found: dict[str, list[EntryPoint]] = {}
-            for point in importlib.metadata.entry_points(group=group):
-                found.setdefault(point.name, []).append(point)
-            self._points[group] = found
+        if not self._points:  # the metadata of all packages is read once
+            self._points = {BACKENDS: {}, EXTENSIONS: {}}
+            installed = importlib.metadata.entry_points()
+            for own, found in self._points.items():
+                for point in installed.select(group=own):
+                    found.setdefault(point.name, []).append(point)
         return self._points[group]
 
     def _disabled_by(self, group: str, name: str) -> str:
@@ -197,25 +233,27 @@ class Registry:
             return Listing(name, "(this process)", self._in_process[name].version, "in-process")
         points = self._entry_points(BACKENDS)[name]
         package, version = _packages(points), ", ".join(_version(point) for point in points)
+        places = tuple(point.value for point in points)
         if self._disabled_by(BACKENDS, name):
-            return Listing(name, package, version, "disabled")
+            return Listing(name, package, version, "disabled", entry_points=places)
         if len(points) > 1:
-            return Listing(name, package, version, "duplicate", _conflict(name, points))
+            return Listing(name, package, version, "duplicate", _conflict(name, points), places)
         if load:
             try:
                 self.get(name)
             except PluginError as error:
-                return Listing(name, package, version, "broken", _explain(error))
-        return Listing(name, package, version, "loaded" if name in self._loaded else "installed")
+                return Listing(name, package, version, "broken", _explain(error), places)
+        return Listing(name, package, version, "loaded" if name in self._loaded else "installed", entry_points=places)
 
     def _extension_row(self, name: str, points: list[EntryPoint]) -> Listing:
         package, version = _packages(points), ", ".join(_version(point) for point in points)
+        places = tuple(point.value for point in points)
         if self._disabled_by(EXTENSIONS, name):
-            return Listing(name, package, version, "disabled")
+            return Listing(name, package, version, "disabled", entry_points=places)
         if name in self._extension_errors:
-            return Listing(name, package, version, "broken", self._extension_errors[name])
+            return Listing(name, package, version, "broken", self._extension_errors[name], places)
         loaded = self._hooks is not None and self._hooks.has_plugin(name)
-        return Listing(name, package, version, "loaded" if loaded else "installed")
+        return Listing(name, package, version, "loaded" if loaded else "installed", entry_points=places)
 
     def _load_extension(self, manager: pluggy.PluginManager, name: str) -> None:
         if self._disabled_by(EXTENSIONS, name):
@@ -239,11 +277,6 @@ class Registry:
             raise PluginError(f"extension {name!r} does not fit the hooks: {error}") from error
         if hasattr(extension, "jitney_observe"):
             events.subscribe(_Observer(manager, extension, name))
-
-
-def _acts(extension: Any) -> bool:
-    asked = getattr(extension, "jitney_acts", None)
-    return asked is None or bool(asked())
 
 
 class _Observer:
@@ -273,13 +306,27 @@ def _load(point: EntryPoint) -> Any:
             hint=f"repair or reinstall {_package(point)}; `jitney backends` shows the traceback",
         ) from error
     declared = getattr(loaded, "jitney_hook_api", getattr(sys.modules[point.module], "jitney_hook_api", None))
-    if declared != HOOK_API_VERSION:
-        said = "declares no jitney_hook_api" if declared is None else f"was written for hook API {declared!r}"
-        raise PluginError(
-            f"{_describe(point)} {said}; this jitney has hook API {HOOK_API_VERSION}",
-            hint=f"install a release of {_package(point)} made for this jitney",
-        )
+    _check_version(point, declared)
     return loaded
+
+
+def _check_version(point: EntryPoint, declared: Any) -> None:
+    """``declared`` is what the plugin says of the hook API: a version, or a tuple of those that it works with.
+
+    Raises:
+        PluginError: this version is not among them.
+    """
+    versions = declared if isinstance(declared, tuple) else (declared,)
+    understood = [version for version in versions if type(version) is int]
+    if HOOK_API_VERSION in understood:
+        return
+    said = "declares no jitney_hook_api" if declared is None else f"was written for hook API {declared!r}"
+    newer = bool(understood) and min(understood) > HOOK_API_VERSION
+    hint = "upgrade jitney, or " if newer else ""
+    raise PluginError(
+        f"{_describe(point)} {said}; this jitney has hook API {HOOK_API_VERSION}",
+        hint=f"{hint}install a release of {_package(point)} made for this jitney",
+    )
 
 
 def _not_found(name: str, known: list[str]) -> BackendNotFound:

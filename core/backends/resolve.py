@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,8 +17,10 @@ from torch import fx
 
 from jitney import callers, events, markers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
+from jitney.backends.extended import Extended, transformed, watched
 from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
+from jitney.backends.own_files import LAUNCHER, REPRO, own_file
 from jitney.backends.own_options import OwnOptions, own_options
 from jitney.backends.placement import place
 from jitney.backends.registry import registry
@@ -35,9 +36,6 @@ Spec = str | Backend | Callable[..., Any] | Sequence[str]
 # What "auto" takes: all of these that are installed and import, each for its devices; without any, one of the others.
 KERNELS = ("llvm_cpu", "triton_gpu")
 OTHERS = ("eager", "aot_eager")
-# What graphs that fail are written to, in ``config.base_dir``: to be minified, and as they are.
-LAUNCHER = "minifier_launcher.py"
-REPRO = "repro.py"
 
 
 @dataclass(frozen=True)
@@ -106,11 +104,9 @@ class BoundBackend:
         Raises:
             BackendFailed: with what one of them raised.
         """
-        for implementation in registry.acting("jitney_transform_graph") if implementations is None else implementations:
-            found = _call(implementation, {"graph": graph, "inputs": inputs, "request": request}, request)
-            if found is not None and not isinstance(found, fx.GraphModule):
-                raise _failed(f"returned a {type(found).__name__}, not a GraphModule", _phase(implementation), request)
-            graph = graph if found is None else found
+        hook = "jitney_transform_graph" if implementations is None else "jitney_transform_aten"
+        for implementation in registry.acting(hook) if implementations is None else implementations:
+            graph = transformed(_extended(hook, implementation, request), graph, inputs)
         return graph
 
     def aten_transforms(self) -> list[pluggy.HookImpl]:
@@ -133,21 +129,23 @@ class BoundBackend:
         places = places_of(graph, inputs) if implementations else ()
         for implementation in implementations:
             arguments = {"graph": graph, "inputs": inputs, "request": request, "places": places}
-            found = _call(implementation, arguments, request)
+            extended = _extended("jitney_split_graph", implementation, request)
+            found = extended.call(arguments)
             if found is None:
                 continue
+            if not isinstance(found, (list, tuple)) or not all(isinstance(node, fx.Node) for node in found):
+                raise extended.failed(f"returned {found!r:.100}, not a list of nodes")
             order = {node: i for i, node in enumerate(places)}
             at = [order.get(node, -1) for node in found]
             if -1 in at or at != sorted(set(at)):
-                reason = "returned nodes that are not among the places, or not in their order"
-                raise _failed(reason, _phase(implementation), request)
+                raise extended.failed("returned nodes that are not among the places, or not in their order")
             return list(found)
         return []
 
     def watch(self, request: CompileRequest) -> Callable[[], TrainingRun | None] | None:
         """What an extension wants to be told of each run of a training graph; see ``jitney_watch_training``."""
         for implementation in registry.acting("jitney_watch_training"):
-            found: Callable[[], TrainingRun | None] | None = _call(implementation, {"request": request}, request)
+            found = watched(_extended("jitney_watch_training", implementation, request))
             if found is not None:
                 return found
         return None
@@ -167,8 +165,10 @@ class BoundBackend:
             except JitneyError:
                 raise
             except Exception as error:
-                name = implementation.plugin_name
-                raise PluginError(f"extension {name!r} raised {type(error).__name__}: {error}") from error
+                raise registry.extension_error("jitney_wrap_module", implementation, error) from error
+            if found is not None and not callable(found):
+                did = f"returned {found!r:.100}, which is not callable"
+                raise registry.extension_error("jitney_wrap_module", implementation, did)
             if found is not None:
                 call: Callable[..., Any] = found
                 return call
@@ -273,15 +273,23 @@ class BoundBackend:
 
     def minifying(self, after: str = "") -> str:
         """What to type for a small program that fails as it just did; ``after``: as ``config.repro_after``."""
-        then = f"jitney minify {os.path.join(config.base_dir, LAUNCHER)}"
+        then = f"jitney minify {own_file(LAUNCHER)}"
         if config.repro_after and config.repro_level == 1:
-            return (
-                f"python {os.path.join(config.base_dir, REPRO)} runs the graph as it is; JITNEY_REPRO_LEVEL=2 minifies"
-            )
+            return f"python {own_file(REPRO)} runs the graph as it is; JITNEY_REPRO_LEVEL=2 minifies"
         if config.repro_after:
             return then
         level = after or ("aot" if self.backend.level == "aten" else "capture")
         return f"JITNEY_REPRO_AFTER={level} python ..., the same program again; then {then}"
+
+    def reject_transformed(self, reason: str, request: CompileRequest) -> None:
+        """Raise ``BackendFailed``: the graph that extensions made returns something else than the one captured."""
+        names = [implementation.plugin_name for implementation in registry.acting("jitney_transform_graph")]
+        raise BackendFailed(
+            f"the graph of {request.frame}, after jitney_transform_graph, {reason}",
+            user_stack=request.user_stack,
+            hint="JITNEY_PLUGINS_DISABLED, to do without one of them",
+            phase=f"extension {', '.join(names)}",
+        )
 
     def reject_outputs(self, outputs: object, expected: int, request: CompileRequest) -> None:
         """Raise ``BackendFailed`` if ``outputs`` is no list or tuple of ``expected`` items; for the slow path."""
@@ -306,7 +314,10 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
     """
     check_kinds(options, mode)
     own, options = own_options(options)
-    return replace(_resolve(spec, options, mode), own=own, asked=Asked(spec, options, mode))
+    bound = replace(_resolve(spec, options, mode), own=own, asked=Asked(spec, options, mode))
+    if own.freeze and bound.backend.level != "aten":
+        callers.warn(f"backend {bound.name!r} takes graphs as they were captured: option 'freeze' does nothing")
+    return bound
 
 
 def _resolve(spec: Spec, options: Mapping[str, Any] | None, mode: str | None) -> BoundBackend:
@@ -458,20 +469,8 @@ def _usable(names: Sequence[str]) -> list[Backend]:
     return usable
 
 
-def _phase(implementation: pluggy.HookImpl) -> str:
-    return f"extension {implementation.plugin_name}"
-
-
-def _call(implementation: pluggy.HookImpl, arguments: Mapping[str, Any], request: CompileRequest) -> Any:
-    """Call one extension's hook with those of the arguments that it takes."""
-    phase = _phase(implementation)
-    with events.phase(phase, request.frame):
-        try:
-            return implementation.function(*[arguments[name] for name in implementation.argnames])
-        except JitneyError:
-            raise
-        except Exception as error:
-            raise _failed(f"raised {type(error).__name__}: {error}", phase, request) from error
+def _extended(hook: str, implementation: pluggy.HookImpl, request: CompileRequest) -> Extended:
+    return Extended(hook, implementation, request, registry.extension_package(implementation.plugin_name))
 
 
 def _failed(what: str, phase: str, request: CompileRequest, command: str = "") -> BackendFailed:

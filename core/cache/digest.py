@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jitney.trust import trusted
+from jitney.trust import place_of, trusted, trusted_module
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 BY_REPR = (torch.dtype, torch.layout, torch.memory_format, torch.device, torch.Size, range)
@@ -121,6 +121,8 @@ class Fingerprints:
     @staticmethod
     def _c_function(value: Any) -> str:
         owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
+        if type(owner).__module__ == "pybind11_builtins" and _is_in_trusted_module(value):
+            return f"{type(value).__name__} {value.__module__} {value.__name__}"  # the rest says how it was built
         if owner is not None and not isinstance(owner, (type, types.ModuleType)):
             raise NotStorable(f"the method {value.__qualname__} of a {type(owner).__qualname__}")
         return f"{type(value).__name__} {getattr(value, '__module__', '')} {_name(owner)} {value.__qualname__}"
@@ -130,7 +132,7 @@ class Fingerprints:
         module = str(space.get("__name__", ""))
         given = [self._given(value) for value in (fn.__defaults__ or (), *(fn.__kwdefaults__ or {}).items())]
         if trusted(fn) and code.co_filename[:1] != "<":  # nobody knows what made a function from text
-            return f"function {module} {code.co_qualname} {code.co_filename}:{code.co_firstlineno} {given}"
+            return f"function {module} {code.co_qualname} {place_of(code.co_filename)}:{code.co_firstlineno} {given}"
         own = space is getattr(sys.modules.get(module), "__dict__", None)
         return f"function {module} {own} {sorted(fn.__dict__)} {given} {_annotations(fn)} {of_code(code)}"
 
@@ -168,6 +170,14 @@ class Fingerprints:
             except NotStorable:
                 return kind.__qualname__
         return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_in_trusted_module(value: Any) -> bool:
+    """Is a C function what its module has under its name, and is that module torch's?"""
+    module = getattr(value, "__module__", None)
+    if not isinstance(module, str) or not trusted_module(module):
+        return False
+    return getattr(sys.modules.get(module), value.__name__, None) is value
 
 
 def _annotations(owner: Any) -> list[tuple[str, str]]:

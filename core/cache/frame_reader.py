@@ -12,7 +12,7 @@ from jitney.cache.recipes import Reader, Stale, module
 from jitney.guards.miss import MISS
 from jitney.guards.source import STEPS
 from jitney.guards.tensors import TensorFact, tensor_check
-from jitney.state import state_check, state_text
+from jitney.state import state_check, state_difference, state_text
 
 # Recipes of objects that are told apart by identity: two of them must not have become one.
 BY_IDENTITY = {"path", "source", "module", "globals", "global", "known", "code", "cell", "part"}
@@ -46,8 +46,9 @@ class StoredFrame:
         revive: Callable[..., Any],
     ) -> None:
         data, blobs = unpack(content)
-        if data["state"] != state_text():
-            raise Stale("torch's global state is another one")
+        now = state_text()
+        if data["state"] != now:
+            raise Stale(state_difference(data["state"], now))
         self.data = data
         self.source: str = data["source"]
         self.report = blobs[data["report"]]

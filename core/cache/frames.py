@@ -38,13 +38,18 @@ def store(cache: DiskCache, key: str, content: bytes, instead: str = "") -> str:
 
     Of two processes that do so at once, one may be forgotten.
     """
-    name = digest(key, content)
+    name = name_of(key, content)
     cache.store(name, content)
     names = [name, *(n for n in _names(cache, key) if n not in (name, instead))]
     cache.store(key, json.dumps(names[:MOST]).encode())
     if instead and instead != name:
         cache.remove(instead)
     return name
+
+
+def name_of(key: str, content: bytes) -> str:
+    """Under what name a frame lies."""
+    return digest(key, content)
 
 
 def _names(cache: DiskCache, key: str) -> list[str]:

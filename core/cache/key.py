@@ -18,7 +18,7 @@ from jitney import _torch
 from jitney.cache.digest import digest
 from jitney.config import config, variable
 
-FORMAT = 2  # of what is stored: another number finds nothing of what there is
+FORMAT = 3  # of what is stored: another number finds nothing of what there is
 # Of torch's backends.
 FLAGS = ("enabled", "deterministic", "benchmark", "strategy")
 # Of the environment: what torch and what it is made of read by themselves, and backends of ours.
@@ -49,8 +49,13 @@ def environment() -> str:
         (torch.backends.cpu.get_cpu_capability(), torch.cuda.is_available(), _devices()),
         [_changed(path) for path in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})],
         sources("jitney"),
-        sorted((name, text) for name, text in os.environ.items() if name.startswith(VARIABLES) and name not in _OURS),
+        variables(),
     )
+
+
+def variables() -> list[tuple[str, str]]:
+    """Variables of the environment that torch, what it is made of, and backends read by themselves."""
+    return sorted((name, text) for name, text in os.environ.items() if name.startswith(VARIABLES) and name not in _OURS)
 
 
 def _devices() -> list[str]:
@@ -73,6 +78,14 @@ def sources(package: str) -> str:
     return digest(found) if found else ""
 
 
+@functools.cache
+def contents(package: str) -> str:
+    """Of what is written in the files of an imported package: the same wherever it was installed."""
+    found = _files(package)
+    folder = os.path.dirname(str(getattr(sys.modules.get(package), "__file__", "")))
+    return digest([(os.path.relpath(path, folder), Path(path).read_bytes()) for path, _, _ in found])
+
+
 def edited(package: str) -> bool:
     """Are the files of an imported package others than those that this process runs? Then nobody knows what it runs."""
     found = _files(package)
@@ -83,12 +96,16 @@ def _files(package: str) -> list[tuple[str, int, int]]:
     file = getattr(sys.modules.get(package), "__file__", None)
     if file is None:
         return []
-    folder = Path(file).parent
-    found = []
-    for path in [file] if folder.name != package and not file.endswith("__init__.py") else sorted(folder.rglob("*.py")):
-        status = os.stat(path)
-        found.append((str(path), status.st_mtime_ns, status.st_size))
-    return found
+    folder, name = os.path.split(file)
+    if os.path.basename(folder) != package and name != "__init__.py":
+        return [_file(file)]
+    whole = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name[-3:] == ".py"]
+    return [_file(path) for path in sorted(whole)]
+
+
+def _file(path: str) -> tuple[str, int, int]:
+    status = os.stat(path)
+    return path, status.st_mtime_ns, status.st_size
 
 
 def settings() -> list[tuple[str, object]]:

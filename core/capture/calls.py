@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from jitney import _torch
-from jitney.capture import autograd_functions, logs, natives, originals, policy
+from jitney.capture import autograd_functions, collectives, constant_results, logs, natives, originals, policy
 from jitney.capture.arrays.stand_in import HOOKS, ArrayMethod
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.binding import bind_arguments
@@ -34,12 +34,12 @@ from jitney.capture.exposure import (
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope
-from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_disabled, is_of_torch_compile
+from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_constant_result, is_disabled, is_of_torch_compile
 from jitney.capture.methods import call_bound
 from jitney.capture.optimizers import is_courtesy_break
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break, GiveUp
-from jitney.capture.special import SPECIAL
+from jitney.capture.special import BY_CODE, SPECIAL
 from jitney.capture.world import ATOMS, trusted
 
 if TYPE_CHECKING:
@@ -74,6 +74,11 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     if is_disabled(fn):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
+    made = BY_CODE.get(id(fn.__code__))
+    if made is not None:
+        return made(vm, fn, args, kwargs)
+    if fn.__dict__ and is_constant_result(fn):
+        return constant_results.call(vm, fn, args, kwargs)
     if fn is ZERO_GRAD:
         return bind_arguments(vm, fn.__wrapped__, args, kwargs)
     if fn.__code__ is _torch.DISABLED_CODE:
@@ -83,6 +88,8 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         if frame is not None:
             return frame
     module = fn.__module__ or ""
+    if module.startswith("torch.distributed") and collectives.is_one(fn):
+        return collectives.call(vm, fn, args, kwargs)
     if is_allowed(fn) or (policy.is_leaf_module(module) and policy.is_leaf(fn) and _is_undisturbed(vm, fn)):
         return _call_leaf(vm, fn, args, kwargs)
     if fn is autograd_functions.APPLY:

@@ -6,6 +6,9 @@ backend that runs the captured graph as it is would keep everything, so there th
 
 from __future__ import annotations
 
+import operator
+import types
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 import torch.utils.checkpoint
@@ -53,16 +56,34 @@ def _checkpoint(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def writes(vm: Interpreter) -> tuple[Any, ...]:
     """How much has been written to objects and tensors older than the frame."""
     records = [
-        (key, len(r.overlay), len(r.pending), len(r.slots), r.cell, r.content and len(r.content))
+        (key, len(r.overlay), len(r.pending), len(r.slots), r.cell, _extent(r.content))
         for key, r in list(vm.world.records.items())
         if r.dirty
     ]
     return records, vm.tracer.written()
 
 
+def _extent(content: Any) -> Any:
+    """How much a shadow holds; of an iterator that a break has cut, how much is left."""
+    if content is None or isinstance(content, Sized):
+        return content and len(content)
+    return operator.length_hint(content)
+
+
 def refuse_shared(vm: Interpreter, fn: Any, reason: str) -> None:
     """A function that closes over a container of the frame may write to it, which would then happen twice."""
     cells = getattr(getattr(fn, "__func__", fn), "__closure__", None) or ()
-    contents = [getattr(c, "cell_contents", None) for c in cells]  # an empty cell has none
+    contents = [_content(vm, cell) for cell in cells]
     if any(isinstance(c, CONTENT_TYPES) and vm.world.is_fresh(c) for c in contents):
         raise Break(f"{reason}, and it closes over a container", "give the function what it needs as arguments")
+
+
+def _content(vm: Interpreter, cell: types.CellType) -> Any:
+    """What is in a cell now, if anything: after a graph break it may be older than the frame."""
+    record = vm.world.record_of(cell)
+    if record is not None and record.cell is not None:
+        return record.cell[0]
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

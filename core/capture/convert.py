@@ -16,6 +16,7 @@ import torch
 from jitney import _torch, events
 from jitney.capture.binding import closure_cells
 from jitney.capture.code import decode
+from jitney.capture.directive_rules import breaks_are_errors
 from jitney.capture.emit import Emitted, Emitter, MakePoint
 from jitney.capture.frame import Frame, make_frame
 from jitney.capture.interpreter import Interpreter
@@ -56,6 +57,7 @@ class Captured:
     graph_break: events.GraphBreak | None
     seconds: float
     user_stack: tuple[FrameSummary, ...]
+    error: bool | None = None  # is the break an error? None: if the whole is to be one graph
 
     def verify(self) -> None:
         """Check the graph and that each node says what it computes; raises ``CaptureError``."""
@@ -88,7 +90,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         vm.world.is_dynamic = settings.dynamic_number
         vm.world.steady = settings.steady
         vm.world.make_symbol = vm.symbols.scalar
-        vm.has_regions = settings.has_regions
+        vm.has_regions = vm.tracer.dense_gradients = settings.has_regions
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
@@ -118,7 +120,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
             vm.adopted_arrays.clear()
         made.complete()
         stack = stopped.user_stack if stopped is not None else ()
-        captured = Captured(made, stopped, time.perf_counter() - begin, stack)
+        captured = Captured(made, stopped, time.perf_counter() - begin, stack, vm.break_is_error)
         if config.verify:
             captured.verify()
         return captured
@@ -216,6 +218,7 @@ def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:
     asked_for = known is not None and known.is_at(frame.info.code, frame.at)  # then the instruction has not begun
     if undone or (not asked_for and _takes_iterator(vm, frame)):
         raise Restart(vm.break_step(), reason.reason, reason.hint, stack)
+    vm.break_is_error = breaks_are_errors(vm)
     return events.GraphBreak(reason.reason, reason.hint, stack)
 
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from jitney.capture.directives import graph_break, is_compiling, is_dynamo_compiling, mark_dynamic, mark_static
+from jitney.capture import attributes
+from jitney.capture.directives import (
+    BREAKS,
+    graph_break,
+    is_compiling,
+    is_dynamo_compiling,
+    mark_dynamic,
+    mark_static,
+    maybe_mark_dynamic,
+)
 from jitney.capture.signals import Break
 from jitney.capture.special import special
 
@@ -19,6 +30,23 @@ def _is_compiling(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     return True
 
 
-@special(mark_dynamic, mark_static)
+@special(mark_dynamic, maybe_mark_dynamic, mark_static)
 def _mark_inside(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     raise Break("mark_dynamic or mark_static is called inside compiled code", "call it on the inputs, outside")
+
+
+def breaks_are_errors(vm: Any) -> bool | None:
+    """What ``error_on_graph_break`` says where capture is; None: nothing. Guarded."""
+    found = attributes.load_attr(vm, BREAKS, "error")
+    return None if found is None else bool(found)
+
+
+def compile_inside(compile_function: Callable[..., Any]) -> None:
+    """Register what ``jitney.compile`` is in compiled code: its argument, which is compiled as the rest is."""
+
+    @special(compile_function)
+    def _compile(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        model = args[0] if args else kwargs.get("model")
+        if model is None:
+            return vm.world.mark_fresh(functools.partial(compile_function, **kwargs))
+        return model

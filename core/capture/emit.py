@@ -7,7 +7,7 @@ import functools
 import math
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from jitney.capture.iterators import parts, run_ahead
 from jitney.capture.locks import holding, unchanged
 from jitney.capture.logs import waiting_calls
 from jitney.capture.marks import frame_only
+from jitney.capture.optimizers import waiting_steps
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.resume import (
@@ -40,6 +41,7 @@ from jitney.capture.resume import (
 from jitney.capture.signals import Break, GiveUp
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
+from jitney.guards.frozen import Frozen, with_frozen
 from jitney.guards.guard import all_different
 from jitney.guards.miss import MISS
 from jitney.guards.tensors import TensorFact, tensor_check, tensor_facts
@@ -93,6 +95,18 @@ class Emitted:
         space = lines[at][: lines[at].index("#")]
         lines[at : at + 1] = [f"{space}if not ({text}): return MISS" for text in found]
         self.source = "\n".join(lines) + "\n"
+
+    def freeze(self, tensors: Sequence[torch.Tensor]) -> None:
+        """The numbers of these inputs are in the compiled graph: it is for them, as long as nobody writes to them."""
+        if not tensors:
+            return
+        self.trail.keep_private("the numbers of parameters are in its graph (options={'freeze': True})")
+        sources = {id(reference()): name for name, reference in self.origins if reference is not None}
+        facts = self.namespace["_facts"]
+        at = {source.name: i for i, (source, _) in enumerate(facts)}
+        frozen = {at[sources[id(tensor)]]: Frozen(tensor) for tensor in tensors}
+        self.namespace["_tensors"] = with_frozen(self.namespace["_tensors"], frozen)
+        self.guards += [Guard(facts[i][0], "frozen", one) for i, one in frozen.items()]
 
     def complete(self) -> None:
         """Make the tensor check; torch's global state must be the user's, since the check remembers it."""
@@ -240,6 +254,7 @@ class Emitter:
                 self._unaliased(record.owner or record)
                 self._write_record(record)
         self.late += waiting_calls(self.vm, self.rebuild)
+        self.late += waiting_steps(self.vm, self.rebuild)
 
     def _unaliased(self, record: Record) -> None:
         """A written object must not be another one that was read under a different name."""

@@ -52,18 +52,23 @@ class Replaced:
     @classmethod
     def by(cls, record: Record, key: str, value: Any) -> Replaced:
         """The entry is this value now."""
-        made = cls(record, key, value, record.overlay.get(key, ABSENT), record.dirty)
-        record.overlay[key] = value
+        table = record.overlay if record.content is None else record.content
+        made = cls(record, key, value, table.get(key, ABSENT), record.dirty)
+        table[key] = value
         return made
 
     def undo(self) -> bool:
         """The entry is what it was; did the module leave it alone?"""
-        if self.record.content is not None:
-            return False
-        alone = self.record.overlay.pop(self.key, ABSENT) is self.value and self.record.dirty == self.dirty
-        if self.before is not ABSENT:
-            self.record.overlay[self.key] = self.before
-        self.record.dirty = self.dirty
+        record, before = self.record, self.before
+        if record.content is None:
+            alone = record.overlay.pop(self.key, ABSENT) is self.value
+            if before is not ABSENT:
+                record.overlay[self.key] = before
+        else:  # all of the table has been read, before or by the module
+            alone = record.content.get(self.key) is self.value
+            record.content[self.key] = record.original[self.key] if before is ABSENT else before
+        alone = alone and record.dirty == self.dirty
+        record.dirty = self.dirty
         return alone
 
 
@@ -102,7 +107,7 @@ def _replace(vm: Interpreter, module: Any, name: str, tensor: Any) -> Replaced:
     for table in ("_parameters", "_buffers"):
         storage = attributes.load_attr(vm, owner, table)
         record = vm.world.record_of(storage)
-        if record is None or record.content is not None:
+        if record is None or record.dirty:
             raise Break(f"{WHAT} of a module whose tables are written to", HINT)
         if vm.world.dict_has(record, last):
             return Replaced.by(record, last, tensor)

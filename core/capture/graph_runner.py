@@ -11,6 +11,14 @@ import torch
 from jitney.cache.recipes import RECIPE, call
 from jitney.state import StateKeeper
 
+# An attribute of operations that look at tensors' values: torch-level graphs hold them, ATen graphs cannot.
+RUNS_EAGERLY = "_jitney_runs_eagerly"
+
+
+def runs_eagerly(target: Any) -> bool:
+    """Is this target of a node an operation that no ATen graph can hold?"""
+    return bool(getattr(target, "__dict__", {}).get(RUNS_EAGERLY))
+
 
 class InferenceScope:
     """Stands for torch's inference-mode guard object while capturing; ``node`` is its entry in the graph."""

@@ -16,10 +16,12 @@ from jitney import _torch
 from jitney.callers import is_ours
 from jitney.capture import (  # noqa: F401 (register handlers)
     checkpoints,
+    control_flow,
     copying,
     directive_rules,
     functional_calls,
     optimizers,
+    pullbacks,
     scans,
     signatures,
     wrappers,
@@ -78,6 +80,7 @@ class Interpreter:
         self.locks = LockRegions()
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
+        self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
         self.witness = watch.kept()
         if self.witness is not None:
             self.witness.latest = ""
@@ -88,6 +91,7 @@ class Interpreter:
         self.nodes_before = 0
         self.over = False  # nothing may be interpreted any more
         self.pending: Restart | GiveUp | None = None  # raised at the next instruction
+        self.break_is_error: bool | None = None  # what the program says of the break at which the capture ends
 
     # ------------------------------------------------------------------ where are we
 

@@ -91,6 +91,12 @@ def is_allowed(fn: Any) -> bool:
     return bool(getattr(fn, "__dict__", {}).get("_jitney_allow_in_graph"))
 
 
+def is_constant_result(fn: types.FunctionType) -> bool:
+    """Marked by ``assume_constant_result`` of jitney or torch."""
+    storage = fn.__dict__
+    return bool(storage.get("_jitney_constant_result") or storage.get("_dynamo_marked_constant"))
+
+
 def stays_python(fn: types.FunctionType) -> bool:
     """Does this function run in Python even when it is compiled: disabled, or a generator or coroutine function?"""
     return bool(fn.__code__.co_flags & SUSPENDS) or is_disabled(fn)

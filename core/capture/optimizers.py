@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +12,11 @@ from jitney import _torch
 from jitney.capture.exposure import expose
 from jitney.capture.signals import Break
 from jitney.capture.special import Args, Kwargs, special
+from jitney.guards.frozen import stepped
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
+    from jitney.capture.rebuild import Rebuilder
 
 MODULE = "torch.optim"
 
@@ -47,3 +50,15 @@ def _group_tensors(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if with_indices:
             positions.append(at)
     return vm.world.mark_fresh(groups)
+
+
+@special(stepped)
+def _stepped(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    """What is told of frozen parameters after a step waits for the graph, which writes to them."""
+    vm.stepped.append(args[0])
+
+
+def waiting_steps(vm: Interpreter, rebuild: Rebuilder) -> Iterator[str]:
+    """The text of the calls that have waited, in order."""
+    for optimizer in vm.stepped:
+        yield f"{rebuild.expr(stepped)}({rebuild.each((optimizer, None, None))})"

@@ -39,6 +39,8 @@ Kwargs = dict[str, Any]
 Handler = Callable[[Any, Args, Kwargs], Any]
 
 SPECIAL: dict[int, Handler] = {}
+# By the id of its code: for functions of torch's that are made anew for each use.
+BY_CODE: dict[int, Callable[[Any, types.FunctionType, Args, Kwargs], Any]] = {}
 _kept: list[Any] = []
 
 

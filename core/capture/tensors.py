@@ -50,6 +50,9 @@ OUTSIDE: dict[str, str] = {
     "__setstate__": "serialises a tensor",
     "module_load": "replaces a parameter",
     "to_sparse": "makes a sparse tensor",
+    **dict.fromkeys(
+        ("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"), "makes a quantized tensor"
+    ),
     "__format__": "reads the tensor's values",
     "__repr__": "reads the tensor's values",
     "storage_offset": "looks at the tensor's memory",
@@ -104,6 +107,7 @@ class Tracer(TorchFunctionMode):
         self.on_name: Callable[[str, Any], None] = lambda path, value: None
         self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
         self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
+        self.dense_gradients = False  # is the backward a graph, which cannot hold sparse tensors?
         self.pause = False
         self.witness: Watch | None = None  # what sees the program's code run
         self.region: int | None = None  # the checkpointed region that is being captured
@@ -204,6 +208,8 @@ class Tracer(TorchFunctionMode):
             kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
         if name == "requires_grad_" and id(args[0]) in self.adopted:
             raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
+        if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
+            raise Break(f"{_function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
         given = kwargs.get("out")
         out = [given] if isinstance(given, torch.Tensor) else list(given or ())
         versions = [version_of(tensor) for tensor in out]
@@ -211,6 +217,8 @@ class Tracer(TorchFunctionMode):
         untouched = any(version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True))
         if untouched and result is not None:  # lists given as out= are written to without counting
             raise Break(f"{_function_name(func)} leaves out= alone when it is traced", "use its result instead")
+        if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
+            raise Break(f"{_function_name(func)} makes a tensor with layout {result.layout}", "use dense tensors")
         self.record(func, args, kwargs, result)
         return result
 
@@ -414,6 +422,10 @@ class Tracer(TorchFunctionMode):
     def outside(self) -> list[Any]:
         """The stand-ins for tensors from outside."""
         return [fake for _, fake in self._adopted_fakes()]
+
+    def known(self) -> list[Any]:
+        """Every stand-in so far, older and younger than the frame."""
+        return [*self.kept, *(fake for _, fake in self._adopted_fakes())]
 
     def snapshot(self) -> list[tuple[Any, int]]:
         """Every tensor so far, and how often it has been written to."""

@@ -39,4 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
             say=lambda name: status.update(f"bisecting: {name}"),
         )
     print(found)
+    if found.stopped:
+        return 130
     return 0 if found.guilty is None else 1

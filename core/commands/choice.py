@@ -13,26 +13,29 @@ from jitney.errors import JitneyError
 _WORDS = {"True": True, "False": False, "None": None}
 
 
-def add_backend(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments ``--backend`` and ``--option`` to a command."""
+def add_backend(parser: argparse.ArgumentParser, otherwise: str = "auto") -> None:
+    """Add the arguments ``--backend`` and ``--option`` to a command; ``otherwise``: what it takes without them."""
     parser.add_argument(
-        "--backend", default="auto", help="a name, or MODULE:OBJECT of one that is not installed (default: auto)"
+        "--backend",
+        help="a name, or MODULE:OBJECT of one that is not installed (default: that of the function, if it is compiled "
+        f"already, with its options; else {otherwise})",
     )
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the backend; may be repeated"
     )
 
 
-def load_backend(text: str, phase: str) -> Any:
-    """A name as it is, or the object that ``MODULE:OBJECT`` leads to.
+def load_backend(text: str | None, phase: str) -> Any:
+    """A name as it is, or the object that ``MODULE:OBJECT`` leads to; None for None.
 
     Raises:
         JitneyError: there is no such module or object.
     """
-    owner, _, path = text.partition(":")
+    owner, _, path = (text or "").partition(":")
     if not path:
         return text
-    sys.path.insert(0, "")  # as `python` does
+    if "" not in sys.path:  # as `python` does; it stays there: backends import when they compile, too
+        sys.path.insert(0, "")
     try:
         found: Any = importlib.import_module(owner)
         for part in path.split("."):
@@ -40,8 +43,6 @@ def load_backend(text: str, phase: str) -> Any:
     except (ImportError, AttributeError) as error:
         hint = "MODULE:OBJECT, as in my_backend:compile"
         raise JitneyError(f"--backend {text}: {error}", hint=hint, phase=phase) from error
-    finally:
-        sys.path.remove("")
     return found
 
 

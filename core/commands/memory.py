@@ -17,8 +17,10 @@ from jitney import config
 from jitney.commands.choice import add_backend, load_backend, load_options
 from jitney.commands.columns import columns
 from jitney.commands.profile import call_of, device_of, duration
-from jitney.commands.target import Program, add_target, load, reporting
+from jitney.commands.target import add_target, load, reporting
 from jitney.commands.timing import interleaved
+from jitney.compiled import running_originals
+from jitney.debug.compiled_as import CompiledAs, compiled_as
 from jitney.debug.launches import size
 from jitney.debug.peaks import peak
 
@@ -42,8 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     inputs = program.inputs()
     backend, options = load_backend(arguments.backend, PHASE), load_options(arguments.option, PHASE)
     console = Console(soft_wrap=True)
+    how = compiled_as(program.function, backend, options)
+    if how.note:
+        _say(console, f"note: {how.note}")
     with console.status("compiling and running"):
-        rows = compared(program, inputs, backend, options, arguments.backward)
+        rows = compared(how, inputs, arguments.backward)
     base = rows[0][1]
     cells = [(name, size(m), f"{m / base:.2f}" if base else "", duration(taken)) for name, m, taken in rows]
     _say(console, columns(("what", "#peak of a call", "#of eager's", "#a call takes"), cells))
@@ -55,16 +60,21 @@ def _say(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False)
 
 
-def compared(
-    program: Program, inputs: tuple[Any, ...], backend: Any, options: Any, backward: bool
-) -> list[tuple[str, int, float]]:
+def compared(how: CompiledAs, inputs: tuple[Any, ...], backward: bool) -> list[tuple[str, int, float]]:
     """For eager, and for each way to compile: what it is, peak bytes, seconds of a call."""
-    ways: dict[str, tuple[Callable[[], Any], float]] = {"eager": (call_of(program.function, inputs, backward), 1.0)}
+    plain = call_of(how.function, inputs, backward)
+
+    def eager() -> Any:
+        with running_originals():
+            return plain()
+
+    ways: dict[str, tuple[Callable[[], Any], float]] = {"eager": (eager, 1.0)}
+    backend = how.arguments()["backend"]
     budgets = (config.activation_memory_budget, *(BUDGETS if backward else ()))
     for budget in dict.fromkeys(budgets):
         shown = backend if isinstance(backend, str) else getattr(backend, "__name__", "backend")
         name = f"jitney {shown}" + (f", activation_memory_budget={budget:g}" if backward else "")
-        function = jitney.compile(program.function, backend=backend, options=options)
+        function = jitney.compile(how.function, **how.arguments())
         ways[name] = (call_of(function, inputs, backward), budget)
     peaks = {}
     device = device_of(inputs)

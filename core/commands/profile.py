@@ -21,6 +21,7 @@ from jitney import config, events
 from jitney.commands.choice import add_backend, load_backend, load_options
 from jitney.commands.columns import columns
 from jitney.commands.target import Program, add_target, load, reporting
+from jitney.debug.compiled_as import compiled_as
 from jitney.debug.folder import current
 from jitney.debug.launches import size
 from jitney.debug.profiling import Measured, Profile, bytes_told, copy_bandwidth, measure
@@ -63,7 +64,10 @@ def _profiled(program: Program, inputs: tuple[Any, ...], arguments: argparse.Nam
     """Time calls of a program; make the report if it is asked for."""
     moved: dict[tuple[int, str, str], int] = {}
     backend, options = load_backend(arguments.backend, PHASE), load_options(arguments.option, PHASE)
-    functions = [jitney.compile(program.function, backend=backend, options=options) for _ in range(2)]
+    how = compiled_as(program.function, backend, options)
+    if how.note:
+        print(f"note: {how.note}")
+    functions = [jitney.compile(how.function, **how.arguments()) for _ in range(2)]
     bare, marked = (call_of(function, inputs, arguments.backward) for function in functions)
     bare()  # compiled now, so that only the other is in the report
     debug = config.patch(compile_debug=arguments.report is not None)
@@ -113,7 +117,7 @@ def device_of(inputs: tuple[Any, ...]) -> torch.device:
 def _print(profile: Profile, best: float, top: int, console: Console) -> None:
     console.print(
         f"A call takes {duration(profile.seconds)} (median of {profile.calls}); with a clock around each kernel, "
-        f"{duration(profile.marked)}, which goes to:"
+        f"{duration(profile.marked)} (mean of the faster half), which goes to:"
     )
     whole = sum(profile.parts.values()) or 1.0
     rows = [(name, duration(seconds), f"{seconds / whole:.0%}") for name, seconds in profile.parts.items()]

@@ -20,6 +20,8 @@ from typing import Any
 from jitney.callers import is_ours, is_users
 from jitney.errors import JitneyError, nearest
 
+_LOADED: set[str] = set()  # the names of files that were imported here
+
 
 @dataclass(frozen=True)
 class Program:
@@ -100,16 +102,19 @@ def _of_the_user(error: BaseException) -> str | None:
 def _import_file(path: Path, phase: str) -> ModuleType:
     if not path.is_file():
         raise JitneyError(f"there is no file {path}", phase=phase)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem
+    if name in sys.modules and name not in _LOADED:  # a file called random.py is not what others import as that
+        name += "_py"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise JitneyError(f"{path} is not a Python file", phase=phase)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses and pickling look modules up there
-    sys.path.insert(0, str(path.parent))  # as `python FILE` does
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.parent))
+    sys.modules[name] = module  # dataclasses and pickling look modules up there
+    _LOADED.add(name)
+    folder = str(path.parent.absolute())
+    if folder not in sys.path:  # as `python FILE` does; it stays there: functions import when they are called, too
+        sys.path.insert(0, folder)
+    spec.loader.exec_module(module)
     return module
 
 

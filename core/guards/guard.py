@@ -140,6 +140,7 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "nonempty": lambda v, x, pool: f"{v}",
     "true": lambda v, x, pool: x.replace("{v}", v),
     "wraps": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
+    "frozen": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
 }
 
 
@@ -181,6 +182,8 @@ class Guard:
             return f"{name} has no attribute {self.expected!r}"
         if self.kind == "wraps":
             return f"{name} is a {self.expected.cls.__qualname__} in the context {brief(self.expected.context)}"
+        if self.kind == "frozen":
+            return f"{name}, whose numbers are in the graph (options={{'freeze': True}}), is as it was"
         if self.kind == "instance":
             classes, answer = self.expected
             return f"isinstance({name}, {getattr(classes, '__qualname__', None) or brief(classes)}) is {answer}"
@@ -192,6 +195,8 @@ class Guard:
             return f"type {type(value).__qualname__}"
         if self.kind == "wraps" and type(value) is self.expected.cls:
             return f"the context {brief(value.__tensor_flatten__()[1])}"
+        if self.kind == "frozen":
+            return str(self.expected.found(value))
         if self.kind == "len":
             return f"length {len(value)}"
         if self.kind == "keys":

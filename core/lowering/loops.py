@@ -25,6 +25,11 @@ and ``argmin`` give the int64 linear position in ``reduced`` (row-major) of the 
 
 # kind of scan -> the reduction whose running results it stores
 SCANS: dict[str, str] = {"cumsum": "sum"}
+_aten = torch.ops.aten
+# Operators whose results are views of an argument though their schemas do not say so.
+VIEWS_UNSAID: frozenset[Any] = frozenset(
+    (_aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default, _aten._unsafe_view.default)
+)
 """One result for each iteration of ``reduced``, in row-major order: of the values up to this one. The values are in
 the dtype in which they are accumulated; the buffer may have another one, to which each result is converted. Which of
 the values before are put together first is the emitter's choice."""
@@ -181,9 +186,12 @@ class Extern:
 
     @property
     def aliases(self) -> bool:
-        """May a result share memory with an argument?"""
+        """May a result share memory with an argument, or the operator go on reading it, as collectives do?"""
         schema = getattr(self.target, "_schema", None)
-        return schema is None or any(result.alias_info is not None for result in schema.returns)
+        collective = getattr(self.target, "namespace", "") == "_c10d_functional"
+        if schema is None or collective or self.target in VIEWS_UNSAID:
+            return True
+        return any(result.alias_info is not None for result in schema.returns)
 
     @property
     def has_effect(self) -> bool:

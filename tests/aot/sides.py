@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from helpers import compile_fn, observe, seed_everything
-from pictures import Freezer, Node, Values, differences
+
+from jitney.testing.pictures import Freezer, Node, Values, differences
 
 Make = Callable[[], tuple[Any, ...]]
 

@@ -16,8 +16,9 @@ from aot.view_programs import view_programs
 from helpers import reset, t
 from hypothesis import given, note, seed, settings
 from hypothesis import strategies as st
-from programs.strategy import programs
 from programs.test_programs import run
+
+from jitney.testing.drawn_programs import functions
 
 SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
 
@@ -92,7 +93,7 @@ def test_programs_of_views_and_writes_with_symbolic_sizes(lines: list[str], kind
 
 @seed(SEED + 2)
 @settings(max_examples=max(1, settings.default.max_examples // 2))
-@given(source=programs(), grad=st.booleans())
+@given(source=functions(), grad=st.booleans())
 def test_python_programs(source: str, grad: bool) -> None:
     run(source, n=2, grad=grad, backend="aot_eager")
 

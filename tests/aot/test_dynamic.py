@@ -10,6 +10,8 @@ import torch
 from aot.view_programs import masked_write
 from helpers import compile_fn, observe, t
 
+import jitney
+
 
 def check(fn: Any, *makes: Callable[[], tuple[Any, ...]], recompiles: int = 0, **options: Any) -> None:
     """Results, written inputs and gradients as in eager, for arguments of several sizes, by one graph."""
@@ -58,6 +60,16 @@ def test_numbers_in_and_out() -> None:
         return lambda: (t(4, requires_grad=True), n)
 
     check(lambda x, n: (x * n, n * 2, x.new_ones(n) * x.sum()), make(3), make(5), make(7), recompiles=1)
+
+
+def test_a_quotient_of_sizes_in_decomposed_batch_norm() -> None:
+    weight = torch.linspace(-1, 1, 6)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, None, None, weight, training=True).tanh()
+
+    with jitney.config.patch(cache=False):
+        check(fn, leaf(5, 6), leaf(3, 6), leaf(8, 6), options={"decompose": "core"})
 
 
 def test_views_of_inputs_and_of_results() -> None:

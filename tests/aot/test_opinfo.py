@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from jitney.testing.known import read_known, unexpected
+from jitney.testing.known import EVERYWHERE, read_known, unexpected
 from jitney.testing.samples import Choice, calls, operators
 from jitney.testing.workers import Plan, run_task
 
 TESTS = Path(__file__).parent.parent
-KNOWN = read_known(TESTS / "opinfo_known.toml")
+KNOWN = read_known(EVERYWHERE)
 SHARDS = 8
 PLAN = Plan("aot_eager", Choice(fraction=0.02))
 

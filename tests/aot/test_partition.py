@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers import compile_fn, seed_everything, t
 from torch import nn
+from torch.nn import functional as F
 
 import jitney
 from jitney import events
@@ -249,6 +250,28 @@ def test_numbers_that_only_compare_equal_are_not_merged(monkeypatch: pytest.Monk
 def test_random_operators_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     joint, _ = cut_of(monkeypatch, lambda x: torch.rand_like(x) * x + torch.rand_like(x), t(4, requires_grad=True))
     assert sum(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in joint.graph.nodes) == 2
+
+
+def around_statistics(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    before = (mean * 2).sin()
+    y = F.batch_norm(x * before * mean[1:3].sum(), mean, var, training=True).exp()
+    after = (mean * 2).sin()
+    return y * after * mean[1:3].sum(), after - before
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_what_reads_running_statistics_reads_them_when_eager_does(backend: str, requires_grad: bool) -> None:
+    def run(f: Callable[..., Any]) -> list[torch.Tensor]:
+        x, mean, var = t(6, 4, requires_grad=requires_grad), torch.arange(1.0, 5.0), torch.ones(4)
+        found, difference = f(x, mean, var)
+        if requires_grad:
+            (found * found).sum().backward()
+        return [found, difference, mean, var, torch.empty(0) if x.grad is None else x.grad]
+
+    wanted = run(around_statistics)
+    assert wanted[1].abs().max() > 0.01
+    torch.testing.assert_close(run(jitney.compile(around_statistics, backend=backend, fullgraph=True)), wanted)
 
 
 def test_small_views_are_kept_rather_than_their_base(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from types import SimpleNamespace
 from typing import Literal
 
@@ -197,8 +198,92 @@ def test_what_a_transformed_graph_gets_wrong_is_found():
         graph.recompile()
         return graph
 
-    with extended(transform_aten=shrink), pytest.raises(BackendFailed, match="0 outputs, 1 were expected"):
+    with (
+        extended(transform_aten=shrink),
+        pytest.raises(BackendFailed, match="(?s)extension toy: .* it has 0 outputs, not 1"),
+    ):
         jitney.compile(lambda x: x.sin(), backend="aot_eager", fullgraph=True)(torch.ones(2))
+
+
+def stranger(graph):
+    """A node of another graph, in this one."""
+    other = torch.fx.Graph().placeholder("other")
+    next(n for n in graph.graph.nodes if n.op.startswith("call")).args = (other,)
+    return graph
+
+
+def wider(graph):
+    """One more dimension, with or without saying so."""
+    output = graph.graph.output_node()
+    with graph.graph.inserting_before(output):
+        known = output.args[0][0].meta.get("val")
+        operator = torch.unsqueeze if known is None else torch.ops.aten.unsqueeze.default
+        made = graph.graph.call_function(operator, (output.args[0][0], 0))
+        if known is not None:
+            made.meta["val"] = known.unsqueeze(0)
+    output.args = ((made, *output.args[0][1:]),)
+    return graph
+
+
+def more_inputs(graph):
+    with graph.graph.inserting_before(next(iter(graph.graph.nodes))):
+        graph.graph.placeholder("more")
+    return graph
+
+
+def running(**run):
+    """A watcher whose runs are like this."""
+    kind = type("Run", (), {"variant": 1, "finished": lambda self, gradients: gradients, **run})
+    return lambda: lambda: kind()
+
+
+def raising(*given):
+    return 1 / 0
+
+
+WRONG = {
+    "raises": ({"transform_graph": lambda: 1 / 0}, "raised ZeroDivisionError.* .in jitney_transform_graph"),
+    "a node of another graph": ({"transform_graph": stranger}, "returned a broken graph: Argument 'other'.* does not"),
+    "the same in ATen": ({"transform_aten": stranger}, "returned a broken graph: .*in jitney_transform_aten"),
+    "another shape": ({"transform_graph": wider}, "after jitney_transform_graph, output 0 is torch.float32.1"),
+    "another shape, in ATen": ({"transform_aten": wider}, "output 0 is torch.float32.1, .* not torch.float32.2, 3"),
+    "another input": ({"transform_aten": more_inputs}, "it has 4 inputs, not 3"),
+    "no nodes": ({"split_graph": lambda: 7}, "returned 7, not a list of nodes .in jitney_split_graph"),
+    "no watcher": ({"watch_training": lambda: 7}, "returned a int, which is not callable .in jitney_watch_training"),
+    "no run": ({"watch_training": lambda: lambda: 7}, "'int' object has no attribute 'variant' .in jitney_watch_"),
+    "no start": ({"watch_training": lambda: raising}, "raised ZeroDivisionError.*in jitney_watch_training"),
+    "a list as variant": ({"watch_training": running(variant=[])}, "raised TypeError: unhashable"),
+    "no end": ({"watch_training": running(finished=raising)}, "raised ZeroDivisionError.*in jitney_watch_training"),
+    "too few gradients": ({"watch_training": running(finished=lambda *given: ())}, "made nothing of 3 gradients"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_an_extension_does_wrong_names_it_and_the_hook(case):
+    hooks, message = WRONG[case]
+    compiled = jitney.compile(nn.Linear(3, 3), backend="aot_eager")
+    with extended(**hooks), pytest.raises(BackendFailed, match=f"(?s)extension toy: .*{message}"):
+        compiled(torch.ones(2, 3, requires_grad=True)).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("hooks", "message"),
+    [
+        ({"acts": raising, "transform_graph": lambda: None}, "raised ZeroDivisionError: .* .in jitney_acts"),
+        ({"options": raising}, "raised ZeroDivisionError: .* .in jitney_options"),
+        ({"wrap_module": lambda: 7}, "returned 7, which is not callable .in jitney_wrap_module"),
+    ],
+)
+def test_so_does_what_is_about_no_graph(hooks, message):
+    with extended(**hooks), pytest.raises(PluginError, match=f"extension 'toy' {message}"):
+        options = {"toy": 1} if "options" in hooks else {}
+        jitney.compile(nn.Linear(3, 3), backend="eager", options=options)(torch.ones(3))
+
+
+def test_a_slow_extension_is_seen_in_the_times():
+    with extended(transform_graph=lambda: time.sleep(0.02)):
+        jitney.compile(lambda x: x.sin(), backend="eager")(torch.ones(2))
+        assert "extension toy" in jitney.compile_times()
 
 
 def test_an_error_that_an_extension_means_is_raised_as_it_is():

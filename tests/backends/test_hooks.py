@@ -1,10 +1,10 @@
 import importlib
-import inspect
 import logging
 from types import SimpleNamespace
 
 import pytest
 import torch
+from pluggy import HookspecMarker, PluginManager
 
 from jitney import events
 from jitney.backends import Registry, hookimpl, resolve
@@ -44,10 +44,41 @@ def adding(value):
     return SimpleNamespace(jitney_transform_graph=jitney_transform_graph)
 
 
-def test_every_hook_is_documented():
-    hooks = [getattr(Hooks, name) for name in dir(Hooks) if name.startswith("jitney_")]
-    assert hooks
-    assert all(inspect.getdoc(hook) for hook in hooks)
+def test_an_implementation_names_the_arguments_that_it_wants(own):
+    """So that new ones harm nobody; and one for a later jitney may be marked optional."""
+    spec = HookspecMarker("jitney")
+
+    class Later:
+        @spec
+        def jitney_transform_graph(self, graph, inputs, request, novelty):
+            """With an argument more than today."""
+
+    seen = []
+    extension = SimpleNamespace(
+        jitney_transform_graph=hookimpl(lambda graph: seen.append(graph)),
+        jitney_in_a_later_release=hookimpl(optionalhook=True)(lambda graph: seen.append("never")),
+    )
+    later = PluginManager("jitney")
+    later.add_hookspecs(Later)
+    later.register(extension)
+    later.hook.jitney_transform_graph(graph=1, inputs=2, request=3, novelty=4)
+    own.register_extension(extension, "old")
+    build()
+    assert seen[0] == 1 and len(seen) == 2
+
+
+def test_deprecated_hooks_and_arguments_warn_at_the_extensions_line(own, monkeypatch):
+    spec = dict(Hooks.jitney_transform_graph.jitney_spec)
+    gone = {"inputs": DeprecationWarning("use the placeholders' meta")}
+    monkeypatch.setattr(Hooks.jitney_transform_graph, "jitney_spec", {**spec, "warn_on_impl_args": gone})
+    old = {**Hooks.jitney_acts.jitney_spec, "warn_on_impl": DeprecationWarning("act always")}
+    monkeypatch.setattr(Hooks.jitney_acts, "jitney_spec", old)
+    with pytest.warns(DeprecationWarning) as warned:
+        own.register_extension(SimpleNamespace(jitney_transform_graph=hookimpl(lambda inputs: None)), "old")
+        own.register_extension(SimpleNamespace(jitney_acts=hookimpl(lambda: False)), "older")
+    here = [str(w.message) for w in warned if w.filename == __file__]
+    assert here == ["use the placeholders' meta", "act always"]
+    own.register_extension(SimpleNamespace(jitney_transform_graph=hookimpl(lambda graph: None)), "new")
 
 
 def test_extensions_transform_the_graph_one_after_the_other(own):
@@ -124,6 +155,14 @@ def test_an_installed_extension_is_loaded_at_the_first_compile(own, install):
     build()
     assert listed(own, "watch") == [("watch", "loaded")]
     assert {event.name for event in importlib.import_module("watchpkg").seen} == {"backend eager"}
+
+
+def test_an_installed_extension_that_fails_is_named_with_its_package_and_how_to_do_without_it(own, install):
+    code = "jitney_hook_api = 1\nfrom jitney.backends import hookimpl\n"
+    install("oddpkg", code + "jitney_transform_graph = hookimpl(lambda graph: 1 / 0)\n", extensions={"odd": "oddpkg"})
+    with pytest.raises(BackendFailed, match="extension odd of package oddpkg: raised ZeroDivisionError") as e:
+        build()
+    assert e.value.hint == "JITNEY_PLUGINS_DISABLED=odd, to do without it"
 
 
 def test_a_broken_extension_is_left_out_and_compiling_goes_on(own, install, caplog):

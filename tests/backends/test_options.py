@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import jitney
-from jitney.backends import Backend, resolve
+from jitney.backends import Backend, registry, resolve
 from jitney.backends.options import MODES, validate
 from jitney.errors import InvalidOption
 
@@ -182,3 +182,11 @@ def test_a_mode_reaches_a_callable_that_takes_it():
     assert seen == ["none", "none", "max-autotune"]
     with pytest.warns(UserWarning, match="backend '<lambda>' has no modes"):
         resolve(lambda graph, inputs: graph.forward, None, "max-autotune")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("spec", [*registry.names(), "auto", ["llvm_cpu", "eager"]], ids=str)
+@pytest.mark.filterwarnings("ignore:backend .* has no modes:UserWarning")
+def test_every_installed_backend_takes_torchs_modes(spec, mode):
+    x = torch.randn(3)
+    torch.testing.assert_close(jitney.compile(lambda x: x.sin() * 2, backend=spec, mode=mode)(x), x.sin() * 2)

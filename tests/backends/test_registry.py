@@ -1,5 +1,6 @@
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,11 +77,36 @@ def test_two_packages_with_one_name_are_an_error_naming_both(install):
         found.get("good")
 
 
-@pytest.mark.parametrize("declared", ["", "jitney_hook_api = 2"])
-def test_another_hook_version_is_refused_by_name(install, declared):
-    install("oldpkg", GOOD.replace("jitney_hook_api = 1", declared), backends={"good": "oldpkg:backend"})
-    with pytest.raises(PluginError, match="oldpkg.*hook API"):
+@pytest.mark.parametrize(
+    ("declared", "said", "hint"),
+    [
+        ("", "declares no jitney_hook_api", "install a release of oddpkg made for this jitney"),
+        ("jitney_hook_api = 0", "was written for hook API 0", "install a release of oddpkg made for this jitney"),
+        ("jitney_hook_api = True", "was written for hook API True", "install a release of oddpkg made"),
+        ("jitney_hook_api = '1'", "was written for hook API '1'", "install a release of oddpkg made"),
+        ("jitney_hook_api = 2", "was written for hook API 2", "upgrade jitney, or install a release of oddpkg"),
+        ("jitney_hook_api = (2, 3)", r"was written for hook API \(2, 3\)", "upgrade jitney, or install"),
+    ],
+)
+def test_another_hook_version_is_refused_by_name(install, declared, said, hint):
+    install("oddpkg", GOOD.replace("jitney_hook_api = 1", declared), backends={"good": "oddpkg:backend"})
+    with pytest.raises(PluginError, match=f"package oddpkg .*{said}; this jitney has hook API 1") as e:
         Registry().get("good")
+    assert e.value.hint.startswith(hint)
+
+
+def test_a_plugin_may_be_written_for_several_hook_versions(install):
+    install("goodpkg", GOOD.replace("api = 1", "api = (1, 2)"), backends={"good": "goodpkg:backend"})
+    assert Registry().get("good").name == "good"
+
+
+def test_a_deprecated_field_of_a_backend_warns_at_the_plugins_line(install, monkeypatch):
+    monkeypatch.setattr(Backend, "DEPRECATED", {"version": "the package has one"})
+    Backend("fine", lambda graph, inputs, request: graph.forward)
+    install("goodpkg", GOOD.replace("forward)", "forward, version='3')"), backends={"good": "goodpkg:backend"})
+    with pytest.warns(DeprecationWarning, match=r"Backend\.version is deprecated: the package has one") as warned:
+        Registry().get("good")
+    assert [Path(w.filename).name for w in warned] == ["goodpkg.py"]
 
 
 def test_an_entry_point_that_is_no_backend_is_refused(install):

@@ -46,6 +46,15 @@ def test_small_rounding_is_right_and_everything_else_is_wrong() -> None:
     assert speed_gpu.compare([torch.zeros(3)], [torch.ones(3)])[1]
 
 
+def test_what_is_about_as_far_from_what_is_exact_as_eager_is_right() -> None:
+    exact = torch.randn(100, 100, generator=torch.Generator().manual_seed(0))
+    eager, same, worse = exact + 0.2, exact - 0.3, exact - 0.5
+    assert speed_gpu.compare([eager], [same])[1]
+    assert speed_gpu.compare([eager], [same], [exact])[1] == ""
+    assert "what is exact" in speed_gpu.compare([eager], [worse], [exact])[1]
+    assert speed_gpu.compare([eager], [eager / 0], [exact])[1]
+
+
 def record(ms: float, **more: Any) -> dict[str, Any]:
     return {
         "ms": ms,
@@ -113,6 +122,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed_gpu, "CACHE", 8)
     monkeypatch.setattr(speed_gpu, "timed", lambda turn, steps, flushed: (turn(), 1e-3)[1])
     monkeypatch.setattr(speed_gpu, "peak", lambda step: 0)
+    monkeypatch.setattr(speed_gpu, "kernel_seconds", lambda turn, steps=5: (turn(), 5e-4)[1])
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
     def sines() -> workloads_gpu.Job:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy_checks import agrees, broken, difference, numbers, outcome, whole
 
 import jitney
-from jitney import config
+from jitney import config, events
 from jitney.errors import InvalidOption
 
 X = numbers(3, 4)
@@ -463,6 +463,12 @@ def test_the_product_of_many_pairs_is_one_kernel() -> None:
     def fn(x: Any, y: Any) -> Any:
         return np.sum(x[:, :, None] * y[:, None, :], axis=(-2, -1))
 
-    report = str(jitney.explain(fn, backend="llvm_cpu")(numbers(64, 8) / 100, numbers(64, 8) / 100))
+    x, y = np.random.default_rng(0).normal(size=(2, 1024, 64)).astype(np.float32)
+    heard: list[Any] = []
+    with events.details(), events.listen(heard.append):
+        report = str(jitney.explain(fn, backend="llvm_cpu")(x, y))
     assert "Graph count: 1" in report and "1 kernels; as a whole: nothing" in report
+    (schedule,) = [event for event in heard if isinstance(event, events.Scheduled)]
+    (launch,) = schedule.launches
+    assert schedule.arena + launch.written < 1 << 16 < x.nbytes  # the products would be 16 MB
     whole(fn, numbers(64, 8) / 100, numbers(64, 8) / 100, backend="llvm_cpu")

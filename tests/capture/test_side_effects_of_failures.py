@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from helpers import BACKEND, FRONTEND, check, compile_fn, t
-from pictures import Freezer, differences
+
+from jitney.testing.pictures import Freezer, differences
 
 
 class Box:

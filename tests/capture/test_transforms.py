@@ -2,84 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import check
-from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from helpers import check, observe
+from torch.func import functional_call, grad, grad_and_value, jacfwd, jacrev, jvp, vjp, vmap
+from transform_cases import FUNCTIONS, TRANSFORMS, WEIGHT, pairs, vector
 
 import jitney
 
-# Torch's own forward-mode formulas are TorchScript.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
-
-Function = Callable[[torch.Tensor], torch.Tensor]
-WEIGHT = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
-LINEAR = torch.nn.Linear(4, 4)
-
-# From four numbers to four, differentiable.
-FUNCTIONS: dict[str, Function] = {
-    "sin": lambda x: x.sin() * x,
-    "softmax": lambda x: x.softmax(0),
-    "product with a matrix": lambda x: WEIGHT @ x,
-    "linear": lambda x: LINEAR(x).tanh(),
-    "layer norm": lambda x: F.layer_norm(x, (4,)),
-    "gelu": lambda x: F.gelu(x) + x.square().mean(),
-    "where": lambda x: torch.where(x > 0, x.exp(), x * 2),
-    "cumsum": lambda x: x.cumsum(0) * x.flip(0),
-    "outer product": lambda x: torch.outer(x, x).sum(0),
-    "indexing": lambda x: torch.stack([x[0] * x[1], x[2], x[-1], x[:2].sum()]),
-    "in place on its own": lambda x: x.clone().mul_(2).add_(x),
-    "loop": lambda x: sum((x**n / (n + 1) for n in range(4)), x),
-    "max": lambda x: x * x.max(),
-    "norm": lambda x: x / x.norm(),
-    "roll and cat": lambda x: torch.cat([x[1:], x[:1]]).roll(1) * x,
-    "einsum": lambda x: torch.einsum("i,ij->j", x, WEIGHT),
-    "solve": lambda x: torch.linalg.solve(torch.eye(4) * 3 + torch.outer(x, x), x),
-    "logsumexp": lambda x: x - x.logsumexp(0),
-    "sigmoid and log": lambda x: x.sigmoid().log() * 0.5,
-    "gather": lambda x: x.gather(0, torch.tensor([3, 1, 0, 2])),
-    "view": lambda x: x.view(2, 2).t().reshape(4) * 3,
-    "branch on a shape": lambda x: x * 2 if x.shape[0] > 3 else x,
-    "detach": lambda x: x * x.detach(),
-    "no grad": lambda x: x * 1.5 + x.sqrt().nan_to_num(),
-    "mse": lambda x: x * F.mse_loss(x, torch.ones(4)),
-    "clamp": lambda x: x.clamp(-0.5, 0.5) + x,
-    "atan2": lambda x: torch.atan2(x, x.flip(0) + 2),
-    "prod": lambda x: x * x.prod(),
-    "var": lambda x: x * x.var(),
-    "conv": lambda x: F.conv1d(x.view(1, 1, 4), torch.ones(1, 1, 3), padding=1).view(4),
-}
-
-TRANSFORMS: dict[str, Callable[[Function], Callable[[torch.Tensor], Any]]] = {
-    "grad": lambda f: grad(lambda x: f(x).sum()),
-    "grad_and_value": lambda f: grad_and_value(lambda x: f(x).square().sum()),
-    "vmap": lambda f: lambda x: vmap(f)(torch.stack([x, x + 1])),
-    "jacrev": jacrev,
-    "jacfwd": jacfwd,
-    "jvp": lambda f: lambda x: jvp(f, (x,), (x.cos(),)),
-    "hessian": lambda f: hessian(lambda x: f(x).sum()),
-    "vmap of grad": lambda f: lambda x: vmap(grad(lambda r: f(r).sum()))(torch.stack([x, x + 1])),
-    "grad of vmap": lambda f: grad(lambda x: vmap(f)(torch.stack([x, x + 1])).sum()),
-    "grad of grad": lambda f: grad(lambda x: grad(lambda y: f(y).sum())(x).square().sum()),
-    "vmap of jacrev": lambda f: lambda x: vmap(jacrev(f))(torch.stack([x, x + 1])),
-}
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning"),  # torch's own forward-mode formulas
+    pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node"),  # of linearize's
+    pytest.mark.filterwarnings("ignore:There is a performance drop"),  # of vmap's, where it has no rule
+]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_transform_is_captured_and_gives_the_same(name: str) -> None:
-    f = FUNCTIONS[name]
+    f, x = FUNCTIONS[name], torch.tensor([0.3, -0.7, 1.1, 0.4])
+    made = [transform(f) for transform in TRANSFORMS.values()]
+    for outer, inner in pairs(name):
+        nested = TRANSFORMS[outer](vector(TRANSFORMS[inner](f)))
+        with contextlib.suppress(RuntimeError):  # the third derivative of a norm is more than torch can do
+            nested(x)
+            made.append(nested)
 
     def everything(x: torch.Tensor) -> list[Any]:
-        return [transform(f)(x) for transform in TRANSFORMS.values()]
+        return [transformed(x) for transformed in made]
 
-    x = torch.tensor([0.3, -0.7, 1.1, 0.4])
-    compiled = jitney.compile(everything, backend="aot_eager", fullgraph=True)
+    compiled = jitney.compile(everything, backend="llvm_cpu", fullgraph=True)
     for value in (x, x * 0.9):
-        torch.testing.assert_close(compiled(value), everything(value), equal_nan=True)
+        found, wanted = compiled(value), everything(value)
+        torch.testing.assert_close(found, wanted, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
 CALLS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -100,12 +59,13 @@ CALLS: dict[str, Callable[[torch.Tensor], Any]] = {
     "three levels": lambda x: vmap(vmap(grad(torch.sin)))(x),
     "random numbers": lambda x: vmap(F.dropout, randomness="different")(x),
     "dropout": lambda x: grad(lambda a: F.dropout(a, 0.5).sum())(x),
+    "a Jacobian of a product with a number, mapped": lambda x: vmap(jacfwd(lambda a: a * 2))(x),
     "jvp with more": lambda x: jvp(lambda a, b: (a * b, a + b), (x, x.cos()), (x.sin(), x), has_aux=True),
     "a constant of the function's": lambda x: grad(lambda a: (a * x.detach()).sum())(x),
 }
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", "llvm_cpu"])
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_of_all_kinds(name: str, backend: str) -> None:
     fn = CALLS[name]
@@ -212,11 +172,6 @@ def returns_numbers(x: torch.Tensor) -> Any:
     return grad(lambda a: (a.sum(), 3), has_aux=True)(x)
 
 
-def pulls_back(x: torch.Tensor) -> Any:
-    out, pull = vjp(lambda a: a.sin() * a, x)
-    return out, pull(x)
-
-
 def hands_on(x: torch.Tensor) -> Any:
     return grad(lambda a: a.sin().sum()), x + 1
 
@@ -228,7 +183,6 @@ def reads_a_value(x: torch.Tensor) -> Any:
 OTHERWISE = [
     appends,
     counts,
-    pulls_back,
     reads_a_value,
 ]
 
@@ -239,6 +193,16 @@ def test_what_a_graph_cannot_say_runs_as_in_eager(fn: Callable[[torch.Tensor], A
     for _ in range(2):
         x = torch.randn(4)
         torch.testing.assert_close(compiled(x.clone()), fn(x.clone()))
+
+
+def test_a_transform_in_a_loop_that_a_break_has_cut() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for scale in range(1, 4):
+            jitney.graph_break()
+            x = grad(lambda a: (a * scale).sin().sum())(x)  # noqa: B023
+        return x
+
+    check(fn, torch.randn(4))
 
 
 def test_a_transform_that_leaves_the_function_still_works() -> None:
@@ -268,8 +232,39 @@ def test_what_is_wrong_is_torchs_error(fn: Callable[[torch.Tensor], Any]) -> Non
         jitney.compile(fn, backend="eager")(x)
 
 
-def test_sizes_that_change_break_and_are_right() -> None:
-    compiled = jitney.compile(lambda x: vmap(lambda a: a * a.shape[0])(x), backend="eager", dynamic=True)
+LAYER = torch.nn.Linear(3, 3)
+SIZES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of an example": lambda x: vmap(lambda a: a * a.shape[0])(x),
+    "of what is around": lambda x: (x * x.shape[0], vmap(lambda a: a * (x.shape[0] + 1))(x)),
+    "among the arguments": lambda x: grad(lambda a, n: (a * n).sum())(x, x.shape[0]),
+    "in views": lambda x: grad(lambda a: a.view(-1).softmax(0).square().sum())(x),
+    "made there": lambda x: vmap(lambda a: a + torch.zeros(x.shape[0]).sum())(x),
+    "as an expression": lambda x: grad(lambda a: (a * (x.shape[0] * 2 + 1)).reshape(x.shape[1], -1).sum())(x),
+    "two levels deep": lambda x: vmap(grad(lambda a: (a.sin() * a).sum()))(x),
+    "of Jacobians": lambda x: (jacrev(torch.sin)(x[0]), jacfwd(lambda a: a.sin() * a)(x[0])),
+    "of a pullback": lambda x: vjp(lambda a: a.sin().sum(0), x)[1](x[0]),
+    "of examples of parameters": lambda x: vmap(
+        grad(lambda p, v: functional_call(LAYER, p, (v[:3],)).square().sum()), in_dims=(None, 0)
+    )(dict(LAYER.named_parameters()), x),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_that_change_are_inputs_of_the_functions_graph(name: str) -> None:
+    fn = SIZES[name]
+    compiled = jitney.compile(fn, backend="llvm_cpu", dynamic=True, fullgraph=True)
+    with observe() as seen:
+        for rows, columns in ((4, 5), (5, 7), (9, 6)):
+            x = torch.randn(rows, columns)
+            torch.testing.assert_close(compiled(x), fn(x))
+    assert len(seen.graphs) == 1
+
+
+def test_a_size_that_torch_does_not_take_is_a_break() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return vmap(lambda a: a.sum() / a.shape[0])(x)
+
+    compiled = jitney.compile(fn, backend="eager", dynamic=True)
     for n in (3, 4, 5):
         x = torch.randn(n, n + 1)
-        torch.testing.assert_close(compiled(x), x * (n + 1))
+        torch.testing.assert_close(compiled(x), fn(x))

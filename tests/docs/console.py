@@ -3,7 +3,8 @@
 A line that is only a file name in backquotes and a colon (`model.py`:), before a Python block, makes that file; any
 other Python block runs as ``example.py``, and a ``text`` block after it is what it prints. In a block of the language
 ``console`` each line after ``$`` is a command, the lines below it are its output. ``...`` stands for anything. Commands
-are ``jitney ...`` and ``python FILE``, with ``JITNEY_`` variables in front; all run in this process.
+are ``jitney ...`` and ``python FILE``, with ``JITNEY_`` variables in front; all run in this process. Each must end
+well: else a traceback is shown, or the next command is ``echo $?``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jitney
@@ -35,11 +36,12 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @dataclass(frozen=True)
 class Step:
-    """A file to be made, or a command with its output (empty: not looked at)."""
+    """A file to be made, or a command with its output (empty: not looked at) and exit status."""
 
     file: str = ""
     command: str = ""
     text: str = ""
+    status: int = 0
 
 
 def steps(page: str) -> Iterator[Step]:
@@ -52,9 +54,18 @@ def steps(page: str) -> Iterator[Step]:
             following = blocks[at + 1] if at + 1 < len(blocks) else ("", "", "")
             yield Step(command=f"python {EXAMPLE}", text=following[2] if following[1] == "text" else "")
         elif language == "console":
-            for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
-                command, _, output = part.partition("\n")
-                yield Step(command=command, text=output)
+            yield from _commands(body)
+
+
+def _commands(body: str) -> list[Step]:
+    found: list[Step] = []
+    for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
+        command, _, output = part.partition("\n")
+        if command == "echo $?":
+            found[-1] = replace(found[-1], status=int(output))
+        else:
+            found.append(Step(command=command, text=output, status=int("Traceback (most recent call" in output)))
+    return found
 
 
 def sections(page: str) -> dict[str, str]:
@@ -66,26 +77,29 @@ def sections(page: str) -> dict[str, str]:
 def run_page(page: str, folder: Path) -> list[str]:
     """Run a page in an empty folder, which is the current one; what is not as shown, command by command."""
     wrong = []
-    before = set(sys.modules)
+    before, path = set(sys.modules), list(sys.path)
     sys.path.insert(0, str(folder))
     try:
         for step in steps(page):
             if step.file:
                 (folder / step.file).write_text(step.text)
                 continue
-            output = run(step.command).replace(f"{folder}/", "")
-            if step.text and not doctest.OutputChecker().check_output(step.text, output, FLAGS):
+            output, status = run(step.command)
+            output = output.replace(f"{folder}/", "")
+            if status != step.status:
+                wrong.append(f"$ {step.command}\n--- exit status {status}, not {step.status}\n{output}")
+            elif step.text and not doctest.OutputChecker().check_output(step.text, output, FLAGS):
                 wrong.append(f"$ {step.command}\n--- shown\n{step.text}--- happens\n{output}")
     finally:
-        sys.path.remove(str(folder))
+        sys.path[:] = path
         for name in set(sys.modules) - before:
             if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
                 del sys.modules[name]
     return wrong
 
 
-def run(command: str) -> str:
-    """What a command prints, stdout and stderr."""
+def run(command: str) -> tuple[str, int]:
+    """What a command prints, stdout and stderr, and its exit status."""
     words = shlex.split(command)
     environment = {}
     while "=" in words[0]:
@@ -94,6 +108,7 @@ def run(command: str) -> str:
     own = Config()
     assert not own.load_environment(environment), environment
     changed = {name: value for name, value in vars(own).items() if value != vars(Config())[name]}
+    changed.setdefault("cache", True)  # as it is for readers
     changed.setdefault("cache_dir", str(Path("cache").absolute()))  # readers have compiled nothing before
     printed = io.StringIO()
     said = logging.StreamHandler(printed)
@@ -105,19 +120,21 @@ def run(command: str) -> str:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             set_logs(own.logs)
-            if words[0] == "jitney":
-                main(words[1:])
-            else:
-                assert words[0] == "python", command
-                _python(words[1])
+            assert words[0] in ("jitney", "python"), command
+            try:
+                status = main(words[1:]) if words[0] == "jitney" else _python(words[1])
+            except SystemExit as end:
+                status = int(end.code or 0)
     set_logs()
     logging.getLogger("jitney.debug").removeHandler(said)
-    return printed.getvalue() + "".join(f"UserWarning: {w.message}\n" for w in warned)
+    return printed.getvalue() + "".join(f"UserWarning: {w.message}\n" for w in warned), status
 
 
-def _python(file: str) -> None:
+def _python(file: str) -> int:
     linecache.checkcache()
     try:
         runpy.run_path(str(Path(file).absolute()), run_name="__main__")
     except Exception as error:
         traceback.print_exception(error)
+        return 1
+    return 0

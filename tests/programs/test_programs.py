@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from helpers import FRONTEND, check_made, disable, graph_break, t
 from hypothesis import given, note, seed, settings
-from programs.strategy import programs
+
+from jitney.testing.drawn_programs import functions
 
 SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
 
@@ -98,14 +99,14 @@ def run(source: str, n: int, grad: bool, calls: int = 2, **options: Any) -> None
 
 
 @seed(SEED)
-@given(source=programs())
+@given(source=functions())
 def test_generated_programs(source: str) -> None:
     run(source, n=2, grad=False)
 
 
 @seed(SEED + 1)
 @settings(max_examples=max(1, settings.default.max_examples // 4))
-@given(source=programs())
+@given(source=functions())
 def test_generated_programs_that_see_parameters(source: str) -> None:
     run(source, n=1, grad=True, calls=3)
 
@@ -120,7 +121,7 @@ def test_the_strategy_covers_the_language() -> None:
 
     @seed(3)
     @settings(max_examples=200, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(source=programs())
+    @given(source=functions())
     def collect(source: str) -> None:
         body = source.split("def program", 1)[1]
         words["programs"] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jitney.capture.arrays import creation, indexing, reductions, shapes, tail, ufuncs, wrapped  # noqa: F401 (register handlers)
+from jitney.capture.arrays import creation, indexing, more, reductions, shapes, tail, ufuncs, wrapped  # noqa: F401 (register handlers)
 from jitney.capture.arrays.calls import METHODS, attempt, view
 from jitney.capture.arrays.stand_in import HOOKS, Array, ArrayMethod
 from jitney.capture.signals import Break

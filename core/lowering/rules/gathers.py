@@ -33,6 +33,7 @@ def gather(call: Call) -> Tensor:
     call.refuse_unless(x.strided is None and bool(x.size), "the source is in memory")
     dim = axis(dim, len(x.size))
     size = x.size[dim]
+    call.refuse_unless(size.value != 0, "a gather from nothing")
 
     _refuse_outside(call, at_index, dim, size)
 
@@ -51,6 +52,7 @@ def nll_loss(call: Call) -> list[Tensor]:
         raise NoRule("a symbolic class to ignore")
     dim = 0 if len(x.size) == 1 else 1
     classes, compute = x.size[dim], opmath(x.dtype)
+    call.refuse_unless(classes.value != 0, "a loss of no classes")
     builder = call.builder
 
     def wrong(at: Shape) -> Value:

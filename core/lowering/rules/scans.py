@@ -34,7 +34,7 @@ def cumsum(call: Call) -> Tensor:
     dim = axis(call.args[1], rank)
     source = mapped(call, x, call.dtype)
     if x.size[dim].value == 1:
-        return source
+        return mapped(call, source, call.dtype, lambda element: element)  # a copy: the result is no view of it
     rows = count([n for d, n in enumerate(x.size) if d != dim])
     call.refuse_unless(x.size[dim].value != 0 and rows.value not in (0, 1), "a scan of a single row")
     call.refuse_unless(call.stride[dim] is ONE, "a scan across rows")

@@ -207,7 +207,8 @@ def selected(x: Tensor, dim: int, at: Index) -> Tensor:
     return x.view(size, lambda i: [*i[:dim], at, *i[dim:]], whole=x.size[dim] == 1)
 
 
-@view(aten.split.Tensor, aten.split_with_sizes.default, aten.split_copy.Tensor, aten.split_with_sizes_copy.default)
+@view(aten.split.Tensor, aten.split_with_sizes.default, aten.split_copy.Tensor, aten.split_with_sizes_copy.default,
+      aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default)  # fmt: skip
 def split(call: Call) -> list[Tensor]:
     """Consecutive parts; their sizes are those that eager gives."""
     x, _, dim = call.args

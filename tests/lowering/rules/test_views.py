@@ -26,6 +26,8 @@ VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "select": lambda x: (x[1], x[-1], x[:, 1, 2]),
     "split": lambda x: x.split(3, -1),
     "split sizes": lambda x: x.split([1, 2, 5], -1),
+    "unsafe split": lambda x: torch.unsafe_split(x, 3, -1),
+    "unsafe split sizes": lambda x: torch.unsafe_split_with_sizes(x, [1, 2, 5], -1),
     "chunk": lambda x: x.chunk(2, -1),
     "unbind": lambda x: x.unbind(0),
     "diagonal": lambda x: (x.diagonal(), x.diagonal(1, 1, 2), x.diagonal(-1, 2, 0)),
