@@ -4,17 +4,19 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 PYTHON312 ?= python3.12
 PYTHON313 ?= python3.13
 VENV ?= .venv
-TESTS ?= tests plugins
+TESTS ?= tests plugins contrib/null
 JOBS ?= 2
 BACKEND ?= aot_eager
 EXAMPLES ?= 300
+MINUTES ?= 30
 
 BIN := $(VENV)/bin
-PLUGINS := $(wildcard plugins/*/pyproject.toml)
+# Of contrib/ comes along what needs nothing more than the core, and does not change torch for the whole process (Inductor).
+PLUGINS := $(wildcard plugins/*/pyproject.toml) contrib/null/pyproject.toml
 READY := $(VENV)/.installed
 LINKS := build/typing
 
-.PHONY: demo test test-gpu lint format bench bench-cpu bench-gpu opinfo test-pythons clean
+.PHONY: demo test test-gpu test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -28,6 +30,10 @@ test-gpu: $(READY)
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available() and "torch finds no CUDA device")'
 	JITNEY_TEST_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) plugins/triton_gpu tests/backends tests/lowering
 	$(BIN)/python benchmarks/opinfo.py --backend triton_gpu --device cuda --dtypes float32,bfloat16 --jobs $(JOBS) $(OPINFO)
+
+# All of contrib/, in a virtual environment of its own with the engines that it bridges to.
+test-contrib:
+	$(MAKE) test VENV=.venv-contrib TESTS=contrib PLUGINS="$(wildcard plugins/*/pyproject.toml contrib/*/pyproject.toml)"
 
 lint: $(READY) $(LINKS)
 	$(BIN)/ruff check .
@@ -55,6 +61,10 @@ bench-gpu: $(READY)
 opinfo: $(READY)
 	$(BIN)/python benchmarks/opinfo.py --backend $(BACKEND) --jobs $(JOBS) $(OPINFO)
 
+# Generated programs on every backend that runs on the CPU; what fails is written to build/fuzz: make fuzz MINUTES=5
+fuzz: $(READY)
+	$(BIN)/python tests/differential/fuzz.py --minutes $(MINUTES) $(FUZZ)
+
 # The capture tests on the other supported Pythons, each in a virtual environment of its own.
 test-pythons:
 	$(MAKE) test VENV=.venv-3.12 PYTHON=$(PYTHON312) TESTS="tests/capture tests/guards tests/programs"
@@ -70,7 +80,7 @@ $(READY): pyproject.toml constraints.txt $(PLUGINS)
 $(LINKS): $(PLUGINS)
 	mkdir -p $@
 	ln -sfn ../../core $@/jitney
-	for f in plugins/*/jitney_*/__init__.py; do d=$$(dirname $$f); ln -sfn ../../$$d $@/$$(basename $$d); done
+	for f in plugins/*/jitney_*/__init__.py contrib/*/jitney_*/__init__.py; do d=$$(dirname $$f); ln -sfn ../../$$d $@/$$(basename $$d); done
 	touch $@
 
 clean:

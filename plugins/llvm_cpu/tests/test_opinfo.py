@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jitney.testing.known import read_known, unexpected
+from jitney.testing.known import EVERYWHERE, read_known, unexpected
 from jitney.testing.samples import DTYPES, Choice, operators
 from jitney.testing.workers import Plan, run_task
 
 TESTS = Path(__file__).parents[3] / "tests"
-KNOWN = read_known(TESTS / "opinfo_known.toml") + read_known(TESTS / "opinfo_known_llvm_cpu.toml")
+KNOWN = read_known(EVERYWHERE) + read_known(TESTS / "opinfo_known_llvm_cpu.toml")
 SHARDS = 6
 PLAN = Plan("llvm_cpu", Choice(fraction=0.04))
 

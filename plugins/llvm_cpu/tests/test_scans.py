@@ -81,3 +81,10 @@ def test_gradients() -> None:
         out.backward()
         found.append((out.detach(), x.grad))
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_scan_of_one_element_is_a_copy() -> None:
+    x = torch.randn(5, 1)
+    before = x.clone()
+    jitney.compile(lambda x: x.cumsum(1), backend="llvm_cpu")(x).zero_()
+    assert torch.equal(x, before)
