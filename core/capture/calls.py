@@ -34,7 +34,15 @@ from jitney.capture.exposure import (
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope
-from jitney.capture.marks import DISABLED, frame_only, is_allowed, is_constant_result, is_disabled, is_of_torch_compile
+from jitney.capture.marks import (
+    DISABLED,
+    frame_only,
+    is_allowed,
+    is_constant_result,
+    is_disabled,
+    is_of_torch_compile,
+    without_patches,
+)
 from jitney.capture.methods import call_bound
 from jitney.capture.optimizers import is_courtesy_break
 from jitney.capture.record import ABSENT
@@ -72,6 +80,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    fn = without_patches(fn)
     if is_disabled(fn):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
     made = BY_CODE.get(id(fn.__code__))
@@ -196,11 +205,14 @@ def _without_hooks(vm: Interpreter, module: torch.nn.Module) -> bool:
 
 
 def _call_method(vm: Interpreter, fn: types.MethodType, args: Args, kwargs: Kwargs) -> Any:
-    if is_disabled(fn):
+    inner = fn.__func__
+    if type(inner) is types.FunctionType:
+        inner = without_patches(inner)
+    if is_disabled(inner):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
     if type(fn.__self__) in OWN_TYPES:
         return vm.native(fn, *args, **kwargs)
-    return dispatch(vm, fn.__func__, [fn.__self__, *args], kwargs)
+    return dispatch(vm, inner, [fn.__self__, *args], kwargs)
 
 
 def _call_partial(vm: Interpreter, fn: functools.partial[Any], args: Args, kwargs: Kwargs) -> Any:

@@ -105,3 +105,26 @@ def stays_python(fn: types.FunctionType) -> bool:
 def is_of_torch_compile(fn: types.FunctionType) -> bool:
     """Is it the wrapper of a function that torch.compile has compiled? It goes by the user's name and module."""
     return str(fn.__globals__.get("__name__", "")).startswith("torch._dynamo")
+
+
+# The reasons with which torch.compile disables parts of torch's optimizers in the whole process when it is first used.
+_OPTIMIZERS_REASONS = ("_init_group not supported", " step not supported", "don't trace into fused optimizer")
+
+
+def without_patches(fn: types.FunctionType) -> types.FunctionType:
+    """What torch.compile has put itself around, in the whole process, for its own use; any other function as it is.
+
+    It disables parts of torch's optimizers, and ``nn.Module.__init__`` notes which modules its code makes.
+    """
+    if not is_of_torch_compile(fn):
+        return fn
+    scope, _, name = fn.__code__.co_qualname.rpartition(".<locals>.patched_")
+    if scope == "install_generation_tagging_init":  # init, setstate
+        cell = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)).get(name)
+        found = cell.cell_contents if cell is not None else None
+    else:
+        said, found = fn.__dict__.get("_torchdynamo_disable_msg"), fn.__dict__.get("_torchdynamo_orig_callable")
+        if not (isinstance(said, str) and said.endswith(_OPTIMIZERS_REASONS)):
+            return fn
+    whose = found.__globals__.get("__name__", "") if type(found) is types.FunctionType else ""
+    return found if whose.startswith(("torch.optim.", "torch.nn.modules.module")) else fn  # type: ignore[return-value]
