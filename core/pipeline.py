@@ -18,8 +18,10 @@ from jitney import callers, events, markers
 from jitney.aot.backward import Backward
 from jitney.aot.checked import ANYTHING, difference
 from jitney.aot.compiler import AotRequest, Freezing, Run, backward_of, compile_graph
+from jitney.aot.joint import CANNOT_TRACE
 from jitney.aot.kept_half import read_half
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
+from jitney.backends.parts import PartFailed, guarded_rules
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state, runs_eagerly
 from jitney.config import config
@@ -182,6 +184,8 @@ def _through_aot(
             if backend.own.freeze and frozen is not None:
                 asked = dataclasses.replace(asked, freezing=_freezing(request, frozen))
             return compile_graph(graph, inputs, asked)
+    except PartFailed as error:
+        fault: JitneyError = error
     except JitneyError:
         raise
     except Exception as error:
@@ -191,13 +195,13 @@ def _through_aot(
             hint="config.suppress_errors = True runs such graphs as captured; please report it",
             command=backend.minifying("capture"),
         )
-        if not config.suppress_errors:
-            raise fault from error
         fault.__cause__ = error
-        callers.warn(f"{said(fault)}\n(the graph runs as captured: config.suppress_errors)")
-        where = (code.co_filename, code.co_firstlineno)
-        events.emit(events.GraphKept(request.frame, *where, backend.name, fault.reason))
-        return as_given
+    if not config.suppress_errors:
+        raise fault
+    callers.warn(f"{said(fault)}\n(the graph runs as captured: config.suppress_errors)")
+    where = (code.co_filename, code.co_firstlineno)
+    events.emit(events.GraphKept(request.frame, *where, backend.name, fault.reason))
+    return as_given
 
 
 def _may_freeze(backend: BoundBackend, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> bool:
@@ -275,12 +279,13 @@ def aot_request(
             return None
         return backend.watch(dataclasses.replace(request, gradients=gradients))
 
+    bound = backend.parts[0] if backend.parts else backend  # operators are taken apart as the first one asks
     names = ", ".join(implementation.plugin_name for implementation in transforms)
     rewritten = f"; extensions may have rewritten it: {names}" if names else ""
     return AotRequest(
         backend=backend.name,
         compile_half=compile_half,
-        decompositions=backend.decompositions(),
+        decompositions=guarded_rules(backend.decompositions(request), bound.backend, request, CANNOT_TRACE),
         frame=request.frame,
         location=(code.co_filename, code.co_firstlineno),
         reject=lambda reason: backend.reject(f"{reason}{rewritten}", request),

@@ -160,6 +160,21 @@ def test_doctor_says_what_a_backend_lacks_on_this_machine(capsys, monkeypatch, d
     assert status == (mark == "bad")
 
 
+def test_doctor_contains_a_backend_whose_lacks_raises(capsys):
+    def lacks():
+        raise OSError("the driver does not answer")
+
+    register_backend(Backend("patient", raising, level="aten", lacks=lacks))
+    try:
+        status, line = doctors_word(capsys, "patient")
+        others = doctors_word(capsys, "eager")[1]
+    finally:
+        registry.unregister_backend("patient")
+    assert line.startswith("bad backend patient") and status == 1
+    assert line.endswith("its field 'lacks' raised OSError: the driver does not answer")
+    assert others.startswith("ok backend eager") and others.endswith("a small training step is right")
+
+
 def test_doctor_finds_a_folder_that_cannot_be_written(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with config.patch(base_dir=str(tmp_path / "new")):

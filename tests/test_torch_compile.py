@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import warnings
+from importlib.util import find_spec
 
 import pytest
 import torch
 from torch import nn
 
+from jitney import events
+from jitney.backends import registry
 from jitney.torch_compile import backend_for
 
 torch.manual_seed(0)
@@ -71,7 +74,8 @@ def steps(run, model, shape):
     found = []
     for batch in (shape[0], shape[0] + 2):
         size = (batch, *shape[1:])
-        x = torch.linspace(-1, 1, torch.Size(size).numel(), dtype=torch.float64).reshape(size)
+        device = next(model.parameters()).device
+        x = torch.linspace(-1, 1, torch.Size(size).numel(), dtype=torch.float64, device=device).reshape(size)
         with torch.no_grad():
             found.append(run(x))
         x.requires_grad_()
@@ -91,6 +95,23 @@ def test_a_model_trains_and_infers_under_torch_compile(name, backend):
         warnings.simplefilter("ignore")  # torch's own front end
         compiled = torch.compile(model, backend=backend_for(backend))
         torch.testing.assert_close(steps(compiled, model, shape), steps(wanted_of, wanted_of, shape))
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@pytest.mark.parametrize("name", ["perceptron", "residual", "branches"])
+def test_triton_gpu_runs_the_graphs_of_torch_compile(name):
+    """By its name; in Triton's interpreter where there is no GPU."""
+    device = registry.get("triton_gpu").device_types[0]
+    model, shape = MODELS[name]
+    wanted_of, model = (copy.deepcopy(model).double().to(device) for _ in range(2))
+    told = []
+    with warnings.catch_warnings(), events.listen(told.append):
+        warnings.simplefilter("ignore")
+        compiled = torch.compile(model, backend="jitney_triton_gpu")
+        torch.testing.assert_close(steps(compiled, model, shape), steps(wanted_of, wanted_of, shape))
+    lowered = [event for event in told if isinstance(event, events.Lowered) and event.kernels]
+    assert {event.kind for event in lowered} == {"inference", "forward", "backward"}
+    assert {event.backend for event in lowered} == {"triton_gpu"}
 
 
 @pytest.mark.parametrize("name", ["jitney_llvm_cpu", "jitney_triton_gpu"])

@@ -26,6 +26,8 @@ from jitney.state import StateKeeper, enter_inference_mode
 
 # What operators raise on stand-ins; some formulas of torch's divide by a size, which may be 0.
 FAILS: tuple[type[Exception], ...] = (RuntimeError, ArithmeticError)
+# With what else a graph is not traced any further, but runs as it was captured.
+CANNOT_TRACE: tuple[type[Exception], ...] = (*FAILS, *_torch.NEEDS_DATA, NotSplit)
 
 
 @dataclass
@@ -269,6 +271,8 @@ def _described(tracer: AtenTracer, node: fx.Node) -> Iterator[None]:
     before = _torch.next_sequence_number()
     try:
         yield
+    except JitneyError:  # of a backend's own decomposition
+        raise
     except FAILS + _torch.NEEDS_DATA as error:  # of functionalization: the stand-ins have been through it
         reason = str(error).strip().partition("\n")[0]
         raise NotSplit(f"{node.target} cannot be traced: {reason}") from error
@@ -298,6 +302,8 @@ def _backward(
         sources = [leaves[i] for i in leaf_at]
         try:
             found = torch.autograd.grad([*wanted.values(), *outer.values()], sources, tangents, allow_unused=True)
+        except JitneyError:
+            raise
         except FAILS as error:  # as it will when the user calls backward, or only on stand-ins
             raise NotSplit(f"its backward fails: {str(error).splitlines()[0]}") from error
     gradients: list[Any] = [None] * len(leaves)

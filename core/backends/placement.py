@@ -13,6 +13,7 @@ from torch import fx
 
 from jitney import _torch, events
 from jitney.backends.backend import Backend, Compiled, CompileRequest
+from jitney.backends.parts import supports
 from jitney.generated import build
 
 EAGER = "eagerly"
@@ -30,11 +31,11 @@ class Piece:
     outputs: list[fx.Node] = field(default_factory=list)
 
 
-def takes(backend: Backend, node: fx.Node) -> bool:
+def takes(backend: Backend, node: fx.Node, request: CompileRequest) -> bool:
     """May the node be given to the backend: are its tensors on the backend's devices, and does it support it?"""
     if backend.device_types and not devices(node) <= set(backend.device_types):
         return False
-    return backend.supports is None or bool(backend.supports(node))
+    return supports(backend, node, request)
 
 
 def devices(node: fx.Node) -> set[str]:
@@ -57,7 +58,7 @@ def _leaves(value: Any) -> list[Any]:
     return [leaf for v in value for leaf in _leaves(v)] if isinstance(value, (list, tuple)) else [value]
 
 
-def split(graph: fx.Graph, backends: Sequence[Backend]) -> list[Piece]:
+def split(graph: fx.Graph, backends: Sequence[Backend], request: CompileRequest) -> list[Piece]:
     """The graph's operators as pieces, in an order in which they may run: as few as a greedy walk finds.
 
     A node joins the piece of its owner that is youngest, unless something that the node needs waits for that piece.
@@ -76,7 +77,7 @@ def split(graph: fx.Graph, backends: Sequence[Backend]) -> list[Piece]:
         targets = _written(node)
         needs |= {where[user] for n in targets for user in n.users if user in where}
         waits = set().union(needs, *(pieces[p].before for p in needs))
-        owner = _owner(node, where, pieces, backends)
+        owner = _owner(node, where, pieces, backends, request)
         for number in range(len(pieces) - 1, -1, -1):
             if pieces[number].owner == owner and not any(number in pieces[p].before for p in needs):
                 break
@@ -107,10 +108,16 @@ def _keeps_order(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in tags or (schema is not None and schema.is_mutable)
 
 
-def _owner(node: fx.Node, where: Mapping[fx.Node, int], pieces: Sequence[Piece], backends: Sequence[Backend]) -> int:
+def _owner(
+    node: fx.Node,
+    where: Mapping[fx.Node, int],
+    pieces: Sequence[Piece],
+    backends: Sequence[Backend],
+    request: CompileRequest,
+) -> int:
     if node.target is operator.getitem and node.args[0] in where:  # a part of what an operator returned
         return pieces[where[node.args[0]]].owner  # type: ignore[index] # a node
-    return next((i for i, backend in enumerate(backends) if takes(backend, node)), -1)
+    return next((i for i, backend in enumerate(backends) if takes(backend, node, request)), -1)
 
 
 def _connect(graph: fx.Graph, pieces: Sequence[Piece], where: Mapping[fx.Node, int]) -> None:
@@ -158,7 +165,7 @@ def place(
         compile_piece: ``compile_piece(number of the backend, graph, inputs)``.
         request: the whole graph's.
     """
-    pieces = split(module.graph, backends)
+    pieces = split(module.graph, backends, request)
     names = [backends[p.owner].name if p.owner >= 0 else EAGER for p in pieces]
     rows = tuple((name, len(piece.nodes)) for name, piece in zip(names, pieces, strict=True))
     events.emit(events.Placed(request.frame, request.kind, rows))

@@ -97,6 +97,12 @@ class Registry:
             self._loaded[name] = loaded
             return loaded
 
+    def backend_package(self, backend: Backend) -> str:
+        """The package that a backend came from; empty for one of this process."""
+        known = self._loaded.get(backend.name)
+        points = self._entry_points(BACKENDS).get(backend.name, [])
+        return _packages(points) if points and known is not None and known.compile is backend.compile else ""
+
     def listings(self, *, load: bool = False) -> list[Listing]:
         """One row per name; with ``load`` every plugin is imported, so that the broken ones show."""
         return [self._row(name, load) for name in self.names()]

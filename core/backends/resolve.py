@@ -22,6 +22,7 @@ from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
 from jitney.backends.own_files import LAUNCHER, REPRO, own_file
 from jitney.backends.own_options import OwnOptions, own_options
+from jitney.backends.parts import PartFailed, decompositions_of, lacks_of
 from jitney.backends.placement import place
 from jitney.backends.registry import registry
 from jitney.cache.digest import NotStorable
@@ -244,10 +245,18 @@ class BoundBackend:
             compiled.__dict__[RECIPE] = functools.partial(bound._recipe, compiled, request)
         return compiled
 
-    def decompositions(self) -> Mapping[Any, Callable[..., Any]]:
-        """The operators to be taken apart before an ATen graph arrives."""
-        table = self.backend.decompositions
-        return (table(self.options) if callable(table) else table) or {}
+    def decompositions(self, request: CompileRequest | None = None) -> Mapping[Any, Callable[..., Any]]:
+        """The operators to be taken apart before an ATen graph arrives: of several backends, as the first asks.
+
+        Args:
+            request: of the graph, for messages.
+
+        Raises:
+            PartFailed: the backend's function raised, or returned no table.
+        """
+        if self.parts:
+            return self.parts[0].decompositions(request)
+        return decompositions_of(self.backend, self.options, request)
 
     def failure(self, error: Exception, request: CompileRequest) -> BackendFailed:
         """What to raise or say when a compiled graph raised and the captured one does not: ``error`` is its cause."""
@@ -329,7 +338,7 @@ def _resolve(spec: Spec, options: Mapping[str, Any] | None, mode: str | None) ->
         options, extensions, _ = _parted([], options)
         return BoundBackend(_from_callable(spec, options, mode), None, extensions=extensions)
     elif isinstance(spec, Sequence) and spec and all(isinstance(name, str) for name in spec):
-        backends = _usable(spec)
+        backends = _enabled(spec)
     else:
         raise BackendNotFound(
             f"backend={spec!r:.100} is a {type(spec).__name__}",
@@ -380,18 +389,21 @@ def _placing(bound: Sequence[BoundBackend], automatic: bool) -> Backend:
         return place(graph, backends, compile_piece, request)
 
     name = "+".join(b.name for b in bound)
-    return Backend(name, compile_graph, level="aten", decompositions=lambda options: bound[0].decompositions())
+    return Backend(name, compile_graph, level="aten")
 
 
 def _if_able(backend: Backend) -> Backend:
     """The backend, or one that takes nothing, if it says so when the first operator comes that it would get."""
-    lacks, own = backend.lacks, backend.supports
-    if lacks is None:
+    own = backend.supports
+    if backend.lacks is None:
         return backend
 
     @functools.cache
     def able() -> bool:
-        problems = lacks()
+        try:
+            problems = lacks_of(backend)
+        except PartFailed as error:  # of a backend that nobody asked for by name
+            problems = [error.reason]
         if problems:
             callers.warn(f"backend='auto' does without {backend.name}, eagerly: {'; '.join(problems)}")
         return not problems
@@ -459,14 +471,16 @@ def _importable(names: Sequence[str]) -> tuple[list[Backend], list[PluginError]]
     return found, failures
 
 
-def _usable(names: Sequence[str]) -> list[Backend]:
-    """Those of the list that are installed."""
-    usable = [registry.get(name) for name in names if name in registry.usable()]
-    if not usable:
+def _enabled(names: Sequence[str]) -> list[Backend]:
+    """Those of the list that are not disabled; a name that nobody offers is an error, as it is alone."""
+    disabled = {row.name for row in registry.listings() if row.status == "disabled"}
+    enabled = [registry.get(name) for name in names if name not in disabled]
+    if not enabled:
         raise BackendNotFound(
-            f"none of {list(names)} is installed and enabled", hint=f"one of {', '.join(registry.names()) or 'none'}"
+            f"all of {list(names)} are disabled by JITNEY_PLUGINS_DISABLED or config.plugins_disabled",
+            hint=f"one of {', '.join(registry.usable()) or 'none'}",
         )
-    return usable
+    return enabled
 
 
 def _extended(hook: str, implementation: pluggy.HookImpl, request: CompileRequest) -> Extended:

@@ -28,6 +28,7 @@ from rich.table import Table
 from jitney.backends import HOOK_API_VERSION, Listing, registry
 from jitney.backends.options import default_of
 from jitney.backends.own_options import OwnOptions
+from jitney.backends.parts import lacks_of
 from jitney.backends.reference import taken_apart
 from jitney.errors import PluginError
 from jitney.fits import show
@@ -118,7 +119,7 @@ def _backend(row: Listing) -> dict[str, Any]:
         facts["level"], facts["device_types"] = backend.level, list(backend.device_types)
         try:
             facts["options"] = option_rows(backend.options)
-            facts["lacks"] = list(backend.lacks()) if backend.lacks is not None else []
+            facts["lacks"] = lacks_of(backend)
         except Exception:  # the plugin's own code, whatever it does; the others are listed all the same
             error = traceback.format_exc().rstrip()
     return _row(row, error) | facts

@@ -21,6 +21,7 @@ from rich.markup import escape
 
 from jitney.api import compile as compile_function
 from jitney.backends import Listing, registry
+from jitney.backends.parts import lacks_of
 from jitney.cache.store import cache_folder, held
 from jitney.config import Config, config, unknown_variables, variable
 from jitney.debug import logs
@@ -100,7 +101,10 @@ def _plugin(kind: str, row: Listing, trial: tuple[str, bool]) -> Finding:
 def _health(name: str) -> tuple[str, bool]:
     """What is missing for the backend on this machine, or what came of a trial; a machine without a GPU is well."""
     backend = registry.get(name)
-    problems = backend.lacks() if backend.lacks is not None else ()
+    try:
+        problems = lacks_of(backend)
+    except JitneyError as error:  # the others are looked at all the same
+        return f"ill: {error.reason}", False
     if not problems:
         return _trial(name)
     expected = "cuda" not in backend.device_types or torch.cuda.is_available()

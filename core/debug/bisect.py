@@ -24,7 +24,7 @@ from jitney.debug.minifier.case import Case, NotMinified
 from jitney.debug.minifier.script import origin_of, write_case
 from jitney.debug.outcome import Outcome, modules_of, optimizers_of, put_back
 from jitney.debug.verdict import Fault, Terms, leaking, raised
-from jitney.errors import JitneyError
+from jitney.errors import BackendFailed, JitneyError
 
 
 @dataclass
@@ -188,7 +188,10 @@ def _rungs(bound: BoundBackend) -> Iterator[Rung]:
     if bound.backend.level == "aten":
         yield Rung("aot_eager", "aot", "aot_eager")
         yield Rung("aot_eager, core decompositions", "decompositions", "aot_eager", {"decompose": "core"})
-        own = bound.decompositions()
+        try:
+            own = bound.decompositions()
+        except BackendFailed:  # which the backend's own rung says
+            own = {}
         if own and own != core_decompositions():
             plain = Backend(
                 f"decompositions_of_{bound.name}",

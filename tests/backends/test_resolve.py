@@ -7,7 +7,7 @@ import torch
 from jitney import events
 from jitney.backends import Backend, Registry, resolve
 from jitney.config import config
-from jitney.errors import BackendFailed, BackendNotFound, InvalidOption
+from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, PluginError
 
 STACK = (FrameSummary("model.py", 1, "main"), FrameSummary("model.py", 7, "forward", line="return x + 1"))
 
@@ -177,9 +177,29 @@ def test_auto_passes_over_a_preferred_one_that_is_broken(install, monkeypatch):
         assert resolve("auto").name == "eager"
 
 
-def test_a_list_with_one_usable_name_is_that_one(installed):
+def test_a_list_of_one_name_is_that_one(installed):
     installed.register_backend(plain("mine"))
-    assert resolve(["absent", "mine"]).name == "mine"
+    assert resolve(["mine"]).name == "mine"
+
+
+@pytest.mark.parametrize("names", [["mine", "mien"], ["mien", "mine"], ["mien"]])
+def test_a_name_in_a_list_that_nobody_offers_is_not_found(installed, names):
+    installed.register_backend(plain("mine"))
+    with pytest.raises(BackendNotFound, match=r"(?s)offers a backend 'mien' .*did you mean 'mine'\?"):
+        resolve(names)
+
+
+def test_a_list_goes_on_without_those_that_are_disabled():
+    with config.patch(plugins_disabled="aot_eager"):
+        assert resolve(["aot_eager", "eager"]).name == "eager"
+
+
+def test_a_name_in_a_list_that_two_packages_offer_is_an_error(install, monkeypatch):
+    for package in ("onepkg", "twopkg"):
+        install(package, "", backends={"mine": f"{package}:backend"})
+    monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", Registry())
+    with pytest.raises(PluginError, match="onepkg, twopkg"):
+        resolve(["mine", "eager"])
 
 
 def test_a_list_that_begins_with_a_backend_of_torch_level_is_that_one(installed):
@@ -188,9 +208,12 @@ def test_a_list_that_begins_with_a_backend_of_torch_level_is_that_one(installed)
     assert resolve(["one", "two"]).name == "one"
 
 
-def test_a_list_with_no_usable_name_is_not_found():
-    with config.patch(plugins_disabled="eager"), pytest.raises(BackendNotFound, match="none of"):
-        resolve(["eager", "absent"])
+def test_a_list_of_disabled_ones_is_not_found():
+    with (
+        config.patch(plugins_disabled="eager"),
+        pytest.raises(BackendNotFound, match=r"all of \['eager'\] are disabled"),
+    ):
+        resolve(["eager"])
 
 
 def test_what_a_backend_saves_is_told_as_an_event(graph):

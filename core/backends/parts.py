@@ -1,0 +1,130 @@
+"""Asking a backend's fields other than ``compile``: what one raises, or returns against its description, names it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from jitney.backends.backend import Backend, CompileRequest
+from jitney.backends.registry import registry
+from jitney.errors import BackendFailed, JitneyError
+
+Rule = Callable[..., Any]
+
+
+class PartFailed(BackendFailed):
+    """A field of a backend other than ``compile`` raised, or returned what its description does not allow."""
+
+
+def decompositions_of(backend: Backend, options: Any, request: CompileRequest | None = None) -> Mapping[Any, Rule]:
+    """The backend's table of operators to be taken apart; empty if it has none.
+
+    Args:
+        backend: whose.
+        options: an instance of its options.
+        request: of the graph, for messages.
+
+    Raises:
+        PartFailed: the function raised, or there is no table; a ``JitneyError`` is raised as it is.
+    """
+    table = backend.decompositions
+    if callable(table):
+        table = _asked(backend, "decompositions", table, options, request=request)
+    if table is not None and not isinstance(table, Mapping):
+        raise _failed(backend, "decompositions", f"returned {table!r:.100}, which is no table", request)
+    return table or {}
+
+
+def guarded_rules(
+    table: Mapping[Any, Rule], backend: Backend, request: CompileRequest, passing: tuple[type[Exception], ...]
+) -> dict[Any, Rule]:
+    """The table with rules that name the backend if they raise.
+
+    Args:
+        table: from operator to rule.
+        backend: whose table it is.
+        request: of the graph, for messages.
+        passing: what is raised as it is: the tracer knows what to do then.
+    """
+
+    def run(operator: Any, rule: Rule, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return rule(*args, **kwargs)
+        except (JitneyError, *passing):  # type: ignore[misc]  # mypy does not read this as a tuple of classes
+            raise
+        except Exception as error:
+            raise _failed(backend, "decompositions", _raised(error), request, f"the rule for {operator}") from error
+
+    return {operator: functools.partial(run, operator, rule) for operator, rule in table.items()}
+
+
+def supports(backend: Backend, node: fx.Node, request: CompileRequest) -> bool:
+    """Does the backend take this node of an ATen graph?
+
+    Raises:
+        PartFailed: it raised; a ``JitneyError`` is raised as it is.
+    """
+    question = backend.supports
+    if question is None:
+        return True
+    found: bool = _asked(backend, "supports", lambda: bool(question(node)), request=request, node=node)
+    return found
+
+
+def lacks_of(backend: Backend) -> list[str]:
+    """What is missing on this machine for the backend.
+
+    Raises:
+        PartFailed: it raised, or returned no sequence of sentences.
+    """
+    if backend.lacks is None:
+        return []
+    found = _asked(backend, "lacks", backend.lacks)
+    if not isinstance(found, Sequence) or isinstance(found, str) or not all(isinstance(line, str) for line in found):
+        raise _failed(backend, "lacks", f"returned {found!r:.100}, which is no list of sentences")
+    return list(found)
+
+
+def _asked(
+    backend: Backend,
+    field: str,
+    function: Callable[..., Any],
+    *arguments: Any,
+    request: CompileRequest | None = None,
+    node: fx.Node | None = None,
+) -> Any:
+    try:
+        return function(*arguments)
+    except JitneyError:
+        raise
+    except Exception as error:
+        about = f"asked about {node.target}" if node is not None else ""
+        raise _failed(backend, field, _raised(error), request, about, node) from error
+
+
+def _raised(error: Exception) -> str:
+    return f"raised {type(error).__name__}: {error}"
+
+
+def _failed(
+    backend: Backend,
+    field: str,
+    did: str,
+    request: CompileRequest | None = None,
+    about: str = "",
+    node: fx.Node | None = None,
+) -> PartFailed:
+    """What to raise, having found that a field did so; the user's line is the node's, if that is known."""
+    package = registry.backend_package(backend)
+    where = f"while compiling the {request.kind} graph of {request.frame}" if request is not None else ""
+    stack = request.user_stack if request is not None else ()
+    details = ", ".join(filter(None, (about, where)))
+    return PartFailed(
+        f"its field {field!r} {did}" + (f" ({details})" if details else ""),
+        user_stack=node.meta.get("user_stack", stack) if node is not None else stack,
+        hint="backend='eager', to see whether the program runs without it" if request is not None else "",
+        phase=f"backend {backend.name}" + (f" of package {package}" if package else ""),
+    )
