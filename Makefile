@@ -16,7 +16,7 @@ PLUGINS := $(wildcard plugins/*/pyproject.toml) contrib/null/pyproject.toml
 READY := $(VENV)/.installed
 LINKS := build/typing
 
-.PHONY: demo test test-gpu test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
+.PHONY: demo docs test test-gpu test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -30,6 +30,11 @@ test-gpu: $(READY)
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available() and "torch finds no CUDA device")'
 	JITNEY_TEST_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) plugins/triton_gpu tests/backends tests/lowering
 	$(BIN)/python benchmarks/opinfo.py --backend triton_gpu --device cuda --dtypes float32,bfloat16 --jobs $(JOBS) $(OPINFO)
+
+# The documentation as a site in build/site, to be opened as files; a broken link is an error.
+docs: $(VENV)/.docs $(LINKS)
+	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo build/site/index.html
 
 # All of contrib/, in a virtual environment of its own with the engines that it bridges to.
 test-contrib:
@@ -69,6 +74,10 @@ fuzz: $(READY)
 test-pythons:
 	$(MAKE) test VENV=.venv-3.12 PYTHON=$(PYTHON312) TESTS="tests/capture tests/guards tests/programs"
 	$(MAKE) test VENV=.venv-3.13 PYTHON=$(PYTHON313) TESTS="tests/capture tests/guards tests/programs"
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
 
 $(READY): pyproject.toml constraints.txt $(PLUGINS)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found: make PYTHON=/path/to/python"; exit 1; }

@@ -34,7 +34,7 @@ class FrameCounts:
 class CompileProfiler:
     """Collects every capture, break and recompile of the process while its ``with`` block runs.
 
-    It may also be given as ``backend=``: then graphs run as they were captured. But any backend will do::
+    It may also be given as ``backend=``: then graphs run as they were captured. But any backend will do:
 
         with jitney.CompileProfiler() as prof:
             model = jitney.compile(model)

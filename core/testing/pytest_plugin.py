@@ -1,6 +1,6 @@
 """The conformance suite as pytest's tests, one for each check.
 
-In a test file of a backend's package::
+In a test file of a backend's package:
 
     from jitney.testing import conformance_tests
 

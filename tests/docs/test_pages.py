@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from console import Step, run_page, sections, steps
+from console import WHOLE, Step, run_page, sections, steps
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", ["troubleshooting.md"])
+@pytest.mark.parametrize("name", WHOLE)
 def test_the_examples_of_a_page_are_true(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
