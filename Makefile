@@ -86,7 +86,7 @@ $(READY): pyproject.toml constraints.txt $(PLUGINS)
 	touch $@
 
 # mypy does not follow setuptools' editable installs of a renamed folder; these links are what it reads.
-$(LINKS): $(PLUGINS)
+$(LINKS): $(wildcard plugins/*/pyproject.toml contrib/*/pyproject.toml)
 	mkdir -p $@
 	ln -sfn ../../core $@/jitney
 	for f in plugins/*/jitney_*/__init__.py contrib/*/jitney_*/__init__.py; do d=$$(dirname $$f); ln -sfn ../../$$d $@/$$(basename $$d); done
