@@ -109,6 +109,7 @@ class Wrapper:
         self._begin()
         last = self._last_uses()
         for number, (launched, run) in enumerate(self.runs):
+            self._take_over(run)
             if self.separate is not None:
                 self._make_room(run)
             lines = self.launch(run, self) if launched else self._externs(run)
@@ -222,6 +223,16 @@ class Wrapper:
     def _allocate(self, name: str) -> None:
         self.variables[name] = f"o{len(self.variables)}"
         self.lines.append(f"{self.variables[name]} = {self._empty(self.program.buffers[name])}")
+
+    def _take_over(self, run: Sequence[Kernel | Extern]) -> None:
+        """What is filled here in the place of an operator's result."""
+        successors = self.schedule.successors
+        for name in sorted(
+            {name for item in run for name in item.writes if name in successors} - self.variables.keys()
+        ):
+            old = self.variables[successors[name]]
+            self.variables[name] = f"t{len(self.variables)}"
+            self.lines.append(f"{self.variables[name]} = {old}")
 
     def _make_room(self, run: Sequence[Kernel | Extern]) -> None:
         """Memory for what is filled here first: outputs, and temporaries where there is no arena."""

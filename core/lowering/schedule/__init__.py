@@ -17,6 +17,7 @@ from jitney.lowering.schedule.fuse import fuse
 from jitney.lowering.schedule.group import Group
 from jitney.lowering.schedule.memory import Memory, plan
 from jitney.lowering.schedule.products import Takes, joined
+from jitney.lowering.schedule.successors import taken_over
 from jitney.lowering.schedule.updates import filled_in_place
 
 
@@ -30,6 +31,7 @@ class Schedule:
         memory: where temporaries are.
         filled: buffers that share the memory of an input, which they replace: buffer -> the input's.
         allocated: what kernels fill and somebody keeps (outputs, what an operator returns a view of): fresh memory.
+        successors: buffers that get the memory of an operator's result that is no longer needed: buffer -> that result.
     """
 
     program: Program
@@ -37,6 +39,7 @@ class Schedule:
     memory: Memory
     allocated: tuple[str, ...]
     filled: Mapping[str, str]
+    successors: Mapping[str, str]
 
     def verify(self) -> None:
         """Kernels are well formed, buffers are filled before they are read; raises ``BackendFailed``."""
@@ -79,11 +82,13 @@ def schedule(
         kernels = joined(kernels, program, frozenset(kept), takes, names)
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
-    memory = plan(kernels, program.buffers, inputs | kept | external | program.constants.keys())
     filled = filled_in_place(program, kernels, updates)
-    given = inputs | external | program.constants.keys() | filled.keys()
+    owned = inputs | program.constants.keys()
+    successors = taken_over(program, kernels, kept, owned | filled.keys())
+    memory = plan(kernels, program.buffers, owned | kept | external | successors.keys())
+    given = owned | external | filled.keys() | successors.keys()
     allocated = tuple(name for name in program.buffers if name in kept - given)
-    made = Schedule(program, tuple(kernels), memory, allocated, filled)
+    made = Schedule(program, tuple(kernels), memory, allocated, filled, successors)
     if config.verify:
         made.verify()
     return made

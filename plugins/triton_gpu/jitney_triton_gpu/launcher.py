@@ -171,8 +171,8 @@ class Launcher:
 
     def _replaced(self, kernel: Kernel) -> dict[str, str]:
         """Buffers in whose memory the kernel stores something else, and what that is."""
-        filled, blocks = self.schedule.filled, self.schedule.memory.blocks
-        olds = {filled[name]: name for name in sorted(kernel.writes) if name in filled}
+        olders, blocks = {**self.schedule.filled, **self.schedule.successors}, self.schedule.memory.blocks
+        olds = {olders[name]: name for name in sorted(kernel.writes) if name in olders}
         return olds | {blocks[n].instead_of: n for n in sorted(kernel.writes) if n in blocks and blocks[n].instead_of}
 
     @property
