@@ -9,6 +9,9 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
+# Seconds after which a limit goes off again: Python drops what is raised in a weak reference's callback or a `__del__`.
+AGAIN = 1.0
+
 
 class TimeLimit(BaseException):
     """A block took longer than it may. No ``Exception``: what it stops shall not go on by catching it."""
@@ -32,7 +35,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     begin = time.monotonic()
     before = signal.signal(signal.SIGALRM, stop)
-    outer, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    outer, interval = signal.setitimer(signal.ITIMER_REAL, seconds, max(seconds, AGAIN))
     try:
         yield
     finally:

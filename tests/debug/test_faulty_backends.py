@@ -73,6 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a time limit within a callback
 def test_the_ladder_names_the_backend_and_the_fault_becomes_small(name: str, folder: Path) -> None:
     find_and_minify(name, folder)
 

@@ -46,6 +46,18 @@ def test_a_timer_of_the_programs_is_put_back_with_its_interval():
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_limit_that_a_callback_swallows_goes_off_again():
+    class Slow:
+        def __del__(self):
+            time.sleep(0.2)
+
+    with pytest.raises(TimeLimit), time_limit(0.05):
+        value = Slow()
+        del value  # what is raised there, Python prints and drops
+        time.sleep(30)
+
+
 def test_in_another_thread_there_is_no_limit():
     done = []
 

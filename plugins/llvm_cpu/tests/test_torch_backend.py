@@ -30,7 +30,7 @@ def test_a_model_trains_under_torch_compile() -> None:
                 result.square().sum().backward()
                 found.append([result.detach(), x.grad, *[p.grad.clone() for p in model.parameters()]])
             for wanted, got in zip(*found, strict=True):
-                torch.testing.assert_close(got, wanted)
+                torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_options_are_checked() -> None:
