@@ -98,7 +98,7 @@ def test_a_model_trains_and_infers_under_torch_compile(name, backend):
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.parametrize("name", ["perceptron", "residual", "branches"])
+@pytest.mark.parametrize("name", ["residual", "branches"])
 def test_triton_gpu_runs_the_graphs_of_torch_compile(name):
     """By its name; in Triton's interpreter where there is no GPU."""
     device = registry.get("triton_gpu").device_types[0]

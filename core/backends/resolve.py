@@ -38,6 +38,9 @@ Spec = str | Backend | Callable[..., Any] | Sequence[str]
 KERNELS = ("llvm_cpu", "triton_gpu")
 OTHERS = ("eager", "aot_eager")
 
+# What a backend may say of a compiled graph, as attributes of the callable.
+ATTRIBUTES = ("boxed", "filled", "keep")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -216,8 +219,16 @@ class BoundBackend:
             raise _failed(f"returned {compiled!r:.100}, which is not callable", phase, request, self.minifying())
         if not self.parts:
             name = f"{request.kind} of {request.frame} ({self.name})"
-            compiled = markers.marked(compiled, "graph", name, request.kind)
-        if not self.parts and isinstance(compiled, types.FunctionType):
+            compiled = self._keepable(markers.marked(compiled, "graph", name, request.kind), request)
+        return compiled
+
+    def _keepable(self, compiled: Compiled, request: CompileRequest) -> Compiled:
+        """What the backend has made, with a recipe if it is a function, as one of another kind becomes if it has
+        ``keep``: objects of other classes have their recipe from their class.
+        """
+        if self.backend.load is not None and hasattr(compiled, "keep") and not isinstance(compiled, types.FunctionType):
+            compiled = _as_function(compiled)
+        if isinstance(compiled, types.FunctionType):
             compiled.__dict__[RECIPE] = functools.partial(self._recipe, compiled, request)
         return compiled
 
@@ -240,10 +251,7 @@ class BoundBackend:
             raise Stale(f"the backend {name} keeps no graphs")
         with events.phase(f"load {name}", frame):
             request = bound.request(kind, frame)
-            compiled = bound.backend.load(kept, request)
-        if isinstance(compiled, types.FunctionType):
-            compiled.__dict__[RECIPE] = functools.partial(bound._recipe, compiled, request)
-        return compiled
+            return bound._keepable(bound.backend.load(kept, request), request)
 
     def decompositions(self, request: CompileRequest | None = None) -> Mapping[Any, Callable[..., Any]]:
         """The operators to be taken apart before an ATen graph arrives: of several backends, as the first asks.
@@ -481,6 +489,16 @@ def _enabled(names: Sequence[str]) -> list[Backend]:
             hint=f"one of {', '.join(registry.usable()) or 'none'}",
         )
     return enabled
+
+
+def _as_function(compiled: Compiled) -> Compiled:
+    """A plain function that does the same, with the attributes that mean something (see ``Backend``)."""
+
+    def run(*inputs: Any) -> Sequence[Any]:
+        return compiled(*inputs)
+
+    run.__dict__.update({name: getattr(compiled, name) for name in ATTRIBUTES if hasattr(compiled, name)})
+    return run
 
 
 def _extended(hook: str, implementation: pluggy.HookImpl, request: CompileRequest) -> Extended:

@@ -196,6 +196,35 @@ def test_a_backend_with_load_and_keep_makes_its_graphs_again() -> None:
         without.load("mine", "inference", "fn", Kept(None))
 
 
+class Tripled:
+    """A compiled graph that is an object, as of the template of ``jitney new-backend``."""
+
+    filled = frozenset({0})
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        return self.boxed([x])
+
+    def boxed(self, inputs: list[Any]) -> Any:
+        return (inputs.pop() * 3,)
+
+    def keep(self) -> Kept:
+        return Kept("tripled")
+
+
+def test_a_compiled_graph_that_is_an_object_is_kept_too() -> None:
+    backend = Backend("mine", lambda *_: Tripled(), level="aten", load=lambda kept, request: Tripled())
+    bound = BoundBackend(backend, None)
+    compiled: Any = bound.compile(torch.fx.symbolic_trace(lambda x: x * 3), [], bound.request("inference", "fn"))
+    assert compiled.boxed([torch.ones(1)])[0].item() == 3 and compiled.filled == {0}
+
+    def make(reader: Reader, name: str, kind: Any, frame: str, data: Any, blobs: list[int]) -> Any:
+        return bound.load(name, kind, frame, Kept(data))
+
+    made = again(compiled, kinds={"backend": make})
+    assert made(torch.ones(2))[0].tolist() == [3, 3]
+    assert again(made, kinds={"backend": make})(torch.ones(1))[0].item() == 3
+
+
 class Stepped(collections.OrderedDict[str, Any]):
     """Something for every step."""
 
