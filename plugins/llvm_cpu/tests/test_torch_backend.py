@@ -17,14 +17,14 @@ def _afresh() -> None:
 
 def test_a_model_trains_under_torch_compile() -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8)).double()  # rounds little
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own front end
         compiled = torch.compile(model, backend="jitney_llvm_cpu")
         for rows in (4, 7, 9):  # the second size makes it symbolic
             found = []
             for run in (model, compiled):
-                x = torch.linspace(-1, 1, rows * 8).reshape(rows, 8).requires_grad_()
+                x = torch.linspace(-1, 1, rows * 8).double().reshape(rows, 8).requires_grad_()
                 model.zero_grad()
                 result = run(x)
                 result.square().sum().backward()
