@@ -355,8 +355,10 @@ def _resolve(spec: Spec, options: Mapping[str, Any] | None, mode: str | None) ->
     options, extensions, others = _parted(backends, options)
     validated = validate_all(backends, options, mode, others)
     bound = [BoundBackend(b, o, extensions=extensions) for b, o in zip(backends, validated, strict=True)]
-    places = bound[0].backend.level == "aten" and (len(bound) > 1 or _is_choosy(bound[0].backend))
-    return BoundBackend(_placing(bound, spec == "auto"), None, tuple(bound), extensions) if places else bound[0]
+    automatic = spec == "auto"
+    may_refuse = _is_choosy(bound[0].backend) or (automatic and bound[0].backend.lacks is not None)
+    places = bound[0].backend.level == "aten" and (len(bound) > 1 or may_refuse)
+    return BoundBackend(_placing(bound, automatic), None, tuple(bound), extensions) if places else bound[0]
 
 
 def _parted(

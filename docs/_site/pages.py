@@ -176,11 +176,11 @@ def _beginning(text: str) -> tuple[str, str]:
 
 def _module(module: str, said: str) -> str:
     """A page that mkdocstrings fills: all public names, or, in a module without ``__all__``, classes and functions."""
-    head, names = [f"# `{module}`", "", said, ""], exported(module)
+    head, names = [f"# `{module}`", ""], exported(module)
     if not names:
-        return "\n".join([*head, f"::: {module}", "    options:", "      show_root_toc_entry: false", ""])
+        return "\n".join([*head, said, "", f"::: {module}", "    options:", "      show_root_toc_entry: false", ""])
     parts = [part for name in names for part in (f"::: {'.'.join(origin(module, name))}", *ROOT_HEADING, "")]
-    return "\n".join([*head, _docstring(module), "", *parts])
+    return "\n".join([*head, _docstring(module), "", said, "", *parts])
 
 
 def _settings(module: str, said: str) -> str:
