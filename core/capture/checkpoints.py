@@ -60,7 +60,7 @@ def writes(vm: Interpreter) -> tuple[Any, ...]:
         for key, r in list(vm.world.records.items())
         if r.dirty
     ]
-    return records, vm.tracer.written()
+    return records, vm.tracer.written(), vm.tracer.writes_statistics()
 
 
 def _extent(content: Any) -> Any:

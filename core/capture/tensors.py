@@ -76,6 +76,10 @@ REFLECTED = {
 TENSOR_FUNCTIONS = {id(v): k for k, v in vars(torch.Tensor).items() if isinstance(v, types.FunctionType)}
 
 
+# Where the running mean is among the arguments of a norm, by the module of its function.
+STATISTICS = {"torch.nn.functional": 1, "torch": 3}
+
+
 @dataclass(slots=True)
 class GraphInput:
     """One placeholder: a tensor or a symbol's value, and where the emitted code finds it."""
@@ -408,7 +412,11 @@ class Tracer(TorchFunctionMode):
         """May the graph have changed a tensor from outside by the time it fails?"""
         if any(version_of(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
             return True
-        return any(map(_writes_statistics, self.graph.nodes))
+        return self.writes_statistics() > 0
+
+    def writes_statistics(self) -> int:
+        """How many operations so far may write to running statistics."""
+        return sum(map(_writes_statistics, self.graph.nodes))
 
     def new_region(self) -> int:
         """The number of another checkpointed region."""
@@ -429,7 +437,7 @@ class Tracer(TorchFunctionMode):
 
     def snapshot(self) -> list[tuple[Any, int]]:
         """Every tensor so far, and how often it has been written to."""
-        return [(k, version_of(k)) for k in self.kept if is_stand_in(k)]
+        return [(k, version_of(k)) for k in self.known() if is_stand_in(k)]
 
     def pristine(self, value: Any) -> Any:
         """An input's stand-in with the metadata that the tensor has when the graph is called."""
@@ -459,6 +467,11 @@ def _writes_statistics(node: fx.Node) -> bool:
     name = str(getattr(node.target, "__name__", node.target))
     if not node.op.startswith("call_") or ("batch_norm" not in name and "instance_norm" not in name):
         return False
+    place = STATISTICS.get(str(getattr(node.target, "__module__", None)))
+    if place is not None and name in ("batch_norm", "instance_norm"):
+        mean = node.args[place] if len(node.args) > place else node.kwargs.get("running_mean")
+        if mean is None:
+            return False
     training = node.args[5] if len(node.args) > 5 else node.kwargs.get("training", node.kwargs.get("use_input_stats"))
     return training is not False
 

@@ -138,3 +138,60 @@ def test_writes_to_what_the_frame_made_break() -> None:
             first.pow(2).sum().backward()
             seen.append((leaf.grad, result[1:] if isinstance(result, tuple) else None))
         torch.testing.assert_close(*seen)
+
+
+def plain_statistics() -> Any:
+    """A batch norm that counts no batches, so that only its statistics are written, which no version tells."""
+    norm = nn.BatchNorm1d(4)
+    norm.num_batches_tracked = None
+    mean = norm.running_mean
+    assert mean is not None
+    return lambda x: checkpoint(lambda x: norm(x).sin() * mean, x, use_reentrant=False) * mean, norm
+
+
+def norm_before_and_inside() -> Any:
+    norm = nn.BatchNorm1d(4)
+    return lambda x: checkpoint(norm, norm(x), use_reentrant=False).sin(), norm
+
+
+def written_before_and_inside() -> Any:
+    norm = nn.BatchNorm1d(4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        norm.running_var.add_(1)  # type: ignore[union-attr]
+
+        def region(x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                norm.running_var.mul_(2)  # type: ignore[union-attr]
+            return x.sin().sin()
+
+        return checkpoint(region, x, use_reentrant=False)
+
+    return program, norm
+
+
+def written_after() -> Any:
+    norm = nn.BatchNorm1d(4)
+    mean = norm.running_mean
+    return lambda x: norm(checkpoint(lambda x: (x * mean).sin() * mean, x, use_reentrant=False)) * mean, norm
+
+
+@pytest.mark.parametrize("make", [plain_statistics, norm_before_and_inside, written_before_and_inside, written_after])
+def test_what_reads_running_statistics_reads_eagers(make: Any) -> None:
+    seen = []
+    for wrap in (lambda f: f, lambda f: compile_fn(f, backend="aot_eager")):
+        torch.manual_seed(0)
+        program, norm = make()
+        call, x = wrap(program), torch.randn(6, 4, requires_grad=True)
+        for _ in range(2):
+            call(x).pow(2).sum().backward()
+        seen.append([x.grad, *norm.buffers()])
+    torch.testing.assert_close(*seen)
+
+
+def test_batch_norm_without_statistics_stays_a_region() -> None:
+    norm = nn.BatchNorm1d(4, track_running_stats=False)
+    with observe() as seen:
+        call = compile_fn(lambda x: checkpoint(norm, x, use_reentrant=False).sin(), backend="aot_eager")
+        call(t(6, 4, requires_grad=True)).sum().backward()
+    assert not seen.breaks
