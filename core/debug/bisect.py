@@ -22,7 +22,8 @@ from jitney.debug.doubles import InDoubles, Recording, doubled, mapped
 from jitney.debug.limit import TimeLimit, time_limit
 from jitney.debug.minifier.case import Case, NotMinified
 from jitney.debug.minifier.script import origin_of, write_case
-from jitney.debug.outcome import Outcome, modules_of, optimizers_of, put_back
+from jitney.debug.outcome import Outcome, Truth, modules_of, optimizers_of, put_back, widened
+from jitney.debug.shaken import RUNS, InShaken
 from jitney.debug.verdict import Fault, Terms, leaking, raised
 from jitney.errors import BackendFailed, JitneyError
 
@@ -281,7 +282,7 @@ class _Ladder:
             assert found is not None and self.expected is not None
             runs.append(found)
             if self.repeats:
-                rung.fault = found.differs(self.expected, self._exact(rung), when)
+                rung.fault = found.differs(self.expected, self._truth(rung), when)
             if rung.fault is not None:
                 return
         shared = runs[1].lies_in(runs[0])
@@ -293,18 +294,29 @@ class _Ladder:
         elif rung.phase.startswith("backend"):
             self._leaks(rung, compiled, watches)
 
-    def _exact(self, rung: Rung) -> Callable[[], Outcome | None]:
-        """The run in float64, which tells rounding from wrong numbers; capture alone must not even round otherwise."""
-        return (lambda: None) if rung.phase == "capture" else (lambda: self._in_doubles)
+    def _truth(self, rung: Rung) -> Truth | None:
+        """Float64, which tells rounding from wrong numbers; capture alone must not even round otherwise."""
+        return None if rung.phase == "capture" else Truth(lambda: self._in_doubles, lambda: self._shaken)
+
+    @functools.cached_property
+    def _draws(self) -> list[Any] | None:
+        """The random numbers that eager draws; None if the program fails."""
+        recording = Recording()
+        _, error = self._outcome(self.plain, 0, recording)
+        return recording.draws if error is None else None
 
     @functools.cached_property
     def _in_doubles(self) -> Outcome | None:
         """The program itself in float64, with the random numbers that eager draws; None if it does not run so."""
-        recording = Recording()
-        _, error = self._outcome(self.plain, 0, recording)
-        if error is not None:
+        if self._draws is None:
             return None
-        return self._outcome(self.plain, 0, InDoubles(recording.draws), wide=True)[0]
+        return self._outcome(self.plain, 0, InDoubles(self._draws))[0]
+
+    @functools.cached_property
+    def _shaken(self) -> list[Outcome | None]:
+        """The same with roundings shaken."""
+        blocks = [InShaken(self._draws or [], seed) for seed in range(RUNS)]
+        return [self._outcome(self.plain, 0, block)[0] for block in blocks]
 
     def _eagerly(self, rung: Rung) -> None:
         self.expected, error = self._outcome(self.plain, 0)
@@ -327,17 +339,20 @@ class _Ladder:
         run: Callable[..., Any],
         seconds: float,
         mode: contextlib.AbstractContextManager[Any] | None = None,
-        wide: bool = False,
     ) -> tuple[Outcome | None, BaseException | None]:
         """One run on copies, its results and gradients; everything that it changes of modules is put back."""
         args, kwargs = copied(self.given)
-        if wide:
-            args, kwargs = mapped((args, kwargs), _widened)
+        if isinstance(mode, InDoubles):
+            narrow, (args, kwargs) = tensors((args, kwargs)), mapped((args, kwargs), _widened)
+            known = [(wide, t.dtype) for wide, t in zip(tensors((args, kwargs)), narrow, strict=True)]
         begin = [t for t in tensors((args, kwargs)) if t.requires_grad and t.is_leaf]
         begin += [p for module in self.modules for p in module.parameters() if p.requires_grad]
-        with put_back(self.modules, self.optimizers), torch.random.fork_rng():
+        with put_back(self.modules, self.optimizers), torch.random.fork_rng(), contextlib.ExitStack() as stack:
             torch.manual_seed(0)
             try:
+                if isinstance(mode, InDoubles):
+                    known += stack.enter_context(widened(self.modules, self.optimizers))
+                    mode.know(known)
                 with time_limit(seconds), mode or contextlib.nullcontext():
                     found = Outcome(run(*args, **kwargs))
                     found.changed = [t.detach().clone() for m in self.modules for t in m.state_dict().values()]

@@ -6,7 +6,7 @@ once, by eager, and used again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,9 @@ class InDoubles:
 
     def __init__(self, draws: list[Any]) -> None:
         self.mode = Doubles(draws)
+
+    def know(self, wide: Sequence[tuple[torch.Tensor, torch.dtype]]) -> None:
+        """Tensors in float64 that are given to what runs, and the dtype that each has in eager."""
 
     def __enter__(self) -> None:
         self.dtype = torch.get_default_dtype()

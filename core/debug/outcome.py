@@ -12,12 +12,27 @@ from typing import Any
 import torch
 
 from jitney.copies import tensors
-from jitney.debug.doubles import close, too_far
+from jitney.debug.doubles import close, doubled, too_far
 from jitney.debug.reach import reached
+from jitney.debug.shaken import RUNS, credible, within
 from jitney.debug.verdict import Fault, Kind, Place, memory_of
 from jitney.wrapping import leaves
 
 Row = tuple[Place, Sequence[Any]]
+Widened = list[tuple[torch.Tensor, torch.dtype]]  # tensors in float64, and which dtype each has in eager
+
+
+@dataclass
+class Truth:
+    """What says whether a number is wrong or only rounded otherwise: the same program in float64.
+
+    Args:
+        exact: makes that run; None if the program does not run so.
+        shaken: makes such runs with roundings shaken; one that does not end is None.
+    """
+
+    exact: Callable[[], Outcome | None] = lambda: None
+    shaken: Callable[[], Sequence[Outcome | None]] = lambda: ()
 
 
 @dataclass
@@ -46,22 +61,19 @@ class Outcome:
         """What is compared, by place."""
         return [("results", _innermost(self.value)), ("inputs", self.changed), ("gradients", self.gradients)]
 
-    def differs(
-        self, expected: Outcome, exact: Callable[[], Outcome | None] = lambda: None, when: str = ""
-    ) -> Fault | None:
+    def differs(self, expected: Outcome, truth: Truth | None = None, when: str = "") -> Fault | None:
         """What is not as in another run of the same program.
 
         Args:
             expected: eager's run.
-            exact: makes a run in float64, which says whether a number is wrong or only rounded otherwise; without
-                one eager's numbers are the measure.
+            truth: without one eager's numbers are the measure.
             when: which run this is, for people.
         """
         for (place, ours), (_, theirs) in zip(self.rows(), expected.rows(), strict=True):
             if len(ours) != len(theirs):
                 return Fault("facts", place, f"{when}{len(ours)} tensors, {len(theirs)} were expected")
             for number, (got, want) in enumerate(zip(ours, theirs, strict=True)):
-                found = _compared(place, got, want, functools.partial(_at, exact, place, number))
+                found = _compared(place, got, want, functools.partial(_at, truth or Truth(), place, number))
                 if found is not None:
                     kind, reason = found
                     return Fault(kind, place, f"{when}{place.removesuffix('s')} {number}{reason}")
@@ -76,12 +88,15 @@ class Outcome:
         return None
 
 
-def _at(exact: Callable[[], Outcome | None], place: Place, number: int) -> torch.Tensor | None:
-    """One tensor of a run, if it has it."""
-    run = exact()
-    found = dict(run.rows())[place] if run is not None else ()
-    value = found[number] if number < len(found) else None
-    return value.detach() if isinstance(value, torch.Tensor) else None
+def _at(truth: Truth, place: Place, number: int, shaken: bool = False) -> list[torch.Tensor]:
+    """One tensor of the run in float64, or of each with shaken roundings; of a run that has it not, none."""
+    found = []
+    for run in truth.shaken() if shaken else [truth.exact()]:
+        among = dict(run.rows())[place] if run is not None else ()
+        value = among[number] if number < len(among) else None
+        if isinstance(value, torch.Tensor):
+            found.append(value.detach())
+    return found
 
 
 def _innermost(value: Any) -> list[torch.Tensor]:
@@ -89,8 +104,8 @@ def _innermost(value: Any) -> list[torch.Tensor]:
     return [inner for tensor in tensors(value) for inner in leaves(tensor)]
 
 
-def _compared(place: Place, got: Any, want: Any, exact: Callable[[], torch.Tensor | None]) -> tuple[Kind, str] | None:
-    """The kind of a difference, and what it is."""
+def _compared(place: Place, got: Any, want: Any, of: Callable[..., list[torch.Tensor]]) -> tuple[Kind, str] | None:
+    """The kind of a difference, and what it is; ``of`` gives the tensor in other runs."""
     if (got is None) != (want is None):
         return "facts", f" is {'missing' if got is None else 'new'}"
     if got is None or got.layout is not torch.strided or got.is_nested:
@@ -98,16 +113,29 @@ def _compared(place: Place, got: Any, want: Any, exact: Callable[[], torch.Tenso
     if (got.dtype, got.shape) != (want.dtype, want.shape):
         return "facts", f" is {got.dtype}{list(got.shape)}, {want.dtype}{list(want.shape)} was expected"
     got, want = got.detach(), want.detach()
-    reason = "" if close(got, want) else too_far(got, want, _credible(exact(), want))
-    return ("writes" if place == "inputs" else "numbers", f": {reason}") if reason else None
-
-
-def _credible(exact: torch.Tensor | None, eager: torch.Tensor) -> torch.Tensor | None:
-    """A float64 tensor, if eager is anywhere near it; else the program does something else in float64."""
-    if exact is None or exact.shape != eager.shape:
+    if close(got, want):
         return None
-    far = (exact - eager).abs().double().square().sum() > exact.abs().double().square().sum() * 0.01
-    return None if bool(far) else exact
+    reason = too_far(got, want, _credible(of(), want))
+    if not reason or _is_noise(got, want, of):
+        return None
+    return "writes" if place == "inputs" else "numbers", f": {reason}"
+
+
+def _credible(exact: list[torch.Tensor], eager: torch.Tensor) -> torch.Tensor | None:
+    """A float64 tensor, if eager is anywhere near it; else the program does something else in float64."""
+    if not exact or exact[0].shape != eager.shape:
+        return None
+    far = (exact[0] - eager).abs().double().square().sum() > exact[0].abs().double().square().sum() * 0.01
+    return None if bool(far) else exact[0]
+
+
+def _is_noise(got: torch.Tensor, eager: torch.Tensor, of: Callable[..., list[torch.Tensor]]) -> bool:
+    """Is it within what other roundings make of the number? Eager's must be so, too: else float64 says nothing here."""
+    exact = of()
+    if not exact or exact[0].shape != eager.shape:
+        return False
+    runs = [run for run in of(shaken=True) if run.shape == eager.shape]
+    return len(runs) == RUNS and credible(eager, exact[0], runs) and within(got, eager, exact[0], runs)
 
 
 def modules_of(function: Any, values: Sequence[Any]) -> list[torch.nn.Module]:
@@ -136,3 +164,29 @@ def put_back(modules: Sequence[torch.nn.Module], optimizers: Sequence[torch.opti
                 tensor.grad = grad
         for optimizer, state in zip(optimizers, states, strict=True):
             optimizer.load_state_dict(state)
+
+
+@contextlib.contextmanager
+def widened(modules: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[Widened]:
+    """Parameters, buffers, gradients and states are in float64; use it within ``put_back``.
+
+    Operators alone cannot be run so: some look at the dtypes of their arguments before any mode sees them.
+    """
+    held = {id(t): t for module in modules for t in [*module.parameters(), *module.buffers()]}
+    narrow = [(tensor, tensor.data) for tensor in held.values() if type(tensor.data) is torch.Tensor]
+    pairs: Widened = []
+    try:
+        for tensor, data in narrow:
+            tensor.data = doubled(data)
+            pairs.append((tensor, data.dtype))
+            if type(tensor.grad) is torch.Tensor:
+                tensor.grad = doubled(tensor.grad)
+        for state in (state for optimizer in optimizers for state in optimizer.state.values()):
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    state[name] = doubled(value)
+                    pairs.append((state[name], value.dtype))
+        yield pairs
+    finally:
+        for tensor, data in narrow:
+            tensor.grad, tensor.data = None, data

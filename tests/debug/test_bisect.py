@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from faulty_backends import crashes_on_relu
+from torch import nn
 
 import jitney
 from jitney import pipeline
@@ -237,3 +238,12 @@ def test_ctrl_c_keeps_what_is_known(folder: Path) -> None:
         "interrupted         stopped by Ctrl-C",
         "nothing is known of the rung that was stopped, nor of those after it; nothing was written",
     ]
+
+
+def test_gradients_that_are_noise_accuse_nobody() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+    before = [p.dtype for p in model.parameters()]
+    found = bisect(lambda x: model(x).pow(2).sum(), [torch.randn(4, 3, 12, 12)], backend="llvm_cpu")
+    assert not found.phase, found
+    assert [p.dtype for p in model.parameters()] == before and all(p.grad is None for p in model.parameters())

@@ -146,3 +146,42 @@ def test_leaks_are_counted_per_call() -> None:
     assert leaking(lambda: kept.append(torch.zeros(10))) == 40
     once: dict[int, Any] = {}
     assert leaking(lambda: once.setdefault(1, torch.zeros(10))) == 0
+
+
+def normed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = torch.nn.functional.conv2d(x, weight, bias)
+    return (torch.nn.functional.batch_norm(y, None, None, training=True).relu(),)
+
+
+def conv_inputs() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((4, 3, 8, 8), (6, 3, 3, 3), (6,))
+    return [torch.randn(s, generator=generator).requires_grad_() for s in shapes]
+
+
+class Offset(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad + 1e-4
+
+
+def summed_otherwise(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
+    """The bias added by itself, and everything in another order: its gradient is another noise."""
+    y = torch.nn.functional.conv2d(x.flip(0), w) + b[:, None, None]
+    y = y - y.mean((0, 2, 3), keepdim=True)
+    return ((y * (y.square().mean((0, 2, 3), keepdim=True) + 1e-5).rsqrt()).relu().flip(0),)
+
+
+def test_a_gradient_that_is_noise_may_be_another_noise() -> None:
+    assert judge(normed, summed_otherwise, conv_inputs()) is None
+
+
+def test_a_gradient_that_is_not_noise_is_wrong_beside_noise() -> None:
+    fault = judge(normed, lambda x, w, b: normed(x, w, Offset.apply(b)), conv_inputs())
+    assert fault is not None and (fault.kind, fault.place) == ("numbers", "gradients"), fault
+    fault = judge(normed, lambda x, w, b: normed(x, Skewed.apply(w), b), conv_inputs())
+    assert fault is not None and "gradient 1" in fault.reason
