@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from jitney import _torch
+from jitney.aot.again import Again, connected, refusal, refusing
 from jitney.aot.memory import hint
 from jitney.cache.recipes import Recipe, Writer
 from jitney.config import config
@@ -199,11 +200,14 @@ class Backward:
                 self.compiled[absent] = self.compile_absent(absent)
             return self.compiled[absent]
 
-    def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+    def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None], again: Again) -> tuple[Any, ...]:
         """``once`` of this backward."""
         watched = getattr(ctx, "watched", None)
-        run = self if watched is None else functools.partial(self.of_run, watched)
-        return once(run, self.name, ctx, tangents)
+        if watched is None:
+            return once(self, self.name, ctx, tangents, again)
+        if watched.variant is not None:
+            again = refusing(f"an extension has its backward run as {watched.variant!r}")
+        return once(functools.partial(self.of_run, watched), self.name, ctx, tangents, again)
 
 
 def saved_of(ctx: Any) -> list[torch.Tensor]:
@@ -213,39 +217,43 @@ def saved_of(ctx: Any) -> list[torch.Tensor]:
     return saved
 
 
-def once(backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
-    """Under ``create_graph=True``: the gradients are right, and differentiating them by anything raises.
+def saved_and_kept_of(ctx: Any) -> list[torch.Tensor]:
+    """The same of one for which more is kept."""
+    _torch.clear_saved(ctx.kept.grad_fn)
+    return saved_of(ctx)
 
-    They hang on everything that they depend on, or the engine would find no way from them to an input, and say
-    that their derivative is zero.
+
+def once(backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | None], again: Again) -> tuple[Any, ...]:
+    """Under ``create_graph=True``: the compiled backward's gradients, which can be differentiated again.
+
+    Where they cannot, they hang on everything that they depend on, or the engine would find no way from them to an
+    input, and say that their derivative is zero; differentiating them by anything raises.
     """
-    alive = [reference() for reference in getattr(ctx, "inner", ())]
-    inner = [tensor for tensor in alive if tensor is not None and tensor.grad_fn is not None]
-    leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
-    if len(inner) + len(leaves) < sum(node is not None for node, _ in ctx.next_functions):
-        raise _refusal(name)
-    given = [t for t in tangents if t is not None and t.requires_grad]
+    values, reason = ([], again.reason) if again.reason else again.given(ctx)
     with torch.no_grad():
         found = backward([*ctx.saved_tensors], ctx.numbers, tangents)
-    return tuple(None if g is None else _Refused.apply(name, g, *leaves, *inner, *given) for g in found)
-
-
-def _refusal(name: str) -> JitneyError:
-    return JitneyError(
-        f"the backward of {name}, compiled, was differentiated again (double backward), which needs eager",
-        phase="backward",
-        hint="call the function inside jitney.disable, or compile it with backend='eager'",
-    )
+    if not reason:
+        return connected(again, values, tangents, found)
+    leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
+    if again.inputs:  # all inputs that are no leaves are held
+        inner = [*ctx.saved_tensors, *(t for t in (getattr(ctx, "kept", None),) if t is not None)]
+    else:
+        inner = [tensor for reference in getattr(ctx, "inner", ()) if (tensor := reference()) is not None]
+    inner = [tensor for tensor in inner if tensor.grad_fn is not None]
+    if not again.inputs and len(inner) + len(leaves) < sum(node is not None for node, _ in ctx.next_functions):
+        raise refusal(name, reason)
+    given = [t for t in tangents if t is not None and t.requires_grad]
+    return tuple(None if g is None else _Refused.apply(name, reason, g, *leaves, *inner, *given) for g in found)
 
 
 class _Refused(torch.autograd.Function):
     """A gradient that cannot be differentiated again."""
 
     @staticmethod
-    def forward(ctx: Any, name: str, gradient: Any, *depends_on: Any) -> Any:
-        ctx.name = name
+    def forward(ctx: Any, name: str, reason: str, gradient: Any, *depends_on: Any) -> Any:
+        ctx.name, ctx.reason = name, reason
         return gradient.view_as(gradient)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise _refusal(ctx.name)
+        raise refusal(ctx.name, ctx.reason)

@@ -21,6 +21,7 @@ from jitney.aot.joint import Joint, trace_joint
 from jitney.aot.kept_half import write_half
 from jitney.aot.merge import merge_equal
 from jitney.aot.partition import partition
+from jitney.aot.repeatable import of_graph
 from jitney.aot.signals import NotSplit
 from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_values
 from jitney.aot.undefined import without
@@ -183,6 +184,7 @@ def _trained(
 ) -> Callable[..., Sequence[Any]]:
     if request.freezing is not None:
         request.freezing.done((), "not frozen: it trains (torch.no_grad() and eval() make it an inference graph)")
+    again = of_graph(module, joint)
     with events.phase("aot partition", request.frame):
         cut = partition(joint, config.activation_memory_budget)
         keep_old_values(joint, cut)
@@ -199,6 +201,7 @@ def _trained(
     gradients = tuple(i for i, at in enumerate(places) if at is not None) if plain else ()
     backward = backward_of(second, len(cut.saved), places, request, gradients)
     glue = _glue(joint, inputs, saved, request)
+    glue.again = again
     glue.started = request.watch(gradients) if plain else None
     return _glued(glue, joint, forward, backward, module, request)
 

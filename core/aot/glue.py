@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from jitney import _torch
+from jitney.aot.again import Again, keep, refusing
 from jitney.aot.assembly import assemble
-from jitney.aot.backward import saved_of
+from jitney.aot.backward import saved_and_kept_of, saved_of
 from jitney.aot.joint import Joint
 from jitney.aot.memory import Overlap
+from jitney.aot.repeatable import plan
 from jitney.aot.results import Argument, Constant, Output, Result, Step, Update, View
 from jitney.aot.split import Saved
 
@@ -35,6 +37,7 @@ class Glue:
         failed: ``failed(error, arguments)`` is called if the forward raises before anything was written; its results
             are the function's.
         started: called at each run of a forward that has a backward, for somebody who watches (``compiler.Watch``).
+        again: how the graph runs once more, for derivatives of its gradients.
     """
 
     joint: Joint
@@ -47,10 +50,12 @@ class Glue:
     filled: frozenset[int] = frozenset()
     failed: Callable[..., Sequence[Any]] | None = None
     started: Callable[[], Any] | None = None
+    again: Again = field(default_factory=lambda: refusing("it has no backward"))
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
         self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
+        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep)
         self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=_torch.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
@@ -110,8 +115,10 @@ class Glue:
         if self.started is not None:
             self.namespace["_started"] = self.started
             body.append("ctx.watched = _started()")
+        self._plan()
+        body += self._for_again()
         inner = [i for i, v in enumerate(self.inputs) if self._is_inner(v) and not self._unreached(i)]
-        if inner:  # what a double backward would go on to
+        if inner and self.again.reason:  # what the engine goes on to from gradients that cannot be differentiated
             body.append(f"ctx.inner = ({''.join(f'_ref(a{i}), ' for i in inner)})")
         if plain:
             body.append(f"ctx.mark_non_differentiable({', '.join(f'r[{i}]' for i in plain)})")
@@ -122,10 +129,35 @@ class Glue:
         lines.append(f"def _backward_with(ctx, {grads}):")
         missing = " and ".join(f"g{i} is None" for i in self.joint.tangents)
         lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
-        lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}))")
+        lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}), _again)")
         how = "_backward(" if self.started is None else "_backward.of_run(ctx.watched, "
-        lines.append(f"    return {how}_saved(ctx), ctx.numbers, ({tangents}))")
+        saved = "_saved_and_kept(ctx)" if self._inputs_found("kept") else "_saved(ctx)"
+        lines.append(f"    return {how}{saved}, ctx.numbers, ({tangents}))")
         return lines
+
+    def _plan(self) -> None:
+        """Say where a second derivative finds the inputs."""
+        if any(isinstance(v, torch.Tensor) and v.is_inference() for v in self.inputs):
+            self.again = refusing("an input of it was made in inference mode, where nobody counts writes")
+        if not self.again.reason:
+            tensors = [s for s in self.saved if s.tensor]
+            saved = {s.at: i for i, s in enumerate(tensors) if s.source == "input"}
+            found = plan(self.joint, self.inputs, saved, self._unreached)
+            self.again = replace(self.again, inputs=found)
+        self.namespace["_again"] = self.again
+
+    def _inputs_found(self, *how: str) -> list[int]:
+        return [i for i, found in enumerate(self.again.inputs) if found.how in how]
+
+    def _for_again(self) -> list[str]:
+        """What the autograd function notes for a second derivative: numbers, weak references, versions."""
+        parts = {
+            "given": [f"a{i}, " for i in self._inputs_found("number")],
+            "alive": [f"_ref(a{i}), " for i in self._inputs_found("alive")],
+            "written": [f"_ref(a{i}), " for i in self._inputs_found("written")],
+            "versions": [f"a{i}._version, " for i in self._inputs_found("leaf", "alive")],
+        }
+        return [f"ctx.{name} = ({''.join(values)})" for name, values in parts.items() if values]
 
     def _place(self, saved: Saved) -> str:
         return f"a{saved.at}" if saved.source == "input" else f"r[{saved.at}]"
@@ -151,7 +183,11 @@ class Glue:
     def _call(self, arguments: str, trains: bool) -> list[str]:
         if trains:
             given = ", ".join(f"a{i}.detach()" if self._unreached(i) else f"a{i}" for i in range(len(self.inputs)))
-            return self._scoped(f"r = _apply({given})", False, False, not self.joint.ambient_grad)
+            kept = ", ".join(f"a{i}" for i in self._inputs_found("kept"))
+            call = f"r = _apply({given})"
+            if kept:
+                call += f"; r[{next(iter(self.joint.tangents))}].grad_fn.kept = _keep({kept})"
+            return self._scoped(call, False, False, not self.joint.ambient_grad)
         quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
         return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from jitney.aot.again import refusing
 from jitney.aot.backward import once
 from jitney.aot.glue import Glue
 from jitney.aot.layout import Layout, Template
@@ -283,7 +284,7 @@ class Outside:
 
     def once(self, ctx: Any, tangents: Sequence[Any]) -> tuple[Any, ...]:
         """See ``backward.once``."""
-        return once(self, self.name, ctx, tangents)
+        return once(self, self.name, ctx, tangents, refusing("it has tensors of a subclass"))
 
     def _refusal(self, tangent: Any) -> JitneyError:
         return JitneyError(

@@ -22,6 +22,7 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -251,18 +252,54 @@ def _c_method(writer: Writer, value: Any) -> Recipe | None:
     return ["bound", writer.ref(owner), value.__name__] if isinstance(owner, struct.Struct) else None
 
 
-def _graph(writer: Writer, module: fx.GraphModule) -> Recipe:
-    """A graph's ``forward`` as the text that FX made of it."""
+@dataclass(frozen=True)
+class GraphText:
+    """A graph's ``forward`` as the text that FX made of it.
+
+    Args:
+        source: the text.
+        names: what its names are.
+        held: the graph's attributes.
+    """
+
+    source: str
+    names: Mapping[str, Any]
+    held: Mapping[str, Any]
+
+    def refs(self, writer: Writer) -> tuple[int, int, int]:
+        """The numbers of text, names and attributes."""
+        names = writer.names(writer.space(self.source, self.names))
+        return writer.ref(self.source), names, writer.names({k: writer.ref(v) for k, v in self.held.items()})
+
+    def forward(self) -> Any:
+        """The graph's ``forward`` again."""
+        filename = f"<jitney kept graph {next(_counter)}>"
+        function = generated.build(self.source, filename, dict(self.names), "forward")
+        return types.MethodType(function, types.SimpleNamespace(**self.held))
+
+
+def graph_text(module: fx.GraphModule) -> GraphText:
+    """A graph as text.
+
+    Raises:
+        NotStorable: text cannot say it.
+    """
     made = module.graph.python_code("self")
     if made.src.strip() != module.code.strip():
         raise NotStorable("a graph that was changed after its code was made")
     held = {}
     for node in module.graph.nodes:
         if node.op == "get_attr" and str(node.target).isidentifier():
-            held[node.target] = writer.ref(getattr(module, node.target))
+            held[node.target] = getattr(module, node.target)
         elif node.op in ("get_attr", "call_module"):
             raise NotStorable(f"the graph's {node.target}")
-    return ["graph", made.src, writer.space(made.src, made.globals), held]
+    return GraphText(made.src, made.globals, held)
+
+
+def _graph(writer: Writer, module: fx.GraphModule) -> Recipe:
+    text = graph_text(module)
+    held = {name: writer.ref(value) for name, value in text.held.items()}
+    return ["graph", text.source, writer.space(text.source, text.names), held]
 
 
 def _tensor(writer: Writer, value: torch.Tensor) -> Recipe:
@@ -399,9 +436,7 @@ def _text(reader: Reader, source: str, name: str, names: Mapping[str, int]) -> A
 
 
 def _make_graph(reader: Reader, source: str, names: Mapping[str, int], held: Mapping[str, int]) -> Any:
-    filename = f"<jitney kept graph {next(_counter)}>"
-    forward = generated.build(source, filename, reader.space(names), "forward")
-    return types.MethodType(forward, types.SimpleNamespace(**reader.space(held)))
+    return GraphText(source, reader.space(names), reader.space(held)).forward()
 
 
 def _make_tensor(reader: Reader, dtype: int, shape: Sequence[int], blob: int) -> torch.Tensor:

@@ -15,7 +15,6 @@ from helpers import compile_fn, observe, seed_everything, t
 from torch import nn
 
 from jitney import events
-from jitney.errors import JitneyError
 
 
 def both(story: Callable[[Any], Any], breaks: bool = False) -> None:
@@ -282,16 +281,6 @@ def test_backward_under_autocast_is_that_of_outside() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             gradients.append(torch.autograd.grad(out, [x, *model.parameters()]))
     compare(*gradients)
-
-
-def test_double_backward_names_the_alternative() -> None:
-    x = leaf()
-    out = compile_fn(f, backend="aot_eager")(x)
-    (gradient,) = torch.autograd.grad(out.sum(), x, create_graph=True)
-    expected = torch.autograd.grad(f(x).sum(), x)[0]
-    assert torch.equal(gradient.detach(), expected)
-    with pytest.raises(JitneyError, match="differentiated again.*\n.*eager"):
-        gradient.sum().backward()
 
 
 def test_create_graph_without_differentiating() -> None:

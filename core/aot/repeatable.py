@@ -1,0 +1,142 @@
+"""May a captured graph run once more for derivatives of its gradients, and where are its inputs then? (``again.py``)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney import _torch
+from jitney.aot.again import Again, Ends, Found, refusing
+from jitney.aot.cost import is_random
+from jitney.aot.joint import Joint
+from jitney.aot.results import Output, View, root_of
+from jitney.aot.sizes import is_symbolic
+from jitney.state import StateKeeper
+
+
+def of_graph(module: fx.GraphModule, joint: Joint) -> Again:
+    """How a graph runs once more; ``inputs`` are the glue's to say.
+
+    Args:
+        module: as captured.
+        joint: what was traced of it, before the cut.
+    """
+    reason = _why_not(joint)
+    if reason:
+        return refusing(reason)
+    tangents = tuple(_ends(joint, at) for at in joint.tangents)
+    if not all(tangents):
+        return refusing("a result of it is a view whose form is known only when it runs")
+    strides = [node.meta["val"].stride() for node in joint.tangents.values()]
+    forward, keeper = module.forward, StateKeeper()
+    return Again(
+        lambda: forward,
+        tangents=tangents,
+        strides=tuple(None if any(map(is_symbolic, stride)) else tuple(stride) for stride in strides),
+        grad=joint.ambient_grad,
+        autocast=tuple(keeper.autocast),
+        dtype=torch.get_default_dtype(),
+    )
+
+
+def _ends(joint: Joint, at: int) -> Ends:
+    """The results that are this output, or views of it; none if what that means is not plain."""
+    for i, result in enumerate(joint.results):
+        if isinstance(result, Output) and result.at == at:
+            return ((i, ()),)
+    views = [(i, r) for i, r in enumerate(joint.results) if isinstance(r, View) and r.base == Output(at)]
+    steps = [step for _, view in views for step in view.steps]
+    if any(isinstance(leaf, Output) for step in steps for leaf in _torch.tree_flatten((step.args, step.kwargs))[0]):
+        return ()
+    return tuple(
+        (i, tuple((step.target, step.args, step.kwargs, step.item) for step in view.steps))
+        for i, view in views
+        if not view.detached
+    )
+
+
+def _why_not(joint: Joint) -> str:
+    if joint.layout is not None:
+        return "it has tensors of a subclass"
+    if _torch.function_mode_depth():
+        return "it was compiled in a torch function mode"
+    if any(map(is_random, joint.graph.nodes)):
+        return "it draws random numbers"
+    if any(u.tracked or u.silent or u.geometry is not None for u in joint.updates):
+        return "it writes to an input, which autograd sees"
+    if not written_inputs(joint).isdisjoint(_read(joint)):
+        return "its gradients depend on an input that it writes to"
+    return ""
+
+
+def written_inputs(joint: Joint) -> set[fx.Node]:
+    """Inputs that the graph writes to, whether a schema says so or not."""
+    hidden = {root_of(a) for node in joint.graph.nodes for a in _torch.hidden_writes(node)}
+    return {joint.input_node(u.input) for u in joint.updates} | (hidden & set(joint.inputs))
+
+
+def _read(joint: Joint) -> set[fx.Node]:
+    """Everything that the gradients are made of. A batch norm in training does not read what it writes to."""
+    todo = [g for g in joint.gradients if isinstance(g, fx.Node)]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        hidden = [*_torch.hidden_writes(node), *_unread(node)]
+        new = [a for a in node.all_input_nodes if a not in seen and not any(a is h for h in hidden)]
+        seen.update(new)
+        todo += new
+    return seen
+
+
+_aten = torch.ops.aten
+# Where the backward of a batch norm has running statistics, and whether it is that of training, which reads none.
+STATISTICS: dict[Any, tuple[int, int, int | None]] = {
+    _aten.native_batch_norm_backward.default: (3, 4, 7),
+    _aten.cudnn_batch_norm_backward.default: (3, 4, None),
+    _aten.miopen_batch_norm_backward.default: (3, 4, None),
+}
+
+
+def _unread(node: fx.Node) -> list[Any]:
+    mean, variance, training = STATISTICS.get(node.target, (0, 0, 0))
+    return [node.args[mean], node.args[variance]] if mean and (training is None or node.args[training]) else []
+
+
+def plan(
+    joint: Joint, inputs: Sequence[Any], saved: dict[int, int], unreached: Callable[[int], bool]
+) -> tuple[Found, ...]:
+    """Where each input of a graph will be found.
+
+    Args:
+        joint: what was traced.
+        inputs: FakeTensors and symbols.
+        saved: by input that the autograd function saves, its position among what it saves.
+        unreached: does an input require grad and get none?
+    """
+    counts: dict[str, int] = {}
+    written = written_inputs(joint)
+    found, tensors = [], 0
+    for i, value in enumerate(inputs):
+        tensor = isinstance(value, torch.Tensor)
+        grad = tensor and joint.gradients[i] is not None
+        reached = tensor and value.requires_grad and not unreached(i)
+        if not tensor:
+            how = "number"
+        elif joint.inputs[i] in written:
+            how = "written"
+        elif i in saved:
+            how = "saved"
+        elif reached and isinstance(value, torch.nn.Parameter):
+            how = "leaf"
+        elif reached:
+            how = "kept"
+        else:
+            how = "alive"
+        at = saved[i] if how == "saved" else tensors if how == "leaf" else counts.get(how, 0)
+        counts[how] = counts.get(how, 0) + 1
+        found.append(Found(how, at, grad))
+        tensors += tensor
+    return tuple(found)
