@@ -1,0 +1,60 @@
+"""XLA behind jitney: ATen graphs become JAX functions, and XLA compiles these for the CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from jitney.backends import Backend, core_decompositions, late
+
+# The version of jitney's hooks that this package was written for; any other is refused by name.
+jitney_hook_api = 1
+
+
+@dataclass(frozen=True)
+class XlaOptions:
+    """Options of the xla backend.
+
+    Args:
+        max_sizes: a graph with sizes that change is compiled for each combination of sizes that comes, as XLA knows no
+            symbolic sizes; after so many combinations, others run operator by operator.
+    """
+
+    max_sizes: int = 16
+
+    def __post_init__(self) -> None:
+        if self.max_sizes < 0:
+            raise ValueError(f"max_sizes is a number of compiled forms, got {self.max_sizes}")
+
+
+def lacks() -> Sequence[str]:
+    """What is missing here: JAX, which brings XLA."""
+    missing = [name for name in ("jax", "jaxlib") if importlib.util.find_spec(name) is None]
+    return [f"the package {name} is not installed" for name in missing]
+
+
+# Their decompositions give other strides, or copies for what shares memory with the argument.
+WHOLE = ("max_unpool2d", "max_unpool3d", "unsafe_split", "unsafe_split_with_sizes")
+
+
+def decompositions(options: XlaOptions) -> Mapping[Any, Callable[..., Any]]:
+    """Core ATen, less what is taken apart in another way than eager's results show."""
+    whole = {getattr(torch.ops.aten, name) for name in WHOLE}
+    return {op: made for op, made in core_decompositions().items() if getattr(op, "overloadpacket", op) not in whole}
+
+
+backend = Backend(
+    name="xla",
+    compile=late("jitney_xla.entry:compile_graph"),
+    level="aten",
+    device_types=("cpu",),
+    options=XlaOptions,
+    decompositions=decompositions,
+    supports=late("jitney_xla.entry:supports"),
+    version="0.1.0",
+    lacks=lacks,
+)

@@ -1,0 +1,221 @@
+"""Sums, products, quotients, powers, extremes and casts, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import torch
+from jax import lax
+from torch import fx
+
+from jitney_xla.exchange import DTYPES
+from jitney_xla.rules.call import HALVES, Call, cast, fake, number, rule
+from jitney_xla.rules.pointwise import is_float
+
+aten = torch.ops.aten
+
+
+def rounded(call: Call, value: Any) -> Any:
+    """A number as eager's kernels for halves have it where they round it first."""
+    if hasattr(value, "dtype") or call.dtype not in HALVES:
+        return value
+    return float(torch.tensor(value, dtype=call.dtype))
+
+
+def pair(call: Call, x: Any, y: Any) -> tuple[Any, Any]:
+    """Two operands in the dtype to compute in, in one shape."""
+    return tuple(jnp.broadcast_arrays(cast(x, call.computes), cast(y, call.computes)))
+
+
+@rule(aten.add.Tensor, aten.add.Scalar)
+def add(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """``x + alpha * y``; for truth values ``or``."""
+    x, y = pair(call, x, rounded(call, y))
+    if call.dtype is torch.bool:
+        return x | (y & bool(alpha))
+    return call.made(x + y if alpha == 1 else x + y * number(rounded(call, alpha), call.computes))
+
+
+@rule(aten.sub.Tensor, aten.sub.Scalar)
+def sub(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """``x - alpha * y``."""
+    x, y = pair(call, x, rounded(call, y))
+    return call.made(x - y if alpha == 1 else x - y * number(rounded(call, alpha), call.computes))
+
+
+@rule(aten.mul.Tensor, aten.mul.Scalar)
+def mul(call: Call, x: Any, y: Any) -> Any:
+    """``x * y``; for truth values ``and``."""
+    x, y = pair(call, x, y)
+    return x & y if call.dtype is torch.bool else call.made(x * y)
+
+
+@rule(aten.div.Tensor, aten.div.Scalar)
+def div(call: Call, x: Any, y: Any) -> Any:
+    """``x / y`` in floating point."""
+    return call.made(lax.div(*pair(call, x, y)))
+
+
+@rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_rounded(call: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    """``x / y``, rounded down or to zero; dividing an integer by zero is eager's error."""
+    x, y = pair(call, x, y)
+    if rounding_mode is None:
+        return call.made(lax.div(x, y))
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        if rounding_mode == "floor":
+            return call.made(_floor_div(x, y))
+        quotient = lax.div(x, y)
+        return call.made(jnp.where(quotient < 0, lax.ceil(quotient), lax.floor(quotient)))
+    y = _no_zero(call, y)
+    quotient = lax.div(x, y)
+    if rounding_mode == "trunc" or jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+        return quotient
+    return jnp.where((lax.rem(x, y) != 0) & ((x < 0) != (y < 0)), quotient - 1, quotient)
+
+
+def _no_zero(call: Call, y: Any) -> Any:
+    call.conditions.append(y != 0)
+    return jnp.where(y == 0, jnp.ones_like(y), y)
+
+
+def _floor_div(x: Any, y: Any) -> Any:
+    """As eager's kernel has it: from the remainder, which is exact."""
+    rest = lax.rem(x, y)
+    quotient = lax.div(x - rest, y)
+    quotient = jnp.where((rest != 0) & ((y < 0) != (rest < 0)), quotient - 1, quotient)
+    floor = lax.floor(quotient)
+    floor = jnp.where(quotient - floor > 0.5, floor + 1, floor)
+    plain = lax.div(x, y)
+    return jnp.where(y == 0, plain, jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), plain), floor))
+
+
+@rule(aten.remainder.Tensor, aten.remainder.Scalar)
+def remainder(call: Call, x: Any, y: Any) -> Any:
+    """What is left of ``x // y``: has the sign of ``y``."""
+    x, y = pair(call, x, rounded(call, y))
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        y = _no_zero(call, y)
+    rest = lax.rem(x, y)
+    return call.made(jnp.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest))
+
+
+@rule(aten.fmod.Tensor, aten.fmod.Scalar)
+def fmod(call: Call, x: Any, y: Any) -> Any:
+    """What is left of ``x / y`` cut to an integer: has the sign of ``x``."""
+    x, y = pair(call, x, rounded(call, y))
+    return call.made(lax.rem(x, y if jnp.issubdtype(x.dtype, jnp.floating) else _no_zero(call, y)))
+
+
+# --- powers ---------------------------------------------------------------------------------------------------------
+
+# Exponents that eager's kernel computes otherwise than by `pow`.
+POWERS = {
+    0.5: lax.sqrt,
+    -0.5: lambda x: 1 / lax.sqrt(x),
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    -1.0: lambda x: 1 / x,
+    -2.0: lambda x: 1 / (x * x),
+}
+
+
+def _plain_power(node: fx.Node) -> bool:
+    return is_float(node) and isinstance(node.args[1], (int, float))
+
+
+@rule(aten.pow.Tensor_Scalar, only=_plain_power)
+def pow_scalar(call: Call, x: Any, y: float) -> Any:
+    """``x`` to a power that is a number."""
+    x = cast(x, call.computes)
+    if y == 0:
+        return call.made(jnp.ones_like(x))
+    known = None if call.dtype is torch.float16 and abs(y) == 0.5 else POWERS.get(float(y))
+    return call.made(known(x) if known else lax.pow(x, jnp.broadcast_to(number(y, x.dtype), x.shape)))
+
+
+@rule(aten.pow.Tensor_Tensor, aten.pow.Scalar, only=is_float)
+def pow_tensor(call: Call, x: Any, y: Any) -> Any:
+    """``x`` to the power ``y``."""
+    return call.made(lax.pow(*pair(call, x, y)))
+
+
+# --- extremes -------------------------------------------------------------------------------------------------------
+
+
+@rule(aten.maximum.default)
+def maximum(call: Call, x: Any, y: Any) -> Any:
+    """The larger one; NaN if one is NaN."""
+    return call.made(lax.max(*pair(call, x, y)))
+
+
+@rule(aten.minimum.default)
+def minimum(call: Call, x: Any, y: Any) -> Any:
+    """The smaller one; NaN if one is NaN."""
+    return call.made(lax.min(*pair(call, x, y)))
+
+
+def _bounds_fit(node: fx.Node) -> bool:
+    """Eager casts NaN bounds and those beyond an integer's range in its own ways."""
+    bounds: list[Any] = [b for b in node.args[1:] if b is not None]
+    dtype = node.meta["val"].dtype
+    if any(not isinstance(b, (int, float)) or b != b for b in bounds):
+        return False
+    if dtype.is_floating_point:
+        return True
+    return dtype is not torch.bool and all(torch.iinfo(dtype).min <= b <= torch.iinfo(dtype).max for b in bounds)
+
+
+@rule(aten.hardtanh.default, only=_bounds_fit)
+def hardtanh(call: Call, x: Any, low: Any = -1, high: Any = 1) -> Any:
+    """Not below ``low``, then not above ``high``."""
+    return _clamped(call, x, low, high)
+
+
+@rule(aten.clamp.default, only=_bounds_fit)
+def clamp(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+    """Not below ``low``, then not above ``high``; NaN stays."""
+    return _clamped(call, x, low, high)
+
+
+@rule(aten.clamp.Tensor)
+def clamp_tensor(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+    """The same with bounds for each element, which may be NaN."""
+    return _clamped(call, x, low, high)
+
+
+def _clamped(call: Call, x: Any, low: Any, high: Any) -> Any:
+    x = cast(x, call.computes)
+    if low is not None:
+        x = lax.max(*pair(call, x, rounded(call, low)))
+    if high is not None:
+        x = lax.min(*pair(call, x, rounded(call, high)))
+    return call.made(x)
+
+
+# --- casts ----------------------------------------------------------------------------------------------------------
+
+
+def _casts(node: fx.Node) -> bool:
+    """Floats to unsigned integers, and what does not fit: eager's numbers are the processor's, XLA's are its own."""
+    source, target = fake(node.args[0]).dtype, node.meta["val"].dtype
+    return not source.is_floating_point or target.is_floating_point or target is torch.bool or target is torch.int64
+
+
+@rule(aten._to_copy.default, only=_casts)
+def to_copy(call: Call, x: Any, **kwargs: Any) -> Any:
+    """The numbers in another dtype; a float beyond the range of int64, or NaN, is left to eager."""
+    dtype = DTYPES[call.dtype]
+    if dtype == jnp.bool_:
+        return x != 0 if x.dtype != jnp.bool_ else x
+    if jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(dtype, jnp.floating):
+        call.conditions.append(lax.abs(x.astype(jnp.float64)) < 2.0**63)
+    return lax.convert_element_type(x, dtype)
+
+
+@rule(torch.ops.prims.convert_element_type.default, only=_casts)
+def convert(call: Call, x: Any, dtype: torch.dtype) -> Any:
+    """The same, as decompositions write it."""
+    return to_copy(call, x)
