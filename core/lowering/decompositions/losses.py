@@ -22,7 +22,7 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
 @decomposes(aten.smooth_l1_loss.default)
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = 1, beta: float = 1.0) -> Tensor:
     """Squared near 0, absolute elsewhere."""
-    if not x.is_floating_point():
+    if not x.is_floating_point() or x.dtype != target.dtype:
         return NotImplemented
     distance = (wide(x) - wide(target)).abs()
     loss = distance
@@ -34,7 +34,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = 1, beta: float = 
 @decomposes(aten.smooth_l1_loss_backward.default)
 def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
     """The gradient of the input."""
-    if not beta:
+    if not beta or x.dtype != target.dtype:
         return NotImplemented
     factor = 1.0 / x.numel() if reduction == 1 else 1.0
     difference = wide(x) - wide(target)

@@ -13,17 +13,23 @@ from jitney.lowering.decompositions.table import aten, decomposes, wide
 Maybe = Tensor | None
 
 
+def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Two, also where a dimension of size 0 has one part only for ``split``."""
+    half = x.shape[dim] // 2
+    return x.narrow(dim, 0, half), x.narrow(dim, half, half)
+
+
 @decomposes(aten.glu.default)
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half times the sigmoid of the second."""
-    first, second = wide(x).split(x.shape[dim] // 2, dim)
+    first, second = _halves(wide(x), dim)
     return (first * second.sigmoid()).to(x.dtype)
 
 
 @decomposes(aten.glu_backward.default)
 def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     """The gradients of both halves."""
-    first, second = x.split(x.shape[dim] // 2, dim)
+    first, second = _halves(x, dim)
     gate = second.sigmoid()
     slope = (1 - wide(gate)) * wide(gate) * wide(grad) * wide(first)
     return torch.cat([gate * grad, slope.to(x.dtype)], dim)

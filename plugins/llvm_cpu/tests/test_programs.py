@@ -86,3 +86,18 @@ def test_operators_that_only_check_are_called(name: str) -> None:
     with pytest.raises(type(wanted.value)) as got:
         jitney.compile(fn, backend="llvm_cpu")(x)
     assert str(got.value) == str(wanted.value)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.uint8, torch.int16])
+def test_the_last_element_of_a_row_writes_to_no_other(dtype: torch.dtype, dynamic: bool) -> None:
+    @jitney.compile(backend="llvm_cpu", fullgraph=True, dynamic=dynamic)
+    def write(rows: torch.Tensor, x: torch.Tensor) -> None:
+        rows.copy_(x * 1.5)
+
+    room = torch.full((3, 80), 7, dtype=dtype)
+    width = 65  # one more than some vectors, whatever their size
+    x = torch.arange(width, dtype=torch.float32)[None].expand(3, width)
+    write(room[:, :width], x)
+    assert room[:, :width].equal((x * 1.5).to(dtype))
+    assert (room[:, width:] == 7).all()

@@ -93,11 +93,14 @@ class Accesses:
             return
         step = self._step(x, at)
         size = step.size if step is not None else None
+        # One element is no run: of a masked store of i8 or i16 that were i32, LLVM 22 makes one of all 32 bits if the
+        # mask is a constant of one lane.
+        one = at.left is not None and at.left.known == 1
         if at.left is not None and at.left.known is None and not self._masked(size, value.type):
             self._store_each(value, self._place(buffer, x, step, at), at.left)
-        elif step is not None and size == 1:
+        elif step is not None and size == 1 and not one:
             self._store_run(value, self._run(buffer, x, step, at), at.mask)
-        elif step is not None and size == -1:
+        elif step is not None and size == -1 and not one:
             self._store_run(self._reversed(value), self._run(buffer, x, step, at), self._reversed_mask(at))
         else:
             place = self._place(buffer, x, step, at)
