@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from testing.wrong_backends import WRONG
+from testing.all_wrong import WRONG
 
 from jitney.testing import run_conformance
 

@@ -30,6 +30,17 @@ ADDING = frozenset(
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward trace
     """.split()
 )
+# Operators that choose, move or negate numbers: exactly, and others look for the results among the arguments.
+CHOOSING = frozenset(
+    """
+    abs alias_copy amax amin aminmax as_strided_copy cat ceil clamp clamp_max clamp_min clone constant_pad_nd copysign
+    cummax cummin diag_embed embedding expand_copy flip floor fmax fmin gather index index_select kthvalue masked_fill
+    masked_scatter masked_select max max_pool2d_with_indices max_pool3d_with_indices maximum median min minimum mode
+    nanmedian neg new_ones new_zeros ones ones_like permute_copy relu repeat roll round scatter select_copy
+    select_scatter sgn sign slice_copy slice_scatter sort stack threshold_backward topk tril triu trunc unbind_copy
+    where zeros zeros_like
+    """.split()
+)
 NORMS = frozenset(("native_batch_norm", "cudnn_batch_norm", "native_layer_norm", "native_group_norm"))
 
 
@@ -51,13 +62,16 @@ class Shaken(Doubles):
     ) -> Any:
         """Runs the operator."""
         unit = self._unit((args, kwargs or {}))
-        if getattr(func, "__name__", "").partition(".")[0] in ADDING:
+        name = getattr(func, "__name__", "").partition(".")[0]
+        if name in ADDING:
             args = mapped(args, lambda value: self._shaken(doubled(value), unit))
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if any(returned.alias_info is not None for returned in func._schema.returns):
             return result  # a view, or what it wrote to
+        if name in CHOOSING:
+            return mapped(result, lambda value: self._noted(value, unit))
         result = mapped(result, lambda value: self._shaken(value, unit))
-        if getattr(func, "__name__", "").partition(".")[0] in NORMS:
+        if name in NORMS:
             out, mean, scale = result[:3]
             self._shift(out, mean, scale, unit)
         return result
@@ -101,8 +115,13 @@ class Shaken(Doubles):
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         moved = torch.where(value.isfinite(), value * (1 + ULPS * unit * self._noise(value)), value).to(value.dtype)
-        self.units[moved.untyped_storage().data_ptr()] = unit
-        return moved
+        return self._noted(moved, unit)
+
+    def _noted(self, value: Any, unit: float) -> Any:
+        """A value whose roundings are now known."""
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            self.units[value.untyped_storage().data_ptr()] = unit
+        return value
 
 
 class InShaken(InDoubles):

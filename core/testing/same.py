@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import io
 import math
+import os
 import random
 import re
+import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -270,6 +273,12 @@ def _global_state() -> dict[str, Any]:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "threads": torch.get_num_threads(),
         "torch function modes": _torch.function_mode_depth(),
+        "precision of matrix products": torch.get_float32_matmul_precision(),
+        "denormal numbers": bool((torch.full((), 1e-40) * 1 > 0).item()),
+        "default device": torch.get_default_device(),
+        "garbage collection": gc.isenabled(),
+        "recursion limit": sys.getrecursionlimit(),
+        "folder": os.getcwd(),
     }
     return state | {"global state": {f"[{name}]": repr(value) for name, value in modes.items()}}
 
@@ -278,9 +287,16 @@ def _global_state() -> dict[str, Any]:
 def _global_state_restored() -> Iterator[None]:
     grad, dtype, threads = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
+    precision, recursion, collects = torch.get_float32_matmul_precision(), sys.getrecursionlimit(), gc.isenabled()
+    folder = os.getcwd()
     try:
         yield
     finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.set_flush_denormal(False)
+        sys.setrecursionlimit(recursion)
+        (gc.enable if collects else gc.disable)()
+        os.chdir(folder)
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
         torch.use_deterministic_algorithms(deterministic)

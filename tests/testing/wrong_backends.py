@@ -26,7 +26,7 @@ def wrong(check: str, level: Any = "aten") -> Callable[[Around], Backend]:
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Run:
             return around(graph.forward, graph, request)
 
-        compile_graph.__module__ = __name__
+        compile_graph.__module__ = around.__module__
         backend = Backend(around.__name__, compile_graph, level=level)
         WRONG[around.__name__] = (backend, check)
         return backend

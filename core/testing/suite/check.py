@@ -73,12 +73,14 @@ class Case:
     Args:
         name: unique in its check.
         run: what differs from eager; None if nothing does.
-        script: ``script(headline)`` is the text of a program that fails alone.
+        script: ``script(headline)`` is the text of a program that fails alone. Writing it runs nothing.
+        smaller: ``smaller(headline, difference)``: the same, made smaller by running parts of the program.
     """
 
     name: str
     run: Callable[[], Difference | None]
     script: Callable[[str], str]
+    smaller: Callable[[str, Difference], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,22 @@ CHECKS = (
     _dynamic(
         "dynamic.symbolic_sizes",
         "With dynamic=True one graph serves all sizes.",
-        "(4, 6, 32, 4)",
+        "(4, 6, 32, 300, 4)",
         'OPTIONS = {"dynamic": True}',
+    ),
+    told(
+        "dynamic.symbolic_strides",
+        "Arguments of changing sizes that are not contiguous.",
+        """
+        def program(x, y):
+            return torch.sin(x) + y, x.sum(0), y.sum(-1), x.t() * 2, x.contiguous(), x.shape[0] % 3, x[: len(x) // 3]
+
+        OPTIONS = {"dynamic": True}
+        SIZES = (4, 7, 33)
+
+        def inputs(n):
+            return [example((n, n + 1), seed=n, layout="transposed"), example((n, n + 1), seed=1, layout="gaps")]
+        """,
     ),
     _dynamic(
         "dynamic.static_sizes",

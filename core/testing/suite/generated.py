@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from jitney.testing.drawn_programs import python_programs
 from jitney.testing.program import Program
 from jitney.testing.same import compare
 from jitney.testing.smaller import smaller
-from jitney.testing.suite.check import Case, Check, Level, Subject
+from jitney.testing.suite.check import Case, Check, Level, Subject, case_of
 
 BATCH = 15  # programs of one seed
 COUNTS: dict[Level, int] = {"quick": 60, "full": 600}  # at most: the quick level has a time limit, too
@@ -63,13 +64,13 @@ def _cases(strategy: SearchStrategy[Program], subject: Subject) -> Iterator[Case
     for seed in range(subject.seed * 1000, subject.seed * 1000 + COUNTS[subject.level] // BATCH):
         for number, program in enumerate(drawn(strategy, BATCH, seed)):
             name = f"seed {seed}, {number}"
-            yield Case(name, functools.partial(subject.differs, program), functools.partial(_script, program, subject))
+            yield dataclasses.replace(
+                case_of(name, program, subject), smaller=functools.partial(_smaller, program, subject)
+            )
 
 
-def _script(program: Program, subject: Subject, headline: str) -> str:
-    found = subject.differs(program)
-    least = minimal(program, subject, found) if found is not None else program
-    return subject.script(least, headline)
+def _smaller(program: Program, subject: Subject, headline: str, found: Difference) -> str:
+    return subject.script(minimal(program, subject, found), headline)
 
 
 def _check(name: str, says: str, strategy: SearchStrategy[Any], budget: float) -> Check:

@@ -88,4 +88,21 @@ CHECKS = (
         """,
         level="full",
     ),
+    told(
+        "memory.results_hold_more",
+        "A result holds memory for its own elements, and that can grow (resize_), as eager's does.",
+        """
+        @compiled
+        def f(x):
+            return torch.tanh(x) + 1, x.sum(0), x * 2
+
+        def program(x):
+            results = f(x)
+            room = [result.untyped_storage().nbytes() <= 2 * result.nbytes + 512 for result in results]
+            return room, [result.clone() for result in results], results[0].resize_(7, 8).shape
+
+        def inputs():
+            return [example((5, 6))]
+        """,
+    ),
 )

@@ -74,6 +74,12 @@ net = nn.Sequential(
     nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 1),
     nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, 5))
 {_ENDS}{_X.format(shape="3, 8, 8")}""",
+        f"""
+net = nn.Sequential(
+    nn.Conv2d(4, 8, 3, stride=2, padding=2, dilation=2, groups=4), nn.SiLU(),
+    nn.ConvTranspose2d(8, 4, 3, stride=2, groups=2),
+    nn.AvgPool2d(2), nn.Flatten(2), nn.Conv1d(4, 4, 3, padding="same", padding_mode="circular", bias=False))
+{_ENDS}{_X.format(shape="4, 9, 7")}""",
     ),
     told(
         "models.recurrent",

@@ -26,6 +26,44 @@ CHECKS = (
         def inputs():
             return [example((8, 8), seed=1), example((8, 8), special=True, layout="transposed")]
         """,
+        """
+        def program(x):
+            return F.max_pool2d(x, 2), F.max_pool2d(x, 3, 1, 1), F.adaptive_max_pool2d(x, 2), F.avg_pool2d(x, 2)
+
+        def inputs():
+            return [example((2, 1, 4, 6), special=True)]
+        """,
+    ),
+    told(
+        "numbers.extremes",
+        "Extremes of numbers all negative, all infinite, or the least of their dtype; of equal ones, the first.",
+        """
+        def program(x):
+            return (
+                x.amax(-1), x.amin(), x.max(), x.argmax(-1), x.softmax(-1), x.logsumexp(-1), x.log_softmax(-1),
+                x.cummax(-1)[0], x.clamp(min=-1e30), F.max_pool1d(x, 3, 1, 1),
+            )
+
+        def inputs():
+            worst = -torch.inf
+            return [torch.tensor([[worst] * 4, [-3.0, worst, -1.0, -2.0], [-3e38] * 4], device=example(()).device)]
+        """,
+        """
+        def program(*xs):
+            return [(x.amax(), x.amin(-1), x.max(-1)[0], x.argmax(), x.argmin(-1), x.cummax(-1)[0]) for x in xs]
+
+        def inputs():
+            kinds = [torch.iinfo(getattr(torch, name)) for name in ("int64", "int32", "int16", "int8")]
+            return [torch.tensor([[i.min, i.min + 1], [i.min + 2, -3]], dtype=getattr(torch, i.dtype),
+                                 device=example(()).device) for i in kinds]
+        """,
+        """
+        def program(x, i):
+            return x.argmax(-1), x.argmin(0), x.sort(dim=-1, stable=True), i.sort(dim=0, stable=True)[1], i.argmax(0)
+
+        def inputs():
+            return [example((4, 9)) // 3, example((9, 4), "int64") % 3]
+        """,
     ),
     told(
         "numbers.signed_zero",
@@ -97,6 +135,120 @@ CHECKS = (
         """,
     ),
     told(
+        "numbers.wide_integers",
+        "Integers of 64 bits have all their bits, as numbers in the program do, and sums of narrower ones are as wide.",
+        """
+        def program(x, n, b):
+            y = x - 1
+            many = [x + 2**40, x * 3, y, y // 7, y % 1000, x.sum(), x.cumsum(0), x > y, x.amax(), torch.maximum(x, y)]
+            return many, n.sum(), n.cumsum(0), n.prod(), b.sum(), b.sum(0), b.to(torch.uint8).sum(), b.float().mean()
+
+        def inputs():
+            on = example(()).device
+            x = torch.tensor([2**60 + 1, 2**53 + 1, -(2**61) + 3, 2**33], device=on)
+            n = torch.tensor([2**31 - 1, 2**31 - 5, 2**30 + 1], dtype=torch.int32, device=on)
+            return [x, n, torch.ones(600, 2, dtype=torch.bool, device=on)]
+        """,
+    ),
+    told(
+        "numbers.doubles",
+        "float64 is computed in float64: functions, constants, sums, products of matrices.",
+        """
+        def f(x):
+            return (
+                x.sin(), (x * 0.25).exp(), x * 0.1, x / 3, (x * x + 1).log(), x.sum(), x.mean(0), x.softmax(-1),
+                x @ x.t(), x.tanh(), (x + 9).sqrt(), x.cumsum(-1), x.var(-1), torch.full_like(x, 0.1),
+            )
+
+        compiled_f = compiled(f)
+
+        def program(x):
+            near = [((found - own).abs() <= 1e-12 * (1 + own.abs())).all() for found, own in zip(compiled_f(x), f(x))]
+            return [bool(each) for each in near]
+
+        def inputs():
+            return [example((6, 5), "float64") * 1.1]
+        """,
+    ),
+    told(
+        "numbers.small",
+        "Small numbers are as precise as others, and those below the least normal one are not zero.",
+        """
+        @compiled
+        def f(x, tiny):
+            many = [x * 3, x + x, x / 7, x.sin(), x.tanh(), x.log1p(), x.expm1(), x.atan(), x.sum(-1), x.relu()]
+            return many, [tiny * 2, tiny + tiny, -tiny, tiny.abs(), tiny > 0, torch.where(tiny > 0, tiny, -tiny)]
+
+        def program(x):
+            scale = 2.0**50
+            many, few = f(x / scale, x / 2.0**100 / 2.0**34)
+            return [m * scale for m in many], [m * 2.0**67 * 2.0**67 if m.is_floating_point() else m for m in few]
+
+        def inputs():
+            return [example((3, 4))]
+        """,
+    ),
+    told(
+        "numbers.cancellation",
+        "Variances of numbers far from zero, and norms made of them, are as precise as eager's.",
+        """
+        def program(x):
+            normed = F.layer_norm(x, (32,)), F.group_norm(x.unsqueeze(0), 2), F.batch_norm(x, None, None, training=True)
+            return x.var(), x.std(-1), torch.var_mean(x, 0), normed, F.instance_norm(x.unsqueeze(0))
+
+        def inputs():
+            return [example((6, 32)) + 2000]
+        """,
+    ),
+    told(
+        "numbers.functions",
+        "Functions of two numbers in all quadrants, powers, remainders; what is added is multiplied by alpha.",
+        """
+        def program(x, y, n):
+            return (
+                torch.atan2(x, y), torch.hypot(x, y), x**2, x**3, x**0, x.abs() ** 0.5, x.abs() ** y, 2.0**y, x**-1,
+                torch.sub(x, y, alpha=3), torch.fmod(x, y), torch.remainder(x, y), torch.copysign(x, y), n**2, n**3,
+                n**0, torch.add(n, n, alpha=-2), torch.addcmul(x, y, y, value=2), torch.lerp(x, y, 0.3), x.erf(),
+            )
+
+        def inputs():
+            return [example((5, 4)), example((5, 4), seed=3) + 1 / 16, example((5, 4), "int32")]
+        """,
+    ),
+    told(
+        "numbers.indices",
+        "Indices that repeat add up where they must, negative ones count from the end; so do the gradients.",
+        """
+        def program(x, i):
+            y = torch.zeros_like(x)
+            rows = x[: len(i)]
+            return (
+                x[i], x[[-1, 0]], x[-2], x.index_select(0, i % 4), y.index_put((i,), rows, accumulate=True),
+                y.index_add(0, i % 4, rows), y.scatter_add(0, (i % 4)[:, None].expand(-1, 3), rows),
+                x.gather(0, (i % 4)[:, None].expand(-1, 3)), F.embedding(i % 4, x), x.take_along_dim(i[:, None] % 4, 0),
+            )
+
+        def inputs():
+            return [example((4, 3), grad=True), torch.tensor([1, -1, 1, 3], device=example(()).device)]
+        """,
+    ),
+    told(
+        "numbers.matrices",
+        "Products of matrices of each dtype, as precise as eager's however long the sums are.",
+        *(
+            f"""
+            def program(x, y, b):
+                return x @ y, torch.addmm(b, x, y, beta=2, alpha=3), x.unsqueeze(0) @ y, x @ y[:, 0]
+
+            def inputs():
+                made = [example(shape, "{dtype}", seed=seed) / {scale}
+                        for shape, seed in (((3, 700), 0), ((700, 4), 1), ((3, 4), 2))]
+                return [x.to(torch.{dtype}) for x in made]
+            """
+            for dtype, scale in (("float32", 8), ("float64", 8), ("bfloat16", 8), ("float16", 8), ("int64", 1))
+        ),
+    ),
+    told(
         "numbers.rounding",
         "Halves round to even, casts to integers cut, halves of both signs.",
         """
@@ -159,7 +311,7 @@ CHECKS = (
                 return [example((4, 6), "{dtype}"), example((4, 6), "{dtype}", seed=1)]
             """,
         )
-        for dtype in ("int64", "int32", "uint8")
+        for dtype in ("int64", "int32", "int16", "int8", "uint8")
     ),
     told(
         "numbers.bool",
@@ -172,16 +324,19 @@ CHECKS = (
             return [example((4, 6), "bool"), example((4, 6), "bool", seed=1)]
         """,
     ),
-    told(
-        "numbers.complex64",
-        "Complex numbers: arithmetic, absolute values, parts, gradients.",
-        """
-        def program(x):
-            z = torch.complex(x, x * 2)
-            return z * z, z.abs(), z.real, z.imag * 2, z.conj() + 1, torch.view_as_real(z * 1j), z.sum()
+    *(
+        told(
+            f"numbers.{dtype}",
+            "Complex numbers: arithmetic, absolute values, parts, gradients.",
+            f"""
+            def program(x):
+                z = torch.complex(x, x * 2)
+                return z * z, z.abs(), z.real, z.imag * 2, z.conj() + 1, torch.view_as_real(z * 1j), z.sum()
 
-        def inputs():
-            return [example((4,), grad=True)]
-        """,
+            def inputs():
+                return [example((4,), "{real}", grad=True)]
+            """,
+        )
+        for dtype, real in (("complex64", "float32"), ("complex128", "float64"))
     ),
 )

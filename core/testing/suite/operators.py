@@ -10,6 +10,7 @@ from typing import Any
 from jitney.testing.compare import Difference
 from jitney.testing.known import EVERYWHERE, read_known, unexpected
 from jitney.testing.opinfo import try_case
+from jitney.testing.program import docstring
 from jitney.testing.samples import DTYPES, Choice, calls, operators
 from jitney.testing.suite.check import Case, Check, Subject
 
@@ -28,7 +29,7 @@ def _cases(dtype: str, subject: Subject) -> Iterator[Case]:
     else:
         others = random.Random(f"{subject.seed} {dtype}").sample(operators(), SAMPLED[dtype])
         common = [name for name in COMMON if name in operators()] if dtype == "float32" else []
-        names, choice = [*common, *others], Choice(device=subject.device, most=1)
+        names, choice = list(dict.fromkeys([*common, *others])), Choice(device=subject.device, most=1)
     for name in names:
         run = functools.partial(_run, name, dtype, choice, subject)
         yield Case(name, run, functools.partial(_script, name, dtype, choice, subject))
@@ -53,7 +54,7 @@ def fails(op: str, dtype: str, backend: Any, choice: Choice, **options: Any) -> 
 def _script(op: str, dtype: str, choice: Choice, subject: Subject, headline: str) -> str:
     backend, lines = subject.naming
     given = f", options={dict(subject.options)!r}" if subject.options else ""
-    parts = [f'"""{headline}"""', "", *lines, "from jitney.testing.samples import Choice"]
+    parts = [docstring(headline), "", *lines, "from jitney.testing.samples import Choice"]
     parts += ["from jitney.testing.suite.operators import fails", ""]
     parts.append(f"found = fails({op!r}, {dtype!r}, {backend}, {choice!r}{given})")
     parts += ["assert found is None, found", ""]

@@ -40,6 +40,28 @@ CHECKS = (
         def inputs():
             return []
         """,
+        """
+        @compiled
+        def f():
+            return torch.rand(5), torch.randn(2, 3) * 2
+
+        def program():
+            return f(), f()
+
+        def inputs():
+            return []
+        """,
+        """
+        @compiled
+        def f(x):
+            return F.dropout(x, 0.5), torch.bernoulli(x.sigmoid())
+
+        def program(x):
+            return [f(x) for _ in range(4)]
+
+        def inputs():
+            return [example((4, 6), grad=True)]
+        """,
     ),
     told(
         "randomness.generator_moved",

@@ -135,4 +135,53 @@ CHECKS = (
             return [example((2, 3, 1, 2, 3, 2))]
         """,
     ),
+    told(
+        "shapes.large",
+        "Tensors of more elements than one block, thread or 16 bits can count.",
+        """
+        def program(x):
+            last = x.view(7, -1)[:, ::2]
+            return x.sin(), x.sum(), x.argmax(), x.cumsum(0)[-3:], last + 1, last.sum(0), last.t().contiguous().amax(0)
+
+        def inputs():
+            x = example((7 * 10_002,)) / 8
+            x[-1] = 99
+            return [x]
+        """,
+    ),
+    told(
+        "shapes.many_dimensions",
+        "More dimensions than most have.",
+        """
+        def program(x, y):
+            return x * 2 + y, x.sum((1, 3, 8)), x.permute(8, 0, 7, 1, 6, 2, 5, 3, 4).exp(), x.mean(), x.flatten(2, 6)
+
+        def inputs():
+            return [example((2, 1, 2, 3, 1, 2, 1, 2, 2)), example((3, 1, 2, 1, 1, 2), layout="transposed")]
+        """,
+    ),
+    told(
+        "shapes.many_arguments",
+        "More arguments and results than a machine has registers.",
+        """
+        def program(*xs):
+            return [x + 1 for x in xs], sum(xs)
+
+        def inputs():
+            return [example((2,), seed=i) for i in range(80)]
+        """,
+    ),
+    told(
+        "shapes.other_places",
+        "Arguments elsewhere in their memory than those of the first call, not at a multiple of 16 bytes.",
+        """
+        def program(x, y):
+            return x * 2 + y, (x @ y).sum(), x.sum(0)
+
+        SIZES = (0, 1, 5)
+
+        def inputs(n):
+            return [example((40,))[n : n + 16].view(4, 4), example((40,), seed=1)[2 * n : 2 * n + 4]]
+        """,
+    ),
 )

@@ -8,6 +8,7 @@ from jitney.testing.suite import (
     contract,
     dynamic,
     generated,
+    handover,
     memory,
     models,
     numbers,
@@ -20,6 +21,7 @@ from jitney.testing.suite import (
 from jitney.testing.suite.check import Check, Level
 
 CHECKS: tuple[Check, ...] = (
+    *handover.CHECKS,
     *contract.CHECKS,
     *numbers.CHECKS,
     *shapes.CHECKS,

@@ -231,4 +231,89 @@ CHECKS = (
             return [example((4, 6), grad=True), example((6, 5), seed=1, grad=True)]
         """,
     ),
+    told(
+        "training.kinks",
+        "Gradients where functions have none: at zero, at bounds, among equal extremes.",
+        """
+        def program(x, y):
+            return (
+                torch.relu(x), x.abs(), x.clamp(-1, 1), F.leaky_relu(x, 0.1), torch.maximum(x, y), x.amax(-1),
+                x.max(-1)[0], F.hardtanh(x), x.norm(dim=0), torch.sign(x) * y, F.relu6(x * 6), F.softplus(x), x.max(),
+            )
+
+        def inputs():
+            on = example(()).device
+            x = torch.tensor([[0.0, 1.0, -1.0, 0.0], [1.0, 1.0, 0.5, 0.0], [-1.0, -1.0, -1.0, 0.0]], device=on)
+            return [x.requires_grad_(), x.detach().clone().requires_grad_()]
+        """,
+    ),
+    told(
+        "training.writes_to_tangents",
+        "A backward writes to nothing, however the gradients that it is given lie in memory.",
+        """
+        @compiled
+        def f(x, w):
+            return torch.tanh(x) * w, x + w
+
+        def program(x, w):
+            found = []
+            for layout in ("contiguous", "transposed", "expanded", "gaps"):
+                tangents = [example((4, 6), seed=seed, layout=layout) for seed in (2, 3)]
+                found += [g.contiguous() for g in torch.autograd.grad(f(x, w), [x, w], tangents)], tangents
+            return found, x.detach() * 1, w.detach() * 1
+
+        def inputs():
+            return [example((4, 6), grad=True), example((4, 6), seed=1, grad=True)]
+        """,
+    ),
+    told(
+        "training.other_threads",
+        "A thread other than that of the first call may compile, call, and go backward.",
+        """
+        @compiled
+        def f(x, w):  # without roundings: in threads there is no run in float64
+            return torch.relu(x @ w) * 2
+
+        def program():
+            x, w = example((4, 4)), example((4, 4), seed=1, grad=True)
+            first, results = f(x, w), []
+
+            def work():
+                g = compiled(lambda x: torch.relu(x) * 3)
+                for seed in (2, 3):
+                    results.append((f(example((4, 4), seed=seed), w).detach(), g(example((4, 4), seed=seed))))
+                first.sum().backward()
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            return results, w.grad
+
+        def inputs():
+            return []
+        """,
+    ),
+    told(
+        "training.old_weights",
+        "Weights that are written to, replaced or loaded between calls are the new ones, in inference too.",
+        _NET
+        + """
+def program(x):
+    forward, results = compiled(net), []
+    with torch.no_grad():
+        results.append(forward(x))
+        net.first.weight.mul_(2)
+        results.append(forward(x))
+        net.first.bias.data.add_(1)
+        results.append(forward(x))
+        net.load_state_dict({name: value / 2 for name, value in net.state_dict().items()})
+        results.append(forward(x))
+        net.second.weight = nn.Parameter(net.second.weight + 1)
+        results.append(forward(x))
+    return results
+
+def inputs():
+    return [example((5, 6))]
+""",
+    ),
 )

@@ -156,4 +156,70 @@ CHECKS = (
             return [example((3, 4))]
         """,
     ),
+    told(
+        "views.alias_for_what_is_kept",
+        "What is written to a result after the call does not change what its backward works with.",
+        """
+        @compiled
+        def f(x, w):
+            y = x @ w
+            return y.clone(), y * y
+
+        def program():
+            x, w = example((3, 4), grad=True), example((4, 4), seed=1)
+            first, second = f(x, w)
+            with torch.no_grad():
+                first.zero_()
+            second.sum().backward()
+            return second, x.grad
+
+        def inputs():
+            return []
+        """,
+    ),
+    told(
+        "views.written_before_it_fails",
+        "A call that raises has written to its arguments what eager writes: each write once.",
+        """
+        @compiled
+        def f(x, y, i):
+            x.add_(1)
+            return y.index_select(0, i), x * 2
+
+        def program(x, y, i):
+            try:
+                return f(x, y, i)
+            except (IndexError, RuntimeError):
+                return "it raised"
+
+        SIZES = (1, 9, 0)
+
+        def inputs(n):
+            return [example((4,)), example((3,)), torch.tensor([n], device=example(()).device)]
+        """,
+        cpu=True,
+    ),
+    told(
+        "views.unseen_write",
+        "autograd hears of what is written to an argument: a backward that would read it raises, as in eager.",
+        """
+        @compiled
+        def f(x):
+            x.mul_(2)
+            return x + 1
+
+        def program(w):
+            x = example((4,))
+            product = x * w
+            y = f(x)
+            try:
+                product.sum().backward()
+            except RuntimeError:
+                return y, "it raised"
+            return y, w.grad
+
+        def inputs():
+            return [example((4,), grad=True)]
+        """,
+    ),
 )
