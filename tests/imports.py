@@ -14,7 +14,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lowering": set(),
     "backends": {"cache"},
     "debug": {"backends"},
-    "testing": {"backends", "debug", "api"},
+    "testing": {"backends", "debug", "api", "cache"},
 }
 # Modules that every part shares.
 SHARED = {

@@ -4,12 +4,14 @@ NAME is an installed backend, or MODULE:OBJECT. The quick level takes about a mi
 torch's database, hundreds of generated programs and models of transformers. Each finding comes with a program that
 fails alone; --report writes them all, as JSON if FILE ends so, else as a page. Expected failures are listed in a TOML
 file: [[xfail]] with check and reason, and case and failure if need be (regular expressions). Ctrl-C ends the run and
-keeps what it has. The exit status is 1 if something is wrong that is not expected. Needs: pip install 'jitney[testing]'
+keeps what it has. The exit status is 1 if something is wrong that is not expected. The suite runs in a process of its
+own, so that a backend that takes it down is a finding. Needs: pip install 'jitney[testing]'
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import time
 from pathlib import Path
@@ -41,6 +43,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", default="", metavar="REGEX", help="checks whose names begin so, as in 'training|views'"
     )
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="in this one, as debuggers like it; a crash ends the run",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     for package in ("hypothesis",):
         if importlib.util.find_spec(package) is None:
             raise JitneyError(f"{package} is not installed", hint="pip install 'jitney[testing]'", phase=PHASE)
+    if arguments.report is not None:
+        _prepare(arguments.report)
     console = Console()
     begin = time.monotonic()
     report = _with_progress(arguments, console)
@@ -73,29 +82,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _with_progress(arguments: argparse.Namespace, console: Console) -> Report:
-    from jitney.testing.conformance import run_conformance
-    from jitney.testing.suite.table import checks
+    from jitney.testing.apart import run_apart
+    from jitney.testing.conformance import prepared, run_conformance
 
     backend = load_backend(arguments.backend, PHASE)
+    options = load_options(arguments.option, PHASE)
+    _, chosen = prepared(backend, arguments.level, arguments.device, options, arguments.seed, arguments.only)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(checks(arguments.level, arguments.only)))
+        task = progress.add_task("", total=len(chosen))
 
         def say(check: Any, case: Any, result: Result) -> None:
             what = f"{check.name} {case.name}" if case is not None else check.name
             found = f" [red]{len(result.unexpected)} wrong[/]" if result.unexpected else ""
             progress.update(task, description=f"{escape(what):50.50}{found}", advance=1 if case is None else 0)
 
-        return run_conformance(
-            backend,
-            arguments.level,
-            device=arguments.device,
-            options=load_options(arguments.option, PHASE),
-            xfails=arguments.xfails or (),
-            seed=arguments.seed,
-            only=arguments.only,
-            say=say,
-        )
+        given = {"device": arguments.device, "options": options, "seed": arguments.seed, "only": arguments.only}
+        if arguments.in_process:
+            return run_conformance(backend, arguments.level, xfails=arguments.xfails or (), say=say, **given)
+        found = functools.partial(load_backend, arguments.backend, PHASE)
+        return run_apart(found, arguments.level, xfails=arguments.xfails, say=say, **given)
 
 
 def _table(report: Report) -> Table:
@@ -112,8 +118,17 @@ def _table(report: Report) -> Table:
     return table
 
 
+def _prepare(path: Path) -> None:
+    """Find out now, rather than when all has run, that the scorecard cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise JitneyError(f"{path} cannot be written: {error.strerror or error}", phase=PHASE) from error
+
+
 def _write(report: Report, path: Path) -> None:
     from jitney.testing.scorecard import page
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(report.to_json() if path.suffix == ".json" else page(report), encoding="utf-8")
+    text = report.to_json() if path.suffix == ".json" else page(report)
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
+import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from jitney.api import reset
 from jitney.backends import resolve
 from jitney.debug.limit import TimeLimit, time_limit
+from jitney.errors import InvalidOption
 from jitney.testing.compare import Difference
 from jitney.testing.report import Finding, Report, Result, Xfail, read_xfails, stale_xfails
 from jitney.testing.suite.check import Case, Check, Level, Subject
@@ -36,7 +42,8 @@ def run_conformance(
 ) -> Report:
     """Try everything that a backend must do, and report what it does not.
 
-    Ctrl-C ends the run; the report has what was found by then.
+    Ctrl-C ends the run; the report has what was found by then. All runs in this process: a backend that takes it down
+    ends the run, too (``jitney conformance`` gives the suite a process of its own).
 
     Args:
         backend: a name, a ``Backend`` or a callable, as ``jitney.compile`` takes it.
@@ -47,23 +54,41 @@ def run_conformance(
         xfails: failures that are expected, or the TOML file that lists them (``read_xfails``).
         seed: chooses what is sampled and generated.
         only: a regular expression for the beginning of the names of checks.
-        say: called before and after each case, and after each check.
+        say: called before each case, and after each check (without a case).
 
     Raises:
-        BackendNotFound, PluginError, InvalidOption: see ``jitney.errors``.
+        BackendNotFound, PluginError, InvalidOption: see ``jitney.errors``; also for a device that is not there, and if
+            there is no check of such a name.
     """
-    resolve(backend, options, None)
+    subject, chosen = prepared(backend, level, device, options, seed, only)
     expected = read_xfails(xfails) if isinstance(xfails, (str, Path)) else list(xfails)
-    subject = Subject(backend, device, dict(options or {}), level, seed)
     report = Report(subject.name, device, level, seed)
     try:
-        for check in checks(level, only):
+        for check in chosen:
             report.results.append(Result(check.name, check.says))
             run_check(check, subject, expected, report.results[-1], say)
     except KeyboardInterrupt:
         report.interrupted = True
     report.stale = stale_xfails(report.results, expected)
     return report
+
+
+def prepared(
+    backend: Any, level: Level, device: str, options: Mapping[str, Any] | None, seed: int, only: str
+) -> tuple[Subject, list[Check]]:
+    """What is tried, and the checks. Raises what ``run_conformance`` does."""
+    resolve(backend, options, None)
+    try:
+        chosen = checks(level, only)
+    except re.error as error:
+        raise InvalidOption(f"only={only!r} is no regular expression: {error}") from error
+    if not chosen:
+        raise InvalidOption(f"no check of level {level} has a name that begins with {only!r}")
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: this torch was built without CUDA
+        raise InvalidOption(f"device={device!r}: {str(error).partition(chr(10))[0]}") from error
+    return Subject(backend, device, dict(options or {}), level, seed), chosen
 
 
 def run_check(
@@ -74,21 +99,30 @@ def run_check(
     say: Say | None = None,
     most: int = MOST,
 ) -> Result:
-    """The cases of one check; ``result`` is filled as they come, with ``most`` findings that are not expected."""
+    """The cases of one check, until ``most`` findings are not expected.
+
+    ``result`` is filled as they come; cases that it has already are left out.
+    """
     found = result or Result(check.name, check.says)
-    begin = time.monotonic()
+    begin, before = time.monotonic(), found.seconds
+    done = set(found.cases)
     for case in check.cases(subject):
         if check.budget and subject.level == "quick" and time.monotonic() - begin > check.budget:
+            break
+        if case.name in done:
+            continue
+        if len(found.unexpected) >= most:
             break
         if say is not None:
             say(check, case, found)
         difference = run_case(case)
         found.tried += 1
-        found.seconds = time.monotonic() - begin
+        found.cases.append(case.name)
+        found.seconds = before + time.monotonic() - begin
         if difference is not None:
             found.findings.append(_finding(check, case, subject, difference, xfails))
-            if len(found.unexpected) >= most:
-                break
+    else:
+        found.complete = True
     if say is not None:
         say(check, None, found)
     return found
@@ -96,35 +130,50 @@ def run_check(
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without warnings, and without what torch logs of stand-ins that something could not be tried on."""
+    """Without warnings, what torch logs of stand-ins that something could not be tried on, and what threads raise."""
     loud = logging.getLogger("torch._subclasses.fake_tensor")
     level = loud.level
+    hook = threading.excepthook
     loud.setLevel(logging.CRITICAL)
+    threading.excepthook = lambda raised: None  # a thread that ends too early is seen by what it has not done
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         loud.setLevel(level)
+        threading.excepthook = hook
 
 
 def run_case(case: Case, seconds: float = PATIENCE) -> Difference | None:
-    """What is wrong; that it hangs, or that comparing it raises, is something wrong, too."""
+    """What is wrong; that it hangs, raises or wants to leave Python is something wrong, too."""
     try:
         with time_limit(seconds), quiet():
             return case.run()
     except TimeLimit as limit:
         return Difference("hangs", str(limit))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Difference("raises", f"{type(error).__name__}: {error}")
     finally:
         reset()
 
 
-def _finding(check: Check, case: Case, subject: Subject, difference: Difference, xfails: Sequence[Xfail]) -> Finding:
-    found = Finding(check.name, case.name, check.says, difference.kind, difference.detail)
-    reason = next((x.reason for x in xfails if x.covers(found)), "")
-    headline = f"{check.name}, found in {subject.name}: {difference.kind}: {difference.detail[:300]}\n\n{check.says}"
-    with quiet():
-        script = case.script(headline)
-    return Finding(check.name, case.name, check.says, difference.kind, difference.detail, script, reason)
+def finding(check: Check, case: str, found: Difference, script: str, xfails: Sequence[Xfail]) -> Finding:
+    """A finding, with the reason for which it is expected, if it is."""
+    made = Finding(check.name, case, check.says, found.kind, found.detail, script)
+    reason = next((x.reason for x in xfails if x.covers(made)), "")
+    return dataclasses.replace(made, expected=reason)
+
+
+def headline(check: Check, subject: Subject, found: Difference) -> str:
+    """What the program of a finding begins with."""
+    return f"{check.name}, found in {subject.name}: {found.kind}: {found.detail[:300]}\n\n{check.says}"
+
+
+def _finding(check: Check, case: Case, subject: Subject, found: Difference, xfails: Sequence[Xfail]) -> Finding:
+    said = headline(check, subject, found)
+    script = case.script(said)
+    if case.smaller is not None:
+        with contextlib.suppress(Exception, SystemExit, TimeLimit), time_limit(PATIENCE), quiet():
+            script = case.smaller(said, found)
+    return finding(check, case.name, found, script, xfails)

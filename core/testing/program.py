@@ -81,8 +81,7 @@ class Program:
         """
         where = f", device={device!r}" if device != "cpu" else ""
         where += f", options={dict(options)!r}" if options else ""
-        said = headline.replace("\\", "/").replace('"""', "'''").strip()
-        doc = [f'"""{said}"""', ""] if said else []
+        doc = [docstring(headline), ""] if headline.strip() else []
         parts = [*doc, self.source.rstrip(), "", "", MAIN, *(f"    {line}" for line in lines)]
         parts.append("    from jitney.testing import Program, assert_same")
         parts.append("")
@@ -91,6 +90,12 @@ class Program:
 
 
 MAIN = 'if __name__ == "__main__":'
+
+
+def docstring(text: str) -> str:
+    """A text as a module's docstring, whatever is in it: messages quote what programs print."""
+    said = text.replace("\\", "/").replace('"', "'").replace("\0", "").strip()
+    return f'"""{said}"""'
 
 
 @dataclass

@@ -52,6 +52,8 @@ class Result:
         tried: how many cases ran.
         seconds: how long they took.
         findings: what is wrong, expected or not.
+        cases: the names of those that ran.
+        complete: did all its cases run? False if time or patience was over first, or the run was stopped.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Result:
     tried: int = 0
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
+    cases: list[str] = field(default_factory=list)
+    complete: bool = False
 
     @property
     def unexpected(self) -> list[Finding]:
@@ -75,12 +79,22 @@ class Xfail:
         reason: why it fails, and why that stays so.
         case: for the case's name.
         failure: to be found in ``kind: detail``.
+
+    Raises:
+        InvalidOption: one of the expressions is none.
     """
 
     check: str
     reason: str
     case: str = ".*"
     failure: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("check", "case", "failure"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise InvalidOption(f"{name} = {getattr(self, name)!r} is no regular expression: {error}") from error
 
     def covers(self, finding: Finding) -> bool:
         """Is this the finding?"""
@@ -102,7 +116,10 @@ def read_xfails(path: str | Path) -> list[Xfail]:
         wrong = set(entry) - set(Xfail.__dataclass_fields__) or {"check", "reason"} - set(entry)
         if wrong or not all(isinstance(value, str) and value for value in entry.values()):
             raise InvalidOption(f"{path}: an entry [[xfail]] with check and reason, all text, was expected: {entry}")
-    return [Xfail(**entry) for entry in found]
+    try:
+        return [Xfail(**entry) for entry in found]
+    except InvalidOption as error:
+        raise InvalidOption(f"{path}: {error.reason}") from error
 
 
 @dataclass
@@ -166,7 +183,14 @@ class Report:
 
 
 def stale_xfails(results: Sequence[Result], xfails: Iterable[Xfail]) -> list[Xfail]:
-    """The expected failures whose checks ran, but did not fail so."""
+    """The expected failures whose cases all ran, and none of which failed so."""
     found = [finding for result in results for finding in result.findings]
-    ran = [x for x in xfails if any(re.fullmatch(x.check, result.name) for result in results)]
-    return [x for x in ran if not any(x.covers(finding) for finding in found)]
+    return [x for x in xfails if _has_run(x, results) and not any(x.covers(finding) for finding in found)]
+
+
+def _has_run(xfail: Xfail, results: Sequence[Result]) -> bool:
+    """Did what it speaks of run? In a check that was cut short the case that fails may be one that did not."""
+    about = [r for r in results if re.fullmatch(xfail.check, r.name)]
+    if xfail.case == ".*":
+        return bool(about) and all(r.complete for r in about)
+    return any(re.fullmatch(xfail.case, case) for r in about for case in r.cases)

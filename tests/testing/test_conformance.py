@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,12 @@ from testing.wrong_backends import WRONG
 
 from jitney.cli import main
 from jitney.errors import BackendNotFound, InvalidOption
-from jitney.testing import Xfail, conformance_tests, read_xfails, run_conformance
+from jitney.testing import Program, Xfail, conformance_tests, read_xfails, run_conformance
 from jitney.testing.compare import Difference
 from jitney.testing.conformance import run_case, run_check
 from jitney.testing.report import Finding, Result, stale_xfails
 from jitney.testing.scorecard import page
-from jitney.testing.suite.check import Case, Subject
+from jitney.testing.suite.check import Case, Check, Subject
 from jitney.testing.suite.table import CHECKS, checks
 
 pytest_plugins = ["pytester"]
@@ -32,7 +35,7 @@ test_conformance = conformance_tests("aot_eager", only="numbers|shapes|views|ran
 def test_names_are_unique_and_levels_nest() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS) > 70
     assert {c.name for c in checks("quick")} < {c.name for c in checks("full")}
-    assert [c.group for c in checks(only="views")] == ["views"] * 7
+    assert [c.group for c in checks(only="views")] == ["views"] * 10
 
 
 def test_every_group_is_documented() -> None:
@@ -91,9 +94,11 @@ def test_a_malformed_list_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_stale_entries_are_those_that_were_tried() -> None:
-    failed = Result("a.b", "", findings=[Finding("a.b", "1", "", "values", "x")])
-    entries = [Xfail("a.b", "r"), Xfail("a.b", "r", failure="dtype"), Xfail("c.d", "r")]
-    assert stale_xfails([failed], entries) == [entries[1]]
+    failed = Result("a.b", "", findings=[Finding("a.b", "1", "", "values", "x")], cases=["1", "2"], complete=True)
+    entries = [Xfail("a.b", "r"), Xfail("a.b", "r", failure="dtype"), Xfail("c.d", "r"), Xfail("a.b", "r", case="2")]
+    assert stale_xfails([failed], entries) == [entries[1], entries[3]]
+    failed.complete = False  # time was over before the case that fails
+    assert stale_xfails([failed], [*entries, Xfail("a.b", "r", case="3")]) == [entries[3]]
 
 
 def test_what_hangs_or_raises_is_a_finding() -> None:
@@ -106,6 +111,31 @@ def test_what_hangs_or_raises_is_a_finding() -> None:
 
     assert run_case(Case("1", loop, str), 0.1) == Difference("hangs", "it took longer than 0.1 s")
     assert run_case(Case("1", refuse, str)) == Difference("raises", "LookupError: lost")
+    assert run_case(Case("1", lambda: sys.exit(3), str)) == Difference("raises", "SystemExit: 3")
+
+
+def test_a_program_that_cannot_be_made_smaller_is_shown_as_it_is() -> None:
+    def refuse(headline: str, found: Difference) -> str:
+        raise RuntimeError("it raises otherwise now")
+
+    case = Case("1", lambda: Difference("values", "x"), lambda headline: f"program of {headline}", refuse)
+    found = run_check(Check("a.b", "it does", lambda subject: [case]), Subject("eager"))
+    assert found.findings[0].script.startswith("program of a.b, found in eager: values: x")
+
+
+def test_a_message_cannot_leave_the_docstring_of_a_program() -> None:
+    said = 'it said: """ + boom() + """ \\u \\'
+    text = Subject("eager").script(Program("def program(): ...\ndef inputs(): return []\n"), said)
+    assert ast.get_docstring(ast.parse(text)) == "it said: ''' + boom() + ''' /u /"
+
+
+def test_cases_that_have_run_are_not_run_again() -> None:
+    ran: list[str] = []
+    cases = [Case(name, functools.partial(ran.append, name), str) for name in "abc"]
+    known = Result("x.y", "", tried=1, seconds=2.0, cases=["a"])
+    found = run_check(Check("x.y", "", lambda subject: cases), Subject("eager"), result=known)
+    assert ran == ["b", "c"] and found.cases == ["a", "b", "c"] and found.tried == 3 and found.complete
+    assert found.seconds >= 2.0
 
 
 def test_an_interrupt_keeps_what_there_is() -> None:
@@ -123,6 +153,25 @@ def test_a_backend_that_is_not_there_is_an_error() -> None:
         run_conformance("no_such_backend")
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"only": "no_such_check"}, "no check of level quick has a name that begins with 'no_such_check'"),
+        ({"only": "("}, "no regular expression"),
+        ({"device": "no_such_device"}, "device='no_such_device'"),
+        ({"device": "cuda:99"}, "device='cuda:99'"),
+    ],
+)
+def test_what_cannot_be_tried_is_an_error(given: Any, why: str) -> None:
+    with pytest.raises(InvalidOption, match=re.escape(why)):
+        run_conformance("eager", **given)
+
+
+def test_an_expected_failure_has_regular_expressions() -> None:
+    with pytest.raises(InvalidOption, match=r"check = '\(' is no regular expression"):
+        Xfail("(", "r")
+
+
 def test_budgets_hold_in_quick_only() -> None:
     found = [c.name for c in CHECKS if c.budget]
     assert found and all(re.match("operators|graphs|programs", name) for name in found)
@@ -136,12 +185,13 @@ def test_budgets_hold_in_quick_only() -> None:
 def test_the_command_reports_and_exits(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     scorecard = tmp_path / "deep" / "report.html"
-    assert main(["conformance", "eager", "--only", "views.dropped", "--report", str(scorecard)]) == 0
+    here = ["conformance", "--in-process"]
+    assert main([*here, "eager", "--only", "views.dropped", "--report", str(scorecard)]) == 0
     said = capsys.readouterr().out
     assert "passed, 0 findings in 4 cases" in said and "<h2>Groups</h2>" in scorecard.read_text()
     name = "testing.wrong_backends:works_on_copies"
     to = tmp_path / "report.json"
-    assert main(["conformance", name, "--only", "views.dropped_write", "--report", str(to)]) == 1
+    assert main([*here, name, "--only", "views.dropped_write", "--report", str(to)]) == 1
     said = capsys.readouterr().out
     assert "views.dropped_write" in said and "writes" in said and str(to) in said
     assert json.loads(to.read_text())["passed"] is False
@@ -151,6 +201,13 @@ def test_the_command_needs_hypothesis(capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["conformance", "eager"]) == 1
     assert "pip install 'jitney[testing]'" in capsys.readouterr().err
+
+
+def test_a_scorecard_that_cannot_be_written_is_an_error_at_once(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("jitney.commands.conformance._with_progress", lambda *given: pytest.fail("it has begun"))
+    (tmp_path / "file").write_text("")
+    assert main(["conformance", "eager", "--report", str(tmp_path / "file" / "report.html")]) == 1
+    assert "report.html cannot be written" in capsys.readouterr().err.replace("\n", "")
 
 
 # ---------------------------------------------------------------------- as pytest's tests
