@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         UnsupportedFakeTensorException,
         numpy,
         run_on_stand_ins,
+        statically_known_true,
         sympy_interp,
         value_when_captured,
     )
@@ -558,6 +559,7 @@ __all__ = [
     "python_kernels",
     "run_on_stand_ins",
     "set_grad_enabled",
+    "statically_known_true",
     "suggest_memory_format",
     "sympy_interp",
     "tracing_state",

@@ -31,6 +31,7 @@ from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
     StatelessSymbolicContext,
+    statically_known_true,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
 
@@ -181,6 +182,7 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "numpy",
+    "statically_known_true",
     "sympy_interp",
     "value_when_captured",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from jitney import _torch
 from jitney.lowering.index import Index, Size, index, max_, min_
 from jitney.lowering.loops import Reading
 from jitney.lowering.signals import NotLowered
@@ -54,7 +55,10 @@ class Sizes:
             NotLowered: it depends on data, or is made with operations that index expressions lack.
         """
         if isinstance(value, torch.SymInt):
-            return self._expression(value.node.expr)
+            expr = value.node.expr
+            if expr not in self._made and _is_one(value):
+                self._made[expr] = index(1)
+            return self._expression(expr)
         return index(value)
 
     def shape(self, values: Sequence[Any]) -> tuple[Index, ...]:
@@ -77,6 +81,11 @@ class Sizes:
                 found = rule(*[self._expression(arg) for arg in expr.args])
             self._made[expr] = found
         return found
+
+
+def _is_one(value: torch.SymInt) -> bool:
+    """Do the guards say that an expression is 1, as in ``s // 17``? Then its dimension is one that broadcasts."""
+    return value.node.hint == 1 and _torch.statically_known_true(value == 1)
 
 
 def _range(value: torch.SymInt) -> tuple[int | None, int | None]:
