@@ -62,7 +62,7 @@ TWO = (
     "{new} = torch.fmod({number}, 3)",
     "{new} = {float}.masked_fill({bool}, -1.0)",
     "{new} = torch.hypot({float}, {float})",
-    "{new} = torch.copysign({float}, {float})",
+    "{new} = torch.copysign({float}, {float}.nan_to_num())",
 )
 CASTS = (
     "{new} = {any}.to(torch.float32)",

@@ -106,6 +106,8 @@ def scatter(call: Call) -> Tensor:
     """One element of each row is replaced, or added to: a choice by position, for one index in each row."""
     x, dim, at_index, source, *_ = call.args
     call.refuse_unless(bool(x.size), "a scatter into a single element")
+    ranks = {len(t.size) for t in (x, at_index, source) if isinstance(t, Tensor)}
+    call.refuse_unless(len(ranks) == 1, "a single element among rows")
     dim = axis(dim, len(x.size))
     call.refuse_unless(at_index.size[dim] == 1, "not one index in each row")
     call.refuse_unless(all(s != 0 for s in at_index.size), "no index at all")
