@@ -35,14 +35,14 @@ def compile_graph(
     program = translated(graph)
     if not program.results:
         request.lowered(0, [])
-        return Runner(program, symbols, None, []).run
+        return Runner(graph, program, symbols, None, []).run
     tensors = [(value, shape) for value, _, shape in program.inputs]
     model, names = model_of(program.writer, tensors, [Value(r.name, r.dtype) for r in program.results])
     request.lowered(1, [])
     if request.detailed:
         request.save("output_code", str(model.graph))
     session = Session(model.SerializeToString(), request.options)
-    return Runner(program, symbols, session, names).run
+    return Runner(graph, program, symbols, session, names).run
 
 
 @dataclass
@@ -154,15 +154,23 @@ class Runner:
     """Runs a model on torch's memory; may be called by several threads.
 
     Args:
+        graph: run operator by operator if an input has not the dtype that torch's stand-in has, as happens.
         program: what the graph has become.
         symbols: of its inputs.
         session: of the model; None if all that the graph returns are inputs and numbers.
         names: the inputs that the model has.
     """
 
-    def __init__(self, program: Program, symbols: Symbols, session: Session | None, names: Sequence[str]) -> None:
-        self.program, self.symbols, self.session = program, symbols, session
-        self.feeds = [(v.name, place, ELEMENT[v.dtype]) for v, place, _ in program.inputs if v.name in names]
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        program: Program,
+        symbols: Symbols,
+        session: Session | None,
+        names: Sequence[str],
+    ) -> None:
+        self.eagerly, self.program, self.symbols, self.session = graph.forward, program, symbols, session
+        self.feeds = [(v.name, place, v.dtype) for v, place, _ in program.inputs if v.name in names]
         self.sizes = {name: s for name, s in program.writer.sizes_given.items() if name in names}
         self.plans: dict[tuple[int, ...], Plan] = {}
 
@@ -183,7 +191,10 @@ class Runner:
     def run(self, *values: Any) -> Sequence[Any]:
         """The graph's outputs."""
         read = self.symbols.read(values)
-        tensors = self.computed(values, self.plan(read)) if self.session is not None else []
+        given = [_found(values, place) for _, place, _ in self.feeds]
+        if any(tensor.dtype is not dtype for tensor, (_, _, dtype) in zip(given, self.feeds, strict=True)):
+            return self.eagerly(*values)
+        tensors = self.computed(given, self.plan(read)) if self.session is not None else []
         found: list[Any] = []
         for kind, what in self.program.outputs:
             if kind == "result":
@@ -196,16 +207,14 @@ class Runner:
                 found.append(self.symbols.computed(what, read) if kind == "size" else what)
         return tuple(found)
 
-    def computed(self, values: Sequence[Any], plan: Plan) -> list[torch.Tensor]:
-        """What the model returns, in new memory."""
+    def computed(self, given: Sequence[torch.Tensor], plan: Plan) -> list[torch.Tensor]:
+        """What the model returns, in new memory, of the tensors that it reads."""
         assert self.session is not None
         session = self.session.get()
         binding = session.io_binding()
-        held = []  # until the model has run
-        for name, place, element in self.feeds:
-            tensor = _found(values, place).detach().resolve_neg().contiguous()
-            held.append(tensor)
-            binding.bind_input(name, "cpu", 0, element, tensor.shape, tensor.data_ptr())
+        held = [tensor.detach().resolve_neg().contiguous() for tensor in given]  # until the model has run
+        for (name, _, dtype), tensor in zip(self.feeds, held, strict=True):
+            binding.bind_input(name, "cpu", 0, ELEMENT[dtype], tensor.shape, tensor.data_ptr())
         for name, sizes in plan.sizes:
             binding.bind_input(name, "cpu", 0, ELEMENT[torch.int64], sizes.shape, sizes.data_ptr())
         made = [torch.empty(room.shape, dtype=room.dtype) for room in plan.rooms]

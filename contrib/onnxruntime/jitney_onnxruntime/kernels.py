@@ -42,7 +42,8 @@ KERNELS: Mapping[str, frozenset[torch.dtype]] = {
     "Range": _WORDS,
     "MaxPool": FULL,
     "Trilu": FULL | _WORDS | _BOOL,
-    **dict.fromkeys(("Cast", "Identity", "Reshape", "Transpose", "Slice", "Concat", "Gather", "GatherElements"), _ALL),
+    **dict.fromkeys(("Cast", "Identity", "Reshape", "Transpose", "Slice", "Concat"), _ALL),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND"), _ALL),
 }
 # ReduceSum goes through float64 for integers: exact as long as no sum reaches 2**53.
 EXACT_SUMS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32})

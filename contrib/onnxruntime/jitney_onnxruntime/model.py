@@ -11,7 +11,7 @@ from onnx import ModelProto, helper
 from jitney_onnxruntime.dtypes import ELEMENT
 from jitney_onnxruntime.writer import Size, Step, Value, Writer, raw
 
-OPSET, IR = 21, 10  # versions that ONNX Runtime 1.20 has, too
+OPSET, IR = 21, 10  # later ones have nothing that is needed
 
 
 def used_steps(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:

@@ -16,8 +16,8 @@ PAIRS = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mod", "MatMul", "Gemm
 # The inputs after the first ("." of its dtype, "i" int64), and attributes.
 SHAPES = {
     **dict.fromkeys((*PAIRS, "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Conv"), (".", {})),
-    **dict.fromkeys(("Reshape", "Expand", "Tile", "Gather", "GatherElements", "CumSum", "Trilu"), ("i", {})),
-    **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin"), ("i", {})),
+    **dict.fromkeys(("Reshape", "Expand", "Tile", "CumSum", "Trilu", "ReduceSum", "ReduceMax", "ReduceMin"), ("i", {})),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND"), ("i", {})),
     **dict.fromkeys(("MaxPool", "AveragePool"), ("", {"kernel_shape": [2, 2]})),
     "Slice": ("ii", {}), "Pad": ("i.", {}), "Range": ("..", {}), "LayerNormalization": (".", {}),
     "Concat": (".", {"axis": 0}), "Cast": ("", {"to": 7}),

@@ -87,6 +87,20 @@ def test_results_lie_in_memory_as_eagers():
         same(made, program(x))
 
 
+def test_a_stand_in_of_another_dtype_than_the_tensor_is_seen():
+    """torch's stand-ins of these running statistics are bfloat16, the tensors float32."""
+
+    def program(x, ones, mean, variance):
+        return torch.ops.aten._batch_norm_with_update(x, ones, ones, mean, variance, 0.5, 0.6)
+
+    x, ones = torch.arange(24.0).view(4, 6).sin().bfloat16(), torch.ones(6, dtype=torch.bfloat16)
+    found, expected = ([x, ones, torch.arange(6).bfloat16(), ones.clone()] for _ in range(2))
+    _, shares = run(program, *found)
+    program(*expected)
+    same(found, expected)
+    assert shares["onnxruntime"]
+
+
 def test_results_of_an_operator_that_another_piece_takes_apart():
     def program(x, y):
         one, other = (x * 2).split(2)

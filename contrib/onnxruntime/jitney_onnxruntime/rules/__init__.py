@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jitney_onnxruntime.rules import (
     arithmetic,
+    attention,
     casts,
     comparisons,
     convolutions,
@@ -22,6 +23,7 @@ from jitney_onnxruntime.table import RULES
 __all__ = [
     "RULES",
     "arithmetic",
+    "attention",
     "casts",
     "comparisons",
     "convolutions",

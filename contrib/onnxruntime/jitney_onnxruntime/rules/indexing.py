@@ -45,11 +45,16 @@ def gather(w: Writer, call: Call) -> Value:
 
 @rule(aten.index.Tensor)
 def index(w: Writer, call: Call) -> Value:
-    """Indices for one dimension; negative ones count from the end."""
+    """Indices for one dimension, or for each of the first ones; negative ones count from the end."""
     given = [(dim, part) for dim, part in enumerate(call["indices"]) if isinstance(part, fx.Node)]
-    if len(given) != 1:
-        raise Refused("several indices")
-    ((dim, part),) = given
-    if part.meta["val"].dtype not in (torch.int32, torch.int64):
+    if not given or any(part.meta["val"].dtype not in (torch.int32, torch.int64) for _, part in given):
         raise Refused("an index that is a mask")
-    return w.op("Gather", w.value(call["self"]), w.value(part), axis=dim)
+    if len(given) == 1:
+        ((dim, part),) = given
+        return w.op("Gather", w.value(call["self"]), w.value(part), axis=dim)
+    if [dim for dim, _ in given] != list(range(len(given))):
+        raise Refused("several indices that are not the first ones")
+    shape = call.out.shape[: max(part.meta["val"].dim() for _, part in given)]
+    parts = [w.filled(w.cast(w.value(part), torch.int64), shape) for _, part in given]
+    places = w.op("Concat", *[w.reshaped(part, [*shape, 1]) for part in parts], axis=len(shape))
+    return w.op("GatherND", w.value(call["self"]), places)

@@ -15,6 +15,8 @@ aten = torch.ops.aten
 def cat(w: Writer, call: Call) -> Value:
     """Of several dtypes, too; a part of shape (0,) is as if it were not there."""
     given = [part for part in call["tensors"] if tuple(part.meta["val"].shape) != (0,)]
+    if not given:
+        raise Refused("a tensor without elements")
     parts = [w.cast(w.value(part), call.out.dtype) for part in given]
     return w.op("Concat", *parts, axis=call["dim"] % call.out.dim())
 

@@ -8,9 +8,9 @@ import torch
 
 from jitney_onnxruntime.dtypes import HALF
 from jitney_onnxruntime.rules.operands import finished, one, wide
-from jitney_onnxruntime.rules.reductions import reduced
+from jitney_onnxruntime.rules.reductions import reduced, summed
 from jitney_onnxruntime.table import Call, rule
-from jitney_onnxruntime.writer import Refused, Value, Writer
+from jitney_onnxruntime.writer import Refused, Value, Writer, number_of
 
 aten = torch.ops.aten
 
@@ -70,6 +70,55 @@ def layer_norm(w: Writer, call: Call) -> tuple[Value | None, ...]:
         "LayerNormalization", [x, scale, shift], outputs, axis=-count, epsilon=float(call["eps"])
     )
     return w.cast(made, source.dtype), w.cast(mean, call.out[1].dtype), w.cast(scatter, call.out[2].dtype)
+
+
+@rule(aten.native_layer_norm_backward.default)
+def layer_norm_backward(w: Writer, call: Call) -> tuple[Value | None, ...]:
+    """Of the input, the weight and the bias, those that are asked for."""
+    source, count = call.fake("input"), len(call["normalized_shape"])
+    names = [name for name in ("grad_out", "input", "mean", "rstd", "weight") if call[name] is not None]
+    if any(call.fake(name).dtype is not torch.float32 for name in names):
+        raise Refused("not of float32")
+    grad, x, mean, scatter = (w.value(call[name]) for name in names[:4])
+    inner = list(range(source.dim() - count, source.dim()))
+    outer = list(range(source.dim() - count))
+    left = w.op("Mul", w.op("Sub", x, mean), scatter)
+    of_input = of_weight = of_bias = None
+    wanted = call["output_mask"]
+    if wanted[0]:
+        scaled = grad if call["weight"] is None else w.op("Mul", grad, w.value(call["weight"]))
+        size = one(w, x, float(math.prod(number_of(n) for n in source.shape[source.dim() - count :])))
+        middle = w.op("Div", summed(w, scaled, source.shape, inner, True), size)
+        slope = w.op("Div", summed(w, w.op("Mul", scaled, left), source.shape, inner, True), size)
+        of_input = w.op("Mul", w.op("Sub", w.op("Sub", scaled, middle), w.op("Mul", left, slope)), scatter)
+    if wanted[1]:
+        of_weight = summed(w, w.op("Mul", grad, left), source.shape, outer, False)
+    if wanted[2]:
+        of_bias = summed(w, grad, source.shape, outer, False)
+    return of_input, of_weight, of_bias
+
+
+@rule(aten.native_group_norm.default)
+def group_norm(w: Writer, call: Call) -> tuple[Value | None, ...]:
+    """Each group as a row of a layer norm; then the channels' factors."""
+    call.only(0)
+    source = call.fake("input")
+    names = [name for name in ("input", "weight", "bias") if call[name] is not None]
+    if any(call.fake(name).dtype is not torch.float32 for name in names):
+        raise Refused("not of float32")
+    sizes = [number_of(n) for n in source.shape[1:]]
+    if any(type(n) is not int for n in sizes):
+        raise Refused("of symbolic sizes")
+    groups = call["group"]
+    length = math.prod(sizes) // groups
+    rows = w.reshaped(w.value(call["input"]), [source.shape[0], groups, length])
+    ones = w.filled(one(w, rows), [length])
+    (made,) = w.several("LayerNormalization", [rows, ones], [rows.dtype], axis=-1, epsilon=float(call["eps"]))
+    made = w.reshaped(made, source.shape)
+    for name, kind in (("weight", "Mul"), ("bias", "Add")):
+        if call[name] is not None:
+            made = w.op(kind, made, w.reshaped(w.value(call[name]), [-1, *[1] * (source.dim() - 2)]))
+    return made, None, None
 
 
 @rule(aten.native_batch_norm.default, aten._native_batch_norm_legit_no_training.default)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 
-from jitney_onnxruntime.dtypes import FLOATS, INTEGERS
+from jitney_onnxruntime.dtypes import FLOATS, FULL, INTEGERS
 from jitney_onnxruntime.rules.operands import finished, one, wide
 from jitney_onnxruntime.table import Call, rule
 from jitney_onnxruntime.writer import Refused, Value, Writer
@@ -129,6 +130,50 @@ def leaky_relu(w: Writer, call: Call) -> Value:
     other = w.op("Mul", x, w.number(call["negative_slope"], x.dtype))
     above = w.op("Greater", x, one(w, x, 0.0), dtype=torch.bool)
     return finished(w, call, w.op("Where", above, x, other, on=1))
+
+
+@rule(aten.trunc.default)
+def trunc(w: Writer, call: Call) -> Value:
+    """Down above 0, else up: so that -0.0 keeps its sign."""
+    if call.out.dtype not in FLOATS:
+        return w.op("Identity", w.value(call["self"]))
+    x = wide(w, call, "self")
+    above = w.op("Greater", x, one(w, x, 0.0), dtype=torch.bool)
+    return finished(w, call, w.op("Where", above, w.op("Floor", x), w.op("Ceil", x), on=1))
+
+
+@rule(aten.nan_to_num.default)
+def nan_to_num(w: Writer, call: Call) -> Value:
+    """Numbers for NaN and infinities."""
+    dtype = call.out.dtype
+    if dtype not in FULL:
+        raise Refused("not of float32 or float64")
+    x, limits = w.value(call["self"]), torch.finfo(dtype)
+    odd = w.op("IsNaN", x, dtype=torch.bool)
+    made = w.op("Where", odd, one(w, x, (call["nan"] or 0.0) + 0.0), x, on=1)
+    for given, infinite, else_ in (("posinf", math.inf, limits.max), ("neginf", -math.inf, limits.min)):
+        number = w.number(else_ if call[given] is None else call[given] + 0.0, dtype)
+        made = w.op("Where", w.op("Equal", x, one(w, x, infinite), dtype=torch.bool), number, made, on=1)
+    return made
+
+
+def _sixth(w: Writer, x: Value) -> Value:
+    """min(max(x + 3, 0), 6)."""
+    return w.op("Min", w.op("Max", w.op("Add", x, one(w, x, 3.0)), one(w, x, 0.0)), one(w, x, 6.0))
+
+
+@rule(aten.hardsigmoid.default)
+def hardsigmoid(w: Writer, call: Call) -> Value:
+    """min(max(x + 3, 0), 6) / 6."""
+    x = wide(w, call, "self")
+    return finished(w, call, w.op("Div", _sixth(w, x), one(w, x, 6.0)))
+
+
+@rule(aten.hardswish.default)
+def hardswish(w: Writer, call: Call) -> Value:
+    """x * min(max(x + 3, 0), 6) / 6."""
+    x = wide(w, call, "self")
+    return finished(w, call, w.op("Div", w.op("Mul", x, _sixth(w, x)), one(w, x, 6.0)))
 
 
 @rule(aten.clamp.default, aten.hardtanh.default)

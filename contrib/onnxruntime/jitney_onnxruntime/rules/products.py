@@ -1,19 +1,13 @@
-"""Matrix products and attention."""
+"""Matrix products."""
 
 from __future__ import annotations
-
-import math
-from typing import Any
 
 import torch
 from torch import fx
 
 from jitney_onnxruntime.dtypes import FULL, HALF
-from jitney_onnxruntime.rules.normalization import unmasked
-from jitney_onnxruntime.rules.operands import one
-from jitney_onnxruntime.rules.views import swapped
 from jitney_onnxruntime.table import Call, rule
-from jitney_onnxruntime.writer import Refused, Value, Writer, number_of
+from jitney_onnxruntime.writer import Refused, Value, Writer
 
 aten = torch.ops.aten
 
@@ -39,11 +33,22 @@ def _untransposed(w: Writer, node: fx.Node, value: Value) -> tuple[Value, int]:
     return value, 0
 
 
-@rule(aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
+@rule(aten.mm.default, aten.bmm.default)
 def mm(w: Writer, call: Call) -> Value:
-    """Matrices, batches of them, vectors."""
-    second = next(name for name in ("mat2", "vec", "tensor") if name in call.arguments)
-    return product(w, call, "self", second)
+    """Matrices, and batches of them."""
+    return product(w, call, "self", "mat2")
+
+
+@rule(aten.mv.default, aten.dot.default)
+def mv(w: Writer, call: Call) -> Value:
+    """Vectors as matrices: ONNX Runtime's fusion of a transposition into a product with a vector is wrong."""
+    second = "vec" if "vec" in call.arguments else "tensor"
+    a, b = w.value(call["self"]), w.value(call[second])
+    if a.dtype in HALF or a.dtype is not b.dtype:
+        raise Refused("half types, for which eager has kernels of its own")
+    length = call.fake(second).shape[0]
+    a = a if call.out.dim() else w.reshaped(a, [1, length])
+    return w.reshaped(w.op("MatMul", a, w.reshaped(b, [length, 1])), call.out.shape)
 
 
 @rule(aten.addmm.default, aten.baddbmm.default)
@@ -55,41 +60,3 @@ def addmm(w: Writer, call: Call) -> Value:
     if call.fake("self").dtype is not call.out.dtype:
         raise Refused("of several dtypes")
     return product(w, call, first, second, "self")
-
-
-@rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
-def attention(w: Writer, call: Call) -> tuple[Value | None, ...]:
-    """softmax(query @ key.T * scale + mask) @ value; without what a backward reads."""
-    call.only(0)
-    if call["dropout_p"] or call.out[0].dtype in HALF:
-        raise Refused("dropout or half types")
-    query, key, value = (w.value(call[name]) for name in ("query", "key", "value"))
-    scale = call["scale"] if call["scale"] is not None else _default_scale(call)
-    if not isinstance(scale, (int, float)):
-        raise Refused("a symbolic scale")
-    scores = w.op("MatMul", w.op("Mul", query, one(w, query, float(scale))), swapped(w, key, 4))
-    masked = call["attn_mask"] is not None or call["is_causal"]
-    if call["attn_mask"] is not None:
-        mask = w.value(call["attn_mask"])
-        if mask.dtype is not scores.dtype:
-            raise Refused("a mask of another dtype")
-        scores = w.op("Add", scores, mask)
-    if call["is_causal"]:
-        scores = _causal(w, scores, call.fake("query").shape[-2], call.fake("key").shape[-2])
-    shares = w.op("Softmax", scores, axis=3)
-    if masked:
-        shares = unmasked(w, shares, scores, 3)
-    made = w.op("MatMul", shares, value)
-    return made, None
-
-
-def _default_scale(call: Call) -> Any:
-    size = number_of(call.fake("query").shape[-1])
-    return 1 / math.sqrt(size) if type(size) is int else None
-
-
-def _causal(w: Writer, scores: Value, rows: Any, columns: Any) -> Value:
-    """-infinity above the diagonal."""
-    ones = w.filled(w.constant(1, torch.int32), [rows, columns])
-    seen = w.cast(w.op("Trilu", ones, w.constant(0, torch.int64), upper=0), torch.bool)
-    return w.op("Where", w.op("Not", seen), one(w, scores, -math.inf), scores, on=1)

@@ -18,7 +18,7 @@ from jitney_onnxruntime.writer import Refused, Value, Writer, number_of
 aten = torch.ops.aten
 # ONNX Runtime adds one number after the other (over the last dimension, one vector after the other), eager in a tree.
 # Longer sums are made of sums of sums, of at most this many terms.
-LAST, OTHERS = 512, 64
+LAST, OTHERS = 256, 16
 EXACT = 2**20  # numbers of 32 bits, added in float64
 
 
@@ -49,48 +49,41 @@ def summed(w: Writer, x: Value, shape: Sequence[Any], dims: Sequence[int], keep:
         keep: they stay, with a size of 1.
 
     Raises:
-        Refused: a size is not known, or has no divisors to part it by.
+        Refused: a size is not known.
     """
     if not dims:
         return w.op("Identity", x)
-    lengths = [number_of(shape[dim]) for dim in dims]
-    if any(type(n) is not int for n in lengths):
+    sizes = [number_of(size) for size in shape]
+    if any(type(sizes[dim]) is not int for dim in dims):
         raise Refused("a sum over a symbolic size")
-    sizes: list[Any] = []
-    rounds: list[list[int]] = []
-    for dim, size in enumerate(shape):
-        at = len(sizes)
-        parts = _parts(number_of(size), LAST if dim == len(shape) - 1 else OTHERS) if dim in dims else [size]
-        sizes += parts
-        for number, place in enumerate(reversed(range(at, len(sizes)))) if dim in dims else ():
-            rounds += [[] for _ in range(number + 1 - len(rounds))]
-            rounds[number].append(place)
-    limit = OTHERS if dims[-1] != len(shape) - 1 else LAST
-    if len(rounds) == 1 and math.prod(lengths) <= limit:  # all at once
-        return _of_zeros(w, w.op("ReduceSum", x, w.constant(list(dims), torch.int64), keepdims=int(keep)))
-    if len(sizes) != len(shape):
-        x = w.reshaped(x, sizes)
-    for place in [place for places in rounds for place in sorted(places, reverse=True)]:
-        x = w.op("ReduceSum", x, w.constant([place], torch.int64), keepdims=1)
-    kept = [1 if dim in dims else n for dim, n in enumerate(shape) if keep or dim not in dims]
-    return w.reshaped(_of_zeros(w, x), kept)
+    for dim in dims:
+        x, sizes[dim] = _shortened(w, x, sizes, dim, LAST if dim == len(sizes) - 1 else OTHERS)
+    limit = LAST if dims[-1] == len(sizes) - 1 else OTHERS
+    neighbours = list(dims) == list(range(dims[0], dims[-1] + 1))
+    if neighbours and math.prod(sizes[dim] for dim in dims) <= limit:
+        rounds = [list(dims)]
+    else:
+        rounds = [[dim] for dim in reversed(dims)]
+    for axes in rounds:
+        x = w.op("ReduceSum", x, w.constant(axes, torch.int64), keepdims=1)
+    total = w.op("Add", x, one(w, x, 0.0))  # a sum of nothing but -0.0 is 0.0 in eager
+    return total if keep else w.reshaped(total, [size for dim, size in enumerate(shape) if dim not in dims])
 
 
-def _of_zeros(w: Writer, total: Value) -> Value:
-    """A sum of nothing but -0.0 is 0.0 in eager."""
-    return w.op("Add", total, one(w, total, 0.0))
-
-
-def _parts(size: int, limit: int) -> list[int]:
-    """Factors of a size, none above the limit but the last resort's refusal."""
-    found = []
-    while size > limit:
-        part = next((n for n in range(limit, 7, -1) if size % n == 0), 0)
-        if not part:
-            raise Refused(f"a sum over {size} numbers, which has no divisors to part it by")
-        found.append(part)
-        size //= part
-    return [size, *found]
+def _shortened(w: Writer, x: Value, sizes: Sequence[Any], dim: int, limit: int) -> tuple[Value, int]:
+    """Sums of at most so many neighbours in a dimension, until it is no longer than twice that; and its size then."""
+    size = sizes[dim]
+    while size > 2 * limit:
+        part = next((n for n in range(limit, limit // 2, -1) if size % n == 0), limit)
+        missing = -size % part
+        if missing:
+            after = [0] * len(sizes)
+            after[dim] = missing
+            x = w.op("Pad", x, w.constant([*[0] * len(sizes), *after], torch.int64), one(w, x, 0.0), mode="constant")
+        size = (size + missing) // part
+        x = w.reshaped(x, [*sizes[:dim], size, part, *sizes[dim + 1 :]])
+        x = w.op("ReduceSum", x, w.constant([dim + 1], torch.int64), keepdims=0)
+    return x, size
 
 
 def _sum(w: Writer, call: Call) -> Value:
@@ -207,6 +200,28 @@ def _truth(kind: str, w: Writer, call: Call) -> Value:
 
 rule(aten.any.default, aten.any.dim, aten.any.dims)(functools.partial(_truth, "ReduceMax"))
 rule(aten.all.default, aten.all.dim, aten.all.dims)(functools.partial(_truth, "ReduceMin"))
+
+
+@rule(aten.logsumexp.default)
+def logsumexp(w: Writer, call: Call) -> Value:
+    """Less the largest first, unless that is infinite."""
+    x, dims = wide(w, call, "self", call.out.dtype), dims_of(call)
+    largest = extreme(w, "ReduceMax", x, dims, True)
+    infinite = w.op("IsInf", largest, dtype=torch.bool)
+    shift = w.op("Where", infinite, one(w, x, 0.0), largest, on=1)
+    total = summed(w, w.op("Exp", w.op("Sub", x, shift)), call.fake("self").shape, dims, True)
+    made = w.op("Add", w.op("Log", total), shift)
+    return finished(w, call, made if call["keepdim"] else w.reshaped(made, call.out.shape))
+
+
+@rule(aten.linalg_vector_norm.default)
+def vector_norm(w: Writer, call: Call) -> Value:
+    """The Euclidean one."""
+    if call["ord"] != 2 or call["dtype"] is not None:
+        raise Refused("another norm")
+    x = wide(w, call, "self")
+    total = summed(w, w.op("Mul", x, x), call.fake("self").shape, dims_of(call), call["keepdim"])
+    return finished(w, call, w.op("Sqrt", total))
 
 
 @rule(aten.cumsum.default)

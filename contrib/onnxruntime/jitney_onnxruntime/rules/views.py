@@ -113,10 +113,10 @@ def split(w: Writer, call: Call) -> tuple[Value, ...]:
 @rule(aten.flip.default)
 def flip(w: Writer, call: Call) -> Value:
     """Dimensions backwards."""
-    x = w.value(call["self"])
-    for dim in call["dims"]:
-        x = sliced(w, x, dim % call.out.dim(), -1, -(2**63) + 1, -1)
-    return x if call["dims"] else w.op("Identity", x)
+    x, dims = w.op("Identity", w.value(call["self"])), call.out.dim()
+    for dim in call["dims"] if dims else ():
+        x = sliced(w, x, dim % dims, -1, -(2**63) + 1, -1)
+    return x
 
 
 @rule(aten.tril.default, aten.triu.default)
