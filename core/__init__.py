@@ -16,6 +16,7 @@ from jitney.capture.directives import (
 from jitney.config import config
 from jitney.debug import CompileProfiler, compile_times, explain, set_logs
 from jitney.shipping import load, save
+from jitney.stance import set_stance
 
 __version__ = "0.1.0"
 
@@ -43,5 +44,6 @@ __all__ = [
     "run",
     "save",
     "set_logs",
+    "set_stance",
     "wrap_numpy",
 ]

@@ -164,6 +164,16 @@ def value_when_captured(env: TorchShapeEnv, symbol: Any) -> int | None:
     return None if found is None else int(found)
 
 
+def forget_reals(mode: Any) -> None:
+    """Let go of the weak references to real tensors that a mode has made stand-ins for.
+
+    It needs them while it meets tensors; and ``torch.utils.swap_tensors`` refuses tensors to which there are any.
+    """
+    describer = mode.fake_tensor_converter.meta_converter.describer
+    describer.lookup_tensor.clear()
+    describer.lookup_storage.clear()
+
+
 __all__ = [
     "NEEDS_DATA",
     "DataDependentOutputException",
@@ -181,6 +191,7 @@ __all__ = [
     "TorchShapeEnv",
     "TorchSource",
     "UnsupportedFakeTensorException",
+    "forget_reals",
     "numpy",
     "statically_known_true",
     "sympy_interp",

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from jitney import stance
 from jitney.capture.marks import is_of_torch_compile
 from jitney.dispatch import Root, Session
 
@@ -58,6 +59,14 @@ class CompiledFunction:
 _roots: weakref.WeakSet[Root] = weakref.WeakSet()
 
 
+def _publish() -> None:
+    for root in list(_roots):
+        root.publish()
+
+
+stance.on_forced.append(_publish)
+
+
 def forget_everything() -> None:
     """Drop all compiled code of the process."""
     for root in list(_roots):
@@ -68,14 +77,16 @@ def forget_everything() -> None:
 @contextlib.contextmanager
 def running_originals() -> Iterator[None]:
     """What is compiled runs as its user wrote it in the block, and nothing is compiled: to compare with eager."""
-    before = [(root, root.functions, root.skip, getattr(root.session.frozen, "on", False)) for root in list(_roots)]
+    before = [(root, root.skip, getattr(root.session.frozen, "on", False)) for root in list(_roots)]
     for root, *_ in before:
-        root.functions, root.skip, root.session.frozen.on = (), "originals are wanted", True
+        root.hidden, root.skip, root.session.frozen.on = True, "originals are wanted", True
+        root.publish()
     try:
         yield
     finally:
-        for root, functions, skip, frozen in before:
-            root.functions, root.skip, root.session.frozen.on = functions, skip, frozen
+        for root, skip, frozen in before:
+            root.hidden, root.skip, root.session.frozen.on = False, skip, frozen
+            root.publish()
 
 
 def _call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

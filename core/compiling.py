@@ -73,6 +73,8 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
         stop = captured.graph_break
         raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
     entry = _finish(dispatcher, captured)
+    for mode in {v.fake_mode for v in captured.emitted.inputs if isinstance(v, _torch.FakeTensor)}:
+        _torch.forget_reals(mode)
     captured.emitted.inputs.clear()
     return entry
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney import _torch, callers, events, keeping
+from jitney import _torch, callers, events, keeping, stance
 from jitney.backends import BoundBackend
 from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.iterators import parts
@@ -177,9 +177,14 @@ class Dispatcher:
         self.functions: tuple[Any, ...] = ()
         self.seen = Seen(session.dynamic)
         self.skip: str = ""
+        self.hidden = False  # its entries are not to run
         self.native = False  # it is not for capturing: its calls are
         self.warned = False  # of the limit of entries
         self.accused = False  # the backend, of a graph that fails
+
+    def publish(self) -> None:
+        """Offer the entries to the fast path."""
+        self.functions = tuple(e.function for e in self.entries)
 
     def forget(self) -> None:
         """Drop everything compiled, and what was learnt."""
@@ -227,6 +232,10 @@ class Dispatcher:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
         if _torch.transforms_active():  # vmap, grad... of torch.func around compiled code: they see the program itself
             return self.eager(args, kwargs)
+        if stance.active:
+            result = self._under_stance(args, kwargs)
+            if result is not MISS:
+                return result
         reason = "" if self.skip or self.native else unfollowable()
         if reason:
             code = self.shown
@@ -257,6 +266,35 @@ class Dispatcher:
                     return result
             tried = current
         return self.leave(args, kwargs)
+
+    def _under_stance(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result under a stance of this thread or of another; ``MISS``: this one may compile."""
+        name = stance.current()
+        if name == "force_eager":
+            return self.plainly(args, kwargs)
+        for entry in [] if self.hidden else list(self.entries):  # another thread's stance may keep it from them
+            result = entry.function(*args, **kwargs)
+            if result is not MISS:
+                return result
+        if name == "default" or self.skip or self.native:
+            return MISS
+        result = self._from_disk(args, kwargs)
+        if result is not MISS:
+            return result
+        if name == "fail_on_recompile":
+            code = self.shown
+            where = f"{code.co_filename}:{code.co_firstlineno}, in {self.target.name}"
+            misfits = self.misfits(args, kwargs) or []
+            told = "; ".join(f"{text} (found {found})" if found else text for text, found, _ in misfits[:1])
+            raise RecompileError(
+                f"{where}, would be compiled{f' again: {told}' if self.entries else ''}",
+                hint='jitney.set_stance("fail_on_recompile") forbids it',
+            )
+        return self.plainly(args, kwargs)
+
+    def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The frame in eager; what it calls may be compiled only where that was asked for."""
+        return self.eager(args, kwargs)
 
     def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
@@ -304,7 +342,7 @@ class Dispatcher:
             self._our_fault(fault.error, fault.user_stack)
             return None
         self.entries.insert(0, entry)
-        self.functions = tuple(e.function for e in self.entries)
+        self.publish()
         return entry
 
     # ------------------------------------------------------------------ when it does not work
@@ -448,12 +486,21 @@ class Root(Dispatcher):
         if session.shown is not None and callers.is_ours(self.shown.co_filename):
             self.shown = session.shown
 
+    def publish(self) -> None:
+        """Offer the entries to the fast path, unless they must not run in some thread."""
+        with stance.lock:
+            self.functions = () if self.hidden or stance.forced() else tuple(e.function for e in self.entries)
+
+    def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the user's function, and nothing else."""
+        return self.function(*args, **kwargs)
+
     def _refresh_defaults(self) -> None:
         """The user gave the function other defaults: the emitted functions get them too."""
         before, self.defaults = self.defaults, self.function.__defaults__
         if len(self.defaults or ()) != len(before or ()):
             self.forget()
-        for emitted in self.functions:
+        for emitted in [entry.function for entry in self.entries]:
             emitted.__defaults__ = self.defaults
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -494,7 +541,7 @@ class Root(Dispatcher):
                 self.entries.insert(
                     0, Entry(found.function, None, self.target.name, group, found.report, found.content)
                 )
-                self.functions = tuple(e.function for e in self.entries)
+                self.publish()
             return result
         return MISS
 
@@ -537,6 +584,11 @@ class Callee(Root):
         super().__init__(session, function)
         self.shown = code or self.shown
         self.native = stays_python(function) or not _is_asked_for(self.shown)
+
+    def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the callee as it is."""
+        callee, *rest = args
+        return callee(*rest, **kwargs)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the callee."""

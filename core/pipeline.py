@@ -94,6 +94,10 @@ def graph_function(
         compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
     else:
         compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze)
+    if kind == "inference":
+        for _, reference in emitted.origins:
+            if reference is not None:
+                reference.forget()
     if emitted.changes_state:
         compiled = keeping_state(compiled)
     compiled = markers.marked(compiled, "run", name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import FrameSummary
@@ -46,11 +45,12 @@ class Argument:
 
     Args:
         name: where capture found it: ``args[0].layer.weight``; what computes it, for an input of a later piece.
-        reference: the tensor that it was when the graph was captured, as long as that lives; None for other values.
+        reference: the tensor that it was when the graph was captured, as long as that lives, and for inference until
+            the graph has been compiled; None for other values.
     """
 
     name: str
-    reference: weakref.ref[torch.Tensor] | None = None
+    reference: Callable[[], torch.Tensor | None] | None = None
 
     @property
     def tensor(self) -> torch.Tensor | None:

@@ -441,7 +441,26 @@ class Emitter:
 
 
 def _origin(source: Source, adopted: tuple[Any, Source] | None) -> tuple[str, Any]:
-    return source.name, None if adopted is None else weakref.ref(adopted[0])
+    return source.name, None if adopted is None else Reference(adopted[0])
+
+
+class Reference:
+    """A weak reference that can be let go of: ``torch.utils.swap_tensors`` refuses tensors to which there is one."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._reference: Callable[[], Any] = weakref.ref(tensor)
+
+    def __call__(self) -> Any:
+        """The tensor, as long as it lives."""
+        return self._reference()
+
+    def forget(self) -> None:
+        """Be as if the tensor had died."""
+        self._reference = _nothing
+
+
+def _nothing() -> None:
+    return None
 
 
 def tensors_check(vm: Interpreter, reals: list[Any], fakes: list[Any]) -> tuple[list[TensorFact], Callable[[], Any]]:

@@ -25,14 +25,18 @@ class Frozen:
 
     Writes through ``.data`` or NumPy that leave its memory where it was go unseen, as they do for autograd. Those of
     batch norms to their statistics are seen, since these are compared, and those of optimizers are.
+
+    It holds no weak reference to the tensor: ``torch.utils.swap_tensors`` refuses tensors to which there is one. That
+    its memory is alive, at its address, and of its version says as much; after a swap these are another's.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.reference: Any = weakref.ref(tensor)
+        self.identity = id(tensor)
         self.version = int(tensor._version)
         self.address = tensor.data_ptr()
         # Memory that was given back may be given out again, at the same address.
         self.memory: Any = weakref.ref(tensor.untyped_storage())
+        self.dtype = tensor.dtype
         self.numbers = _bytes([tensor]) if _may_be_statistics(tensor) else None
         _watch(self)
 
@@ -43,7 +47,7 @@ class Frozen:
     def unwritten(self, tensor: Any) -> bool:
         """The same, but for writes that nothing counts."""
         return bool(
-            tensor is self.reference()
+            id(tensor) == self.identity
             and not tensor.is_inference()
             and tensor._version == self.version
             and tensor.data_ptr() == self.address
@@ -52,7 +56,7 @@ class Frozen:
 
     def found(self, tensor: Any) -> str:
         """What it is instead, for people."""
-        return "another tensor" if tensor is not self.reference() else "written to since"
+        return "another tensor" if id(tensor) != self.identity else "written to since"
 
 
 def with_frozen(check: Callable[..., bool], frozen: Mapping[int, Frozen]) -> Callable[..., bool]:
@@ -87,8 +91,7 @@ def _compared(frozen: Mapping[int, Frozen]) -> list[tuple[list[int], torch.Tenso
     rows: dict[Any, list[int]] = {}
     for at, one in frozen.items():
         if one.numbers is not None:
-            tensor = one.reference()
-            rows.setdefault((tensor.device, tensor.dtype), []).append(at)
+            rows.setdefault((one.numbers.device, one.dtype), []).append(at)
     return [(places, torch.cat([_numbers(frozen[at]) for at in places])) for places in rows.values()]
 
 
@@ -125,5 +128,5 @@ def stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     written = {id(p) for p in parameters if p.requires_grad or p.grad is not None}
     with _lock:
         for one in _watched:
-            if id(one.reference()) in written:
+            if one.identity in written:
                 one.version = WRITTEN

@@ -509,3 +509,21 @@ def test_each_graph_beside_eager() -> None:
     compiled = jitney.compile(net, backend="llvm_cpu", options={"freeze": True, "crosscheck": True})
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_tensors_may_be_swapped_and_that_is_seen(freeze: bool) -> None:
+    """``swap_tensors`` refuses tensors to which somebody holds a weak reference."""
+    module = images(nn.BatchNorm2d(5)).eval()
+    conv, norm = module[0], module[1]  # type: ignore[index]
+    compiled = jitney.compile(module, backend="aot_eager", options={"freeze": freeze}, dynamic=False)
+    x = torch.rand(PICTURE)
+    with torch.no_grad():
+        compiled(x)
+        for tensor in (conv.weight, norm.bias, norm.running_mean):
+            other = (
+                nn.Parameter(torch.rand_like(tensor)) if isinstance(tensor, nn.Parameter) else torch.rand_like(tensor)
+            )
+            for _ in range(2):  # there and back
+                torch.utils.swap_tensors(tensor, other)
+                torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
