@@ -52,10 +52,20 @@ def paused() -> Iterator[None]:
         _torch.functionalization.enable(reapply_views=True)
 
 
-def empty_like(fake_mode: Any, inner: Any) -> Any:
-    """A new stand-in of the same metadata, seen by no mode, while functionalizing."""
+def tangent_like(fake_mode: Any, inner: Any) -> Any:
+    """A stand-in for a result's gradient, seen by no mode, while functionalizing.
+
+    It has the result's strides; if those are symbolic, its order of dimensions without gaps. ``backward.Tangent`` lays
+    out each gradient so.
+    """
+    stride = list(inner.stride())
+    if any(isinstance(s, torch.SymInt) for s in stride):
+        step: Any = 1
+        for d in sorted(range(inner.dim()), key=lambda d: -hint(inner.stride(d)))[::-1]:
+            stride[d] = step
+            step = step * inner.shape[d]
     with paused(), _torch.without_modes(), fake_mode:
-        return torch.empty_strided(inner.shape, inner.stride(), dtype=inner.dtype, device=inner.device)
+        return torch.empty_strided(inner.shape, stride, dtype=inner.dtype, device=inner.device)
 
 
 # In-place operators after which a tensor has other strides, in eager too.

@@ -291,7 +291,7 @@ def _backward(
     tracer.phase = BACKWARD
     tangents = []
     for at, value in wanted.items():
-        tangent = functional.empty_like(tracer.fake_mode, functional.unwrapped(value))
+        tangent = functional.tangent_like(tracer.fake_mode, functional.unwrapped(value))
         joint.tangents[at] = tracer.placeholder(f"tangent{at}", tangent)
         tangents.append(_torch.functionalization.wrap(tangent))
     tangents += [_outer_tangent(joint, tracer, at, value) for at, value in outer.items()]
@@ -328,7 +328,7 @@ def _outer_tangent(joint: Joint, tracer: AtenTracer, at: int, value: Any) -> Any
         place = next(places, None)
         if place is None or leaf.dtype not in GRADIENT_TYPES:
             raise NotSplit(f"gradients of a {type(value).__qualname__} are not known")
-        made = functional.empty_like(tracer.fake_mode, functional.unwrapped(leaf))
+        made = functional.tangent_like(tracer.fake_mode, functional.unwrapped(leaf))
         joint.tangents[place] = tracer.placeholder(f"tangent{place}", made)
         return _torch.functionalization.wrap(made)
 
