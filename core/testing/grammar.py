@@ -56,7 +56,7 @@ TWO = (
     "{new} = {int} ^ {int}",
     "{new} = torch.addcmul({float}, {float}, {float}, value=0.5)",
     "{new} = torch.lerp({float}, {float}, 0.25)",
-    "{new} = torch.atan2({float}, {float})",
+    "{new} = torch.atan2({float}, {float}.abs() + 1)",
     "{new} = {float} // 0.75",
     "{new} = torch.remainder({number}, 3)",
     "{new} = torch.fmod({number}, 3)",

@@ -16,8 +16,8 @@ from jitney.lowering.notation import Scalar, eq, ne, where
 from jitney.lowering.rules.creation import number
 from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.signals import NoRule
-from jitney.lowering.tensor import ZERO, Shape, Tensor
-from jitney.lowering.values import Value, constant, position
+from jitney.lowering.tensor import ZERO, Shape, Tensor, corner, variables
+from jitney.lowering.values import Position, Value, constant, position, walk
 
 aten = torch.ops.aten
 GATHERS: dict[Any, Rule] = {}
@@ -34,7 +34,7 @@ def gather(call: Call) -> Tensor:
     dim = axis(dim, len(x.size))
     size = x.size[dim]
     call.refuse_unless(size.value != 0, "a gather from nothing")
-
+    _without_positions(call, x, dim)
     _refuse_outside(call, at_index, dim, size)
 
     def element(at: Shape) -> Value:
@@ -53,6 +53,7 @@ def nll_loss(call: Call) -> list[Tensor]:
     dim = 0 if len(x.size) == 1 else 1
     classes, compute = x.size[dim], opmath(x.dtype)
     call.refuse_unless(classes.value != 0, "a loss of no classes")
+    _without_positions(call, x, dim)
     builder = call.builder
 
     def wrong(at: Shape) -> Value:
@@ -90,6 +91,18 @@ def nll_loss(call: Call) -> list[Tensor]:
         return (Scalar(total.load(at)) / Scalar(share.load(at))).to(dtype).value
 
     return [Tensor((), dtype, x.device, mean), _cast(share, dtype)]
+
+
+def _without_positions(call: Call, x: Tensor, dim: int) -> None:
+    """What depends on where an element is (``triu``, parts that are joined) is computed first.
+
+    A loop's variable is a number there; a computed index can only be part of an address.
+    """
+    if x.strided is None:
+        var = variables(x.size)[dim]
+        values = walk(x.load(corner(x.size)))
+        if any(isinstance(v, Position) and var in v.index.atoms for v in values):
+            call.builder.realise(x)
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
