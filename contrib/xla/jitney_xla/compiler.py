@@ -11,9 +11,9 @@ from torch import fx
 
 from jitney.backends import CompileRequest
 from jitney_xla import XlaOptions, engine
-from jitney_xla.form import Form, NotHere
+from jitney_xla.form import Form
 from jitney_xla.rules.views import VIEWS
-from jitney_xla.sizes import is_symbolic, key_of
+from jitney_xla.sizes import NotHere, is_symbolic, key_of
 from jitney_xla.supported import is_size
 
 
@@ -48,12 +48,13 @@ class Runner:
         self.graph, self.limit = graph, options.max_sizes
         self.forms: dict[tuple[Any, ...], Form | None] = {}
         self.lock = threading.Lock()
+        self.reason = ""
         self.dynamic = any(is_symbolic(i) for i in inputs)
         if self.dynamic:
             return
         made = self._form((), inputs)
         if made is None:
-            request.lowered(0, [("the whole graph", "a tensor in it is empty")])
+            request.lowered(0, [("the whole graph", self.reason)])
             return
         request.lowered(1, [])
         if request.detailed and made.code is not None:
@@ -78,6 +79,6 @@ class Runner:
                     return None
                 try:
                     self.forms[key] = Form(self.graph, values)
-                except NotHere:
-                    self.forms[key] = None
+                except NotHere as refusal:
+                    self.forms[key], self.reason = None, str(refusal)
             return self.forms[key]

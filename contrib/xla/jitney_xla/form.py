@@ -16,12 +16,8 @@ from jitney_xla.exchange import DTYPES, array_of, tensor_of
 from jitney_xla.layouts import inverse, order_of, with_strides
 from jitney_xla.rules import RULES, Call
 from jitney_xla.rules.views import VIEWS
-from jitney_xla.sizes import numbers_of, resolver
+from jitney_xla.sizes import NotHere, numbers_of, resolver
 from jitney_xla.supported import is_size
-
-
-class NotHere(Exception):
-    """XLA does not get the graph in these sizes; the message says why."""
 
 
 @dataclass(frozen=True)

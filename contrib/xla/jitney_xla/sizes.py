@@ -9,6 +9,10 @@ import sympy
 import torch
 
 
+class NotHere(Exception):
+    """XLA does not get the graph in these sizes; the message says why."""
+
+
 def key_of(values: Sequence[Any]) -> tuple[Any, ...]:
     """The sizes and numbers of a call's arguments."""
     return tuple(tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in values)
@@ -44,7 +48,7 @@ def numbers_of(fakes: Sequence[Any], values: Sequence[Any]) -> dict[Any, int]:
 def resolver(numbers: Mapping[Any, int]) -> Callable[[Any], int]:
     """Sizes as they are in this call.
 
-    Raises (the returned function): ``KeyError`` for a size made of symbols that no argument tells.
+    Raises (the returned function): ``NotHere`` for a size made of symbols that no argument tells.
     """
 
     def resolve(size: Any) -> int:
@@ -52,7 +56,7 @@ def resolver(numbers: Mapping[Any, int]) -> Callable[[Any], int]:
             return int(size)
         found = sympy.sympify(size.node.expr.xreplace(numbers))
         if not found.is_number:
-            raise KeyError(str(size))
+            raise NotHere(f"no argument has the size {size}")
         return int(found)
 
     return resolve
