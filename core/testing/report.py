@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,12 @@ class Report:
     stale: list[Xfail] = field(default_factory=list)
     interrupted: bool = False
     versions: dict[str, str] = field(
-        default_factory=lambda: {"torch": torch.__version__, "python": platform.python_version()}
+        default_factory=lambda: {
+            "jitney": version("jitney"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.machine()}",
+        }
     )
 
     @property

@@ -33,7 +33,7 @@ def test_a_crash_is_a_finding_and_the_rest_is_tried(tmp_path: Path, capsys: Any)
     assert "contract.writes_to_inputs (case 1): dies" in said and "ended by SIGSEGV" in said
     found = [Result(**result) for result in json.loads(report.read_text())["results"]]
     assert [(r.name, r.cases, r.complete) for r in found] == [
-        ("contract.writes_to_inputs", ["1", "2"], True),
+        ("contract.writes_to_inputs", ["1", "2", "3"], True),
         ("views.dropped_result", ["1"], True),
     ]
     first = Finding(**found[0].findings[0])  # type: ignore[arg-type]

@@ -82,6 +82,13 @@ CHECKS = (
         def inputs():
             return [example((2, 3), layout="transposed")]
         """,
+        """
+        def program(x, y):
+            return torch.sin(x) * 2, torch.relu(x), torch.exp(y) + 1, torch.tanh(y)
+
+        def inputs():
+            return [example((4, 3), layout="offset"), example((5, 6), seed=1)[1:, 2:]]
+        """,
     ),
     told(
         "contract.reuses_results",
