@@ -82,6 +82,8 @@ is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
 # Lets go of what an autograd function has saved, unless the graph is to be kept (``ctx`` as argument).
 clear_saved: Callable[[Any], None] = getattr(_C._FunctionBase, "maybe_clear_saved_tensors", lambda ctx: None)
+# What torch.utils.checkpoint raises through what it runs again as soon as it has what it needs.
+STOPS_RECOMPUTATION: type[Exception] = torch.utils.checkpoint._StopRecomputationError
 # How many torch function modes (such as `with torch.device(...)`) are active.
 function_mode_depth: Callable[[], int] = _C._len_torch_function_stack
 # The __torch_function__ of a tensor class that has none.
@@ -239,6 +241,11 @@ def transforms_active() -> bool:
     The level of forward-mode AD is one for the whole process.
     """
     return _forward_ad._current_level >= 0 or _functorch_active()
+
+
+def forward_ad_active() -> bool:
+    """Is forward-mode AD at work?"""
+    return bool(_forward_ad._current_level >= 0)
 
 
 def undecided(tensor: Any) -> str:
@@ -502,6 +509,7 @@ __all__ = [
     "OP_NAMESPACES",
     "PRIM_DEVICE",
     "SCAN_CODE",
+    "STOPS_RECOMPUTATION",
     "BackwardHookFunction",
     "CustomOpDef",
     "DataDependentOutputException",
@@ -537,6 +545,7 @@ __all__ = [
     "dispatch_mode_depth",
     "foreach_copy",
     "forget_reals",
+    "forward_ad_active",
     "function_mode_depth",
     "function_mode_enabled",
     "functionalization",

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jitney import callers
+from jitney import _torch, callers
 from jitney.cache.recipes import RECIPE, call
 from jitney.config import config
 from jitney.errors import JitneyError
@@ -51,7 +51,7 @@ def blaming(
         try:
             return compiled(*inputs)
         except Exception as error:
-            if isinstance(error, JitneyError) or raises_too(graph, inputs):
+            if isinstance(error, (JitneyError, _torch.STOPS_RECOMPUTATION)) or raises_too(graph, inputs):
                 raise
             raise failure(error) from error
 
@@ -69,7 +69,7 @@ def running_again(
     """
 
     def run(error: Exception, inputs: Sequence[Any]) -> Sequence[Any]:
-        if isinstance(error, JitneyError):
+        if isinstance(error, (JitneyError, _torch.STOPS_RECOMPUTATION)):
             raise error
         try:
             outputs = eagerly(*inputs)

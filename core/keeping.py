@@ -148,6 +148,8 @@ def place(root: Root) -> tuple[str, str, int]:
 
 def _failing(root: Root) -> Any:
     def failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(error, _torch.STOPS_RECOMPUTATION):
+            raise error
         return root.failed(error, None, args, kwargs)
 
     return failed

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from jitney import callers, events, markers
+from jitney import _torch, callers, events, markers
 from jitney.aot.backward import Backward
 from jitney.aot.checked import ANYTHING, difference
 from jitney.aot.compiler import AotRequest, Freezing, Run, backward_of, compile_graph
@@ -74,6 +74,8 @@ def graph_function(
     request = dataclasses.replace(request, fullgraph=fullgraph, whole=whole, arguments=arguments)
 
     def graph_failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(error, _torch.STOPS_RECOMPUTATION):
+            raise error
         ours = isinstance(error, JitneyError) or raises_too(as_captured, inputs)
         return failed(error, None if ours else backend.failure(error, request), args, kwargs)
 

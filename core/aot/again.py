@@ -37,18 +37,29 @@ class Found:
 
     Args:
         how: ``number``; ``saved`` by the autograd function; a ``leaf`` that the engine holds; ``kept`` by a function of
-            its own; ``alive``: the program is believed to hold it; ``written``: the graph writes to it, so that its
-            numbers do not matter, or there would be a ``reason``.
+            its own; ``alive``: the program is believed to hold it; ``unread``: no gradient depends on its numbers;
+            ``written``: the graph writes to it, so that its numbers do not matter, or there would be a ``reason``.
         at: its position among those.
         grad: does it get a gradient?
+        dtype, device: of what is unread.
     """
 
     how: str
     at: int
     grad: bool = False
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
 
     def _jitney_recipe(self, writer: Writer) -> Recipe:
-        return call("jitney.aot.again:Found", *writer.refs((self.how, self.at, self.grad)))
+        facts = (self.how, self.at, self.grad, self.dtype, self.device)
+        return call("jitney.aot.again:Found", *writer.refs(facts))
+
+    def like(self, reference: Callable[[], Any], size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+        """What stands for something unread: itself if it is still there and has this size and stride."""
+        value = reference()
+        if value is not None and value.shape == size and value.stride() == stride:
+            return torch.Tensor.detach(value)
+        return torch.empty_strided(size, stride, dtype=self.dtype, device=self.device).zero_()
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,7 @@ class Again:
         inputs: where they are, in order.
         grad, autocast, dtype: torch's state where the graph begins.
         text: of the graph, if an earlier process has captured it.
+        unread: inputs on whose numbers no gradient depends.
     """
 
     run: Callable[[], Callable[..., Sequence[Any]]]
@@ -75,6 +87,7 @@ class Again:
     autocast: Autocast = ()
     dtype: torch.dtype = torch.float32
     text: GraphText | None = None
+    unread: frozenset[int] = frozenset()
 
     def _jitney_recipe(self, writer: Writer) -> Recipe:
         facts = (self.tangents, self.strides, self.inputs, self.grad, self.autocast, self.dtype)
@@ -88,13 +101,14 @@ class Again:
 
     # ------------------------------------------------------------------ when a backward runs
 
-    def given(self, ctx: Any) -> tuple[list[Any], str]:
+    def given(self, ctx: Any, saved: Sequence[torch.Tensor]) -> tuple[list[Any], str]:
         """The inputs of the run that ``ctx`` is of, or why they cannot be used.
 
-        Raises:
-            RuntimeError: something that the backward itself needs was written to.
+        Args:
+            ctx: of the autograd function.
+            saved: what it has saved: ``torch.utils.checkpoint`` lets that be read once.
         """
-        saved, kept = ctx.saved_tensors, getattr(ctx, "kept", None)
+        kept = getattr(ctx, "kept", None)
         written = "an input of it was written to meanwhile"
         try:
             others = () if kept is None else kept.grad_fn.saved_tensors
@@ -108,19 +122,28 @@ class Again:
             "alive": [reference() for reference in getattr(ctx, "alive", ())],
             "written": [reference() for reference in getattr(ctx, "written", ())],
         }
-        values = [places[found.how][found.at] for found in self.inputs]
+        unread = getattr(ctx, "unread", ())
+        values = [
+            found.like(*unread[found.at]) if found.how == "unread" else places[found.how][found.at]
+            for found in self.inputs
+        ]
         if any(value is None for value in values):
             return [], "an input of it is gone (keep a reference to it)"
         looked_at = [v for v, found in zip(values, self.inputs, strict=True) if found.how in ("leaf", "alive")]
         return values, "" if tuple(v._version for v in looked_at) == getattr(ctx, "versions", ()) else written
 
-    def again(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def again(self, inputs: Sequence[Any], batched: bool = False) -> Sequence[Any]:
         """The captured graph's results.
+
+        Args:
+            inputs: its inputs.
+            batched: are there batches among the gradients of its results? The inputs are none.
 
         Raises:
             JitneyError: torch's global state is another one.
         """
-        if _torch.function_mode_depth() or _torch.transforms_active() or torch.get_default_dtype() is not self.dtype:
+        transformed = _torch.forward_ad_active() if batched else _torch.transforms_active()
+        if _torch.function_mode_depth() or transformed or torch.get_default_dtype() is not self.dtype:
             raise refusal("the function", "a torch function mode, a transform or another default dtype is active")
         keeper = StateKeeper()
         try:
@@ -133,6 +156,42 @@ class Again:
         finally:
             keeper.restore()
 
+    def first(
+        self, values: Sequence[Any], tangents: Sequence[torch.Tensor | None], create: bool
+    ) -> tuple[list[Any], list[torch.Tensor | None], list[torch.Tensor | None]]:
+        """What stands for the graph's inputs and its tangents, and gradients by input that has one, under autograd.
+
+        Args:
+            values: the graph's inputs.
+            tangents: gradients of its results.
+            create: will somebody differentiate what is made of these? Then they keep their history.
+        """
+
+        def fresh(value: torch.Tensor) -> torch.Tensor:
+            return value.view_as(value) if create and value.requires_grad else value.detach().requires_grad_()
+
+        def given(value: Any, found: Found) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            if found.how == "written":  # once more for each derivative
+                return value.clone()
+            return fresh(value) if found.grad or value.requires_grad else value.detach()
+
+        inputs = [given(v, found) for v, found in zip(values, self.inputs, strict=True)]
+        weights = [fresh(t) if t is not None and t.requires_grad else t for t in tangents]
+        results = self.again(inputs, _torch.batched(tangents))
+        with _torch.DisableAutocast():
+            ends = [
+                (results[at], weight)
+                for of, stride, w in zip(self.tangents, self.strides, weights, strict=True)
+                if w is not None
+                for at, weight in _parts(of, stride, w)
+            ]
+            ends = [(end, weight) for end, weight in ends if end.requires_grad]
+            begin = [v for v, found in zip(inputs, self.inputs, strict=True) if found.grad]
+            found = _gradients([e for e, _ in ends], begin, [w for _, w in ends], True)
+        return inputs, weights, list(found)
+
     def second(
         self, values: Sequence[Any], tangents: Sequence[torch.Tensor | None], above: Sequence[torch.Tensor | None]
     ) -> list[torch.Tensor | None]:
@@ -144,33 +203,17 @@ class Again:
             above: gradients of its gradients, by input that has one.
         """
         create = torch.is_grad_enabled()
-
-        def fresh(value: torch.Tensor) -> torch.Tensor:
-            return value.view_as(value) if create else value.detach().requires_grad_()
-
         with torch.enable_grad():
-            inputs = [
-                (fresh(v) if found.grad else v.detach()) if isinstance(v, torch.Tensor) else v
-                for v, found in zip(values, self.inputs, strict=True)
-            ]
-            weights = [fresh(t) if t is not None and t.requires_grad else t for t in tangents]
-            results = self.again(inputs)
+            inputs, weights, first = self.first(values, tangents, create)
+            pairs = [(f, a) for f, a in zip(first, above, strict=True) if f is not None and a is not None]
+            pairs = [(f, a) for f, a in pairs if f.requires_grad]
+            # Gradients may depend on what the results do not: an autograd function says so, or somebody asks later.
+            given = [*inputs, *weights]
+            by = [isinstance(v, torch.Tensor) and v.requires_grad for v in given]
+            wanted = [v for v, asked in zip(given, by, strict=True) if asked]
             with _torch.DisableAutocast():
-                ends = [
-                    (results[at], weight)
-                    for of, stride, w in zip(self.tangents, self.strides, weights, strict=True)
-                    if w is not None
-                    for at, weight in _parts(of, stride, w)
-                ]
-                ends = [(end, weight) for end, weight in ends if end.requires_grad]
-                begin = [v for v, found in zip(inputs, self.inputs, strict=True) if found.grad]
-                first = _gradients([e for e, _ in ends], begin, [w for _, w in ends], True)
-                pairs = [(f, a) for f, a in zip(first, above, strict=True) if f is not None and a is not None]
-                pairs = [(f, a) for f, a in pairs if f.requires_grad]
-                wanted = [*begin, *(w for w in weights if w is not None and w.requires_grad)]
                 found = iter(_gradients([f for f, _ in pairs], wanted, [a for _, a in pairs], create))
-        of_inputs = [next(found) if place.grad else None for place in self.inputs]
-        return [*of_inputs, *(next(found) if w is not None and w.requires_grad else None for w in weights)]
+        return [next(found) if asked else None for asked in by]
 
 
 def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
@@ -182,7 +225,12 @@ def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> l
     if not any(steps for _, steps in of):
         return [(at, tangent) for at, _ in of]
     if stride is None:
+        if any(step[0] is torch.ops.aten.as_strided.default for _, steps in of for step in steps):
+            raise refusal("the function", "a result of it has strides of its own in memory of symbolic size")
         tangent = tangent.contiguous()
+    elif _torch.batched((tangent,)):
+        order = sorted(range(tangent.dim()), key=lambda d: stride[d], reverse=True)
+        tangent = tangent.permute(order).contiguous().permute([order.index(d) for d in range(tangent.dim())])
     elif tangent.stride() != stride:
         tangent = torch.empty_strided(tangent.shape, stride, dtype=tangent.dtype, device=tangent.device).copy_(tangent)
     places = torch.empty_strided(tangent.shape, tangent.stride(), dtype=torch.int64)
@@ -221,11 +269,16 @@ def connected(
     """
     places = zip(values, again.inputs, strict=True)
     values = [v.detach().clone() if found.how == "written" else v for v, found in places]
+    if _torch.batched(tangents):  # what an autograd function makes of batches has no history
+        _, _, first = again.first(values, tangents, True)
+        of = dict(zip((at for at, found in enumerate(again.inputs) if found.grad), first, strict=True))
+        return tuple(None if gradient is None else of[at] for at, gradient in enumerate(gradients))
     known = {id(t) for t in (*values, *tangents) if isinstance(t, torch.Tensor)}
     made: dict[int, torch.Tensor] = {}
     for at, gradient in enumerate(gradients):
         if again.inputs[at].grad and gradient is not None:
-            made[at] = gradient.clone() if id(gradient) in known else gradient
+            # A view may be of a tangent or an input, and somebody may write to it.
+            made[at] = gradient.clone() if id(gradient) in known or gradient._is_view() else gradient
             known.add(id(made[at]))
     if not made:
         return tuple(gradients)
@@ -256,21 +309,28 @@ class _Differentiable(torch.autograd.Function):
 
 
 class _Kept(torch.autograd.Function):
-    """Saves tensors, with autograd's check of their versions, and does nothing else."""
+    """Saves tensors with their history, with autograd's check of their versions.
+
+    They are saved as results of this function: a tensor itself may get another history, by a write to it, that leads
+    to the graph that holds it here, and neither would ever be freed.
+    """
 
     @staticmethod
-    def forward(ctx: Any, *tensors: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(*tensors)
-        return torch.empty(0)
+    def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        same = [t.detach() for t in tensors]
+        ctx.save_for_backward(*same)
+        ctx.set_materialize_grads(False)
+        return (torch.empty(0), *same)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise AssertionError("nobody has its result")
+    def backward(ctx: Any, _: None, *grads: Any) -> Any:
+        return grads
 
 
-def keep(*tensors: torch.Tensor) -> Any:
+def keep(*tensors: torch.Tensor) -> torch.Tensor:
     """What holds tensors until the graph that they are inputs of is freed."""
-    return _Kept.apply(*tensors)
+    found: torch.Tensor = _Kept.apply(*tensors)[0]
+    return found
 
 
 def refusal(name: str, reason: str = "") -> JitneyError:

@@ -229,14 +229,15 @@ def once(backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | N
     Where they cannot, they hang on everything that they depend on, or the engine would find no way from them to an
     input, and say that their derivative is zero; differentiating them by anything raises.
     """
-    values, reason = ([], again.reason) if again.reason else again.given(ctx)
+    saved = [*ctx.saved_tensors]
+    values, reason = ([], again.reason) if again.reason else again.given(ctx, saved)
     with torch.no_grad():
-        found = backward([*ctx.saved_tensors], ctx.numbers, tangents)
+        found = backward([*saved], ctx.numbers, tangents)
     if not reason:
         return connected(again, values, tangents, found)
     leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
     if again.inputs:  # all inputs that are no leaves are held
-        inner = [*ctx.saved_tensors, *(t for t in (getattr(ctx, "kept", None),) if t is not None)]
+        inner = [*saved, *(t for t in (getattr(ctx, "kept", None),) if t is not None)]
     else:
         inner = [tensor for reference in getattr(ctx, "inner", ()) if (tensor := reference()) is not None]
     inner = [tensor for tensor in inner if tensor.grad_fn is not None]

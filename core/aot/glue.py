@@ -142,7 +142,7 @@ class Glue:
         if not self.again.reason:
             tensors = [s for s in self.saved if s.tensor]
             saved = {s.at: i for i, s in enumerate(tensors) if s.source == "input"}
-            found = plan(self.joint, self.inputs, saved, self._unreached)
+            found = plan(self.joint, self.inputs, saved, self.again.unread, self._unreached)
             self.again = replace(self.again, inputs=found)
         self.namespace["_again"] = self.again
 
@@ -154,6 +154,7 @@ class Glue:
         parts = {
             "given": [f"a{i}, " for i in self._inputs_found("number")],
             "alive": [f"_ref(a{i}), " for i in self._inputs_found("alive")],
+            "unread": [f"(_ref(a{i}), a{i}.shape, a{i}.stride()), " for i in self._inputs_found("unread")],
             "written": [f"_ref(a{i}), " for i in self._inputs_found("written")],
             "versions": [f"a{i}._version, " for i in self._inputs_found("leaf", "alive")],
         }

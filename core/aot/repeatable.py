@@ -30,6 +30,7 @@ def of_graph(module: fx.GraphModule, joint: Joint) -> Again:
     tangents = tuple(_ends(joint, at) for at in joint.tangents)
     if not all(tangents):
         return refusing("a result of it is a view whose form is known only when it runs")
+    read = _read(joint)
     strides = [node.meta["val"].stride() for node in joint.tangents.values()]
     forward, keeper = module.forward, StateKeeper()
     return Again(
@@ -39,6 +40,7 @@ def of_graph(module: fx.GraphModule, joint: Joint) -> Again:
         grad=joint.ambient_grad,
         autocast=tuple(keeper.autocast),
         dtype=torch.get_default_dtype(),
+        unread=frozenset(i for i, node in enumerate(joint.inputs) if node not in read),
     )
 
 
@@ -106,7 +108,11 @@ def _unread(node: fx.Node) -> list[Any]:
 
 
 def plan(
-    joint: Joint, inputs: Sequence[Any], saved: dict[int, int], unreached: Callable[[int], bool]
+    joint: Joint,
+    inputs: Sequence[Any],
+    saved: dict[int, int],
+    unread: frozenset[int],
+    unreached: Callable[[int], bool],
 ) -> tuple[Found, ...]:
     """Where each input of a graph will be found.
 
@@ -114,6 +120,7 @@ def plan(
         joint: what was traced.
         inputs: FakeTensors and symbols.
         saved: by input that the autograd function saves, its position among what it saves.
+        unread: inputs on whose numbers no gradient depends.
         unreached: does an input require grad and get none?
     """
     counts: dict[str, int] = {}
@@ -127,6 +134,10 @@ def plan(
             how = "number"
         elif joint.inputs[i] in written:
             how = "written"
+        elif i in unread and not (reached and isinstance(value, torch.nn.Parameter)):
+            how = "unread"
+        elif unreached(i):  # the autograd function gets it without its history
+            how = "kept"
         elif i in saved:
             how = "saved"
         elif reached and isinstance(value, torch.nn.Parameter):
@@ -137,6 +148,7 @@ def plan(
             how = "alive"
         at = saved[i] if how == "saved" else tensors if how == "leaf" else counts.get(how, 0)
         counts[how] = counts.get(how, 0) + 1
-        found.append(Found(how, at, grad))
+        kind = (value.dtype, str(value.device)) if how == "unread" else ()
+        found.append(Found(how, at, grad, *kind))
         tensors += tensor
     return tuple(found)

@@ -195,3 +195,22 @@ def test_batch_norm_without_statistics_stays_a_region() -> None:
         call = compile_fn(lambda x: checkpoint(norm, x, use_reentrant=False).sin(), backend="aot_eager")
         call(t(6, 4, requires_grad=True)).sum().backward()
     assert not seen.breaks
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_a_compiled_function_may_be_the_region(backend: str, create: bool) -> None:
+    """torch leaves the second run by an exception as soon as it has what it needs, which no fault of the graph is."""
+
+    def story(wrap: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, x, found = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)), t(5, 3).requires_grad_(), []
+        run = wrap(model)
+        for _ in range(2):
+            out = checkpoint(run, x * 2, use_reentrant=False).square().sum()
+            (grad,) = torch.autograd.grad(out, x, create_graph=create)
+            found += [grad, *(torch.autograd.grad(grad.square().sum(), x) if create else ())]
+        return found
+
+    for a, b in zip(story(lambda m: compile_fn(m, backend=backend)), story(lambda m: m), strict=True):
+        torch.testing.assert_close(a, b)
