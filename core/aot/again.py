@@ -235,10 +235,16 @@ def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> l
         tangent = torch.empty_strided(tangent.shape, stride, dtype=tangent.dtype, device=tangent.device).copy_(tangent)
     places = torch.empty_strided(tangent.shape, tangent.stride(), dtype=torch.int64)
     places.copy_(torch.arange(tangent.numel()).reshape(tangent.shape))
-    taken = torch.cat([_view(places, steps).reshape(-1) for _, steps in of])
+    if tangent.is_complex():  # its real and its imaginary part may be results of their own
+        places = torch.complex(places * 2.0 + 1, places * 2.0 + 2)
+    taken = torch.cat([_real(_view(places, steps)).reshape(-1) for _, steps in of]).abs()
     if taken.unique().numel() != taken.numel():
         raise refusal("the function", "results of it share elements")
     return [(at, _view(tangent, steps)) for at, steps in of]
+
+
+def _real(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 def _view(value: Any, steps: Steps) -> Any:

@@ -249,6 +249,15 @@ def gradients_that_are_written_to(wrap: Any) -> Any:
     return found
 
 
+def parts_of_complex_numbers(wrap: Any) -> Any:
+    run = wrap(
+        lambda x: (lambda z: (z.real, z.imag, torch.view_as_real(z.exp())))((torch.view_as_complex(x) * 1j).sin())
+    )
+    x = t(3, 2).requires_grad_()
+    (grad,) = torch.autograd.grad(sum(out.sin().sum() for out in run(x)), x, create_graph=True)
+    return torch.autograd.grad(grad.square().sum(), x)
+
+
 def statistics_several_times(wrap: Any) -> Any:
     norm = nn.BatchNorm1d(4)
     run, x = wrap(nn.Sequential(norm, nn.Tanh())), t(6, 4).requires_grad_()
@@ -258,7 +267,7 @@ def statistics_several_times(wrap: Any) -> Any:
 
 
 MORE = [batches_that_are_differentiated, gradients_of_what_has_none, detached_inside, asked_for_later]
-MORE += [gradients_that_are_written_to, statistics_several_times]
+MORE += [gradients_that_are_written_to, parts_of_complex_numbers, statistics_several_times]
 MORE += [sizes_that_change, some_results_unused, by_the_weights, functions_of_torch, kept_graph, without_grad_at_first]
 MORE += [in_autocast, batch_norm]
 
