@@ -14,6 +14,7 @@ from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+from torch._subclasses.fake_tensor import FakeTensor
 
 from jitney.backends import CompileRequest
 from jitney_inductor import InductorOptions
@@ -43,7 +44,7 @@ def compile_graph(
         request.lowered(0, [("the whole graph", reason)])
         return graph.forward
     assumptions = Assumptions(inputs)
-    with config.patch(patches(request.options)), _without_autocast():
+    with config.patch(patches(request.options)), _without_autocast(), _with_constants(graph):
         compiled = compile_fx_inner(
             _prepared(graph, request),
             list(inputs),
@@ -73,6 +74,18 @@ def _prepared(graph: fx.GraphModule, request: CompileRequest) -> fx.GraphModule:
     returned: Any = output.args[0]
     output.meta["user_visible_output_idxs"] = [i for i, v in enumerate(returned) if isinstance(v, fx.Node)]
     return module
+
+
+@contextlib.contextmanager
+def _with_constants(graph: fx.GraphModule) -> Iterator[None]:
+    """Inductor runs the graph on stand-ins once more; tensors that the graph holds are none, and may be among them."""
+    values = [node.meta.get("val") for node in graph.graph.nodes]
+    modes = {id(v.fake_mode): v.fake_mode for v in values if isinstance(v, FakeTensor)}.values()
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.callback(setattr, mode, "allow_non_fake_inputs", mode.allow_non_fake_inputs)
+            mode.allow_non_fake_inputs = True
+        yield
 
 
 @contextlib.contextmanager

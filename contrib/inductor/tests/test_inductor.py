@@ -43,6 +43,16 @@ def test_a_training_step_is_eagers():
 
 
 @needs_compiler
+def test_a_graph_may_hold_tensors():
+    def fn(x):
+        return x[[-1, 0]] * torch.tensor([1.0, 2.0])
+
+    x = torch.arange(6.0).view(3, 2)
+    run = jitney.compile(fn, backend="inductor", options=QUICK, fullgraph=True)
+    torch.testing.assert_close(run(x), fn(x))
+
+
+@needs_compiler
 def test_one_graph_for_many_sizes_with_eagers_random_numbers_and_strides():
     def fn(x, y):
         return torch.dropout((x.t() * 2 + y).softmax(0), 0.5, True), x.shape[0] * 2
