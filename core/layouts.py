@@ -21,7 +21,7 @@ Rule = Callable[..., Any]  # the operator's arguments -> tensors laid out as its
 CPU: dict[Any, Rule] = {}
 EVERYWHERE: dict[Any, Rule] = {}
 
-# Operators whose stand-ins torch cannot make.
+# Operators whose stand-ins torch cannot make; NotImplemented where it can.
 INSTEAD: dict[Any, Rule] = {}
 
 # Norms keep their statistics in the dtype of their parameters (these arguments), if that is not the input's.
@@ -46,7 +46,9 @@ class StandInMode(_torch.LeanFakeTensorMode):
         kwargs = kwargs or {}
         if func in INSTEAD:
             with self:
-                return INSTEAD[func](*args, **kwargs)
+                instead = INSTEAD[func](*args, **kwargs)
+            if instead is not NotImplemented:
+                return instead
         made: Any = super().dispatch(func, types, args, kwargs)
         rule = EVERYWHERE.get(func)
         if rule is None:
@@ -230,3 +232,22 @@ def _efficient_attention(grad: Any, query: Any, key: Any, value: Any, bias: Any,
 def _zeros(*size: Any, **options: Any) -> Any:
     """Forward-mode AD's zeros without memory: what operators make of them would be no stand-ins under ``vmap``."""
     return aten.zeros.default(*size, **options)
+
+
+@_rule(INSTEAD, aten.constant_pad_nd.default)
+def _padded(x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
+    """torch's takes no symbolic amounts."""
+    if not any(isinstance(amount, torch.SymInt) for amount in pad) or len(pad) % 2 or len(pad) > 2 * x.dim():
+        return NotImplemented
+    size, inner = list(x.shape), x
+    for k in range(len(pad) // 2):
+        at, before, after = x.dim() - 1 - k, pad[2 * k], pad[2 * k + 1]
+        size[at] = size[at] + before + after
+        torch._check(size[at] >= 0, lambda: "the padding takes more than there is")
+        if before < 0:
+            inner = inner.narrow(at, -before, inner.shape[at] + before)
+        if after < 0:
+            inner = inner.narrow(at, 0, inner.shape[at] + after)
+    if all(amount <= 0 for amount in pad):
+        return inner.clone()
+    return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=_torch.suggest_memory_format(x))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from aot.view_programs import masked_write
 from helpers import compile_fn, observe, t
 
@@ -184,3 +185,42 @@ def test_sizes_that_take_a_second_value() -> None:
             compiled(y).sum().backward()
             assert torch.equal(x.grad, y.grad)
     assert not seen.kept and len(seen.graphs) == 3
+
+
+PADS: dict[str, Any] = {
+    "one side": lambda x, n: F.pad(x, (0, n)),
+    "several sides": lambda x, n: F.pad(x, (n, 2 * n, 1, 0), value=2.0),
+    "cut off": lambda x, n: F.pad(x, (n, -n)),
+    "nothing but cut off": lambda x, n: F.pad(x, (-n + 1, -1)),
+    "up to a size": lambda x, n: F.pad(x.narrow(-1, 0, n), (0, 6 - n)),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
+@pytest.mark.parametrize("name", PADS)
+def test_symbolic_padding_stays_in_the_graph(name: str, backend: str) -> None:
+    program = PADS[name]
+    with observe() as seen:
+        run = compile_fn(lambda x, n: program(x, n).sin() * 2, backend=backend)
+        for n in (2, 3, 4, 2):
+            x = torch.arange(96.0).reshape(2, 2, 4, 6).to(memory_format=torch.channels_last)
+            found, wanted = x.clone().requires_grad_(), x.clone().requires_grad_()
+            result, expected = run(found, n), program(wanted, n).sin() * 2
+            torch.testing.assert_close(result, expected)
+            assert result.stride() == expected.stride()
+            result.square().sum().backward()
+            expected.square().sum().backward()
+            torch.testing.assert_close(found.grad, wanted.grad)
+    assert not seen.breaks and len(seen.recompiles) == 1
+
+
+def test_padding_that_takes_too_much_raises_as_in_eager() -> None:
+    def program(x: torch.Tensor, n: int) -> torch.Tensor:
+        return F.pad(x, (0, n)).sin()
+
+    run, x = compile_fn(program, backend="aot_eager"), torch.ones(2, 4)
+    for n in (-1, -2, -3):
+        torch.testing.assert_close(run(x, n), program(x, n))
+    for call in (run, program):
+        with pytest.raises(RuntimeError, match="negative output size|narrow|length"):
+            call(x, -5)
