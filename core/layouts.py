@@ -235,7 +235,7 @@ def _zeros(*size: Any, **options: Any) -> Any:
 
 
 @_rule(INSTEAD, aten.constant_pad_nd.default)
-def _padded(x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
+def _with_an_edge(x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
     """torch's takes no symbolic amounts."""
     if not any(isinstance(amount, torch.SymInt) for amount in pad) or len(pad) % 2 or len(pad) > 2 * x.dim():
         return NotImplemented
@@ -243,7 +243,8 @@ def _padded(x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
     for k in range(len(pad) // 2):
         at, before, after = x.dim() - 1 - k, pad[2 * k], pad[2 * k + 1]
         size[at] = size[at] + before + after
-        torch._check(size[at] >= 0, lambda: "the padding takes more than there is")
+        if size[at] < 0:
+            raise RuntimeError(f"padding by {before} and {after} resulted in a negative output size")
         if before < 0:
             inner = inner.narrow(at, -before, inner.shape[at] + before)
         if after < 0:

@@ -69,6 +69,7 @@ class Writer:
         self.rough: frozenset[Value] = frozenset()  # see ``rough.py``
         self.policies: Mapping[Load, str] = {}  # see ``policies.py``
         self.bases: dict[str, Register] = {}  # what a workspace's part begins at, for this program
+        self.columns: set[str] = set()  # axes that lie along the first of two dimensions
         self._opaque: dict[Opaque, Register] = {}
         self._count = 0
 
@@ -115,12 +116,17 @@ class Writer:
         else:
             numbers = f"tl.arange(0, {axis.symbol}){subscript}" + (".to(tl.int64)" if wide else "")
             self.line(f"{axis.name} = {numbers if start == '0' else f'{start} + {numbers}'}")
+        if subscript == "[:, None]":
+            self.columns.add(axis.name)
         if not axis.fits:
             self.line(f"{axis.name}_ok = {axis.name} < {self.index(axis.count)}")
 
     def shape(self) -> str:
-        """The shape of the tile."""
-        return f"[{', '.join(axis.symbol for axis in self.tile)}]"
+        """The shape of the tile; before its rows have elements, it is a column."""
+        symbols = [axis.symbol for axis in self.tile]
+        if len(self.tile) == 1 and self.tile[0].name in self.columns:
+            symbols.append("1")
+        return f"[{', '.join(symbols)}]"
 
     # ------------------------------------------------------------------ indices
 
