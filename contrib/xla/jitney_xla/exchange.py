@@ -1,4 +1,4 @@
-"""Tensors as arrays and back; neither copies what lies in order."""
+"""Tensors as arrays, without copying what lies in order, and back."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def array_of(tensor: torch.Tensor) -> Any:
 
 
 def tensor_of(array: Any) -> torch.Tensor:
-    """A tensor of the memory of a JAX array, which nobody else holds."""
-    return torch.utils.dlpack.from_dlpack(array.__dlpack__())
+    """The array's numbers in memory of torch's own: a program may make its results larger (``resize_``)."""
+    return torch.utils.dlpack.from_dlpack(array.__dlpack__()).clone()

@@ -11,7 +11,7 @@ import torch
 from jax import lax
 from torch import fx
 
-from jitney_xla import engine
+from jitney_xla import engine, tiny
 from jitney_xla.exchange import DTYPES, array_of, tensor_of
 from jitney_xla.layouts import inverse, order_of, with_strides
 from jitney_xla.rules import RULES, Call
@@ -167,7 +167,8 @@ class Form:
         values: dict[fx.Node, Any] = dict(self.numbers)
         for given, array in zip(self.inputs, arrays, strict=True):
             values[given.node] = array if given.order is None else jnp.transpose(array, inverse(given.order))
-        conditions: list[Any] = []
+        normal = [tiny.has_none(array) for array in arrays]
+        conditions: list[Any] = [condition for condition in normal if condition is not None]
         for node in self.graph.graph.nodes:
             if node in self.needed and node not in values:
                 values[node] = _computed(node, values, conditions)

@@ -88,6 +88,19 @@ def test_a_float_beyond_the_integers_is_cast_as_in_eager():
         assert torch.equal(run(x), (x * 2).to(torch.int64))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_arguments_below_the_smallest_normal_number_are_not_zero(dtype):
+    run = jitney.compile(lambda x: (x * 2, x > 0, x.abs()), backend="xla")
+    x = torch.tensor([torch.finfo(dtype).tiny / 4, -torch.finfo(dtype).tiny / 8, 1.0, 0.0], dtype=dtype)
+    for given in (x, x[2:].repeat(2)):
+        assert all(torch.equal(a, b) for a, b in zip(run(given), (given * 2, given > 0, given.abs()), strict=True))
+
+
+def test_results_can_be_made_larger():
+    made = jitney.compile(lambda x: x * 2, backend="xla")(torch.ones(3))
+    assert made.untyped_storage().nbytes() == 12 and made.resize_(5).shape == (5,)
+
+
 def test_results_share_no_memory_with_arguments_or_each_other():
     x = torch.randn(4, 3)
     made = jitney.compile(lambda x: (x.clone(), x.clone(), (x * 1).t(), x + 0), backend="xla", fullgraph=True)(x)
