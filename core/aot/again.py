@@ -140,7 +140,8 @@ class Again:
             batched: are there batches among the gradients of its results? The inputs are none.
 
         Raises:
-            JitneyError: torch's global state is another one.
+            JitneyError: torch's global state is another one, or random numbers were drawn, by an operator that does
+                not say so: they are others than those of the forward.
         """
         transformed = _torch.forward_ad_active() if batched else _torch.transforms_active()
         if _torch.function_mode_depth() or transformed or torch.get_default_dtype() is not self.dtype:
@@ -151,8 +152,14 @@ class Again:
             for device, enabled, dtype in self.autocast:
                 torch.set_autocast_enabled(device, enabled)
                 torch.set_autocast_dtype(device, dtype)
+            drawn = _generators(inputs)
             with torch.set_grad_enabled(self.grad):
-                return self.run()(*inputs)
+                results = self.run()(*inputs)
+            if any(not torch.equal(state, get()) for get, _, state in drawn):
+                for _, restore, state in drawn:
+                    restore(state)
+                raise refusal("the function", "it draws random numbers")
+            return results
         finally:
             keeper.restore()
 
@@ -214,6 +221,16 @@ class Again:
             with _torch.DisableAutocast():
                 found = iter(_gradients([f for f, _ in pairs], wanted, [a for _, a in pairs], create))
         return [next(found) if asked else None for asked in by]
+
+
+def _generators(inputs: Sequence[Any]) -> list[tuple[Callable[[], Any], Callable[[Any], None], torch.Tensor]]:
+    """Of the default generators of the CPU and of these tensors' devices: how to read, how to set, and the state."""
+    devices = {t.device for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
+    found: list[Any] = [(torch.get_rng_state, torch.set_rng_state)]
+    for device in devices:
+        get, restore = torch.cuda.get_rng_state, torch.cuda.set_rng_state
+        found.append((functools.partial(get, device), functools.partial(restore, device=device)))
+    return [(get, restore, get()) for get, restore in found]
 
 
 def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> list[tuple[int, torch.Tensor]]:

@@ -299,6 +299,33 @@ def test_random_numbers_are_refused() -> None:
     refused(compile_fn(lambda x: F.dropout(x.exp(), 0.5), backend="aot_eager"), "draws random numbers")
 
 
+@torch.library.custom_op("jitney_tests_again::noisy", mutates_args=())
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    """Draws, and does not say so."""
+    return x * torch.rand_like(x)
+
+
+noisy.register_fake(torch.empty_like)
+
+
+def _slope(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+    x, out = ctx.saved_tensors
+    slope: torch.Tensor = g * out / x
+    return slope
+
+
+noisy.register_autograd(_slope, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs, output))
+
+
+def test_random_numbers_that_no_operator_tells_of_are_refused() -> None:
+    run = compile_fn(lambda x: noisy(x).square(), backend="aot_eager")
+    gradient = grown(run, x := t(3).requires_grad_())
+    before = torch.get_rng_state()
+    with pytest.raises(JitneyError, match="double backward.*draws random numbers"):
+        torch.autograd.grad(gradient.sum(), x)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_gradients_that_depend_on_what_is_written_are_refused() -> None:
     def program(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         out = x.exp() + state
