@@ -36,9 +36,10 @@ class Found:
     """Where a backward finds one input of its graph.
 
     Args:
-        how: ``number``; ``saved`` by the autograd function; a ``leaf`` that the engine holds; ``kept`` by a function of
-            its own; ``alive``: the program is believed to hold it; ``unread``: no gradient depends on its numbers;
-            ``written``: the graph writes to it, so that its numbers do not matter, or there would be a ``reason``.
+        how: ``number``; ``saved`` by the autograd function; a ``leaf`` that the engine holds; ``idle``: such a leaf, on
+            whose numbers no gradient depends; ``kept`` by a function of its own; ``alive``: the program is believed to
+            hold it; ``unread``: no gradient depends on its numbers; ``written``: the graph writes to it, so that its
+            numbers do not matter, or there would be a ``reason``.
         at: its position among those.
         grad: does it get a gradient?
         dtype, device: of what is unread.
@@ -114,10 +115,12 @@ class Again:
             others = () if kept is None else kept.grad_fn.saved_tensors
         except RuntimeError:
             return [], written
+        leaves = [getattr(node, "variable", None) for node, _ in ctx.next_functions]
         places: dict[str, Sequence[Any]] = {
             "number": getattr(ctx, "given", ()),
             "saved": saved,
-            "leaf": [getattr(node, "variable", None) for node, _ in ctx.next_functions],
+            "leaf": leaves,
+            "idle": leaves,
             "kept": others,
             "alive": [reference() for reference in getattr(ctx, "alive", ())],
             "written": [reference() for reference in getattr(ctx, "written", ())],

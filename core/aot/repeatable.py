@@ -141,12 +141,12 @@ def plan(
         elif i in saved:
             how = "saved"
         elif reached and isinstance(value, torch.nn.Parameter):
-            how = "leaf"
+            how = "idle" if i in unread else "leaf"
         elif reached:
             how = "kept"
         else:
             how = "alive"
-        at = saved[i] if how == "saved" else tensors if how == "leaf" else counts.get(how, 0)
+        at = saved[i] if how == "saved" else tensors if how in ("leaf", "idle") else counts.get(how, 0)
         counts[how] = counts.get(how, 0) + 1
         kind = (value.dtype, str(value.device)) if how == "unread" else ()
         found.append(Found(how, at, grad, *kind))

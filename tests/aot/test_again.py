@@ -258,6 +258,16 @@ def parts_of_complex_numbers(wrap: Any) -> Any:
     return torch.autograd.grad(grad.square().sum(), x)
 
 
+def a_bias_that_is_written_to(wrap: Any) -> Any:
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 3), t(2, 3).requires_grad_()
+    out = wrap(model)(x)
+    with torch.no_grad():
+        model.bias.add_(1)
+    (grad,) = torch.autograd.grad(out, x, torch.ones(2, 3, requires_grad=True), create_graph=True)
+    return torch.autograd.grad(grad.square().sum(), model.weight)
+
+
 def statistics_several_times(wrap: Any) -> Any:
     norm = nn.BatchNorm1d(4)
     run, x = wrap(nn.Sequential(norm, nn.Tanh())), t(6, 4).requires_grad_()
@@ -267,7 +277,7 @@ def statistics_several_times(wrap: Any) -> Any:
 
 
 MORE = [batches_that_are_differentiated, gradients_of_what_has_none, detached_inside, asked_for_later]
-MORE += [gradients_that_are_written_to, parts_of_complex_numbers, statistics_several_times]
+MORE += [a_bias_that_is_written_to, gradients_that_are_written_to, parts_of_complex_numbers, statistics_several_times]
 MORE += [sizes_that_change, some_results_unused, by_the_weights, functions_of_torch, kept_graph, without_grad_at_first]
 MORE += [in_autocast, batch_norm]
 
