@@ -15,6 +15,7 @@ from jitney.backends.resolve import Spec
 from jitney.capture import marks
 from jitney.compiled import running_originals as running_originals
 from jitney.dispatch import Session
+from jitney.errors import InvalidOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +48,8 @@ def compile(
         BackendNotFound, PluginError, InvalidOption: see ``jitney.errors``.
     """
     check_kinds(options, mode)
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise InvalidOption(f"dynamic={dynamic!r} is not True, False or None", hint="dynamic=None, as by default")
     if model is None:
         return functools.partial(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options, mode=mode, disable=disable

@@ -6,12 +6,14 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import inspect
 import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from jitney import stance
 from jitney.capture.marks import is_of_torch_compile
@@ -40,7 +42,9 @@ class CompiledFunction:
         _roots.add(self._jitney_root)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the compiled code."""
+        """Call the compiled code; where torch.compile traces this call, the original."""
+        if is_dynamo_compiling():
+            return self._jitney_original(*args, **kwargs)
         return self._jitney_root(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -109,7 +113,8 @@ class CompiledModule(torch.nn.Module):
         object.__setattr__(self, "_jitney_session", session)
         misfits = root = None
         if call is None:
-            root = CompiledFunction(_caller_of(type(module)), session, type(module).forward)._jitney_root
+            shown = inspect.getattr_static(type(module), "forward", None)  # TorchScript's cannot be asked of the class
+            root = CompiledFunction(_caller_of(type(module)), session, shown)._jitney_root
             call = functools.partial(root.__call__, module)
             misfits = lambda args, kwargs: root.misfits((module, *args), kwargs)  # noqa: E731
         object.__setattr__(self, "_jitney_root", root)
@@ -117,7 +122,9 @@ class CompiledModule(torch.nn.Module):
         object.__setattr__(self, "_jitney_misfits", misfits)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the original's compiled ``__call__``, hooks and all."""
+        """Call the original's compiled ``__call__``, hooks and all; where torch.compile traces this, the original's."""
+        if is_dynamo_compiling():
+            return self._jitney_original(*args, **kwargs)
         return _own(self, "_jitney_call")(*args, **kwargs)
 
     @property  # type: ignore[misc]
@@ -129,7 +136,8 @@ class CompiledModule(torch.nn.Module):
             return object.__getattribute__(self, name)
         if name == "_orig_mod":  # as torch.compile's modules call it
             return object.__getattribute__(self, "_jitney_original")
-        return getattr(object.__getattribute__(self, "_jitney_original"), name)
+        value = getattr(object.__getattribute__(self, "_jitney_original"), name)
+        return _staying_compiled(self, value) if name in _RETURN_SELF else value
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._jitney_original, name, value)
@@ -166,6 +174,27 @@ class CompiledModule(torch.nn.Module):
 
 _own = object.__getattribute__
 _OWN = frozenset({"__call__", "__class__", "__repr__", "__reduce_ex__", "__deepcopy__", "__setattr__", "__dir__"})
+# Methods of nn.Module that return the module: `compiled = jitney.compile(model).eval()` is compiled, too.
+_RETURN_SELF = frozenset(
+    (
+        *("apply", "eval", "requires_grad_", "share_memory", "to", "to_empty", "train", "type"),
+        *("bfloat16", "double", "float", "half"),
+        *("cpu", "cuda", "ipu", "mtia", "xpu"),
+    )
+)
+
+
+def _staying_compiled(module: CompiledModule, method: Any) -> Any:
+    """A method of the original that returns the compiled module where it would return the original."""
+    if not isinstance(method, types.MethodType):
+        return method  # an attribute of the program's that has such a name
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        return module if result is module._jitney_original else result
+
+    return call
 
 
 def wrap(target: Any, session: Session) -> Any:

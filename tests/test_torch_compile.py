@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import jitney
 from jitney import events
 from jitney.backends import registry
 from jitney.torch_compile import backend_for
@@ -119,3 +120,13 @@ def test_torch_compile_finds_our_backends_by_name(name):
     (point,) = importlib.metadata.entry_points(group="torch_dynamo_backends", name=name)
     assert name in torch.compiler.list_backends(exclude_tags=None)
     assert point.value.startswith(f"{name}.torch_backend:")
+
+
+def test_what_jitney_compiled_is_its_original_under_torch_compile():
+    function, linear = jitney.compile(lambda x: x.sin() + 1, backend="eager"), nn.Linear(4, 3)
+    both = nn.Sequential(jitney.compile(linear, backend="eager"), nn.ReLU())
+    x = torch.randn(2, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own front end
+        torch.testing.assert_close(torch.compile(function, backend="eager", fullgraph=True)(x), x.sin() + 1)
+        torch.testing.assert_close(torch.compile(both, backend="eager")(x), linear(x).relu())

@@ -551,7 +551,7 @@ class World:
         return value
 
     def _wrap_tuple(self, value: tuple[Any, ...], source: Source) -> Any:
-        if type(value) is tuple and self.constant_key(value):
+        if type(value) is tuple and self.constant_key(value) and not self._has_changing_float(value, source):
             self.guard(source, "equals", value)
             return value
         self.guard(source, "type", type(value))
@@ -565,6 +565,12 @@ class World:
         if value:
             self.add(value, source)
         return value
+
+    def _has_changing_float(self, value: tuple[Any, ...], source: Source) -> bool:
+        """Is an item of this tuple a float that changes, as Adam's betas do under a schedule? Each float is noted."""
+        kind = self.item_kind(value)
+        changing = [self.is_dynamic(source.step(kind, i), v) for i, v in enumerate(value) if type(v) is float]
+        return any(changing)
 
     def _wrap_frozenset(self, value: frozenset[Any], source: Source) -> Any:
         if all(self.constant_key(k) for k in value):

@@ -180,9 +180,14 @@ def explain(
     after the call. With ``bisect`` the function runs some times more, on copies, with one step of compiling more each
     time: the report says which step is to blame for an error of jitney's or for wrong numbers; see
     ``jitney.debug.bisect``.
+
+    Raises:
+        TypeError: ``fn`` is not callable.
     """
     from jitney.api import compile as compile_function  # the face imports debug; only here does debug need the face
 
+    if not callable(fn):
+        raise TypeError(f"jitney.explain: a {type(fn).__name__} is not callable; write explain(fn)(*args)")
     how = compiled_as(fn, backend, options)
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:

@@ -121,6 +121,12 @@ def test_options_of_another_kind_are_named():
     assert str(e.value) == 'options: options=4 is no dictionary\ntry: options={"name": value}'
 
 
+@pytest.mark.parametrize("given", ["yes", 1, (3, 4)])
+def test_dynamic_is_a_bool_or_none(given):
+    with pytest.raises(InvalidOption, match="is not True, False or None"):
+        jitney.compile(torch.sin, dynamic=given)
+
+
 def test_a_value_out_of_range_names_the_default():
     with pytest.raises(InvalidOption) as e:
         validate(backend(), {"threads": 0})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import check, check_made, compile_fn, t
+from helpers import check, check_made, compile_fn, observe, t
 from torch import nn
 
 
@@ -279,6 +279,35 @@ def test_compiled_module_looks_like_the_original() -> None:
     assert isinstance(compiled, nn.Module)
     compiled.load_state_dict(Mixed().state_dict())
     assert torch.equal(compiled(x), model(x))
+
+
+def test_methods_that_return_the_module_return_the_compiled_one() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    compiled = compile_fn(model)
+    for found in (
+        compiled.eval(),
+        compiled.to("cpu"),
+        compiled.requires_grad_(False),
+        compiled.apply(lambda part: None),
+    ):
+        assert found is compiled
+    assert compiled.double() is compiled and not model.training
+    assert model[0].weight.dtype == torch.float64 and not model[0].weight.requires_grad
+    with observe() as seen:
+        compiled.eval()(t(2, 3).double())
+    assert len(seen.graphs) == 1
+
+
+def test_an_attribute_of_such_a_name_is_the_programs() -> None:
+    model = nn.ReLU()
+    model.type = "relu"  # type: ignore[assignment, method-assign]
+    assert compile_fn(model).type == "relu"
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_module_of_torchscript_is_called_as_it_is() -> None:
+    traced = torch.jit.trace(nn.Linear(3, 2), t(2, 3))
+    assert torch.equal(compile_fn(traced)(t(2, 3)), traced(t(2, 3)))
 
 
 def test_compiled_module_can_be_copied_and_pickled() -> None:

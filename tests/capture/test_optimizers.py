@@ -128,3 +128,30 @@ def test_a_foreach_step_is_seen_by_the_version_counter() -> None:
     compile_fn(optimizer.step, backend="aot_eager")()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def one_cycle(make: Callable[[Any], optim.Optimizer], step_of: Callable[[optim.Optimizer], Any]) -> list[torch.Tensor]:
+    """The parameters after six steps under a schedule that changes rate and momentum (Adam's first beta) at each."""
+    torch.manual_seed(3)
+    parameters = [nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.randn(3))]
+    optimizer = make(parameters)
+    schedule = optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
+    step = step_of(optimizer)
+    for _ in range(6):
+        for p in parameters:
+            p.grad = torch.randn_like(p)
+        step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the schedule looks for its own wrapper of `step`
+            schedule.step()
+    return [p.detach() for p in parameters]
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW foreach", "NAdam", "SGD momentum nesterov"])
+def test_a_momentum_that_changes_at_each_step_compiles_once_more(name: str) -> None:
+    make = OPTIMIZERS[name]
+    wanted = one_cycle(make, lambda optimizer: optimizer.step)
+    with observe() as seen:
+        got = one_cycle(make, lambda optimizer: compile_fn(optimizer.step, backend="aot_eager"))
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+    assert not seen.breaks and not seen.skips and len(seen.graphs) == 2

@@ -25,6 +25,27 @@ PROGRAMS: dict[str, Any] = {
 }
 
 
+PAIRS: dict[str, Any] = {
+    "arithmetic": lambda x, p: (x.lerp(x * 2, 1 - p[0]), (1 - p[1]) ** 3, p + (1,)),
+    "unpacked": lambda x, p: (lambda a, b: (x * a + b, a * b))(*p),
+    "compared": lambda x, p: (x + 1 if p == (0.7, 0.25) else x - 1, p < (0.6, 1.0), 0.7 in p, p.index(p[1])),
+    "a key": lambda x, p: (x * {(0.5, 0.25): 2, (0.7, 0.25): 3}.get(p, 5), hash(p), {p: 1}),
+    "text": lambda x, p: (x * p[0], f"{p} {p[1]:.3f}"),
+    "given to torch": lambda x, p: (torch.clamp(x, p[1] - 1, p[1]), torch.tensor(p)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_floats_in_a_tuple(name: str) -> None:
+    program = PAIRS[name]
+    compiled = compile_fn(program, backend="aot_eager")
+    x = t(3, 4)
+    for pair in ((0.5, 0.25), (0.7, 0.25), (0.7, 0.3), (1.0, 0.0), (math.nan, 0.1), (-0.0, 2.5), (math.inf, 0.2)):
+        got, wanted = compiled(x, pair), program(x, pair)
+        torch.testing.assert_close(got[0], wanted[0], rtol=0, atol=0, equal_nan=True)
+        assert repr(got[1:]) == repr(wanted[1:])
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_changing_floats(name: str, backend: str) -> None:

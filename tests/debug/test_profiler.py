@@ -98,6 +98,11 @@ def test_explain_says_why_what_is_compiled_does_not_fit() -> None:
     assert "Would be compiled again, none of what is there fits:\n  n == 3 (found 4), read at" in str(output)
 
 
+def test_explain_of_what_is_no_function_is_an_error_at_once() -> None:
+    with pytest.raises(TypeError, match=r"a Tensor is not callable; write explain\(fn\)\(\*args\)"):
+        jitney.explain(torch.ones(2))
+
+
 def test_explain_asks_compiled_modules_and_methods_too() -> None:
     class Model(torch.nn.Linear):
         def scaled(self, x: torch.Tensor) -> torch.Tensor:
