@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from traceback import FrameSummary
 
+from jitney.callers import is_users
+
 
 def describe_frame(frame: FrameSummary) -> str:
     """``file.py:12, in forward: y = x.item()`` for one frame of the user's stack."""
@@ -25,7 +27,7 @@ class JitneyError(RuntimeError):
 
     Args:
         reason: one sentence, without the place.
-        user_stack: the user's frames, outermost first; the last one leads the message.
+        user_stack: the user's frames, outermost first; the last one that is not torch's leads the message.
         hint: what to try next, one sentence, or empty.
         command: what to type for something small that fails the same way, or empty.
         phase: overrides the class's phase.
@@ -52,7 +54,8 @@ class JitneyError(RuntimeError):
         super().__init__(self._render())
 
     def _render(self) -> str:
-        lines = [describe_frame(self.user_stack[-1])] if self.user_stack else []
+        own = [frame for frame in self.user_stack if is_users(frame.filename)] or self.user_stack
+        lines = [describe_frame(own[-1])] if own else []
         lines.append(f"{self.phase}: {self.reason}")
         if self.hint:
             lines.append(f"try: {self.hint}")

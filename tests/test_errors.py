@@ -2,6 +2,7 @@ import inspect
 from traceback import FrameSummary
 
 import pytest
+import torch
 
 from jitney import errors
 from jitney.errors import BackendFailed, JitneyError, Unsupported, describe_frame, nearest
@@ -20,6 +21,13 @@ def test_the_message_begins_with_the_users_line_then_reason_then_fix():
         "  train.py:3, in main: loss = step(x)\n"
         "  model.py:12, in forward: y = x.item()"
     )
+
+
+def test_a_line_of_torchs_does_not_lead_the_message():
+    inside = FrameSummary(torch.nn.functional.__file__, 7, "embedding", line="return torch.embedding(weight, input)")
+    lines = str(Unsupported("no", user_stack=[OUTER, INNER, inside])).splitlines()
+    assert lines[0] == "model.py:12, in forward: y = x.item()"
+    assert lines[-1].endswith("in embedding: return torch.embedding(weight, input)")
 
 
 def test_one_frame_is_not_repeated_and_no_hint_leaves_no_line():
