@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import threading
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,6 @@ import torch
 
 from jitney import _torch, callers, events, keeping, stance
 from jitney.backends import BoundBackend
-from jitney.capture.arrays.memory import FETCHES
-from jitney.capture.iterators import parts
 from jitney.capture.marks import stays_python
 from jitney.capture.originals import unfollowable
 from jitney.capture.signals import GiveUp
@@ -27,11 +24,10 @@ from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, RecompileError, Unsupported
 from jitney.exhausted import advise
 from jitney.faults import said
-from jitney.guards import Pool, first_failure, pristine
+from jitney.guards import first_failure
 from jitney.guards.miss import MISS
-from jitney.guards.report import first_failing
-from jitney.guards.tensors import tensor_facts
 from jitney.guards.trail import Trail
+from jitney.misfits import UNKNOWN, Misfit, in_guards, why_not
 
 if TYPE_CHECKING:
     from jitney.capture.call_through import CallThrough
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     from jitney.shipping import Shipped
 
 MAX_GROUPS = 32
-UNKNOWN = "a tensor's metadata, which values are one object, a class's bases, or torch's global state"
 
 
 @functools.cache
@@ -370,7 +365,7 @@ class Dispatcher:
         count = sum(e.group == group for e in self.entries)
         if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
             return True
-        expected, found, line = self._why_not(self.entries[0], arguments, cells)
+        expected, found, line = why_not(self.entries[0], arguments, cells)
         text = f"{expected} (found {found})" if found else expected
         code = self.shown
         where = f"{code.co_filename}:{code.co_firstlineno}"
@@ -396,52 +391,21 @@ class Dispatcher:
             events.emit(events.FrameSkipped(*place, f"cache_size_limit; last guard: {text}"))
         return False
 
-    def misfits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, str, str]] | None:
-        """Why each entry does not hold for a call, as ``_why_not`` says it; None if one may hold, or there are none."""
+    def misfits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Misfit] | None:
+        """Why each entry does not hold for a call, as ``why_not`` says it; None if one may hold, or there are none."""
         arguments, cells = self.scope(args, kwargs)
         found = []
         for entry in self.entries:
-            reason = self._why_not(entry, arguments, cells)
+            reason = why_not(entry, arguments, cells)
             if reason[0] == UNKNOWN:
                 return None
             found.append(reason)
         return found or None
 
-    def _why_not(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> tuple[str, str, str]:
-        """Why an entry does not hold for a call: the guard, what it found, the user's line (both maybe empty)."""
-        scope = self.in_guards(arguments, cells)
-        failure = first_failure(entry.emitted.guards if entry.emitted else (), scope)
-        if failure is not None:
-            guard, found = failure
-            line = f"{guard.origin.filename}:{guard.origin.lineno}" if guard.origin is not None else ""
-            return guard.text, str(found), line
-        if entry.emitted is None:
-            return first_failing(json.loads(entry.report), entry.function.__globals__, scope) or (UNKNOWN, "", "")
-        return *(self._tensor_failure(entry, scope) or (UNKNOWN, "")), ""
-
-    @staticmethod
-    def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict[str, Any]:
-        """The names that guards see, for a call with these arguments."""
-        return {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
-
-    @staticmethod
-    def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:
-        """Which tensor's metadata changed: what it was, what it is."""
-        pool = Pool({**scope, "_b": pristine})
-        for source, facts in entry.emitted.namespace.get("_facts", ()) if entry.emitted else ():
-            try:
-                value = eval(source.path(pool), pool.namespace)
-            except Exception as error:
-                return f"{source.name}: {type(error).__name__}", ""
-            found = tensor_facts(value)
-            if found != facts:
-                return f"{source.name} is {facts}", str(found)
-        return None
-
     def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
         """Guards that fail on the values they were made from: run eagerly, and say so."""
         assert entry.emitted is not None
-        scope = self.in_guards(arguments, cells)
+        scope = in_guards(arguments, cells)
         failure = first_failure(entry.emitted.guards, scope)
         text = f"{failure[0].text} (found {failure[1]})" if failure else "; ".join(entry.emitted.extra_guards)
         if config.verify:

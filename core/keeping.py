@@ -32,6 +32,7 @@ from jitney.guards.miss import MISS
 from jitney.guards.report import first_failing
 from jitney.guards.tensors import Sizes
 from jitney.guards.trail import Trail
+from jitney.misfits import in_guards
 from jitney.state import state_text
 from jitney.trust import trusted
 
@@ -137,7 +138,7 @@ def _made(
 
 
 def _unfit(frame: StoredFrame, root: Root, arguments: Mapping[str, Any]) -> str:
-    failing = first_failing(json.loads(frame.report), frame.namespace, root.in_guards(arguments))
+    failing = first_failing(json.loads(frame.report), frame.namespace, in_guards(arguments))
     return f"{failing[0]} (found {failing[1]})" if failing else "a guard does not hold"
 
 
