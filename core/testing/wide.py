@@ -53,6 +53,10 @@ class Truth:
             return ""  # which way it goes, rounding decides
         return "" if within(found, eager, exact, [o for o in others if o is not None]) else reason
 
+    def has_other_shapes(self, path: str, shape: torch.Size) -> bool:
+        """Is what is there of another shape than in eager, in float64 or with other roundings?"""
+        return any(path in paths and paths[path].shape != shape for paths in (self.exact, *self.shaken))
+
     def _is_unsteady(self, path: str) -> bool:
         """Is there something at this place in some runs only?"""
         return 0 < sum(path in paths for paths in self.shaken) < RUNS

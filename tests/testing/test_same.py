@@ -142,6 +142,31 @@ def test_a_factor_is_a_fault_for_all_that() -> None:
     assert found is not None and found.kind == "values"
 
 
+UNIQUE = """
+def program(x):
+    return torch.cat([x / 3 * 3, x]).{cast}().unique()
+
+def inputs():
+    return [torch.arange(1.0, 20.0)]
+"""
+
+
+def first_is_larger(results: Any) -> Any:
+    """The graph's result with one element changed by one rounding, or by one."""
+    changed = results[0].clone()
+    if changed.is_floating_point():
+        changed[0] = torch.nextafter(changed[0], changed[0] + 1)
+    else:
+        changed[0] += 100
+    return (changed,)
+
+
+def test_a_size_that_rounding_decides_is_no_fault() -> None:
+    assert_same(whole(UNIQUE.format(cast="float")), backends=[spoiled(first_is_larger)])
+    with pytest.raises(NotSame, match="shape"):
+        assert_same(whole(UNIQUE.format(cast="round().int")), backends=[spoiled(first_is_larger)])
+
+
 def test_what_eager_raises_must_be_raised() -> None:
     source = whole(
         """
