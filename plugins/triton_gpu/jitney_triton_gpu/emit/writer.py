@@ -248,7 +248,7 @@ class Writer:
             mask = f"{here.name} & {mask}" if mask else here.name
             if not here.axes <= axes:
                 given = f"tl.broadcast_to({given}, {self.shape()})"
-                axes = frozenset(axis.name for axis in self.tile)
+                axes |= {axis.name for axis in self.tile}
         hint = f', eviction_policy="{self.policies[v]}"' if v in self.policies else ""
         shown = f"tl.load({given}{f', {mask}' if mask else ''}{hint})"
         if v.dtype in HALVES:
@@ -296,7 +296,7 @@ class Writer:
         shown, axes = self.address(buffer, place)
         if not register.axes <= axes:  # one place, one value: which of the equals is written does not matter
             shown = f"tl.broadcast_to({shown}, {self.shape()})"
-            axes = frozenset(axis.name for axis in self.tile)
+            axes |= {axis.name for axis in self.tile}
         mask = self.mask(axes)
         self.line(f"tl.store({shown}, {register.name}{f', {mask}' if mask else ''})")
 
