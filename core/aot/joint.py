@@ -14,6 +14,7 @@ from torch import fx
 from jitney import _torch, wrapping
 from jitney.aot import functional, wrapped
 from jitney.aot.cost import has_effect, is_random
+from jitney.aot.inverses import only_moved
 from jitney.aot.layout import Layout
 from jitney.aot.results import GRADIENT_TYPES, Before, Output, Result, Results, Update, root_of
 from jitney.aot.rewritten import REWRITTEN
@@ -249,6 +250,7 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
             _described(tracer, node),
             functional.layouts_kept(node, (*args, *kwargs.values())),
             functional.writes_checked(node, args, kwargs, storages),
+            only_moved(tracer.graph, args, kwargs),
         ):
             if "scalar" in node.meta:
                 values[node] = tracer.scalar(node.target, args, node.meta["example_value"])
