@@ -17,12 +17,9 @@ if (
     and importlib.util.find_spec("jitney_triton_gpu")
     and not torch.cuda.is_available()
 ):
+    from triton_interpreter import interpret_triton
+
     before = os.environ.get("TRITON_INTERPRET")
-    os.environ["TRITON_INTERPRET"] = "1"
-    import triton
-
-    import jitney_triton_gpu.device  # noqa: F401 - which asks for it
-
-    triton.knobs.runtime.interpret = True
+    interpret_triton()
     if before is None:
         del os.environ["TRITON_INTERPRET"]

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
-import os
 
 from jitney.backends import registry
 
 ORDER = ("eager", "aot_eager", "llvm_cpu", "triton_gpu")  # of trust: the earlier is what the later is held to
-
-
-def interpret_triton() -> None:
-    """Have Triton's kernels interpreted on the CPU; to be called before anything imports Triton."""
-    os.environ["TRITON_INTERPRET"] = "1"
-    triton = importlib.import_module("triton")
-    importlib.import_module("jitney_triton_gpu.device")
-    triton.knobs.runtime.interpret = True
 
 
 def installed() -> list[str]:

@@ -22,7 +22,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from differential.backends import installed, interpret_triton  # noqa: E402
+from differential.backends import installed  # noqa: E402
+from triton_interpreter import interpret_triton  # noqa: E402
 
 BATCH = 20  # programs of one strategy and seed
 

@@ -152,7 +152,7 @@ def inputs():
 
 
 def first_is_larger(results: Any) -> Any:
-    """The graph's result with one element changed by one rounding, or by one."""
+    """The graph's result with one element changed by one rounding, or, of integers, by a hundred."""
     changed = results[0].clone()
     if changed.is_floating_point():
         changed[0] = torch.nextafter(changed[0], changed[0] + 1)

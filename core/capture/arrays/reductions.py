@@ -27,10 +27,6 @@ def _flat(x: Tensor, axis: Any) -> tuple[Tensor, int]:
     return (x.reshape(-1), 0) if axis is None else (x, int(axis))
 
 
-def _no_elements(x: Tensor, dims: tuple[int, ...]) -> bool:
-    return any(type(x.shape[d]) is int and x.shape[d] == 0 for d in dims)
-
-
 @implements(np.sum, method="sum", half=False)
 def _sum(want: Want, x: Tensor, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     dims = _dims(x, axis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitney.lowering.kernel import Kernel, Scan, Store
-from jitney.lowering.loops import Extern
+from jitney.lowering.loops import Buffer, Extern
 from jitney.lowering.values import Load, walk
 
 
@@ -26,3 +26,8 @@ def replaces(item: Kernel | Extern, new: str, old: str) -> bool:
                     if number > at or value.index is not store.index:
                         return False
     return True
+
+
+def alike(one: Buffer, other: Buffer) -> bool:
+    """Can one tensor be either, as it is: the same sizes, strides, dtype and device?"""
+    return (one.size, one.stride, one.dtype, one.device) == (other.size, other.stride, other.dtype, other.device)

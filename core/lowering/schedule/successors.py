@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import torch
 
 from jitney.lowering.kernel import Kernel
-from jitney.lowering.loops import Buffer, Extern, Program
-from jitney.lowering.schedule.in_place import replaces
+from jitney.lowering.loops import Extern, Program
+from jitney.lowering.schedule.in_place import alike, replaces
 
 _aten = torch.ops.aten
 
@@ -43,17 +43,14 @@ def taken_over(
         if isinstance(item, Kernel):
             ending = [old for old in sorted(item.reads) if old in made and last[old] == number and old not in homes]
             for new in sorted(item.writes - seen):
-                fits = (old for old in ending if _alike(program, new, old) and replaces(item, new, old))
+                fits = (
+                    old
+                    for old in ending
+                    if alike(program.buffers[new], program.buffers[old]) and replaces(item, new, old)
+                )
                 old = next(fits, None)
                 if old is not None:
                     found[new] = old
                     ending.remove(old)
         seen |= item.reads | item.writes
     return found
-
-
-def _alike(program: Program, new: str, old: str) -> bool:
-    def facts(buffer: Buffer) -> tuple[object, ...]:
-        return buffer.size, buffer.stride, buffer.dtype, buffer.device
-
-    return facts(program.buffers[new]) == facts(program.buffers[old])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jitney.lowering.kernel import Kernel
-from jitney.lowering.loops import Buffer, Extern, Program, Strided
-from jitney.lowering.schedule.in_place import replaces
+from jitney.lowering.loops import Extern, Program, Strided
+from jitney.lowering.schedule.in_place import alike, replaces
 
 
 def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int]) -> dict[str, str]:
@@ -31,7 +31,12 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
         new, old = outputs[output], program.inputs[argument]
         if not isinstance(old, str) or makers.get(new, -1) <= last or old in found.values():
             continue
-        if outputs.count(new) > 1 or old in outputs or not _whole(program, output) or not _alike(program, new, old):
+        if (
+            outputs.count(new) > 1
+            or old in outputs
+            or not _whole(program, output)
+            or not alike(program.buffers[new], program.buffers[old])
+        ):
             continue
         at = makers[new]
         if last_read.get(old, at) > at or not replaces(items[at], new, old):
@@ -45,10 +50,3 @@ def _whole(program: Program, output: int) -> bool:
     assert isinstance(view, Strided)
     buffer = program.buffers[view.buffer]
     return view.offset.value == 0 and (view.size, view.stride, view.dtype) == (buffer.size, buffer.stride, buffer.dtype)
-
-
-def _alike(program: Program, new: str, old: str) -> bool:
-    def facts(buffer: Buffer) -> tuple[object, ...]:
-        return buffer.size, buffer.stride, buffer.dtype, buffer.device
-
-    return facts(program.buffers[new]) == facts(program.buffers[old])

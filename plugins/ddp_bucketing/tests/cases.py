@@ -54,6 +54,16 @@ class MLP(nn.Module):
         return self.c(torch.tanh(self.b(F.relu(self.a(x)))))
 
 
+class Later(MLP):
+    """Five rows break its graph."""
+
+    def forward(self, x):
+        y = F.relu(self.a(x))
+        if x.shape[0] == 5:
+            jitney.graph_break()
+        return self.c(torch.tanh(self.b(y)))
+
+
 class CNN(nn.Module):
     """Batch norm has buffers, which DDP broadcasts; channels_last weights are not contiguous."""
 
@@ -573,13 +583,6 @@ def interrupted_forward(world):
 def two_modules(world):
     """In one backward, one of them broken by a graph break on one rank alone: collectives keep their order."""
 
-    class Later(MLP):
-        def forward(self, x):
-            y = F.relu(self.a(x))
-            if x.shape[0] == 5:
-                jitney.graph_break()
-            return self.c(torch.tanh(self.b(y)))
-
     class Both(nn.ModuleList):
         def forward(self, x):
             return loss_of(self[0](x[:4])) + loss_of(self[1](x))
@@ -746,13 +749,6 @@ def opaque_outputs(world):
 @case("breaks_later")
 def breaks_later(world):
     """Another size breaks the graph, on one rank and not on the others: the collectives meet all the same."""
-
-    class Later(MLP):
-        def forward(self, x):
-            y = F.relu(self.a(x))
-            if x.shape[0] == 5:
-                jitney.graph_break()
-            return self.c(torch.tanh(self.b(y)))
 
     sizes = [4, 4, 5 if world.rank else 4, 4, 5, 4]
     with Counted() as late:

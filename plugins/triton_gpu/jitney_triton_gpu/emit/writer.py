@@ -205,13 +205,6 @@ class Writer:
         """In the innermost section this value is in a register already."""
         self.sections[-1].values[value] = register
 
-    def forget_loads(self, buffer: str) -> None:
-        """What was loaded of a buffer is no longer what it holds."""
-        for section in self.sections:
-            stale = {v for v in section.values if any(isinstance(w, Load) and w.buffer == buffer for w in walk(v))}
-            for v in stale:
-                del section.values[v]
-
     def _known(self, v: Value) -> Register | None:
         for section in reversed(self.sections):
             if v in section.values:
