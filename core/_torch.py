@@ -64,6 +64,14 @@ OP_NAMESPACES: tuple[Any, ...] = (
 )
 # torch.ops.namespace.name and its overloads: a call of such an object is one operation.
 OPERATOR_CLASSES: tuple[type, ...] = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+# Operators whose results are views of their first argument though their schemas do not say so.
+VIEWS_UNSAID: frozenset[Any] = frozenset(
+    (
+        torch.ops.aten._unsafe_view.default,
+        torch.ops.aten.unsafe_split.Tensor,
+        torch.ops.aten.unsafe_split_with_sizes.default,
+    )
+)
 # Changes the grad mode; what torch.no_grad calls.
 set_grad_enabled: Callable[[bool], None] = _C._set_grad_enabled
 # What torch.library.custom_op returns; its operator is what a graph records.
@@ -510,6 +518,7 @@ __all__ = [
     "PRIM_DEVICE",
     "SCAN_CODE",
     "STOPS_RECOMPUTATION",
+    "VIEWS_UNSAID",
     "BackwardHookFunction",
     "CustomOpDef",
     "DataDependentOutputException",

@@ -22,12 +22,12 @@ def merge_equal(joint: Joint) -> None:
 
     Results and gradients are left as they are: each has memory of its own, which the caller may write to.
     """
-    handed_out = {root_of(n) for n in [*joint.outputs, *joint.gradients] if isinstance(n, fx.Node)}
+    handed_out = {_memory_of(n) for n in [*joint.outputs, *joint.gradients] if isinstance(n, fx.Node)}
     handed_out |= {n.args[0] for n in handed_out if n.target is operator.getitem}  # type: ignore[misc]
     timed = read_once(joint.graph)
     first: dict[Hashable, fx.Node] = {}
     for node in list(joint.graph.nodes):
-        if not _mergeable(node) or node in timed or root_of(node) in handed_out:
+        if not _mergeable(node) or node in timed or _memory_of(node) in handed_out:
             continue
         turned = _turned_twice(node)
         if turned is not None:
@@ -38,6 +38,16 @@ def merge_equal(joint: Joint) -> None:
         if same is not node:
             node.replace_all_uses_with(same)
             joint.graph.erase_node(node)
+
+
+def _memory_of(node: fx.Node) -> fx.Node:
+    """The node whose memory this one is in, also by operators that promise not to be views."""
+    while True:
+        root = root_of(node)
+        unsaid = root.args[0] if root.target is operator.getitem else root
+        if not isinstance(unsaid, fx.Node) or unsaid.target not in _torch.VIEWS_UNSAID:
+            return root
+        node = unsaid.args[0]  # type: ignore[assignment]
 
 
 def _turned_twice(node: fx.Node) -> fx.Node | None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import fx
 
+from jitney import _torch
 from jitney.errors import BackendFailed
 from jitney.lowering.index import Index, Opaque, Size, Var, index
 from jitney.lowering.values import Load, Position, Ref, Value, walk
@@ -25,11 +26,6 @@ and ``argmin`` give the int64 linear position in ``reduced`` (row-major) of the 
 
 # kind of scan -> the reduction whose running results it stores
 SCANS: dict[str, str] = {"cumsum": "sum"}
-_aten = torch.ops.aten
-# Operators whose results are views of an argument though their schemas do not say so.
-VIEWS_UNSAID: frozenset[Any] = frozenset(
-    (_aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default, _aten._unsafe_view.default)
-)
 """One result for each iteration of ``reduced``, in row-major order: of the values up to this one. The values are in
 the dtype in which they are accumulated; the buffer may have another one, to which each result is converted. Which of
 the values before are put together first is the emitter's choice."""
@@ -189,7 +185,7 @@ class Extern:
         """May a result share memory with an argument, or the operator go on reading it, as collectives do?"""
         schema = getattr(self.target, "_schema", None)
         collective = getattr(self.target, "namespace", "") == "_c10d_functional"
-        if schema is None or collective or self.target in VIEWS_UNSAID:
+        if schema is None or collective or self.target in _torch.VIEWS_UNSAID:
             return True
         return any(result.alias_info is not None for result in schema.returns)
 
