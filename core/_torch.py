@@ -90,6 +90,8 @@ is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
 # Lets go of what an autograd function has saved, unless the graph is to be kept (``ctx`` as argument).
 clear_saved: Callable[[Any], None] = getattr(_C._FunctionBase, "maybe_clear_saved_tensors", lambda ctx: None)
+# What an autograd function has saved, one by one, written to since or not (``ctx`` as argument).
+entries_saved: Callable[[Any], Iterable[Any]] = _C._FunctionBase._raw_saved_tensors.__get__
 # What torch.utils.checkpoint raises through what it runs again as soon as it has what it needs.
 STOPS_RECOMPUTATION: type[Exception] = torch.utils.checkpoint._StopRecomputationError
 # How many torch function modes (such as `with torch.device(...)`) are active.

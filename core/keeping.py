@@ -269,7 +269,7 @@ def _reviving(root: Root) -> Callable[..., Backward]:
             [Tangent(*layout) for layout in layouts],
             places,
             lambda absent, variant=None: whole().compile_absent(absent, variant),
-            lambda missing: whole().as_traced(missing),
+            lambda missing: whole().reduced(missing),
             lambda: (text, rest),
             name,
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import fx
 
 from jitney import _torch
 from jitney.aot.again import Again, connected, refusal, refusing
@@ -21,8 +22,8 @@ from jitney.exhausted import advise
 from jitney.wrapping import wraps
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-# By position of the tangents that are missing: the backward without them, run operator by operator.
-AsTraced = Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
+# By position of the tangents that are missing: the backward graph without them.
+Reduced = Callable[[tuple[int, ...]], fx.GraphModule]
 
 
 class CompileAbsent(Protocol):
@@ -74,7 +75,7 @@ class Backward:
         places: by input of the captured graph: the position of its gradient among the outputs, None without one.
         compile_absent: compiles the backward graph (saved tensors, saved numbers, tangents in; gradients out) without
             some of its tangents.
-        as_traced: the same, run operator by operator.
+        reduced: the same as it was traced.
         text: the graph as JSON with its bytes, for later processes.
         name: the user's function.
     """
@@ -84,14 +85,14 @@ class Backward:
         tangents: Sequence[Tangent],
         places: Sequence[int | None],
         compile_absent: CompileAbsent,
-        as_traced: AsTraced,
+        reduced: Reduced,
         text: Callable[[], tuple[str, Sequence[bytes]]],
         name: str,
     ) -> None:
         self.tangents = list(tangents)
         self.places = list(places)
         self.compile_absent = compile_absent
-        self.as_traced = as_traced
+        self.reduced = reduced
         self.text = text
         self.name = name
         self.strides = [t.stride for t in self.tangents]
@@ -170,7 +171,7 @@ class Backward:
         absent: tuple[int, ...],
     ) -> tuple[Any, ...]:
         """With a tangent of a subclass, or vmap's: operators run one by one; gradients are such too, as in eager."""
-        run = self.as_traced(absent)
+        run = self.reduced(absent).forward
         given = [
             t if t.stride() == layout.stride else layout.dense(t)
             for t, layout in zip(tangents, self.tangents, strict=True)
@@ -179,6 +180,11 @@ class Backward:
         with _torch.DisableAutocast():
             found = run(*saved, *numbers, *given)
         return tuple([None if at is None else found[at] for at in self.places])
+
+    def unread(self, absent: tuple[int, ...]) -> set[int]:
+        """Positions of what is saved that the backward without these tangents does not read."""
+        places = [n for n in self.reduced(absent).graph.nodes if n.op == "placeholder"]
+        return {i for i, node in enumerate(places) if not node.users}
 
     def of_run(
         self, watched: Any, saved: list[torch.Tensor], numbers: Sequence[Any], tangents: Sequence[torch.Tensor | None]
@@ -210,17 +216,44 @@ class Backward:
         return once(functools.partial(self.of_run, watched), self.name, ctx, tangents, again)
 
 
-def saved_of(ctx: Any) -> list[torch.Tensor]:
-    """What an autograd function has saved. Unless the graph is kept, the list is all that holds it from now on."""
-    saved = [*ctx.saved_tensors]
+def saved_of(
+    ctx: Any, backward: Backward | None = None, tangents: Sequence[torch.Tensor | None] = ()
+) -> list[torch.Tensor]:
+    """What an autograd function has saved. Unless the graph is kept, the list is all that holds it from now on.
+
+    Where something of it has been written to since, eager complains if a gradient needs it: so the error goes on unless
+    ``backward`` does not read it for these tangents.
+    """
+    try:
+        saved = [*ctx.saved_tensors]
+    except RuntimeError as error:
+        absent = tuple([i for i, t in enumerate(tangents) if t is None])
+        if backward is None or not absent:
+            raise
+        saved = _as_far_as_read(ctx, backward.unread(absent), error)
     _torch.clear_saved(ctx)
     return saved
 
 
-def saved_and_kept_of(ctx: Any) -> list[torch.Tensor]:
+def _as_far_as_read(ctx: Any, unread: Set[int], error: RuntimeError) -> list[torch.Tensor]:
+    saved = []
+    for number, entry in enumerate(_torch.entries_saved(ctx)):
+        if getattr(entry, "unpack_hook", ctx) is not None:  # its own matter, or of an older torch
+            raise error
+        tensor = entry.data
+        if number not in unread and tensor._version:
+            try:
+                tensor = entry.unpack()
+            except RuntimeError:  # it was written to, or it may have been: nobody knows the version of a result
+                raise error from None
+        saved.append(tensor)
+    return saved
+
+
+def saved_and_kept_of(ctx: Any, *given: Any) -> list[torch.Tensor]:
     """The same of one for which more is kept."""
     _torch.clear_saved(ctx.kept.grad_fn)
-    return saved_of(ctx)
+    return saved_of(ctx, *given)
 
 
 def once(backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | None], again: Again) -> tuple[Any, ...]:

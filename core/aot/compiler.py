@@ -222,6 +222,9 @@ def backward_of(
     def reduced(absent: tuple[int, ...]) -> Half:
         return without(half, saved, absent) if absent else half
 
+    def module(absent: tuple[int, ...]) -> fx.GraphModule:
+        return reduced(absent).module
+
     number = events.subject()
 
     def compile_absent(absent: tuple[int, ...], variant: Hashable = None) -> Callable[..., Sequence[Any]]:
@@ -238,11 +241,8 @@ def backward_of(
         blamed.boxed = made.boxed  # type: ignore[attr-defined] # what it read may be gone when it raises: nobody is blamed
         return blamed
 
-    def as_traced(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
-        return reduced(absent).module.forward
-
     tangents = [Tangent.of(example) for example in half.inputs[saved:]]
-    return Backward(tangents, places, compile_absent, as_traced, lambda: write_half(half, saved), request.frame)
+    return Backward(tangents, places, compile_absent, module, lambda: write_half(half, saved), request.frame)
 
 
 def _compiled(

@@ -55,7 +55,7 @@ class Glue:
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
         self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
-        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep)
+        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=_own)
         self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=_torch.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
@@ -109,6 +109,7 @@ class Glue:
         plain = [i for i in range(count) if i not in self.joint.tangents and self._is_tensor(i)]
         lines = [f"def _forward_with(ctx, {arguments}):"]
         body = self._scoped(f"r = _forward({arguments})", self.autocast)
+        body.append(f"if {' or '.join(f'r[{i}]._is_view()' for i in range(count) if self._is_tensor(i))}: r = _own(r)")
         body.append(f"ctx.save_for_backward({', '.join(tensors)})")
         body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
         body.append("ctx.set_materialize_grads(False)")
@@ -131,8 +132,8 @@ class Glue:
         lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
         lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}), _again)")
         how = "_backward(" if self.started is None else "_backward.of_run(ctx.watched, "
-        saved = "_saved_and_kept(ctx)" if self._inputs_found("kept") else "_saved(ctx)"
-        lines.append(f"    return {how}{saved}, ctx.numbers, ({tangents}))")
+        saved = "_saved_and_kept" if self._inputs_found("kept") else "_saved"
+        lines.append(f"    return {how}{saved}(ctx, _backward, ({tangents})), ctx.numbers, ({tangents}))")
         return lines
 
     def _plan(self) -> None:
@@ -296,6 +297,11 @@ class Glue:
                 return f"a{at}"
             case _:
                 return f"v{i}"
+
+
+def _own(results: Sequence[Any]) -> list[Any]:
+    """Results of which none is a view: of an autograd function, programs could not write to such."""
+    return [r.detach() if isinstance(r, torch.Tensor) and r._is_view() else r for r in results]
 
 
 def _geometry(value: Any) -> tuple[Any, ...]:

@@ -121,7 +121,7 @@ class Wrapper:
                 self._allocate(name)
         for buffer, message, exception in self.program.checks:
             self.lines += self._refuse(buffer, message, exception)
-        outputs = "".join(f"{self._argument(o)}, " for o in self.program.outputs)
+        outputs = "".join(f"{self._output(o)}, " for o in self.program.outputs)
         body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
         self.source = f"def run({', '.join(parameters)}):\n{body}"
         if self.separate is not None:
@@ -363,6 +363,12 @@ class Wrapper:
         if isinstance(argument, (list, tuple)):
             return f"[{', '.join(self._argument(a) for a in argument)}]"
         return self.constant(argument)
+
+    def _output(self, output: Any) -> str:
+        """A result. What a program sees is no view: it may write to it, as to any result of an operator."""
+        text = self._argument(output)
+        is_view = isinstance(output, Strided) and not text.isidentifier()
+        return f"{text}.detach()" if is_view and self.kind != "backward" else text
 
     def _refuse(self, buffer: str, message: str, exception: type[Exception]) -> list[str]:
         """The lines that raise if a truth value is true: the backend's own, or such as wait for it."""

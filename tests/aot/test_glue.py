@@ -15,6 +15,7 @@ from helpers import compile_fn, observe, seed_everything, t
 from torch import nn
 
 from jitney import events
+from jitney.backends import Backend, CompileRequest
 
 
 def both(story: Callable[[Any], Any], breaks: bool = False) -> None:
@@ -53,6 +54,18 @@ def net() -> nn.Module:
 
 def f(x: torch.Tensor) -> torch.Tensor:
     return x.sin() * x.exp()
+
+
+def views_only(graph: torch.fx.GraphModule, inputs: Any, request: CompileRequest) -> Any:
+    """Compiles to what returns views of memory of its own."""
+
+    def run(*args: Any) -> Any:
+        return [m.clone().view(m.shape) if isinstance(m, torch.Tensor) else m for m in graph(*args)]
+
+    return run
+
+
+MAKES_VIEWS = Backend(name="views", compile=views_only, level="aten")
 
 
 def test_retain_graph() -> None:
@@ -580,3 +593,29 @@ def test_tangents_of_other_layouts_and_expanded() -> None:
         return found
 
     both(story)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu", MAKES_VIEWS], ids=["aot_eager", "llvm_cpu", "views"])
+def test_results_may_be_written_to(backend: Any) -> None:
+    def g(x: torch.Tensor) -> Any:
+        return x.view(2, -1).t().reshape(-1), (x.view(2, 2) @ x.view(2, 2)).t().reshape(-1), x.sum()
+
+    def story(fn: Any, x: torch.Tensor, scale: torch.Tensor) -> Any:
+        first, second, total = fn(x)
+        first.mul_(2)
+        second.add_(scale)
+        return torch.autograd.grad(first.sum() + (second * scale).sum() + total, [x, scale])
+
+    run = compile_fn(g, backend=backend)
+    x, scale = t(4, requires_grad=True), t(4, requires_grad=True)
+    compare(story(g, x, scale), story(run, x, scale))
+
+
+def test_results_of_no_grad_may_be_written_to() -> None:
+    def g(x: torch.Tensor) -> torch.Tensor:
+        return x.view(2, -1).t().reshape(-1)
+
+    with torch.no_grad():
+        found, expected = compile_fn(g, backend="llvm_cpu")(t(4)), g(t(4))
+    scale = t(4, requires_grad=True)
+    compare(expected.mul_(scale), found.mul_(scale))

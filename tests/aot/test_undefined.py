@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
 import torch
 from helpers import compile_fn, t
 
@@ -72,3 +73,41 @@ def test_missing_parts_of_symbolic_sizes() -> None:
             f(x)[i].sum().backward()
             run(y)[i].sum().backward()
             assert torch.equal(x.grad, y.grad)
+
+
+def after_writing(fn: Any, wanted: tuple[int, ...], written: tuple[int, ...]) -> Any:
+    """Gradients by some results of what another one was written over; what the backward raises."""
+    x, w = t(3, 4, requires_grad=True), t(4, 4, requires_grad=True)
+    out = fn(x, w)
+    for i in written:
+        out[i].relu_()
+    try:
+        return torch.autograd.grad([out[i].sum() for i in wanted], [x, w], allow_unused=True)
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+        return "raises"
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+def test_results_that_no_gradient_needs_may_be_written_to(backend: str) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x @ w).softmax(0), (w * 2).softmax(1), x.sin(), (w + 1).log_softmax(0)
+
+    run = compile_fn(f, backend=backend)
+    for wanted in ((0,), (1,), (2,), (0, 2), (1, 3), (0, 1, 2, 3)):
+        for written in ((0,), (1,), (1, 2), (0, 3)):
+            eager, found = after_writing(f, wanted, written), after_writing(run, wanted, written)
+            if eager != "raises":
+                torch.testing.assert_close(eager, found)
+            elif backend == "aot_eager":  # others may not need what eager saves
+                assert found == "raises", (wanted, written)
+
+
+def test_what_hooks_unpack_is_theirs() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x @ w).softmax(0), w.sin()
+
+    run = compile_fn(f, backend="aot_eager")
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor):
+        expected = after_writing(f, (1,), (0,))
+        torch.testing.assert_close(after_writing(run, (1,), (0,)), expected)
