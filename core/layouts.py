@@ -7,6 +7,7 @@ operator that was found to differ when all of torch's OpInfo samples were laid o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,11 @@ STATISTICS: dict[Any, slice] = {
 
 
 class StandInMode(_torch.LeanFakeTensorMode):
-    """As torch's mode; results have eager's strides."""
+    """As torch's mode; results have eager's strides. ``draws``: the devices on which an operator has drawn numbers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.draws: set[torch.device] = set()
 
     def dispatch(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -50,6 +55,8 @@ class StandInMode(_torch.LeanFakeTensorMode):
             if instead is not NotImplemented:
                 return instead
         made: Any = super().dispatch(func, types, args, kwargs)
+        if _is_random(func) and not _drops_nothing(func, args, kwargs):
+            self.draws.update(m.device for m in (made, *args) if isinstance(m, torch.Tensor))
         rule = EVERYWHERE.get(func)
         if rule is None:
             rule = CPU.get(func)
@@ -65,6 +72,19 @@ class StandInMode(_torch.LeanFakeTensorMode):
                 dtype = _kept_dtype(args[0], *args[parameters])
                 return made[0], *(_of_dtype(m, dtype) for m in made[1:3]), *made[3:]
             return _laid_out(made, wanted)
+
+
+@functools.cache
+def _is_random(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Is it attention whose probability of dropout is zero?"""
+    at = next((i for i, a in enumerate(func._schema.arguments) if a.name == "dropout_p"), None)
+    if at is None:
+        return False
+    return bool((args[at] if at < len(args) else kwargs.get("dropout_p", 0.0)) == 0)
 
 
 def _is_cpu(made: Any) -> bool:

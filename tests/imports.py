@@ -32,6 +32,7 @@ SHARED = {
     "layouts",
     "markers",
     "scalars",
+    "random_state",
     "state",
     "trust",
     "wrapping",

@@ -11,10 +11,12 @@ import torch
 from helpers import t
 
 import jitney
-from jitney import events
+from jitney import _torch, events
 from jitney.backends import Backend
+from jitney.capture import emit
 from jitney.errors import BackendFailed
 from jitney.faults import raises_too
+from jitney.random_state import RandomStates
 
 LEVELS = ("torch", "aten")
 AFTER = {"torch": "capture", "aten": "aot"}
@@ -181,3 +183,68 @@ def test_asking_leaves_no_traces() -> None:
     before = torch.get_rng_state()
     assert raises_too(graph, (torch.ones(2),)) and not raises_too(graph, (-torch.ones(2),))
     assert torch.is_grad_enabled() and torch.equal(torch.get_rng_state(), before)
+
+
+def drawing(x: torch.Tensor, at: torch.Tensor) -> Any:
+    return torch.nn.functional.dropout(x, 0.5) + torch.rand(4), x[at]
+
+
+def later(graph: Any, inputs: Any, request: Any) -> Any:
+    """Compiles to what raises when everything is done."""
+
+    def run(*args: Any) -> Any:
+        graph(*args)
+        raise ZeroDivisionError("late")
+
+    return run
+
+
+@pytest.mark.parametrize("backend", [*(Backend("late", later, level=level) for level in LEVELS), "eager", "llvm_cpu"])
+def test_what_runs_again_draws_the_same_numbers(backend: Any) -> None:
+    run, x = jitney.compile(drawing, backend=backend), torch.ones(4, requires_grad=True)
+    for at in (torch.tensor([1]), torch.tensor([7]), torch.tensor([2])):
+        sides = []
+        for fn in (drawing, run):
+            torch.manual_seed(0)
+            torch.rand(2)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", r"(?s).*the compiled forward graph of drawing raised ZeroDivision")
+                try:
+                    result = fn(x, at)[0].detach()
+                except IndexError:
+                    result = torch.zeros(())
+            sides.append((result, torch.rand(2)))
+        assert all(map(torch.equal, *sides)), at
+
+
+def test_generators_are_read_for_graphs_that_draw_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[list[str]] = []
+
+    class Noted(RandomStates):
+        def __init__(self, devices: Any) -> None:
+            read.append(list(devices))
+            super().__init__(devices)
+
+    monkeypatch.setattr(emit, "RandomStates", Noted)
+
+    def attention(q: torch.Tensor, p: float) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=p)
+
+    q = torch.ones(1, 1, 4, 8)
+    jitney.compile(lambda x: x.sin(), backend="eager")(q)
+    jitney.compile(lambda x: torch.nn.functional.dropout(x, 0.5, False), backend="eager")(q)
+    jitney.compile(lambda q: attention(q, 0.0), backend="eager")(q)
+    assert not read
+    jitney.compile(lambda q: attention(q, 0.5), backend="eager")(q)
+    jitney.compile(lambda q: torch.bernoulli(q), backend="eager")(q)
+    assert read == [["cpu"], ["cpu"]]
+
+
+def test_generators_of_devices_without_any() -> None:
+    states = RandomStates(["meta", "cpu"])
+    expected = torch.rand(3)
+    assert states.changed()
+    states.failed(ValueError())
+    assert not states.changed() and torch.equal(torch.rand(3), expected)
+    states.failed(_torch.STOPS_RECOMPUTATION())
+    assert states.changed()

@@ -21,6 +21,7 @@ from jitney import _torch
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import GraphText, Recipe, Writer, call, graph_text
 from jitney.errors import JitneyError
+from jitney.random_state import RandomStates
 from jitney.state import StateKeeper
 
 Steps = tuple[
@@ -155,12 +156,12 @@ class Again:
             for device, enabled, dtype in self.autocast:
                 torch.set_autocast_enabled(device, enabled)
                 torch.set_autocast_dtype(device, dtype)
-            drawn = _generators(inputs)
+            devices = {t.device for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
+            drawn = RandomStates([torch.device("cpu"), *devices])
             with torch.set_grad_enabled(self.grad):
                 results = self.run()(*inputs)
-            if any(not torch.equal(state, get()) for get, _, state in drawn):
-                for _, restore, state in drawn:
-                    restore(state)
+            if drawn.changed():
+                drawn.put_back()
                 raise refusal("the function", "it draws random numbers")
             return results
         finally:
@@ -224,16 +225,6 @@ class Again:
             with _torch.DisableAutocast():
                 found = iter(_gradients([f for f, _ in pairs], wanted, [a for _, a in pairs], create))
         return [next(found) if asked else None for asked in by]
-
-
-def _generators(inputs: Sequence[Any]) -> list[tuple[Callable[[], Any], Callable[[Any], None], torch.Tensor]]:
-    """Of the default generators of the CPU and of these tensors' devices: how to read, how to set, and the state."""
-    devices = {t.device for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
-    found: list[Any] = [(torch.get_rng_state, torch.set_rng_state)]
-    for device in devices:
-        get, restore = torch.cuda.get_rng_state, torch.cuda.set_rng_state
-        found.append((functools.partial(get, device), functools.partial(restore, device=device)))
-    return [(get, restore, get()) for get, restore in found]
 
 
 def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> list[tuple[int, torch.Tensor]]:

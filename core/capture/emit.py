@@ -46,6 +46,7 @@ from jitney.guards.guard import all_different
 from jitney.guards.miss import MISS
 from jitney.guards.tensors import TensorFact, tensor_check, tensor_facts
 from jitney.guards.trail import Trail
+from jitney.random_state import RandomStates
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -57,7 +58,7 @@ MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
     r"|retry|failed|from_numpy|from_readonly|from_scalar"
-    r"|inputs|often|guard_errors|facts|holding|before|locks|unchanged|value)"
+    r"|inputs|often|guard_errors|facts|holding|before|locks|unchanged|value|drawn|random_states)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
 MakePoint = Callable[[CodeType, int, Layout, dict[str, Any]], Any]
@@ -351,7 +352,12 @@ class Emitter:
             if tracer.mutates_inputs():
                 graph_lines.append(call)
             else:
+                draws = sorted(map(str, tracer.fake_mode.draws))
+                if draws:  # the frame will run eagerly, and is to draw the same numbers as in eager
+                    self.pool.namespace["_random_states"] = RandomStates
+                    graph_lines.append(f"_drawn = _random_states({draws})")
                 graph_lines += ["try:", f"    {call}", "except Exception as _error:"]
+                graph_lines += ["    _drawn.failed(_error)"] if draws else []
                 graph_lines.append(f"    return _failed(_error, ({arguments}{',' * bool(arguments)}), {given})")
             graph = fx.GraphModule(torch.nn.Module(), tracer.graph)
         elif outputs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from cache.again import begin, run
@@ -281,3 +283,22 @@ def test_what_vmap_registers_when_it_is_called_first_is_no_kernel_of_the_program
     torch.vmap(torch.sin)(torch.ones(2, 3))
     assert _torch.program_kernels() == before
     assert any(name.endswith("/FuncTorchBatched") for name in torch.library._impls)  # else it registers nothing
+
+
+def test_a_loaded_frame_that_fails_draws_what_eager_draws() -> None:
+    text = """
+        def fn(x, at): return F.dropout(x, 0.5) + torch.rand(4), x[at]
+        def arguments(): return [torch.ones(4), torch.tensor([1])]
+    """
+
+    def call(fn: Any, module: Any) -> Any:
+        x, at = module.arguments()
+        fn(x, at)
+        with pytest.raises(IndexError):
+            fn(x, at + 7)
+        return torch.rand(3)
+
+    for loaded in (False, True):
+        found, expected, story = run(text, call)
+        assert torch.equal(found, expected)
+        assert story.loaded == loaded, story.steps
