@@ -37,8 +37,9 @@ def lacks() -> Sequence[str]:
     return [f"the package {name} is not installed" for name in missing]
 
 
-# Their decompositions give other strides, or copies for what shares memory with the argument.
-WHOLE = ("max_unpool2d", "max_unpool3d", "unsafe_split", "unsafe_split_with_sizes")
+# Their decompositions give other strides, copies for what shares memory with the argument, halves that are rounded more
+# often, or results for numbers and dtypes that eager refuses.
+WHOLE = ("dot", "lerp", "masked_fill", "max_unpool2d", "max_unpool3d", "mv", "unsafe_split", "unsafe_split_with_sizes")
 
 
 def decompositions(options: XlaOptions) -> Mapping[Any, Callable[..., Any]]:

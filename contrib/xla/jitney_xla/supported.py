@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from torch import fx
 
 from jitney_xla.exchange import DTYPES
 from jitney_xla.rules import RULES
-from jitney_xla.rules.call import fake
+from jitney_xla.rules.call import HALVES, fake, first, leaves
+from jitney_xla.rules.kinds import dtypes_of
 
 aten = torch.ops.aten
 SIZES = {aten.sym_size.int, aten.sym_numel.default, aten.sym_stride.int, aten.sym_storage_offset.default}
@@ -37,15 +38,6 @@ def is_size(node: fx.Node) -> bool:
     return node.target in SIZES or not isinstance(node.target, torch._ops.OpOverload)
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """What is in lists of values."""
-    if isinstance(value, (list, tuple)):
-        for part in value:
-            yield from leaves(part)
-    else:
-        yield value
-
-
 def _known(value: Any) -> bool:
     """A value of a kind that goes through: tensors that lie in memory, of dtypes that XLA has, and sizes."""
     if isinstance(value, torch.Tensor):
@@ -55,12 +47,23 @@ def _known(value: Any) -> bool:
 
 
 def _numbers_fit(node: fx.Node) -> bool:
-    """Are numbers beside integers within their range? Eager raises, or wraps them around, in its own ways."""
-    vals = [v for n in node.all_input_nodes for v in leaves(n.meta.get("val")) if isinstance(v, torch.Tensor)]
-    if not vals or any(v.dtype.is_floating_point for v in vals):
+    """Are its numbers such that its dtypes hold them? Eager raises, or wraps them around, in its own ways."""
+    numbers: list[Any] = [a for a in (*node.args, *node.kwargs.values()) if type(a) in (int, float)]
+    dtypes = dtypes_of(node)
+    floating = {d for d in dtypes if d.is_floating_point}
+    result = first(node.meta["val"]).dtype
+    if result is torch.bool or result.is_floating_point:
+        limits = [torch.finfo(torch.float32 if d in HALVES else d) for d in floating or [torch.float32]]
+        if not all(_is_held(n, limit) for n in numbers for limit in limits if isinstance(n, float)):
+            return False
+    elif any(isinstance(n, float) for n in numbers):
+        return False
+    if floating:
         return True
-    numbers = [a for a in node.args if isinstance(a, int) and not isinstance(a, bool)]
-    narrow = [v.dtype for v in vals if v.dtype is not torch.bool]
-    low = max((torch.iinfo(d).min for d in narrow), default=-(2**63))
-    high = min((torch.iinfo(d).max for d in narrow), default=2**63 - 1)
-    return all(low <= n <= high for n in numbers)
+    narrow = [torch.iinfo(d) for d in dtypes if d is not torch.bool] or [torch.iinfo(torch.int64)]
+    return all(limit.min <= n <= limit.max for n in numbers for limit in narrow if isinstance(n, int))
+
+
+def _is_held(value: float, limit: torch.finfo) -> bool:
+    """Not beyond the largest number; and not below the smallest normal one, which is zero for XLA."""
+    return value == 0 or not math.isfinite(value) or limit.tiny <= abs(value) <= limit.max

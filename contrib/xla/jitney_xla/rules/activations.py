@@ -10,12 +10,12 @@ import torch
 from jax import lax
 
 from jitney_xla.rules.call import Call, cast, number, rule
-from jitney_xla.rules.pointwise import is_float, is_single
+from jitney_xla.rules.kinds import is_float, is_no_bool, is_single
 
 aten = torch.ops.aten
 
 
-@rule(aten.relu.default)
+@rule(aten.relu.default, only=is_no_bool)
 def relu(call: Call, x: Any) -> Any:
     """``x``, but not below zero."""
     return jnp.where(x < 0, jnp.zeros_like(x), x)  # -0.0 stays, as in eager

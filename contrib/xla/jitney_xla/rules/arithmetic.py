@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,59 +12,67 @@ from jax import lax
 from torch import fx
 
 from jitney_xla.exchange import DTYPES
-from jitney_xla.rules.call import HALVES, Call, cast, fake, number, rule
-from jitney_xla.rules.pointwise import is_float
+from jitney_xla.rules.call import HALVES, Call, cast, converted, fake, operand, rule
+from jitney_xla.rules.kinds import is_float, is_no_bool
 
 aten = torch.ops.aten
 
 
-def rounded(call: Call, value: Any) -> Any:
-    """A number as eager's kernels for halves have it where they round it first."""
-    if hasattr(value, "dtype") or call.dtype not in HALVES:
-        return value
-    return float(torch.tensor(value, dtype=call.dtype))
+def pair(call: Call, x: Any, y: Any, whole: bool = False) -> tuple[Any, Any]:
+    """Two operands in the dtype to compute in, in one shape.
 
-
-def pair(call: Call, x: Any, y: Any) -> tuple[Any, Any]:
-    """Two operands in the dtype to compute in, in one shape."""
-    return tuple(jnp.broadcast_arrays(cast(x, call.computes), cast(y, call.computes)))
+    Args:
+        call: of the operator.
+        x, y: arrays or numbers.
+        whole: eager's kernel for halves takes a single second operand as it is, not rounded to a half.
+    """
+    kept = whole and getattr(y, "size", 1) == 1
+    right = cast(y, call.computes) if kept else operand(y, call.dtype)
+    return tuple(jnp.broadcast_arrays(operand(x, call.dtype), right))
 
 
 @rule(aten.add.Tensor, aten.add.Scalar)
 def add(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
     """``x + alpha * y``; for truth values ``or``."""
-    x, y = pair(call, x, rounded(call, y))
+    x, y = pair(call, x, y)
     if call.dtype is torch.bool:
         return x | (y & bool(alpha))
-    return call.made(x + y if alpha == 1 else x + y * number(rounded(call, alpha), call.computes))
+    return call.made(x + _times(call, y, alpha))
 
 
-@rule(aten.sub.Tensor, aten.sub.Scalar)
+@rule(aten.sub.Tensor, aten.sub.Scalar, only=is_no_bool)
 def sub(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
     """``x - alpha * y``."""
-    x, y = pair(call, x, rounded(call, y))
-    return call.made(x - y if alpha == 1 else x - y * number(rounded(call, alpha), call.computes))
+    x, y = pair(call, x, y)
+    return call.made(x - _times(call, y, alpha))
+
+
+def _times(call: Call, y: Any, alpha: Any) -> Any:
+    return y if alpha == 1 else y * operand(alpha, call.dtype)
 
 
 @rule(aten.mul.Tensor, aten.mul.Scalar)
 def mul(call: Call, x: Any, y: Any) -> Any:
     """``x * y``; for truth values ``and``."""
-    x, y = pair(call, x, y)
+    x, y = pair(call, x, y, whole=True)
     return x & y if call.dtype is torch.bool else call.made(x * y)
 
 
 @rule(aten.div.Tensor, aten.div.Scalar)
 def div(call: Call, x: Any, y: Any) -> Any:
     """``x / y`` in floating point."""
-    return call.made(lax.div(*pair(call, x, y)))
+    return call.made(lax.div(*pair(call, x, y, whole=True)))
 
 
 @rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
 def div_rounded(call: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     """``x / y``, rounded down or to zero; dividing an integer by zero is eager's error."""
-    x, y = pair(call, x, y)
+    alone = getattr(y, "size", 1) == 1
+    x, y = pair(call, x, y, whole=True)
     if rounding_mode is None:
         return call.made(lax.div(x, y))
+    if call.dtype in HALVES and not alone:  # eager rounds on the way
+        x, y = call.made(x), call.made(y)
     if jnp.issubdtype(x.dtype, jnp.floating):
         if rounding_mode == "floor":
             return call.made(_floor_div(x, y))
@@ -94,7 +104,7 @@ def _floor_div(x: Any, y: Any) -> Any:
 @rule(aten.remainder.Tensor, aten.remainder.Scalar)
 def remainder(call: Call, x: Any, y: Any) -> Any:
     """What is left of ``x // y``: has the sign of ``y``."""
-    x, y = pair(call, x, rounded(call, y))
+    x, y = pair(call, x, y)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         y = _no_zero(call, y)
     rest = lax.rem(x, y)
@@ -104,7 +114,7 @@ def remainder(call: Call, x: Any, y: Any) -> Any:
 @rule(aten.fmod.Tensor, aten.fmod.Scalar)
 def fmod(call: Call, x: Any, y: Any) -> Any:
     """What is left of ``x / y`` cut to an integer: has the sign of ``x``."""
-    x, y = pair(call, x, rounded(call, y))
+    x, y = pair(call, x, y)
     return call.made(lax.rem(x, y if jnp.issubdtype(x.dtype, jnp.floating) else _no_zero(call, y)))
 
 
@@ -133,7 +143,7 @@ def pow_scalar(call: Call, x: Any, y: float) -> Any:
     if y == 0:
         return call.made(jnp.ones_like(x))
     known = None if call.dtype is torch.float16 and abs(y) == 0.5 else POWERS.get(float(y))
-    return call.made(known(x) if known else lax.pow(x, jnp.broadcast_to(number(y, x.dtype), x.shape)))
+    return call.made(known(x) if known else lax.pow(x, jnp.broadcast_to(operand(y, call.dtype), x.shape)))
 
 
 @rule(aten.pow.Tensor_Tensor, aten.pow.Scalar, only=is_float)
@@ -158,13 +168,13 @@ def minimum(call: Call, x: Any, y: Any) -> Any:
 
 
 def _bounds_fit(node: fx.Node) -> bool:
-    """Eager casts NaN bounds and those beyond an integer's range in its own ways."""
+    """Eager casts NaN bounds in its own ways, and refuses those that the dtype does not hold."""
     bounds: list[Any] = [b for b in node.args[1:] if b is not None]
     dtype = node.meta["val"].dtype
     if any(not isinstance(b, (int, float)) or b != b for b in bounds):
         return False
     if dtype.is_floating_point:
-        return True
+        return all(abs(b) == math.inf or abs(b) <= torch.finfo(dtype).max for b in bounds)
     return dtype is not torch.bool and all(torch.iinfo(dtype).min <= b <= torch.iinfo(dtype).max for b in bounds)
 
 
@@ -180,31 +190,35 @@ def clamp(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     return _clamped(call, x, low, high)
 
 
-@rule(aten.clamp.Tensor)
+@rule(aten.clamp.Tensor, only=is_no_bool)
 def clamp_tensor(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     """The same with bounds for each element, which may be NaN."""
     return _clamped(call, x, low, high)
 
 
 def _clamped(call: Call, x: Any, low: Any, high: Any) -> Any:
-    x = cast(x, call.computes)
+    x = operand(x, call.dtype)
     if low is not None:
-        x = lax.max(*pair(call, x, rounded(call, low)))
+        x = lax.max(*pair(call, x, low))
     if high is not None:
-        x = lax.min(*pair(call, x, rounded(call, high)))
+        x = lax.min(*pair(call, x, high))
     return call.made(x)
 
 
 # --- casts ----------------------------------------------------------------------------------------------------------
 
 
-def _casts(node: fx.Node) -> bool:
+def _casts(position: int) -> Callable[[fx.Node], bool]:
     """Floats to unsigned integers, and what does not fit: eager's numbers are the processor's, XLA's are its own."""
-    source, target = fake(node.args[0]).dtype, node.meta["val"].dtype
-    return not source.is_floating_point or target.is_floating_point or target is torch.bool or target is torch.int64
+
+    def only(node: fx.Node) -> bool:
+        source, target = fake(node.args[position]).dtype, node.meta["val"].dtype
+        return not source.is_floating_point or target.is_floating_point or target in (torch.bool, torch.int64)
+
+    return only
 
 
-@rule(aten._to_copy.default, only=_casts)
+@rule(aten._to_copy.default, only=_casts(0))
 def to_copy(call: Call, x: Any, **kwargs: Any) -> Any:
     """The numbers in another dtype; a float beyond the range of int64, or NaN, is left to eager."""
     dtype = DTYPES[call.dtype]
@@ -212,10 +226,16 @@ def to_copy(call: Call, x: Any, **kwargs: Any) -> Any:
         return x != 0 if x.dtype != jnp.bool_ else x
     if jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(dtype, jnp.floating):
         call.conditions.append(lax.abs(x.astype(jnp.float64)) < 2.0**63)
-    return lax.convert_element_type(x, dtype)
+    return converted(x, call.dtype)
 
 
-@rule(torch.ops.prims.convert_element_type.default, only=_casts)
+@rule(torch.ops.prims.convert_element_type.default, only=_casts(0))
 def convert(call: Call, x: Any, dtype: torch.dtype) -> Any:
     """The same, as decompositions write it."""
     return to_copy(call, x)
+
+
+@rule(aten.copy.default, only=_casts(1))
+def copy(call: Call, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    """The numbers of ``source`` in the shape and dtype of ``x``."""
+    return jnp.broadcast_to(to_copy(call, source), x.shape)

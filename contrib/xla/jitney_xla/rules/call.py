@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,23 @@ class Call:
 
     def made(self, array: Any) -> Any:
         """The result in its dtype."""
-        return lax.convert_element_type(array, DTYPES[self.dtype])
+        return converted(array, self.dtype)
+
+
+def converted(array: Any, dtype: torch.dtype) -> Any:
+    """The numbers in another dtype; halves by way of float32, as in eager, which then may round twice."""
+    if dtype in HALVES and array.dtype != DTYPES[dtype]:
+        array = lax.convert_element_type(array, jnp.float32)
+    return lax.convert_element_type(array, DTYPES[dtype])
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What is in lists of values."""
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value
 
 
 def first(value: Any) -> Any:
@@ -76,6 +92,13 @@ def number(value: Any, dtype: Any) -> Any:
 def cast(value: Any, dtype: Any) -> Any:
     """An array of that dtype; numbers become one without dimensions."""
     return lax.convert_element_type(value, dtype) if hasattr(value, "dtype") else number(value, dtype)
+
+
+def operand(value: Any, dtype: torch.dtype) -> Any:
+    """A number or an array as eager's kernels read it: brought to ``dtype`` first, then in what is computed in."""
+    if not hasattr(value, "dtype"):
+        return number(float(torch.tensor(value, dtype=dtype)) if dtype in HALVES else value, computing(dtype))
+    return lax.convert_element_type(converted(value, dtype), computing(dtype))
 
 
 Only = Callable[[fx.Node], bool]

@@ -10,6 +10,7 @@ from jax import lax
 
 from jitney_xla.exchange import DTYPES
 from jitney_xla.rules.call import Call, number, rule
+from jitney_xla.rules.kinds import holds_numbers
 
 aten = torch.ops.aten
 
@@ -20,13 +21,13 @@ def filled(call: Call, shape: Any, value: Any) -> Any:
     return jnp.broadcast_to(number(bool(value) if dtype == jnp.bool_ else value, dtype), tuple(shape))
 
 
-@rule(aten.full.default)
+@rule(aten.full.default, only=holds_numbers)
 def full(call: Call, size: Any, value: Any, **kwargs: Any) -> Any:
     """One number everywhere."""
     return filled(call, size, value)
 
 
-@rule(aten.full_like.default)
+@rule(aten.full_like.default, only=holds_numbers)
 def full_like(call: Call, x: Any, value: Any, **kwargs: Any) -> Any:
     """One number in the shape of ``x``."""
     return filled(call, x.shape, value)
@@ -56,13 +57,13 @@ def ones_like(call: Call, x: Any, **kwargs: Any) -> Any:
     return filled(call, x.shape, 1)
 
 
-@rule(aten.scalar_tensor.default)
+@rule(aten.scalar_tensor.default, only=holds_numbers)
 def scalar_tensor(call: Call, value: Any, **kwargs: Any) -> Any:
     """A number as a tensor."""
     return filled(call, (), value)
 
 
-@rule(aten.fill.Scalar)
+@rule(aten.fill.Scalar, only=holds_numbers)
 def fill(call: Call, x: Any, value: Any) -> Any:
     """One number in place of those of ``x``."""
     return filled(call, x.shape, value)

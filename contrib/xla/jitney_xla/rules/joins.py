@@ -10,6 +10,7 @@ import torch
 from jax import lax
 
 from jitney_xla.rules.call import Call, number, rule
+from jitney_xla.rules.kinds import holds_numbers
 from jitney_xla.rules.views import span
 
 aten = torch.ops.aten
@@ -28,7 +29,7 @@ def stack(call: Call, tensors: Sequence[Any], dim: int = 0) -> Any:
     return jnp.stack([call.made(x) for x in tensors], dim)
 
 
-@rule(aten.constant_pad_nd.default)
+@rule(aten.constant_pad_nd.default, only=holds_numbers)
 def pad(call: Call, x: Any, edges: Sequence[int], value: Any = 0) -> Any:
     """With a number around it; negative edges cut."""
     width = [(0, 0, 0)] * x.ndim
@@ -53,9 +54,3 @@ def slice_scatter(
     begin, stop = span(x.shape[axis], start, end)
     places = (slice(None),) * axis + (slice(begin, stop, step),)
     return x.at[places].set(call.made(source))
-
-
-@rule(aten.copy.default)
-def copy(call: Call, x: Any, source: Any, non_blocking: bool = False) -> Any:
-    """The numbers of ``source`` in the shape and dtype of ``x``."""
-    return jnp.broadcast_to(call.made(source), x.shape)

@@ -10,19 +10,10 @@ import torch
 from jax import lax
 from torch import fx
 
-from jitney_xla.rules.call import Call, cast, computing, fake, rule
+from jitney_xla.rules.call import Call, cast, fake, operand, rule
+from jitney_xla.rules.kinds import holds_numbers, is_no_bool, is_no_float, is_single
 
 aten = torch.ops.aten
-
-
-def is_float(node: fx.Node) -> bool:
-    """Does the node give floating point numbers?"""
-    return bool(node.meta["val"].dtype.is_floating_point)
-
-
-def is_single(node: fx.Node) -> bool:
-    """Does the node give float32 or halves? XLA's float64 is some units less precise than eager's here."""
-    return is_float(node) and node.meta["val"].dtype is not torch.float64
 
 
 def _enter_float(name: str, function: Callable[[Any], Any]) -> None:
@@ -58,7 +49,7 @@ for _name, _function in FLOAT.items():
 
 
 def _enter_rounding(name: str, function: Callable[[Any], Any]) -> None:
-    @rule(getattr(aten, name).default)
+    @rule(getattr(aten, name).default, only=is_no_bool)
     def make(call: Call, x: Any) -> Any:
         return function(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
@@ -79,7 +70,7 @@ def neg(call: Call, x: Any) -> Any:
     return lax.neg(x)
 
 
-@rule(aten.abs.default)
+@rule(aten.abs.default, only=is_no_bool)
 def absolute(call: Call, x: Any) -> Any:
     """``|x|``; what is unsigned is as it is."""
     return lax.abs(x) if jnp.issubdtype(x.dtype, jnp.signedinteger) or jnp.issubdtype(x.dtype, jnp.floating) else x
@@ -112,8 +103,8 @@ def _enter_comparison(name: str, function: Callable[[Any, Any], Any]) -> None:
 
     @rule(packet.Tensor, packet.Scalar)
     def make(call: Call, x: Any, y: Any) -> Any:
-        dtype = computing(common_dtype(call.node, 0, 1))
-        return function(cast(x, dtype), cast(y, dtype))
+        dtype = common_dtype(call.node, 0, 1)
+        return function(operand(x, dtype), operand(y, dtype))
 
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -159,7 +150,7 @@ def logical_not(call: Call, x: Any) -> Any:
 def _enter_bits(name: str, function: Callable[[Any, Any], Any]) -> None:
     packet = getattr(aten, name)
 
-    @rule(packet.Tensor, packet.Scalar)
+    @rule(packet.Tensor, packet.Scalar, only=is_no_float)
     def make(call: Call, x: Any, y: Any) -> Any:
         return function(cast(x, call.computes), cast(y, call.computes))
 
@@ -173,7 +164,7 @@ for _name, _bits in BITS.items():
     _enter_bits(_name, _bits)
 
 
-@rule(aten.bitwise_not.default)
+@rule(aten.bitwise_not.default, only=is_no_float)
 def bitwise_not(call: Call, x: Any) -> Any:
     """All bits turned; truth values are negated."""
     return ~x
@@ -195,3 +186,15 @@ def isinf(call: Call, x: Any) -> Any:
 def where(call: Call, condition: Any, x: Any, y: Any) -> Any:
     """``x`` where the condition holds, else ``y``."""
     return jnp.where(_truth(condition), call.made(x), call.made(y))
+
+
+def _fills(node: fx.Node) -> bool:
+    """A number that the dtype holds; a tensor's is not known yet."""
+    value = fake(node.args[2])
+    return holds_numbers(node) and (not isinstance(value, torch.Tensor) or value.dtype is node.meta["val"].dtype)
+
+
+@rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor, only=_fills)
+def masked_fill(call: Call, x: Any, mask: Any, value: Any) -> Any:
+    """``value`` where the mask holds, else ``x``."""
+    return jnp.where(mask, cast(value, x.dtype), x)

@@ -14,7 +14,7 @@ from jax import lax
 from torch import fx
 
 from jitney_xla.rules.call import Call, cast, fake, rule
-from jitney_xla.rules.pointwise import is_float
+from jitney_xla.rules.kinds import is_first_float, is_float
 
 aten = torch.ops.aten
 
@@ -89,11 +89,6 @@ def _max_floors(node: fx.Node) -> bool:
     kernel: Any = node.args[at]
     floors = is_first_float(node) and fake(node.args[0]).dim() == 4 and not argument(node, at + 4, False)
     return floors and math.prod(both(kernel)) <= 64
-
-
-def is_first_float(node: fx.Node) -> bool:
-    """Is the first argument of floating point?"""
-    return bool(fake(node.args[0]).dtype.is_floating_point)
 
 
 @rule(aten.max_pool2d_with_indices.default, only=_max_floors)

@@ -10,7 +10,7 @@ from jax import lax
 from torch import fx
 
 from jitney_xla.rules.call import Call, cast, number, rule
-from jitney_xla.rules.pointwise import is_float
+from jitney_xla.rules.kinds import is_float
 
 aten = torch.ops.aten
 

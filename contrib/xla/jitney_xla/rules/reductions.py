@@ -10,7 +10,7 @@ import torch
 from jax import lax
 
 from jitney_xla.rules.call import Call, cast, rule
-from jitney_xla.rules.pointwise import is_float
+from jitney_xla.rules.kinds import is_first_float, is_float, is_no_bool, stays_float
 
 aten = torch.ops.aten
 
@@ -43,7 +43,7 @@ def number_of(x: Any, dims: Sequence[int]) -> int:
     return count
 
 
-@rule(aten.sum.dim_IntList, aten.sum.default)
+@rule(aten.sum.dim_IntList, aten.sum.default, only=stays_float)
 def sums(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """The sum over dimensions."""
     x = cast(x, call.computes)
@@ -58,7 +58,7 @@ def mean(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any 
     return call.made(total(x, dims, keepdim) / number_of(x, dims))
 
 
-@rule(aten.var.correction)
+@rule(aten.var.correction, only=is_first_float)
 def var(call: Call, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     """The variance over dimensions: the mean of squared distances from the mean."""
     x = cast(x, call.computes)
@@ -73,7 +73,7 @@ def variance(x: Any, dims: Sequence[int], correction: float, keepdim: bool) -> A
     return spread / jnp.asarray(max(count - correction, 0), x.dtype)
 
 
-@rule(aten.prod.default, aten.prod.dim_int)
+@rule(aten.prod.default, aten.prod.dim_int, only=stays_float)
 def prod(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """The product over a dimension, or of all."""
     x = cast(x, call.computes)
@@ -84,9 +84,9 @@ def prod(call: Call, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any 
 
 @rule(aten.any.default, aten.any.dim, aten.any.dims)
 def any_(call: Call, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Is one of them not zero?"""
-    made = jnp.any(x != 0, axis=dims_of(x, dim), keepdims=keepdim)
-    return call.made(made)
+    """Is one of them not zero? An empty list of dimensions is none here, unlike elsewhere."""
+    dims = () if isinstance(dim, (list, tuple)) and not dim else dims_of(x, dim)
+    return call.made(jnp.any(x != 0, axis=dims, keepdims=keepdim))
 
 
 # --- extremes -------------------------------------------------------------------------------------------------------
@@ -116,13 +116,13 @@ def _place(x: Any, dim: int | None, largest: bool, keepdim: bool) -> Any:
     return jnp.expand_dims(found, dim % x.ndim) if keepdim else found
 
 
-@rule(aten.argmax.default)
+@rule(aten.argmax.default, only=is_no_bool)
 def argmax(call: Call, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """Where the largest is."""
     return _place(x, dim, True, keepdim)
 
 
-@rule(aten.argmin.default)
+@rule(aten.argmin.default, only=is_no_bool)
 def argmin(call: Call, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """Where the smallest is."""
     return _place(x, dim, False, keepdim)
@@ -143,7 +143,7 @@ def min_dim(call: Call, x: Any, dim: int, keepdim: bool = False) -> Any:
 # --- softmax, running sums ------------------------------------------------------------------------------------------
 
 
-@rule(aten._softmax.default)
+@rule(aten._softmax.default, only=is_first_float)
 def softmax(call: Call, x: Any, dim: int, half_to_float: bool) -> Any:
     """``exp(x)`` over its sum."""
     x = cast(x, call.computes)
@@ -152,7 +152,7 @@ def softmax(call: Call, x: Any, dim: int, half_to_float: bool) -> Any:
     return call.made(made / total(made, dims, keepdim=True))
 
 
-@rule(aten._log_softmax.default)
+@rule(aten._log_softmax.default, only=is_first_float)
 def log_softmax(call: Call, x: Any, dim: int, half_to_float: bool) -> Any:
     """The logarithm of softmax."""
     x = cast(x, call.computes)
@@ -161,7 +161,7 @@ def log_softmax(call: Call, x: Any, dim: int, half_to_float: bool) -> Any:
     return call.made(moved - lax.log(total(lax.exp(moved), dims, keepdim=True)))
 
 
-@rule(aten.cumsum.default)
+@rule(aten.cumsum.default, only=stays_float)
 def cumsum(call: Call, x: Any, dim: int, dtype: Any = None) -> Any:
     """Running sums; of float32 in float64, as eager's kernel has them."""
     x = cast(x, call.computes)
