@@ -22,6 +22,7 @@ from jitney.aot.joint import CANNOT_TRACE
 from jitney.aot.kept_half import read_half
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.backends.parts import PartFailed, guarded_rules
+from jitney.backends.registry import registry
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state, runs_eagerly
 from jitney.config import config
@@ -96,7 +97,7 @@ def graph_function(
         compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
     else:
         compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze)
-    if kind == "inference":
+    if kind == "inference" or not registry.changes_graphs():
         for _, reference in emitted.origins:
             if reference is not None:
                 reference.forget()

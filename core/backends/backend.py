@@ -45,8 +45,8 @@ class Argument:
 
     Args:
         name: where capture found it: ``args[0].layer.weight``; what computes it, for an input of a later piece.
-        reference: the tensor that it was when the graph was captured, as long as that lives, and for inference until
-            the graph has been compiled; None for other values.
+        reference: the tensor that it was when the graph was captured, as long as that lives; until the graph has been
+            compiled, if it is for inference or no extension acts on graphs; None for other values.
     """
 
     name: str
