@@ -75,6 +75,8 @@ def test_of_one_argument_in_any_layout(layout: Callable[[torch.Tensor], torch.Te
         same_strides(lambda x, y: aten.div.Tensor_mode(x, y, rounding_mode="floor"), x, torch.tensor(0.3))
         same_strides(lambda x: aten.native_dropout_backward(x, x > 0.5, 2.0), x)
         same_strides(torch.nn.functional.logsigmoid, x)
+        for training in (True, False):
+            same_strides(lambda x, t=training: torch.rrelu(x, 0.1, 0.3, t), x)
         same_strides(aten.log_sigmoid_forward.default, x)
     same_strides(lambda x: torch.channel_shuffle(x, 2), four)
     for x in (four, five):

@@ -1,4 +1,4 @@
-"""Operations that torch itself writes in terms of others, but so that a value of a tensor decides: here none does."""
+"""Operations traced in other words than torch's: so that no value of a tensor decides, or with the strides of eager."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 _ONE_HOT = torch.nn.functional.one_hot  # the original: programs may replace it
+_RRELU = torch.nn.functional.rrelu
 
 
 def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
@@ -21,8 +22,18 @@ def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
+def rrelu(
+    input: torch.Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> torch.Tensor:
+    """As ``torch.nn.functional.rrelu``: the CPU's kernel makes a contiguous result, its functional form does not."""
+    if not inplace and input.device.type == "cpu":
+        input = input.contiguous()
+    return _RRELU(input, lower, upper, training, inplace)
+
+
 # What a captured graph calls -> what is traced in its place.
 REWRITTEN: dict[Any, Callable[..., Any]] = {
     _ONE_HOT: one_hot,
     torch.ops.aten.one_hot.default: one_hot,
+    _RRELU: rrelu,
 }

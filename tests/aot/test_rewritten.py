@@ -51,3 +51,29 @@ def test_a_class_out_of_bounds_raises_what_eager_raises(wrong: int) -> None:
         compiled(bad)
     assert str(found.value) == str(expected.value)
     assert torch.equal(compiled(good), fn(good))
+
+
+@pytest.mark.parametrize("layout", ["channels last", "transposed", "every second"])
+@pytest.mark.parametrize("module", [False, True])
+def test_a_leaky_relu_of_random_slopes_has_eagers_strides(layout: str, module: bool) -> None:
+    x = {
+        "channels last": torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        "transposed": torch.randn(6, 4).t(),
+        "every second": torch.randn(4, 6)[:, ::2],
+    }[layout]
+    operation = torch.nn.RReLU(0.1, 0.3) if module else lambda x: F.rrelu(x, 0.1, 0.3, True)
+
+    def fn(x: torch.Tensor) -> Any:
+        made = operation(x)
+        return made, made.stride(), F.rrelu(x, 0.1, 0.3, False), F.rrelu(x * 1, 0.1, 0.3, True, True)
+
+    sides = []
+    for run in (fn, jitney.compile(fn, backend="aot_eager", fullgraph=True)):
+        torch.manual_seed(0)
+        given = x.clone().requires_grad_()
+        first, strides, *others = run(given)
+        (gradient,) = torch.autograd.grad((first * first).sum(), given)
+        sides.append(([first, *others, gradient], strides))
+    torch.testing.assert_close(sides[0][0], sides[1][0])
+    assert sides[0][1] == sides[1][1]
+    assert [t.stride() for t in sides[0][0]] == [t.stride() for t in sides[1][0]]

@@ -21,20 +21,20 @@ from jitney.lowering.notation import (
     tanh,
     where,
 )
-from jitney.lowering.rules.pointwise import pointwise
+from jitney.lowering.rules.pointwise import BOOLS, EXACT, pointwise
 
 aten = torch.ops.aten
 GELU_BETA = math.sqrt(2) * (2 / math.sqrt(math.pi)) * 0.5
 GELU_KAPPA = 0.044715
 
 
-@pointwise(aten.relu.default)
+@pointwise(aten.relu.default, refused=BOOLS)
 def relu(x: Scalar) -> Scalar:
-    """``max(x, 0)``."""
-    return maximum(x, 0)
+    """``max(x, 0)``; a zero keeps its sign."""
+    return maximum(0, x)
 
 
-@pointwise(aten.threshold.default)
+@pointwise(aten.threshold.default, refused=BOOLS)
 def threshold(x: Scalar, limit: Number, value: Number) -> Scalar:
     """``value`` up to the limit."""
     return where(x <= limit, value, x)
@@ -125,7 +125,7 @@ def softplus_backward(grad: Scalar, x: Scalar, beta: Number, limit: Number) -> S
     return where(x * beta > limit, grad, grad * z / (z + 1))
 
 
-@pointwise(aten.elu.default)
+@pointwise(aten.elu.default, refused=EXACT)
 def elu(x: Scalar, alpha: Number, scale: Number, input_scale: Number) -> Scalar:
     """Linear above 0, exponential below."""
     return where(x < 0, expm1(x * input_scale) * (alpha * scale), x * scale)
@@ -151,7 +151,7 @@ def leaky_relu_backward(grad: Scalar, x: Scalar, slope: Number, is_result: bool)
     return where(x > 0, grad, grad * slope)
 
 
-@pointwise(aten._prelu_kernel.default)
+@pointwise(aten._prelu_kernel.default, refused=EXACT)
 def prelu(x: Scalar, weight: Scalar) -> Scalar:
     """x above 0, ``weight * x`` below."""
     return where(x > 0, x, weight * x)
@@ -175,7 +175,7 @@ def hardsigmoid_backward(grad: Scalar, x: Scalar) -> Scalar:
     return where((x > -3) & (x < 3), grad * (1 / 6), 0)
 
 
-@pointwise(aten.hardswish.default)
+@pointwise(aten.hardswish.default, refused=EXACT)
 def hardswish(x: Scalar) -> Scalar:
     """``x * hardsigmoid(x)``."""
     return x * minimum(maximum(x + 3, 0), 6) / 6
@@ -187,7 +187,7 @@ def hardswish_backward(grad: Scalar, x: Scalar) -> Scalar:
     return where(x <= -3, 0, where(x >= 3, grad, grad * (x / 3 + 0.5)))
 
 
-@pointwise(aten.hardshrink.default, mode="stepwise")
+@pointwise(aten.hardshrink.default, mode="stepwise", refused=EXACT)
 def hardshrink(x: Scalar, limit: Number) -> Scalar:
     """0 within the limit."""
     return where((x >= -limit) & (x <= limit), 0, x)

@@ -28,7 +28,7 @@ from jitney.lowering.notation import (
     where,
 )
 from jitney.lowering.operations import INTEGERS
-from jitney.lowering.rules.pointwise import pointwise
+from jitney.lowering.rules.pointwise import BOOLS, pointwise
 from jitney.lowering.rules.promotion import opmath
 from jitney.lowering.signals import NoRule
 
@@ -51,7 +51,7 @@ for _name in UNARY_FLOAT:
 
 def _register_rounding(name: str) -> None:
     """``floor`` and its like: integers are what they are."""
-    pointwise(getattr(aten, name).default)(lambda x: one(name, x) if x.is_float else x)
+    pointwise(getattr(aten, name).default, refused=BOOLS)(lambda x: one(name, x) if x.is_float else x)
 
 
 for _name in ("floor", "ceil", "trunc", "round"):
@@ -64,6 +64,8 @@ for _name in ("floor", "ceil", "trunc", "round"):
 @pointwise(aten.add.Tensor, aten.add.Scalar, rounded=(1, 2))
 def add(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     """``a + alpha * b``; for truth values ``or``."""
+    if isinstance(alpha, bool) and a.dtype is not torch.bool:
+        raise NoRule("alpha is a truth value: eager raises")
     if a.dtype is torch.bool:
         b = b if isinstance(b, Scalar) else a.like(b)
         return a | (b & bool(alpha))
@@ -74,15 +76,19 @@ def add(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     return fma(b, alpha, a) if a.is_float and not a.is_widened else a + b * alpha
 
 
-@pointwise(aten.sub.Tensor, aten.sub.Scalar, rounded=(1, 2))
+@pointwise(aten.sub.Tensor, aten.sub.Scalar, rounded=(1, 2), refused=BOOLS)
 def sub(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     """``a - alpha * b``."""
+    if isinstance(b, bool) or isinstance(alpha, bool):
+        raise NoRule("a truth value is subtracted: eager raises")
     return a - b if alpha == 1 else add(a, b, -alpha)
 
 
-@pointwise(aten.rsub.Tensor, aten.rsub.Scalar, rounded=(1, 2))
+@pointwise(aten.rsub.Tensor, aten.rsub.Scalar, rounded=(1, 2), refused=BOOLS)
 def rsub(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     """``b - alpha * a``."""
+    if isinstance(b, bool):
+        raise NoRule("subtracted from a truth value: eager raises")
     return sub(b if isinstance(b, Scalar) else a.like(b), a, alpha)
 
 
@@ -335,7 +341,7 @@ def neg(x: Scalar) -> Scalar:
     return -x
 
 
-@pointwise(aten.abs.default)
+@pointwise(aten.abs.default, refused=BOOLS)
 def abs_(x: Scalar) -> Scalar:
     """``|x|``."""
     return absolute(x)
@@ -389,12 +395,15 @@ def fmin(a: Scalar, b: Scalar) -> Scalar:
 def clamp(x: Scalar, low: Scalar | Number | None, high: Scalar | Number | None) -> Scalar:
     """Not below ``low``, then not above ``high``."""
     if low is not None:
-        x = maximum(x, _bound(x, low))
-    return minimum(x, _bound(x, high)) if high is not None else x
+        x = maximum(_bound(x, low), x)
+    return minimum(_bound(x, high), x) if high is not None else x
 
 
 def _bound(x: Scalar, bound: Scalar | Number) -> Scalar | Number:
-    """Eager raises for a number that the integers of ``x`` cannot hold."""
+    """What ``x`` is compared with; of equal zeros ``x`` stays, as the second operand.
+
+    Eager raises for a number that the integers of ``x`` cannot hold.
+    """
     if not isinstance(bound, Scalar) and x.dtype in INTEGERS:
         limits = torch.iinfo(x.dtype)
         if not limits.min <= bound <= limits.max:
@@ -405,13 +414,13 @@ def _bound(x: Scalar, bound: Scalar | Number) -> Scalar | Number:
 @pointwise(aten.clamp_min.default, aten.clamp_min.Tensor)
 def clamp_min(x: Scalar, low: Scalar | Number) -> Scalar:
     """Not below ``low``."""
-    return maximum(x, _bound(x, low))
+    return maximum(_bound(x, low), x)
 
 
 @pointwise(aten.clamp_max.default, aten.clamp_max.Tensor)
 def clamp_max(x: Scalar, high: Scalar | Number) -> Scalar:
     """Not above ``high``."""
-    return minimum(x, _bound(x, high))
+    return minimum(_bound(x, high), x)
 
 
 @pointwise(aten.nan_to_num.default, mode="stepwise")

@@ -15,7 +15,9 @@ import torch
 from jitney.lowering.call import Call, Rule, is_spread, projected
 from jitney.lowering.index import Index
 from jitney.lowering.notation import Scalar, wrapped
+from jitney.lowering.operations import INTEGERS
 from jitney.lowering.rules.promotion import opmath, promoted
+from jitney.lowering.signals import NoRule
 from jitney.lowering.tensor import Float, Shape, Tensor
 from jitney.lowering.values import Value, constant, position
 
@@ -27,6 +29,8 @@ eager's kernels. ``stepwise``: the result's dtype, a half too: every step is rou
 ``own``: nothing is converted.
 """
 Formula = Callable[..., Any]
+BOOLS = frozenset({torch.bool})
+EXACT = INTEGERS | BOOLS  # all that are no floats
 POINTWISE: dict[Any, Rule] = {}
 
 
@@ -42,6 +46,7 @@ class Pointwise:
         own: positions of operands that keep their dtype in any mode.
         exact: positions where a tensor without dimensions, beside others, is not rounded to their half.
         rounded: positions of numbers that are rounded to the operands' half; others go into formulas as they are.
+        refused: dtypes of operands for which eager raises: the operator runs as a whole, and says so.
     """
 
     formula: Formula
@@ -51,9 +56,13 @@ class Pointwise:
     own: tuple[int, ...] = ()
     exact: tuple[int, ...] = ()
     rounded: tuple[int, ...] = ()
+    refused: frozenset[torch.dtype] = frozenset()
 
     def __call__(self, call: Call) -> Tensor:
         """The result of one call."""
+        for operand in call.args:
+            if isinstance(operand, Tensor) and operand.dtype in self.refused:
+                raise NoRule(f"{call.node.target} of {operand.dtype}")
         rule = self.on_cuda() if call.val.device.type == "cuda" else self
         return call.result(rule.element(call))
 

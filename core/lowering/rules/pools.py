@@ -76,7 +76,7 @@ def max_pool2d(call: Call) -> list[Tensor]:
     def greatest(at: Shape) -> Value:
         best = values(at)[0]
         for value in values(at)[1:]:
-            best = Scalar(apply("maximum", best.value, value.value))
+            best = Scalar(apply("maximum", value.value, best.value))  # of equal zeros the first
         return best.value
 
     def place(at: Shape) -> Value:
