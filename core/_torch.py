@@ -454,6 +454,23 @@ def _passed_on(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]
     return passed_on
 
 
+# The function mode behind `with torch.device(...)` and `torch.set_default_device`.
+DeviceContext: Any = importlib.import_module("torch.utils._device").DeviceContext
+
+
+def function_modes() -> list[Any]:
+    """The active torch function modes, the outermost first."""
+    return [_C._get_function_stack_at(i) for i in range(_C._len_torch_function_stack())]
+
+
+def set_function_modes(modes: list[Any]) -> None:
+    """Have these torch function modes active, the outermost first, and no other."""
+    for _ in range(_C._len_torch_function_stack()):
+        _C._pop_torch_function_stack()
+    for mode in modes:
+        _C._push_on_torch_function_stack(mode)
+
+
 @contextlib.contextmanager
 def without_modes() -> Iterator[None]:
     """Look at real tensors as they are, whatever modes are active."""
@@ -524,6 +541,7 @@ __all__ = [
     "BackwardHookFunction",
     "CustomOpDef",
     "DataDependentOutputException",
+    "DeviceContext",
     "DimDynamic",
     "DisableAutocast",
     "DynamicOutputShapeException",
@@ -559,6 +577,7 @@ __all__ = [
     "forward_ad_active",
     "function_mode_depth",
     "function_mode_enabled",
+    "function_modes",
     "functionalization",
     "functionalization_active",
     "functionalization_first",
@@ -580,6 +599,7 @@ __all__ = [
     "process_groups",
     "python_kernels",
     "run_on_stand_ins",
+    "set_function_modes",
     "set_grad_enabled",
     "statically_known_true",
     "suggest_memory_format",

@@ -14,6 +14,7 @@ from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.capture.target import Target
 from jitney.config import config
+from jitney.default_device import lifted
 from jitney.dispatch import CaptureFault, Entry, drive
 from jitney.errors import JitneyError, Unsupported
 from jitney.guards.watch import watching
@@ -72,7 +73,8 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
     if captured.graph_break is not None and refused:
         stop = captured.graph_break
         raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
-    entry = _finish(dispatcher, captured)
+    with lifted():
+        entry = _finish(dispatcher, captured)
     for mode in {v.fake_mode for v in captured.emitted.inputs if isinstance(v, _torch.FakeTensor)}:
         _torch.forget_reals(mode)
     captured.emitted.inputs.clear()

@@ -28,6 +28,7 @@ from jitney.cache.recipes import Stale
 from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
+from jitney.default_device import lifted
 from jitney.guards.miss import MISS
 from jitney.guards.report import first_failing
 from jitney.guards.tensors import Sizes
@@ -131,7 +132,8 @@ def _made(
     if frame.has_graph:
         if not holds(function, args, kwargs):
             return None
-        space["_graph"] = frame.graph()
+        with lifted():
+            space["_graph"] = frame.graph()
     sizes = {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
     frame.forget()
     return function, sizes, frame.report

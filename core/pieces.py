@@ -12,6 +12,7 @@ from torch import fx
 
 from jitney import _torch, generated
 from jitney.backends import Argument
+from jitney.default_device import DEVICE_CALLS
 from jitney.state import enter_inference_mode
 
 _counter = itertools.count()
@@ -41,7 +42,7 @@ class Piece:
     def change_state(self) -> None:
         """Leave torch's global state (grad mode, autocast) as the piece does."""
         for node in self.module.graph.nodes:
-            if "changes_state" in node.meta:
+            if "changes_state" in node.meta and node.target not in DEVICE_CALLS:
                 node.target(*node.args)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from jitney import _torch
+from jitney.default_device import devices
 
 # FakeTensor conversion touches process-wide state (warning filters): one capture or trace at a time.
 TRACING = threading.RLock()
@@ -27,7 +28,7 @@ def without_anomaly_mode() -> Iterator[None]:
 
 
 class StateKeeper:
-    """Grad mode and autocast as they are now; ``restore`` brings them back."""
+    """Grad mode, autocast and torch function modes as they are now; ``restore`` brings them back."""
 
     def __init__(self) -> None:
         self.grad = torch.is_grad_enabled()
@@ -36,9 +37,10 @@ class StateKeeper:
         self.cache = torch.is_autocast_cache_enabled()
         torch.autocast_increment_nesting()
         self.nesting = torch.autocast_decrement_nesting()
+        self.modes = _torch.function_modes()
 
     def changed(self) -> bool:
-        """Is anything different now?"""
+        """Is grad mode or autocast different now?"""
         now = StateKeeper()
         return (now.grad, now.autocast, now.nesting) != (self.grad, self.autocast, self.nesting)
 
@@ -57,6 +59,8 @@ class StateKeeper:
             nesting = torch.autocast_decrement_nesting()
         while nesting < self.nesting:
             nesting = torch.autocast_increment_nesting()
+        if _torch.function_modes() != self.modes:
+            _torch.set_function_modes(self.modes)
 
 
 def enter_inference_mode(mode: bool) -> Any:
@@ -74,7 +78,7 @@ def exit_inference_mode(scope: Any) -> None:
 def state_check() -> Callable[[], bool]:
     """A call that tells whether torch's global state is as it is now."""
     inference = torch.is_inference_mode_enabled()
-    depth, dispatch = _torch.function_mode_depth(), _torch.dispatch_mode_depth()
+    depth, dispatch, places = _torch.function_mode_depth(), _torch.dispatch_mode_depth(), devices()
     is_inference, function_depth = torch.is_inference_mode_enabled, _torch.function_mode_depth
     dispatch_depth = _torch.dispatch_mode_depth
     if _torch.GlobalStateGuard is not None:
@@ -91,23 +95,29 @@ def state_check() -> Callable[[], bool]:
         modes = function_depth() == depth and dispatch_depth() == dispatch and not transforms()
         return modes and state() and is_inference() is inference
 
-    return check
+    def check_with_devices() -> bool:
+        return check() and devices() == places
+
+    return check_with_devices if places else check
 
 
 def state_text() -> str | None:
     """torch's global state that ``state_check`` looks at, as text that is equal in two processes; None if unknown."""
     described = getattr(_torch.GlobalStateGuard, "__getstate__", None)
-    if described is None or _torch.function_mode_depth() or _torch.dispatch_mode_depth() or _torch.transforms_active():
+    places = devices()
+    if described is None or places is None or _torch.dispatch_mode_depth() or _torch.transforms_active():
         return None
-    return f"{described(_torch.GlobalStateGuard())} {torch.is_inference_mode_enabled()}"
+    default = ",".join(map(str, places)) or "cpu"
+    return f"{described(_torch.GlobalStateGuard())} {torch.is_inference_mode_enabled()} {default}"
 
 
 def state_difference(text: str, now: str | None) -> str:
     """What differs between two descriptions by ``state_text``, for people."""
     if now is None:
         return "a mode of torch's is active"
-    (old, _, inference), (new, _, is_inference) = text.rpartition(" "), now.rpartition(" ")
+    (old, inference, device), (new, is_inference, is_device) = text.rsplit(" ", 2), now.rsplit(" ", 2)
     told = [f"inference mode is {is_inference}, was {inference}"] if inference != is_inference else []
+    told += [f"the default device is {is_device}, was {device}"] if device != is_device else []
     try:
         before, after = json.loads(old), json.loads(new)
         told += [

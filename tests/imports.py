@@ -23,6 +23,7 @@ SHARED = {
     "events",
     "config",
     "copies",
+    "default_device",
     "conform",
     "faults",
     "exhausted",

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from jitney import _torch
+from jitney import _torch, default_device
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import GraphText, Recipe, Writer, call, graph_text
 from jitney.errors import JitneyError
@@ -148,7 +148,7 @@ class Again:
                 not say so: they are others than those of the forward.
         """
         transformed = _torch.forward_ad_active() if batched else _torch.transforms_active()
-        if _torch.function_mode_depth() or transformed or torch.get_default_dtype() is not self.dtype:
+        if default_device.devices() is None or transformed or torch.get_default_dtype() is not self.dtype:
             raise refusal("the function", "a torch function mode, a transform or another default dtype is active")
         keeper = StateKeeper()
         try:
@@ -244,8 +244,8 @@ def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> l
         tangent = tangent.permute(order).contiguous().permute([order.index(d) for d in range(tangent.dim())])
     elif tangent.stride() != stride:
         tangent = torch.empty_strided(tangent.shape, stride, dtype=tangent.dtype, device=tangent.device).copy_(tangent)
-    places = torch.empty_strided(tangent.shape, tangent.stride(), dtype=torch.int64)
-    places.copy_(torch.arange(tangent.numel()).reshape(tangent.shape))
+    places = torch.empty_strided(tangent.shape, tangent.stride(), dtype=torch.int64, device="cpu")
+    places.copy_(torch.arange(tangent.numel(), device="cpu").reshape(tangent.shape))
     if tangent.is_complex():  # its real and its imaginary part may be results of their own
         places = torch.complex(places * 2.0 + 1, places * 2.0 + 2)
     taken = torch.cat([_real(_view(places, steps)).reshape(-1) for _, steps in of]).abs()
@@ -337,7 +337,7 @@ class _Kept(torch.autograd.Function):
         same = [t.detach() for t in tensors]
         ctx.save_for_backward(*same)
         ctx.set_materialize_grads(False)
-        return (torch.empty(0), *same)
+        return (torch.empty(0, device="cpu"), *same)
 
     @staticmethod
     def backward(ctx: Any, _: None, *grads: Any) -> Any:

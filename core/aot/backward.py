@@ -17,6 +17,7 @@ from jitney.aot.again import Again, connected, refusal, refusing
 from jitney.aot.memory import hint
 from jitney.cache.recipes import Recipe, Writer
 from jitney.config import config
+from jitney.default_device import lifted
 from jitney.errors import JitneyError
 from jitney.exhausted import advise
 from jitney.wrapping import wraps
@@ -197,7 +198,7 @@ class Backward:
         return found
 
     def _compile(self, absent: tuple[int, ...], variant: Hashable) -> Callable[..., Sequence[Any]]:
-        with self.lock:
+        with self.lock, lifted():
             if variant is not None:
                 if (absent, variant) not in self.variants:
                     self.variants[absent, variant] = self.compile_absent(absent, variant)

@@ -21,6 +21,7 @@ from jitney.aot.rewritten import REWRITTEN
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import BACKWARD, FORWARD, AtenTracer
+from jitney.default_device import DEVICE_CALLS
 from jitney.errors import JitneyError
 from jitney.layouts import StandInMode
 from jitney.state import StateKeeper, enter_inference_mode
@@ -187,7 +188,7 @@ def _trace(
         results.results,
         results.updates,
         constants=tracer.constants,
-        final_state=final_state if keeper.changed() else [],
+        final_state=final_state if keeper.changed() or any(f in DEVICE_CALLS for f, _ in final_state) else [],
         ambient_grad=ambient_grad,
         layout=entrance.layout if tracer.has_subclasses else None,
     )
@@ -260,6 +261,9 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
                 assert node.op == "call_function"
                 if "changes_state" in node.meta:
                     state.append((node.target, args))
+                    if node.target in DEVICE_CALLS:
+                        values[node] = None
+                        continue
                 values[node] = _torch.run_on_stand_ins(REWRITTEN.get(node.target, node.target), args, kwargs)
     raise AssertionError("a graph without an output")
 

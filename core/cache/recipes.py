@@ -440,7 +440,7 @@ def _make_graph(reader: Reader, source: str, names: Mapping[str, int], held: Map
 
 
 def _make_tensor(reader: Reader, dtype: int, shape: Sequence[int], blob: int) -> torch.Tensor:
-    made = torch.empty(shape, dtype=reader.make(dtype))
+    made = torch.empty(shape, dtype=reader.make(dtype), device="cpu")
     if made.numel():
         flat = torch.frombuffer(bytearray(reader.blobs[blob]), dtype=torch.uint8)
         made.reshape(-1).view(torch.uint8).copy_(flat)

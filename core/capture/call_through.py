@@ -25,6 +25,7 @@ from jitney.capture.code import Instr as Decoded
 from jitney.capture.marks import SUSPENDS, frame_only, is_allowed, is_disabled
 from jitney.capture.resume import PY312, PY313, call, is_callable_load, set_depths
 from jitney.capture.world import trusted
+from jitney.default_device import devices
 
 COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 CALLS = {"CALL": 2, "CALL_KW": 3}  # slots besides the arguments: callee, NULL, keyword names
@@ -193,7 +194,7 @@ class CallThrough:
     def __call__(self, callee: Any) -> Any:
         """The callee itself, or what compiles it; called as the callee is."""
         kind = type(callee)
-        if kind in NOT_FRAMES or _torch.function_mode_depth() or _torch.dispatch_mode_depth():
+        if kind in NOT_FRAMES or devices() is None or _torch.dispatch_mode_depth():
             return callee
         if kind is FunctionType:
             return self._function(callee)

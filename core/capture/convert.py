@@ -25,6 +25,7 @@ from jitney.capture.resume import pops
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.config import config
+from jitney.default_device import devices, lifted, within
 from jitney.errors import CaptureError
 from jitney.guards import Source
 from jitney.state import StateKeeper, state_check
@@ -80,11 +81,24 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
     Raises:
         GiveUp: the frame must run eagerly.
     """
-    if _torch.function_mode_depth() or _torch.dispatch_mode_depth():
+    if devices() is None or _torch.dispatch_mode_depth():
         raise GiveUp("a torch function or dispatch mode is active", "leave the mode before calling compiled code")
+    check = state_check()
+    with lifted() as modes:
+        return _captured(target, arguments, cells, settings, check, modes)
+
+
+def _captured(
+    target: Target,
+    arguments: dict[str, Any],
+    cells: tuple[Any, ...],
+    settings: Settings,
+    check: Callable[[], bool],
+    modes: list[Any],
+) -> Captured:
+    """Attempts until one comes to an end, in the program's default device."""
     begin = time.perf_counter()
     forced: dict[int, Restart] = {}
-    check = state_check()
     for _ in range(MAX_RESTARTS):
         vm = Interpreter(settings.dynamic_dims, forced, settings.max_steps)
         vm.world.is_dynamic = settings.dynamic_number
@@ -96,7 +110,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
         rng = torch.get_rng_state()
         try:
-            made, stopped = _attempt(vm, target, arguments, cells, settings, check)
+            made, stopped = _attempt(vm, target, arguments, cells, settings, check, modes)
         except Restart as restart:
             restart.place = next(((f.info.code, f.at) for f in vm.frames if f.step == restart.step), None)
             known = forced.get(restart.step)
@@ -134,11 +148,12 @@ def _attempt(
     cells: tuple[Any, ...],
     settings: Settings,
     check: Callable[[], bool],
+    modes: list[Any],
 ) -> tuple[Emitted, events.GraphBreak | None]:
     stopped: events.GraphBreak | None = None
     value: Any = None
     # The scopes close last in, first out: what the program itself has entered before the modes of capture.
-    with vm.symbols.fake_mode, vm.tracer, contextlib.closing(_Scopes(vm)):
+    with vm.symbols.fake_mode, vm.tracer, within(modes), contextlib.closing(_Scopes(vm)):
         try:
             vm.frames.append(_root(vm, target, arguments, cells))
             _refuse_entered(vm)

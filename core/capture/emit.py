@@ -384,7 +384,7 @@ class Emitter:
             outputs=len(outputs),
             guards=vm.world.guards,
             extra_guards=extra,
-            changes_state=tracer.changes_state,
+            changes_state=tracer.changes_state > 0,
             op_count=tracer.op_count,
             tensor_check=self.late_check,
             size_guards=self._size_guards if vm.symbols.sources else None,

@@ -83,6 +83,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(owner, CONTENT_TYPES):
         return _container_method(vm, fn, owner, name, args, kwargs)
+    if kind is torch.device and name in ("__enter__", "__exit__"):
+        return vm.tracer.enter_device(owner) if name == "__enter__" else vm.tracer.exit_device(owner)
     if kind in PLAIN or isinstance(owner, (str, bytes, int, float, tuple, range, frozenset)):
         return _value_method(vm, fn, owner, name, args, kwargs)
     if getattr(fn, "__objclass__", None) is object or name in OBJECT_METHODS:

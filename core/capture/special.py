@@ -29,6 +29,7 @@ from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.signals import Break, UserRaised
 from jitney.capture.stand_in_attributes import python_type
 from jitney.capture.stand_ins import STAND_INS
+from jitney.default_device import innermost
 from jitney.guards.trail import each_class
 
 if TYPE_CHECKING:
@@ -372,6 +373,15 @@ def _enter_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
 @special(InferenceScope.__exit__)
 def _exit_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
     vm.tracer.exit_scope(args[0])
+
+
+@special(torch.get_default_device)
+def _default_device(vm: Interpreter, args: Args, kwargs: Kwargs) -> torch.device:
+    """That of the program: capture's own modes have none."""
+    device = innermost()
+    if device.type not in ("cpu", "meta") and ":" not in str(device):
+        raise Break("torch.get_default_device() tells the current device", "name the device's number")
+    return device
 
 
 @special(*_torch.has_torch_function)

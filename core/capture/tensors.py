@@ -23,6 +23,7 @@ from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.signals import Break
 from jitney.capture.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.symbols import Symbols
+from jitney.default_device import enter_device, exit_device
 from jitney.guards import Source
 from jitney.guards.watch import Watch
 from jitney.state import enter_inference_mode, exit_inference_mode
@@ -105,7 +106,7 @@ class Tracer(TorchFunctionMode):
         self.kept: list[Any] = []
         self.versions: dict[int, int] = {}
         self.op_count = 0
-        self.changes_state = False
+        self.changes_state = 0  # how many calls in the graph do
         self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
         self.on_wrapper: Callable[..., None] = lambda source, real, parts, fake: None
         self.on_name: Callable[[str, Any], None] = lambda path, value: None
@@ -117,6 +118,7 @@ class Tracer(TorchFunctionMode):
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
         self.open_scopes: list[InferenceScope] = []
+        self.open_devices: list[fx.Node] = []  # the beginnings of blocks of another default device
 
     # ------------------------------------------------------------------ tensors from outside
 
@@ -282,7 +284,7 @@ class Tracer(TorchFunctionMode):
         scope.node = self.graph.call_function(enter_inference_mode, (scope.mode,))
         scope.node.meta["example_value"] = None
         self.open_scopes.append(scope)
-        self.changes_state = True
+        self.changes_state += 1
 
     def exit_scope(self, scope: InferenceScope) -> None:
         """End inference mode, here and in the graph."""
@@ -302,8 +304,25 @@ class Tracer(TorchFunctionMode):
         node = self.graph.call_function(func, args)
         node.meta["user_stack"] = self.origin()
         node.meta.update(example_value=result, changes_state=True)
-        self.changes_state = True
+        self.changes_state += 1
         return result
+
+    def enter_device(self, device: torch.device) -> torch.device:
+        """Begin a block of another default device, here and, unless it ends before, in the graph."""
+        self.record_state(enter_device, device)
+        self.open_devices.append(next(iter(reversed(self.graph.nodes))))
+        return device
+
+    def exit_device(self, device: torch.device) -> None:
+        """End a block of another default device, here and in the graph, if it was begun there or before."""
+        if _torch.function_modes()[-1] is self:
+            raise Break("a default device ends that was not begun")
+        if not self.open_devices:
+            self.record_state(exit_device, device)
+            return
+        exit_device(device)
+        self.graph.erase_node(self.open_devices.pop())
+        self.changes_state -= 1
 
     @staticmethod
     def _has_effect(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:

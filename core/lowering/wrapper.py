@@ -206,7 +206,9 @@ class Wrapper:
         for number, name in enumerate(self.program.inputs):
             if isinstance(name, str) and number in self.program.floats:
                 self.variables[name] = f"f{number}"
-                self.lines.append(f"f{number} = _tensor(i{number}, dtype=_float64{self._on_device()})")
+                self.lines.append(
+                    f"f{number} = _tensor(i{number}, dtype=_float64, device={self.constant(self.device)})"
+                )
             elif isinstance(name, str):
                 self.variables[name] = f"i{number}"
         for name, tensor in self.program.constants.items():
@@ -269,10 +271,7 @@ class Wrapper:
         """Python text of new memory on the device for so many elements."""
         if hasattr(self.allocator, "fresh"):
             return f"_fresh(({self.size(count)},), (1,), {self.constant(dtype)})"
-        return f"_empty({self.size(count)}, dtype={self.constant(dtype)}{self._on_device()})"
-
-    def _on_device(self) -> str:
-        return "" if self.device.type == "cpu" else f", device={self.constant(self.device)}"
+        return f"_empty({self.size(count)}, dtype={self.constant(dtype)}, device={self.constant(self.device)})"
 
     def _empty(self, buffer: Buffer) -> str:
         dtype, device = self.constant(buffer.dtype), self.constant(buffer.device)

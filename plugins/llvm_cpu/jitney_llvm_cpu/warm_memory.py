@@ -52,10 +52,10 @@ class WarmMemory:
             return torch.empty_strided(size, stride, dtype=dtype, device=device)
         return torch.as_strided(self._tensor(extent * dtype.itemsize, dtype), size, stride)
 
-    def empty(self, size: int, *, dtype: torch.dtype) -> torch.Tensor:
+    def empty(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """As ``torch.empty`` of one dimension."""
         if size * dtype.itemsize < THRESHOLD or profiling():
-            return torch.empty(size, dtype=dtype)
+            return torch.empty(size, dtype=dtype, device=device)
         return self._tensor(size * dtype.itemsize, dtype)
 
     def clear(self) -> None:

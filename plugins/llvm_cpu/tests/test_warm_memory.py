@@ -17,6 +17,7 @@ from jitney_llvm_cpu.warm_memory import THRESHOLD, WarmMemory
 
 CPU = torch.device("cpu")
 COUNT = THRESHOLD // 4 + 100
+CPU = torch.device("cpu")
 
 
 def test_a_block_is_used_again_once_its_last_view_is_gone() -> None:
@@ -27,12 +28,12 @@ def test_a_block_is_used_again_once_its_last_view_is_gone() -> None:
     assert memory.unused == 0
     del view
     assert memory.unused > 0
-    assert memory.empty(COUNT, dtype=torch.float32).data_ptr() == address
+    assert memory.empty(COUNT, dtype=torch.float32, device=CPU).data_ptr() == address
 
 
 def test_what_is_unused_stays_below_the_limit() -> None:
     memory = WarmMemory(limit=3 * THRESHOLD)
-    held = [memory.empty(COUNT, dtype=torch.float32) for _ in range(4)]
+    held = [memory.empty(COUNT, dtype=torch.float32, device=CPU) for _ in range(4)]
     held.clear()
     assert 0 < memory.unused <= memory.limit
     memory.clear()
@@ -70,7 +71,7 @@ def test_a_child_forked_while_a_thread_takes_memory_takes_its_own() -> None:
     memory = WarmMemory()
 
     def work(queue: Any) -> None:
-        made = memory.empty(COUNT, dtype=torch.float32)
+        made = memory.empty(COUNT, dtype=torch.float32, device=CPU)
         made[-1] = 7
         queue.put(made[-1].item())
 
