@@ -138,6 +138,8 @@ class Writer:
         if isinstance(value, torch.SymInt):
             if rounded is not None and rounded in HALF:
                 raise Refused("a size as a number of a half type")
+            if dtype in INTEGERS and dtype is not torch.int64:
+                raise Refused(f"a size as a number of {dtype}, which may not hold it")
             scalar = self.reshaped(self.sizes([value]), [])
             return self.cast(scalar, dtype)
         if not isinstance(value, (bool, int, float)):

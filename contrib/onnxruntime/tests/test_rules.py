@@ -158,6 +158,42 @@ def test_long_sums_are_as_precise_as_eagers(shape, dims):
     assert set(shares) == {"onnxruntime"}
 
 
+def test_a_long_product_of_vectors_is_as_precise_as_eagers():
+    x = torch.rand(200_000, generator=torch.Generator().manual_seed(0)) + 1
+    exact = x.double().dot(x.double())
+    error, own = ((side.double() - exact).abs() / exact for side in (run(torch.dot, x, x)[0], x.dot(x)))
+    assert error <= 4 * own + 2e-7
+
+
+def test_any_over_no_dimensions_asks_each_number():
+    x = torch.tensor([[1.0, 0.0], [NAN, -0.0]])
+    made, shares = run(lambda x: (x.any(dim=()), x.all(dim=())), x)
+    same(made, (x.any(dim=()), x.all(dim=())))
+    assert set(shares) == {"onnxruntime"}
+
+
+@pytest.mark.parametrize(
+    "function", [torch.floor, torch.trunc, lambda x: 5 - x, lambda x: torch.ones_like(x).int() - x]
+)
+def test_what_eager_does_not_do_with_booleans_raises(function):
+    x = torch.tensor([True, False])
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        function(x)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        run(function, x)
+
+
+def test_a_number_that_changes_is_not_wrapped_where_eager_refuses_it():
+    import jitney
+
+    fn = jitney.compile(lambda x, n: (x.clamp(max=n), x * n), backend="onnxruntime", dynamic=True)
+    x = torch.tensor([1, 5, -7], dtype=torch.int8)
+    for n in (3, 100):
+        same(fn(x, n), (x.clamp(max=n), x * n))
+    with pytest.raises(RuntimeError, match="without overflow"):
+        fn(x, 300)
+
+
 def test_sums_that_would_saturate_run_eagerly():
     x = torch.full((4,), 2**62)
     made, shares = run(lambda x: (x.sum(), x.prod()), x)

@@ -93,3 +93,15 @@ def test_any_over_no_dimensions_asks_each_number():
     run = jitney.compile(lambda x: (x.any(dim=()), x.all(dim=()), x.sum(dim=())), backend="xla", fullgraph=True)
     x = torch.tensor([[1.0, 0.0], [math.nan, -0.0]])
     torch.testing.assert_close(run(x), (x.any(dim=()), x.all(dim=()), x.sum(dim=())), equal_nan=True)
+
+
+def test_a_number_that_changes_is_not_wrapped_where_eager_refuses_it():
+    def program(x, y, n):
+        return x * n, x == n, torch.full_like(y, n)
+
+    run = jitney.compile(program, backend="xla", dynamic=True)
+    x, y = torch.tensor([1, 5, 7], dtype=torch.int8), torch.ones(2).half()
+    for n in (3, 100, 300):
+        assert all(torch.equal(a, b) for a, b in zip(run(x, y, n), program(x, y, n), strict=True))
+    with pytest.raises(RuntimeError, match="without overflow"):
+        run(x, y, 70000)

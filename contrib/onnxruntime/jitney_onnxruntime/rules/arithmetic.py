@@ -19,13 +19,19 @@ aten = torch.ops.aten
 
 def _arithmetic(kind: str, w: Writer, call: Call) -> Value:
     dtype = call.out.dtype
-    if dtype is torch.bool:
+    if dtype is torch.bool or (kind == "Sub" and _has_booleans(call)):
         raise Refused("arithmetic of booleans")
-    a, b = operands(w, call, "self", "other", common=dtype, exact_numbers=True)
+    a, b = operands(w, call, "self", "other", common=dtype, whole="other" if kind == "Mul" else "")
     alpha = number_of(call.arguments.get("alpha", 1))
     if alpha != 1:
         b = w.op("Mul", b, w.number(_exact_factor(alpha, dtype), computing(dtype)))
     return finished(w, call, w.op(kind, a, b))
+
+
+def _has_booleans(call: Call) -> bool:
+    """Is one of the two a tensor of booleans? Eager subtracts none."""
+    given = [call.given(name) for name in ("self", "other")]
+    return any(isinstance(value, torch.Tensor) and value.dtype is torch.bool for value in given)
 
 
 def _exact_factor(alpha: Any, dtype: torch.dtype) -> Any:
@@ -49,16 +55,16 @@ for _kind, _operators in ADDING.items():
 @rule(aten.rsub.Scalar, aten.rsub.Tensor)
 def rsub(w: Writer, call: Call) -> Value:
     """other - self."""
-    if call["alpha"] != 1 or call.out.dtype is torch.bool:
-        raise Refused("with a factor")
-    a, b = operands(w, call, "self", "other", common=call.out.dtype, exact_numbers=True)
+    if call["alpha"] != 1 or _has_booleans(call):
+        raise Refused("with a factor, or of booleans")
+    a, b = operands(w, call, "self", "other", common=call.out.dtype)
     return finished(w, call, w.op("Sub", b, a))
 
 
 @rule(aten.div.Tensor, aten.div.Scalar)
 def div(w: Writer, call: Call) -> Value:
     """True division; of integers it is that of their floats."""
-    a, b = operands(w, call, "self", "other", common=call.out.dtype, exact_numbers=True)
+    a, b = operands(w, call, "self", "other", common=call.out.dtype, whole="other")
     return finished(w, call, w.op("Div", a, b))
 
 
@@ -141,7 +147,7 @@ def pow_number(w: Writer, call: Call) -> Value:
         raise Refused("such a power of integers")
     if exponent in POWERS:
         return finished(w, call, POWERS[exponent](w, x))
-    return finished(w, call, w.op("Pow", x, w.number(exponent, x.dtype)))
+    return finished(w, call, w.op("Pow", x, w.number(exponent, x.dtype, call.out.dtype)))
 
 
 @rule(aten.pow.Tensor_Tensor)

@@ -35,27 +35,26 @@ def _of_three(given: list[Any]) -> torch.dtype:
     return dtypes.pop()
 
 
-def operands(
-    w: Writer, call: Call, *names: str, common: torch.dtype | None = None, exact_numbers: bool = False
-) -> list[Value]:
+def operands(w: Writer, call: Call, *names: str, common: torch.dtype | None = None, whole: str = "") -> list[Value]:
     """Arguments as eager's kernel computes with them: promoted, half types as float32.
 
     Args:
         names: of the arguments.
         common: the dtype to which eager brings them; found by promotion without.
-        exact_numbers: eager's kernel takes a number beside half types as float32, and does not round it.
+        whole: the argument that eager's kernel takes as float32 beside half types, and does not round to one, if it
+            is a number or a tensor without dimensions.
     """
     common = common or promoted(call, *names)
     found = []
     for name in names:
         value = call[name]
         if isinstance(value, fx.Node) and isinstance(value.meta["val"], torch.Tensor):
-            finer = value.meta["val"].dtype not in HALF and value.meta["val"].dtype.is_floating_point
-            if common in HALF and finer and not exact_numbers:
-                raise Refused("a number of a finer dtype beside half types")
+            fake = value.meta["val"]
+            if common in HALF and fake.dtype is not common and (name != whole or fake.dim()):
+                raise Refused("an operand of another dtype beside half types, which eager rounds first")
             found.append(w.cast(w.value(value), computing(common)))
         else:
-            found.append(w.number(value, computing(common), None if exact_numbers else common))
+            found.append(w.number(value, computing(common), None if name == whole else common))
     return found
 
 

@@ -42,8 +42,14 @@ def _function(kind: str, w: Writer, call: Call) -> Value:
 
 def _rounding(kind: str, w: Writer, call: Call) -> Value:
     if call.out.dtype not in FLOATS:
-        return w.op("Identity", w.value(call["self"]))
+        return _unrounded(w, call)
     return finished(w, call, w.op(kind, wide(w, call, "self")))
+
+
+def _unrounded(w: Writer, call: Call) -> Value:
+    if call.out.dtype is torch.bool:
+        raise Refused("a rounding of booleans")
+    return w.op("Identity", w.value(call["self"]))
 
 
 def _same_dtype(kind: str, w: Writer, call: Call) -> Value:
@@ -136,7 +142,7 @@ def leaky_relu(w: Writer, call: Call) -> Value:
 def trunc(w: Writer, call: Call) -> Value:
     """Down above 0, else up: so that -0.0 keeps its sign."""
     if call.out.dtype not in FLOATS:
-        return w.op("Identity", w.value(call["self"]))
+        return _unrounded(w, call)
     x = wide(w, call, "self")
     above = w.op("Greater", x, one(w, x, 0.0), dtype=torch.bool)
     return finished(w, call, w.op("Where", above, w.op("Floor", x), w.op("Ceil", x), on=1))

@@ -6,6 +6,7 @@ import torch
 from torch import fx
 
 from jitney_onnxruntime.dtypes import FULL, HALF
+from jitney_onnxruntime.rules.reductions import summed
 from jitney_onnxruntime.table import Call, rule
 from jitney_onnxruntime.writer import Refused, Value, Writer
 
@@ -47,6 +48,8 @@ def mv(w: Writer, call: Call) -> Value:
     if a.dtype in HALF or a.dtype is not b.dtype:
         raise Refused("half types, for which eager has kernels of its own")
     length = call.fake(second).shape[0]
+    if not call.out.dim() and a.dtype in FULL:  # ONNX Runtime adds up one number after the other
+        return summed(w, w.op("Mul", a, b), [length], [0], False)
     a = a if call.out.dim() else w.reshaped(a, [1, length])
     return w.reshaped(w.op("MatMul", a, w.reshaped(b, [length, 1])), call.out.shape)
 

@@ -195,7 +195,8 @@ rule(aten.min.dim)(functools.partial(_both, "Min"))
 
 def _truth(kind: str, w: Writer, call: Call) -> Value:
     x = w.cast(w.value(call["self"]), torch.bool)
-    return finished(w, call, reduced(w, kind, x, dims_of(call), call.arguments.get("keepdim", False)))
+    dims = [] if call.arguments.get("dim") == [] else dims_of(call)  # unlike elsewhere, none is not all
+    return finished(w, call, reduced(w, kind, x, dims, call.arguments.get("keepdim", False)))
 
 
 rule(aten.any.default, aten.any.dim, aten.any.dims)(functools.partial(_truth, "ReduceMax"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from jax import lax
 from torch import fx
 
 from jitney_xla.exchange import DTYPES
+from jitney_xla.sizes import NotHere
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -84,9 +86,18 @@ def computing(dtype: torch.dtype) -> Any:
 
 
 def number(value: Any, dtype: Any) -> Any:
-    """A Python number as an array that XLA takes for unknown: it would drop ``+ 0.0``, which makes -0.0 be 0.0."""
+    """A Python number as an array that XLA takes for unknown: it would drop ``+ 0.0``, which makes -0.0 be 0.0.
+
+    Raises:
+        NotHere: the dtype does not hold it; eager wraps it around, or raises. Of sizes this is known so late.
+    """
+    floating = jnp.issubdtype(dtype, jnp.floating)
+    if dtype != jnp.bool_ and (floating or isinstance(value, int)):
+        limits = jnp.finfo(dtype) if floating else jnp.iinfo(dtype)
+        if math.isfinite(value) and not limits.min <= value <= limits.max:
+            raise NotHere(f"{jnp.dtype(dtype)} does not hold {value}")
     made = jnp.asarray(value, dtype)
-    return lax.optimization_barrier(made) if jnp.issubdtype(dtype, jnp.floating) else made
+    return lax.optimization_barrier(made) if floating else made
 
 
 def cast(value: Any, dtype: Any) -> Any:
