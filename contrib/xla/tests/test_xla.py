@@ -4,6 +4,8 @@ import gc
 import os
 import random
 import select
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -144,6 +146,7 @@ def test_a_forked_child_calls_and_compiles():
 
 def test_compiled_code_dies_with_its_function():
     run = jitney.compile(lambda x: x * 2 + 1, backend="xla")
+    gc.collect()  # what other tests have left
     before = sum(type(o) is Form for o in gc.get_objects())
     run(torch.ones(3))
     assert sum(type(o) is Form for o in gc.get_objects()) == before + 1
@@ -160,6 +163,42 @@ def test_jax_keeps_what_the_program_has_set():
     assert jitney.compile(lambda x: x @ x, backend="xla")(torch.eye(3, dtype=torch.float64)).dtype is torch.float64
     after = (jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision, jax.config.jax_default_device)
     assert before == after
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("jax_debug_nans", True),
+        ("jax_disable_jit", True),
+        ("jax_transfer_guard", "disallow"),
+        ("jax_numpy_dtype_promotion", "strict"),
+    ],
+)
+def test_jax_settings_of_the_program_are_for_its_own_jax(name, value):
+    import jax
+
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        x, i = torch.tensor([-1.0, 4.0]), torch.tensor([1, -1])
+        made = jitney.compile(lambda x, i: x.log() + x[i] * 2 + i, backend="xla", fullgraph=True)(x, i)
+    finally:
+        jax.config.update(name, before)
+    torch.testing.assert_close(made, x.log() + x[i] * 2 + i, equal_nan=True)
+
+
+def test_flags_of_the_environment_make_no_number_another():
+    code = """
+import jitney, torch
+x = torch.tensor([1.0, -0.0, 5.0, 1e-3])
+run = jitney.compile(lambda x: (x.exp().log(), x + 0.0, x / 3), backend="xla", fullgraph=True)
+found, right = run(x), (x.exp().log(), x + 0.0, x / 3)
+torch.testing.assert_close(found, right)
+print([t[1].signbit().item() for t in found] == [t[1].signbit().item() for t in right])
+"""
+    environment = {**os.environ, "XLA_FLAGS": "--xla_cpu_enable_fast_math=true --xla_cpu_enable_fast_min_max=true"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_other_options_are_refused():
