@@ -12,12 +12,13 @@ from jitney.capture import class_writes
 from jitney.capture.arrays.stand_in import HOOKS, Array
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
+from jitney.capture.kinds import ATOMS, HEAP_TYPE
 from jitney.capture.originals import is_own
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.signals import Break, UserRaised
 from jitney.capture.stand_in_attributes import SYMBOLIC, python_type, stand_in_attr, store_tensor_attr, tensor_attr
 from jitney.capture.stand_ins import STAND_INS, is_stand_in
-from jitney.capture.world import ATOMS, HEAP_TYPE, trusted
+from jitney.trust import trusted
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter

@@ -21,10 +21,11 @@ from jitney.capture.attributes import lookup
 from jitney.capture.code import EFFECTFUL, Instr, decode
 from jitney.capture.exposure import expose
 from jitney.capture.graph_runner import run_function
+from jitney.capture.kinds import ATOMS, METADATA
 from jitney.capture.operators import BINARY, COMPARE
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break
-from jitney.capture.world import ATOMS, METADATA, trusted
+from jitney.trust import trusted
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter

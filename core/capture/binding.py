@@ -6,9 +6,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.frame import Frame, make_frame
+from jitney.capture.kinds import ATOMS
 from jitney.capture.originals import is_own
 from jitney.capture.signals import Break
-from jitney.capture.world import ATOMS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter

@@ -24,8 +24,8 @@ from jitney.capture.code import ENDS, CodeInfo, cached_by_code, decode
 from jitney.capture.code import Instr as Decoded
 from jitney.capture.marks import SUSPENDS, frame_only, is_allowed, is_disabled
 from jitney.capture.resume import PY312, PY313, call, is_callable_load, set_depths
-from jitney.capture.world import trusted
 from jitney.default_device import devices
+from jitney.trust import trusted
 
 COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 CALLS = {"CALL": 2, "CALL_KW": 3}  # slots besides the arguments: callee, NULL, keyword names

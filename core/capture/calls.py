@@ -34,6 +34,7 @@ from jitney.capture.exposure import (
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
 from jitney.capture.graph_runner import InferenceScope
+from jitney.capture.kinds import ATOMS
 from jitney.capture.marks import (
     DISABLED,
     frame_only,
@@ -48,7 +49,7 @@ from jitney.capture.optimizers import is_courtesy_break
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break, GiveUp
 from jitney.capture.special import BY_CODE, SPECIAL
-from jitney.capture.world import ATOMS, trusted
+from jitney.trust import trusted
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter

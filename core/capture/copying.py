@@ -13,10 +13,10 @@ import torch
 
 from jitney.capture import attributes
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
+from jitney.capture.kinds import ATOMS
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.signals import Break
 from jitney.capture.special import special
-from jitney.capture.world import ATOMS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter

@@ -16,10 +16,10 @@ from jitney.capture.arrays.stand_in import Array
 from jitney.capture.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.iterators import OutsideIterator
+from jitney.capture.kinds import ATOMS
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.signals import Break
 from jitney.capture.stand_ins import STAND_INS
-from jitney.capture.world import ATOMS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter

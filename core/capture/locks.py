@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.graph_runner import StateKeeper
+from jitney.capture.kinds import ATOMS
 from jitney.capture.methods import BOUND
 from jitney.capture.signals import Break, Restart
-from jitney.capture.world import ATOMS
 from jitney.guards.guard import same
 
 if TYPE_CHECKING:

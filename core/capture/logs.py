@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.code import decode
+from jitney.capture.kinds import ATOMS
 from jitney.capture.signals import Break, Restart
 from jitney.capture.special import SPECIAL
-from jitney.capture.world import ATOMS
 from jitney.guards.log_handlers import LEVELS, LOGGERS, WritesText, handlers_of
 
 if TYPE_CHECKING:

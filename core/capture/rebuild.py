@@ -28,11 +28,11 @@ from jitney.capture.frame import NULL, ExcInfo, give_traceback
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.iterators import OutsideIterator, set_state
+from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart
 from jitney.capture.stand_ins import STAND_INS, is_stand_in
-from jitney.capture.world import ATOMS, CODE_LIKE, METADATA
 from jitney.guards import Pool, Program
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from jitney.capture.kinds import ATOMS
 from jitney.capture.signals import Break
 from jitney.capture.special import SPECIAL, special
-from jitney.capture.world import ATOMS, World
+from jitney.capture.world import World
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter

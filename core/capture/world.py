@@ -11,18 +11,15 @@ import collections
 import contextlib
 import enum
 import types
-import typing
-import weakref
 from collections.abc import Callable, Collection
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from jitney.capture.arrays.dtypes import DTYPE_CLASSES, SCALARS
-from jitney.capture.arrays.stand_in import Array, ArrayMethod
-from jitney.capture.code import leaves_traces
+from jitney.capture.arrays.dtypes import SCALARS
+from jitney.capture.arrivals import Arrival, arrival
+from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.signals import Break
 from jitney.guards import Guard, Source
@@ -32,30 +29,6 @@ from jitney.trust import trusted
 
 if TYPE_CHECKING:
     from jitney.capture.tensors import Tracer
-
-ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
-GENERIC = type(typing.Generic[typing.TypeVar("T")])  # type: ignore[index]
-ALIASES = (types.UnionType, types.GenericAlias, type(typing.List), GENERIC)  # noqa: UP006
-METADATA = (torch.dtype, torch.layout, torch.memory_format)
-CODE_LIKE = (
-    type,
-    types.BuiltinFunctionType,
-    types.ModuleType,
-    types.CodeType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.MethodWrapperType,
-    property,
-    staticmethod,
-    classmethod,
-)
-
-
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
-
 
 _NOTHING = contextlib.nullcontext()
 
@@ -81,7 +54,7 @@ class World:
         self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
         self.adopt_array: Callable[[Any, Source], Any] = lambda value, source: None
         self.steady: Callable[[Source, Any], bool] = lambda source, value: True
-        self._table: dict[type, Callable[[Any, Source], Any]] = self._make_table()
+        self._arrivals: dict[type, Arrival] = {}
 
     # ------------------------------------------------------------------ sources and guards
 
@@ -372,81 +345,18 @@ class World:
         """The interpreter's value for what is at ``source``; reading it guards it."""
         if source.seen is None:
             kind = type(value)
-            handler = self._table.get(kind)
+            handler = self._arrivals.get(kind)
             if handler is None:
-                handler = self._table[kind] = self._classify(kind)
+                handler = self._arrivals[kind] = arrival(kind)
             with self._watched((value,)):
-                source.seen = (handler(value, source),)
+                source.seen = (handler(self, value, source),)
         return source.seen[0]
 
     def _watched(self, values: Collection[Any]) -> contextlib.AbstractContextManager[Any]:
         """Open the watch, if one is kept, where these values are handled by C code."""
         return self.watch if self.watch is not None and self.watch.over(values) else _NOTHING
 
-    def _make_table(self) -> dict[type, Callable[[Any, Source], Any]]:
-        table: dict[type, Callable[[Any, Source], Any]] = {}
-        t: type
-        for t in (type(None), bool, type(Ellipsis), type(NotImplemented), *METADATA):
-            table[t] = self._wrap_identity
-        for t in (str, bytes, complex, torch.device, torch.Size, range):
-            table[t] = self._wrap_equal
-        table[int] = table[float] = self._wrap_number
-        for t in CODE_LIKE:
-            table[t] = self._wrap_code_like
-        table[types.FunctionType] = self._wrap_function
-        table[types.MethodType] = self._wrap_method
-        table[types.CellType] = self._wrap_object
-        table[tuple] = self._wrap_tuple
-        table[frozenset] = self._wrap_frozenset
-        table[slice] = self._wrap_slice
-        table[weakref.ref] = self._wrap_object
-        for t in (torch.Tensor, torch.nn.Parameter):
-            table[t] = self.tracer.adopt_checked
-        for t in (np.ndarray, *SCALARS):
-            table[t] = self._wrap_array
-        for t in (np.ufunc, type(np.sum)):
-            table[t] = self._wrap_code_like
-        table.update(dict.fromkeys(DTYPE_CLASSES, self._wrap_equal))
-        return table
-
-    def _classify(self, kind: type) -> Callable[[Any, Source], Any]:
-        if issubclass(kind, torch.Tensor):
-            return self.tracer.adopt_checked
-        if issubclass(kind, CODE_LIKE):
-            return self._wrap_code_like
-        if issubclass(kind, enum.Enum):
-            return self._wrap_identity
-        if issubclass(kind, int | float | complex | str | bytes):
-            return self._refuse_subclass
-        if issubclass(kind, tuple):
-            return self._wrap_tuple
-        return self._wrap_alias if issubclass(kind, ALIASES) else self._wrap_object
-
-    def _wrap_identity(self, value: Any, source: Source) -> Any:
-        self.guard(source, "is", value)
-        return value
-
-    def _wrap_equal(self, value: Any, source: Source) -> Any:
-        self.guard(source, "equals", value)
-        return value
-
-    def _wrap_number(self, value: Any, source: Source) -> Any:
-        if self.is_dynamic(source, value):
-            self.guard(source, "type", type(value))
-            return self.make_symbol(value, source)
-        self.guard(source, "equals", value)
-        return value
-
-    def _wrap_code_like(self, value: Any, source: Source) -> Any:
-        """Classes, builtins, modules, descriptors: guarded by identity, their own root from then on."""
-        owner = getattr(value, "__self__", None)
-        if isinstance(value, types.BuiltinFunctionType) and not isinstance(owner, types.ModuleType | type | None):
-            return self._wrap_bound_builtin(value, source)
-        if self._trusted_read(source):
-            self._take(source, value)
-        self.guard(source, "is", value)
-        self.anchor(value)
-        return value
+    # ------------------------------------------------------------------ names of torch and the standard library
 
     def take(self, owner: Any, name: str, value: Any) -> Any:
         """``value`` was read from a module, class or namespace of torch's or the standard library's; the value.
@@ -492,140 +402,3 @@ class World:
             self.guard_method(name)
         else:
             self.guard(self.const(owner).attr(name), "is", value)
-
-    def _take(self, source: Source, value: Any) -> None:
-        """Note what is taken for granted in this process."""
-        base = source.base
-        if base is not None and base.is_const and type(source.key) is str:
-            self.trail.take(base.key, source.key, value)
-        else:
-            self.trail.keep_private(f"{source.name} is taken as it is")
-
-    def _wrap_bound_builtin(self, value: Any, source: Source) -> Any:
-        owner = self.wrap(value.__self__, source.attr("__self__"))
-        self.guard(source, "type", type(value))
-        self.guard(source.attr("__name__"), "equals", value.__name__)
-        if type(owner) is Array:
-            return ArrayMethod(owner, value.__name__)
-        if owner is not value.__self__:
-            value = getattr(owner, value.__name__)
-        self.add(value, source)
-        return value
-
-    def _trusted_read(self, source: Source) -> bool:
-        base = source.base
-        while base is not None and base.kind in ("dict_of",):
-            base = base.base
-        return base is not None and base.is_const and trusted(base.key)
-
-    def _wrap_function(self, value: types.FunctionType, source: Source) -> Any:
-        """By identity where it is somebody's definition; by code where it may be made anew for every call."""
-        base = source.base
-        while base is not None and base.kind == "dict_of":
-            base = base.base
-        if base is not None and base.is_const:
-            if trusted(base.key):
-                self._take(source, value)
-            self.guard(source, "is", value)
-            self.anchor(value)
-            return value
-        found = self.records.get(id(value))
-        if found is not None and not found.source.is_const:
-            self.relate(found.source, source, True)
-            return value
-        self.guard(source, "code", value.__code__)
-        self.guard(source.attr("__globals__"), "is", value.__globals__)
-        if found is None:
-            self.add(value, source)
-        else:
-            self.guard(source, "is", value)
-        return value
-
-    def _wrap_method(self, value: types.MethodType, source: Source) -> Any:
-        self.guard(source, "type", types.MethodType)
-        owner = self.wrap(value.__self__, source.attr("__self__"))
-        func = self.wrap(value.__func__, source.attr("__func__"))
-        if owner is not value.__self__ or func is not value.__func__:
-            value = types.MethodType(func, owner)
-        self.add(value, source)
-        return value
-
-    def _wrap_tuple(self, value: tuple[Any, ...], source: Source) -> Any:
-        if type(value) is tuple and self.constant_key(value) and not self._has_changing_float(value, source):
-            self.guard(source, "equals", value)
-            return value
-        self.guard(source, "type", type(value))
-        self.guard(source, "len", tuple.__len__(value))
-        kind = self.item_kind(value)
-        items = [self.wrap(v, source.step(kind, i)) for i, v in enumerate(tuple.__iter__(value))]
-        if any(a is not b for a, b in zip(items, tuple.__iter__(value), strict=True)):
-            if type(value) is not tuple and not hasattr(value, "_fields") and not hasattr(value, "n_fields"):
-                return self._opaque(value, source)
-            value = type(value)(items) if hasattr(value, "n_fields") else tuple.__new__(type(value), items)
-        if value:
-            self.add(value, source)
-        return value
-
-    def _has_changing_float(self, value: tuple[Any, ...], source: Source) -> bool:
-        """Is an item of this tuple a float that changes, as Adam's betas do under a schedule? Each float is noted."""
-        kind = self.item_kind(value)
-        changing = [self.is_dynamic(source.step(kind, i), v) for i, v in enumerate(value) if type(v) is float]
-        return any(changing)
-
-    def _wrap_frozenset(self, value: frozenset[Any], source: Source) -> Any:
-        if all(self.constant_key(k) for k in value):
-            self.guard(source, "type", frozenset)
-            self.guard(source, "set", value)
-            return value
-        return self._opaque(value, source)
-
-    def _wrap_slice(self, value: slice, source: Source) -> Any:
-        self.guard(source, "type", slice)
-        parts = [self.wrap(getattr(value, n), source.attr(n)) for n in ("start", "stop", "step")]
-        return slice(*parts)
-
-    def _wrap_object(self, value: Any, source: Source) -> Any:
-        """An object with identity: its class is guarded, its parts when they are looked at."""
-        found = self.records.get(id(value))
-        if found is not None and found.source is not source:
-            self.relate(found.source, source, True)
-            return value
-        if any(isinstance(vars(c).get("__del__"), types.FunctionType) for c in type(value).__mro__):
-            raise Break(
-                f"a {type(value).__qualname__} from outside has __del__", "when it is dropped depends on who holds it"
-            )
-        getter: Any = type(value).__getattribute__
-        if type(getter) is types.FunctionType and leaves_traces(getter.__code__):
-            raise Break(
-                f"a {type(value).__qualname__}, whose __getattribute__ writes, from outside",
-                "capture itself reads attributes, too",
-            )
-        self.guard(source, "type", type(value))
-        self.add(value, source)
-        return value
-
-    def _wrap_alias(self, value: Any, source: Source) -> Any:
-        """``int | str``, ``list[int]``: what C code and ``typing`` read of it, when it is compared or asked for."""
-        made = self._wrap_object(value, source)
-        for name in ("__origin__", "__args__"):
-            if hasattr(value, name):
-                self.wrap(getattr(value, name), source.attr(name))
-        return made
-
-    def _refuse_subclass(self, value: Any, source: Source) -> Any:
-        base = next(b for b in (int, float, complex, str, bytes) if isinstance(value, b))
-        raise Break(
-            f"a {type(value).__qualname__}, a subclass of {base.__name__}, from outside",
-            f"pass a plain {base.__name__}",
-        )
-
-    def _wrap_array(self, value: Any, source: Source) -> Any:
-        made = self.adopt_array(value, source)
-        if made is not None:
-            return made
-        return self._refuse_subclass(value, source) if isinstance(value, float) else self._wrap_object(value, source)
-
-    def _opaque(self, value: Any, source: Source) -> Any:
-        self.guard(source, "is", value)
-        self.add(value, source)
-        return value

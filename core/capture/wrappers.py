@@ -13,9 +13,10 @@ import torch
 
 from jitney import _torch, wrapping
 from jitney.capture.code import EFFECTFUL, decode
+from jitney.capture.kinds import ATOMS, METADATA
 from jitney.capture.signals import Break
-from jitney.capture.world import ATOMS, METADATA, trusted
 from jitney.guards import Source
+from jitney.trust import trusted
 from jitney.wrapping import NotComparable, Wrapping
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from jitney.capture.originals import genuine_builtin
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break, GiveUp, UserRaised
 from jitney.capture.special import import_name, make_super
-from jitney.capture.world import trusted
+from jitney.trust import trusted
 
 
 @op("NOP", "RESUME", "CACHE", "PRECALL", "EXTENDED_ARG", "COPY_FREE_VARS", "NOT_TAKEN")

@@ -1,0 +1,29 @@
+"""Kinds of Python values that capture tells apart."""
+
+from __future__ import annotations
+
+import types
+import typing
+
+import torch
+
+ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+GENERIC = type(typing.Generic[typing.TypeVar("T")])  # type: ignore[index]
+ALIASES = (types.UnionType, types.GenericAlias, type(typing.List), GENERIC)  # noqa: UP006
+METADATA = (torch.dtype, torch.layout, torch.memory_format)
+CODE_LIKE = (
+    type,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.CodeType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.MethodWrapperType,
+    property,
+    staticmethod,
+    classmethod,
+)
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
