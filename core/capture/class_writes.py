@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jitney.capture.kinds import HEAP_TYPE
 from jitney.capture.record import ABSENT
 from jitney.capture.signals import Break
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
 
-HEAP_TYPE = 1 << 9
 DESCRIPTOR = ("__get__", "__set__", "__delete__")
 
 

@@ -15,7 +15,7 @@ import torch
 from jitney.lowering.builder import Builder
 from jitney.lowering.index import Index
 from jitney.lowering.notation import Scalar, absolute, eq, one, two
-from jitney.lowering.rules.arithmetic import floor_div
+from jitney.lowering.rules.quotients import floor_div
 from jitney.lowering.signals import NotLowered
 from jitney.lowering.tensor import Float, Tensor
 from jitney.lowering.values import constant, position

@@ -9,7 +9,9 @@ from jitney.lowering.call import Rule
 # Their decorators fill the table of pointwise rules.
 from jitney.lowering.rules import activations as activations
 from jitney.lowering.rules import arithmetic as arithmetic
+from jitney.lowering.rules import comparisons as comparisons
 from jitney.lowering.rules import losses as losses
+from jitney.lowering.rules import quotients as quotients
 from jitney.lowering.rules import random as random
 from jitney.lowering.rules.creation import CREATION
 from jitney.lowering.rules.gathers import GATHERS

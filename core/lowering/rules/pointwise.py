@@ -1,7 +1,7 @@
 """How pointwise operators are lowered: operands are broadcast and converted, a formula gives the element.
 
-The formulas are in ``arithmetic.py`` and ``activations.py``. A formula takes the operator's arguments in the order of
-its schema: tensors as ``Scalar``, everything else as it is.
+The formulas are in ``arithmetic.py``, ``quotients.py``, ``comparisons.py`` and ``activations.py``. A formula takes the
+operator's arguments in the order of its schema: tensors as ``Scalar``, everything else as it is.
 """
 
 from __future__ import annotations
