@@ -167,6 +167,7 @@ def _attempt(
             error, step = vm.raised_at[id(raised.value)]
             text = f"{type(error).__name__} is raised: {error}" if str(error) else f"{type(error).__name__} is raised"
             raise Restart(step, text) from None
+        vm.elsewhere.settle()
         vm.over = True
         vm.tracer.pause = True
         emitter = Emitter(vm, target.signature(), check, settings.drive, settings.make_point, settings.through)

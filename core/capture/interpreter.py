@@ -28,6 +28,7 @@ from jitney.capture import (  # noqa: F401 (register handlers)
 )
 from jitney.capture.arrays import attributes, wrapped_rules  # noqa: F401 (register handlers)
 from jitney.capture.arrays.adopt import adopt
+from jitney.capture.arrays.elsewhere import Elsewhere
 from jitney.capture.arrays.stand_in import Array
 from jitney.capture.calls import construct, dispatch
 from jitney.capture.frame import After, ExcInfo, Frame
@@ -75,6 +76,7 @@ class Interpreter:
         self.tracer.on_alias = lambda a, b: self.world.relate(a, b, True)
         self.arrays: dict[int, Array] = {}  # id(array or scalar from outside) -> its stand-in
         self.adopted_arrays: list[Any] = []
+        self.elsewhere = Elsewhere()
         self.arrays_raise = False  # has the graph operations of NumPy that raise for some values?
         self.world.adopt_array = lambda value, source: adopt(self, value, source)
         self.locks = LockRegions()

@@ -145,7 +145,7 @@ class Rebuilder:
         """An array over the tensor's memory, or a scalar with its value."""
         if value.source is not None:
             return self.remember(value, self.program.expression(value.source))
-        text = f"{self.expr(value.tensor)}.numpy()"
+        text = self.vm.elsewhere.text(value.tensor, self.expr(value.tensor), self.vm.tracer.outside())
         if value.scalar:
             text += "[()]"
         elif value.readonly:

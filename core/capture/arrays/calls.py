@@ -54,7 +54,8 @@ def captures(fn: Any, handler: Callable[[Any, list[Any], dict[str, Any]], Any]) 
 def attempt(vm: Interpreter, name: str, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run a handler; what it cannot do (an unknown argument, sizes that do not fit) is NumPy's to do, or to refuse."""
     try:
-        return handler(vm, [expose(vm, a) for a in args], {k: expose(vm, v) for k, v in kwargs.items()})
+        with vm.elsewhere.factories():
+            return handler(vm, [expose(vm, a) for a in args], {k: expose(vm, v) for k, v in kwargs.items()})
     except Exception as error:
         lines = str(error).strip().splitlines()
         raise Break(f"np.{name} is not captured: {lines[0][:200] if lines else type(error).__name__}", HINT) from None

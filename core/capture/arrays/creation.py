@@ -27,6 +27,7 @@ from jitney.capture.exposure import expose, specialise
 from jitney.capture.signals import Break
 from jitney.capture.special import special
 from jitney.capture.stand_ins import is_stand_in
+from jitney.default_device import innermost
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -49,6 +50,8 @@ def to_tensor(value: Any) -> Any:
         raise Break("torch.from_numpy of what is no array of this capture")
     if value.readonly:
         raise Break("torch.from_numpy of a read-only array", "it warns")
+    if value.tensor.device.type != "cpu":
+        raise Break("torch.from_numpy of an array whose numbers are on another device")
     return value.tensor.detach()
 
 
@@ -297,7 +300,10 @@ def _tensor_of(fn: Any, copies: bool) -> Any:
         (value,) = given
         if set(named) - {"dtype"} or type(value) is not Array or value.scalar:
             raise Break(f"torch.{fn.__name__} of an array with more than a dtype", "use torch.from_numpy(x).to(...)")
-        tensor = value.tensor.clone() if copies else to_tensor(value)
+        place = innermost()
+        tensor = value.tensor.clone() if copies or place.type != "cpu" else to_tensor(value)
+        if tensor.device != place:
+            tensor = tensor.to(place)
         return tensor if named.get("dtype") is None else cast(tensor, named["dtype"])
 
     return made

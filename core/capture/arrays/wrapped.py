@@ -13,9 +13,10 @@ import torch
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function of ndarrays take and give tensors, in tuples, lists and dictionaries too.
 
-    In compiled code its operations on arrays are operations on the tensors, so gradients flow through it. Elsewhere,
-    and where capture breaks, it runs in NumPy, which takes tensors on the CPU that do not require grad: others raise
-    what ``Tensor.numpy`` raises. Results share memory with arguments as NumPy's do.
+    In compiled code its operations on arrays are operations on the tensors, so gradients flow through it, and it is
+    computed on the tensors' device, arrays that it makes included. Elsewhere, and where capture breaks, it runs in
+    NumPy, which takes tensors on the CPU that do not require grad: others raise what ``Tensor.numpy`` raises. Results
+    share memory with arguments as NumPy's do.
     """
 
     @functools.wraps(fn)

@@ -24,15 +24,17 @@ def _as_array(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     (value,) = args
     if not is_stand_in(value):
         return value
-    plain = config.trace_numpy and type(value) is _torch.FakeTensor and value.device.type == "cpu"
+    plain = config.trace_numpy and type(value) is _torch.FakeTensor
     if not plain or value.is_conj() or value.is_neg() or value.dtype not in BACK:
         raise Break("a tensor that is not for NumPy is given to a function made by wrap_numpy")
+    vm.elsewhere.enter(value.device)
     return Array(vm, value)
 
 
 @special(as_tensor_value)
 def _as_tensor(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     (value,) = args
+    vm.elsewhere.leave()
     if type(value) is Array:
         if value.readonly:
             return value.tensor.clone()

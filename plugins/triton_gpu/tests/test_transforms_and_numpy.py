@@ -27,10 +27,10 @@ def test_every_transform_gives_the_same(name: str, device: torch.device) -> None
     def everything(x: torch.Tensor) -> list[Any]:
         return [transformed(x) for transformed in made]
 
-    x = torch.tensor([0.3, -0.7, 1.1, 0.4], device=device)
     with torch.device(device):
+        x = torch.tensor([0.3, -0.7, 1.1, 0.4])
         wanted = everything(x)
-    found = jitney.compile(everything, backend="triton_gpu", fullgraph=True)(x)
+        found = jitney.compile(everything, backend="triton_gpu", fullgraph=True)(x)
     torch.testing.assert_close(found, wanted, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
@@ -63,9 +63,11 @@ NUMPY: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", NUMPY)
 def test_programs_of_numpy(name: str, device: torch.device) -> None:
-    """Arrays are on the CPU: kernels of this backend's only where that is the interpreter's device."""
+    """The default device says where arrays are computed."""
     program, x = NUMPY[name], np.linspace(-2, 2.5, 12, dtype=np.float32).reshape(3, 4)
-    found, wanted = jitney.compile(program, backend="triton_gpu" if device.type == "cpu" else "auto")(x), program(x)
+    wanted = program(x)
+    with torch.device(device):
+        found = jitney.compile(program, backend="triton_gpu")(x)
     for ours, theirs in zip(*[r if isinstance(r, tuple) else (r,) for r in (found, wanted)], strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
@@ -73,12 +75,28 @@ def test_programs_of_numpy(name: str, device: torch.device) -> None:
 
 def test_wrapped_numpy_trains(device: torch.device) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
-        wrapped: torch.Tensor = jitney.wrap_numpy(lambda a: np.sin(a) * a.sum())(x)
+        wrapped: torch.Tensor = jitney.wrap_numpy(lambda a: np.sin(a) * a.sum() + np.zeros(6, np.float32))(x)
         return wrapped
 
-    x = torch.linspace(-1, 1.5, 6, requires_grad=True)
-    backend = "triton_gpu" if device.type == "cpu" else "auto"
-    result = jitney.compile(program, backend=backend, fullgraph=True)(x)
+    x = torch.linspace(-1, 1.5, 6, requires_grad=True, device=device)
+    result = jitney.compile(program, backend="triton_gpu", fullgraph=True)(x)
+    assert result.device == device
     (found,) = torch.autograd.grad(result.sum(), x)
     (wanted,) = torch.autograd.grad((x.sin() * x.sum()).sum(), x)
     torch.testing.assert_close(found, wanted)
+
+
+def test_arrays_are_written_to_where_they_are(device: torch.device) -> None:
+    def program(x: np.ndarray, y: np.ndarray) -> Any:
+        x[1:] += np.cos(y[1:])
+        return x.sum(), np.exp(y)
+
+    x, y = np.linspace(-1, 1, 8), np.linspace(0, 1, 8)
+    mine = x.copy()
+    with torch.device(device):
+        found = jitney.compile(program, backend="triton_gpu")(mine, y)
+    wanted = program(x, y)
+    np.testing.assert_allclose(mine, x, rtol=1e-12)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert type(ours) is type(theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
