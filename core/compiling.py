@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import types
+import functools
 from typing import TYPE_CHECKING, Any
 
 from jitney import _torch, api, events, markers
@@ -10,12 +10,11 @@ from jitney.capture.call_through import CallThrough
 from jitney.capture.convert import Captured, Settings, capture
 from jitney.capture.directive_rules import compile_inside
 from jitney.capture.emit import build_function
-from jitney.capture.resume import Layout, resume_code, uses_super
 from jitney.capture.signals import GiveUp
-from jitney.capture.target import Target
 from jitney.config import config
+from jitney.continuing import drive
 from jitney.default_device import lifted
-from jitney.dispatch import CaptureFault, Entry, drive
+from jitney.dispatch import CaptureFault, Entry
 from jitney.errors import JitneyError, Unsupported
 from jitney.guards.watch import watching
 from jitney.pipeline import graph_function
@@ -26,12 +25,7 @@ if TYPE_CHECKING:
 
 compile_inside(api.compile)
 
-__all__ = ["CallThrough", "compile_frame", "rest_of"]
-
-
-def rest_of(code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]) -> Target:
-    """The rest of a frame from an instruction on, as something to capture."""
-    return Target(resume_code(code, index, layout), namespace, None, uses_super(code))
+__all__ = ["CallThrough", "compile_frame"]
 
 
 def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry:
@@ -48,7 +42,7 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
         dynamic_dims=dispatcher.seen.dynamic_dims,
         dynamic_number=dispatcher.seen.is_dynamic,
         steady=dispatcher.seen.is_steady,
-        make_point=session.point,
+        make_point=functools.partial(session.point, dispatcher.home),
         drive=drive,
         through=session.through,
         max_steps=config.max_trace_steps,

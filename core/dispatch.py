@@ -15,23 +15,25 @@ import torch
 
 from jitney import _torch, callers, events, keeping, stance
 from jitney.backends import BoundBackend
+from jitney.cache.digest import NotStorable
 from jitney.capture.marks import stays_python
 from jitney.capture.originals import unfollowable
 from jitney.capture.signals import GiveUp
 from jitney.capture.target import Target, parameters
 from jitney.config import config
+from jitney.continuing import Continue, Retry, calling, drive
 from jitney.dynamic import Seen
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, RecompileError, Unsupported
-from jitney.exhausted import advise
 from jitney.faults import said
 from jitney.guards import first_failure
 from jitney.guards.miss import MISS
-from jitney.guards.trail import Trail
 from jitney.misfits import UNKNOWN, Misfit, in_guards, why_not
 
 if TYPE_CHECKING:
+    from jitney.cache.recipes import Recipe, Writer
     from jitney.capture.call_through import CallThrough
     from jitney.capture.emit import Emitted
+    from jitney.capture.remade import Place
     from jitney.capture.resume import Layout
     from jitney.shipping import Shipped
 
@@ -44,6 +46,12 @@ def compiling() -> Any:
     return importlib.import_module("jitney.compiling")
 
 
+@functools.cache
+def remade() -> Any:
+    """``capture/remade.py``, imported at the first graph break."""
+    return importlib.import_module("jitney.capture.remade")
+
+
 class CaptureFault(Exception):
     """Capture or what follows it raised ``error``, which is no refusal: a bug of ours."""
 
@@ -51,61 +59,6 @@ class CaptureFault(Exception):
         super().__init__(str(error))
         self.error = error
         self.user_stack = user_stack
-
-
-class Continue:
-    """The rest of a frame, to be run by whoever called the frame."""
-
-    __slots__ = ("args", "point")
-
-    def __init__(self, point: Point | Retry, args: tuple[Any, ...]) -> None:
-        self.point = point
-        self.args = args
-
-
-def drive(result: Any) -> Any:
-    """Run continuations until there is a value: a loop, so that breaks in a loop do not nest calls."""
-    while type(result) is Continue:
-        point = result.point
-        result = point.release(result) if type(point) is Point and point.skip else point.run(*result.args)
-    return result
-
-
-@functools.lru_cache(maxsize=256)
-def calling(count: int) -> Any:
-    """A function that calls another one with values taken one by one, and keeps none of them."""
-    return eval(f"lambda function, take: function({', '.join(['take()'] * count)})")
-
-
-class Retry:
-    """The eager run of a frame whose graph failed or whose lock was taken: its own ``try`` and ``with`` take over.
-
-    Args:
-        dispatcher: whose frame it is.
-        error: what the graph raised.
-        blame: what to raise or say if that is the backend's fault; None if it is not.
-        kwargs: the frame's arguments by keyword.
-    """
-
-    def __init__(
-        self, dispatcher: Dispatcher, error: Exception, blame: BackendFailed | None, kwargs: dict[str, Any]
-    ) -> None:
-        self.dispatcher = dispatcher
-        self.error = error
-        self.blame = blame
-        self.kwargs = kwargs
-
-    def run(self, *args: Any) -> Any:
-        """The eager result."""
-        if isinstance(self.error, JitneyError):
-            raise self.error
-        if self.blame is not None:
-            self.dispatcher.accuse(self.blame)
-        try:
-            return self.dispatcher.eager(args, self.kwargs)
-        except Exception as error:
-            advise(error, self.dispatcher.target.name, len(self.dispatcher.entries))
-            raise
 
 
 @dataclass(slots=True)
@@ -117,7 +70,7 @@ class Entry:
     name: str
     group: tuple[int, ...] = ()  # the modules it was compiled for
     report: bytes = b"[]"  # its guards, if it comes from disk: see ``guards/report.py``
-    content: keeping.Content = field(default=functools.partial(keeping.nothing, keeping.BREAKS))  # as it is stored
+    content: keeping.Content = field(default=functools.partial(keeping.nothing, keeping.NOT_RUN))  # as it is stored
 
 
 @dataclass
@@ -142,14 +95,18 @@ class Session:
         """What answers for the callees of code that runs by call-through."""
         return compiling().CallThrough(lambda function, code: Callee(self, function, code))
 
-    def point(self, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]) -> Point:
-        """The resume point of this code, instruction and layout; made once."""
+    def point(
+        self, home: Root | None, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]
+    ) -> Point:
+        """The resume point of this code, instruction and layout; made once, for the first ``home`` that comes there."""
         key = (code, index, layout, id(namespace))
         found = self.points.get(key)
         if found is None:
-            found = self.points[key] = Point(self, compiling().rest_of(code, index, layout, namespace))
+            place = remade().Place(code, index, layout, namespace)
+            found = Point(self, place.target(), home, place)
             if self.shown is not None and callers.is_ours(code.co_filename):
                 found.shown = self.shown
+            found = self.points.setdefault(key, found)  # frames from disk are made without the session's lock
         return found
 
     def forget(self) -> None:
@@ -176,6 +133,11 @@ class Dispatcher:
         self.native = False  # it is not for capturing: its calls are
         self.warned = False  # of the limit of entries
         self.accused = False  # the backend, of a graph that fails
+
+    @property
+    def home(self) -> Root | None:
+        """The function with whose frames these are kept for other processes; None if they are not."""
+        return None
 
     def publish(self) -> None:
         """Offer the entries to the fast path."""
@@ -249,9 +211,8 @@ class Dispatcher:
             if current is tried or not current:
                 if grown is None:
                     break
-                result = grown.function(*args, **kwargs)
+                result = self._first_run(keeping.NewFrame(self, grown), args, kwargs)
                 if result is not MISS:
-                    self._to_disk(grown, result)
                     return result
                 self._never_holds(grown, *self.scope(args, kwargs))
                 break
@@ -293,12 +254,52 @@ class Dispatcher:
 
     def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
+        group = self._group(args)
+        count = sum(e.group == group for e in self.entries)
+        if self.home is None or self.skip or self.native or count >= config.cache_size_limit:
+            return MISS
+        result: Any = MISS
+        shipped = self.home.shipped
+        if shipped is not None:
+            result = self._first_that_holds(shipped.frames(self, args, kwargs), group, args, kwargs)
+            if result is MISS:
+                shipped.missed(self)
+        if result is MISS and config.cache and not getattr(self.session.frozen, "on", False):
+            result = self._first_that_holds(keeping.load(self, args, kwargs), group, args, kwargs)
+        return result
+
+    def _first_that_holds(
+        self, frames: Iterator[keeping.Loaded], group: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        for found in frames:
+            result = None
+            try:
+                result = found.function(*args, **kwargs)
+            finally:  # it may raise what the program raises
+                if result is not MISS:
+                    self._adopt(found, group)
+            if result is not MISS:
+                return result
         return MISS
 
-    def _to_disk(self, entry: Entry, result: Any) -> None:
-        """Let later processes use an entry that has just run for the first time."""
-        assert entry.emitted is not None
-        entry.emitted.trail = Trail()
+    def _adopt(self, found: keeping.Loaded, group: tuple[int, ...]) -> None:
+        with events.compiling(found.number):
+            events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
+        with self.session.lock:
+            self.seen.tell(found.sizes)
+            self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report, found.content))
+            self.publish()
+
+    @staticmethod
+    def _first_run(new: keeping.NewFrame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            result = new.entry.function(*args, **kwargs)
+        except Exception as error:
+            new.raised(error)
+            raise
+        if result is not MISS:
+            new.returned(result)
+        return result
 
     def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a call comes to for which there is no entry."""
@@ -410,12 +411,12 @@ class Dispatcher:
         text = f"{failure[0].text} (found {failure[1]})" if failure else "; ".join(entry.emitted.extra_guards)
         if config.verify:
             raise GuardError(f"a guard does not hold on the values it was made from: {text}")
-        self._skip(f"a guard does not hold on the values it was made from: {text}")
+        self.skip_frame(f"a guard does not hold on the values it was made from: {text}")
 
     def _give_up(self, reason: GiveUp) -> None:
         if self.session.fullgraph:
             raise Unsupported(f"the frame cannot be captured: {reason.reason}", hint=reason.hint) from None
-        self._skip(reason.reason)
+        self.skip_frame(reason.reason)
 
     def _our_fault(self, error: Exception, user_stack: tuple[FrameSummary, ...]) -> None:
         code = self.shown
@@ -430,9 +431,10 @@ class Dispatcher:
         if not config.suppress_errors:
             raise fault
         callers.warn(f"{said(fault)}\n(the frame runs eagerly: config.suppress_errors)")
-        self._skip(f"a bug of jitney's: {type(error).__name__}: {error}")
+        self.skip_frame(f"a bug of jitney's: {type(error).__name__}: {error}")
 
-    def _skip(self, reason: str) -> None:
+    def skip_frame(self, reason: str) -> None:
+        """Run the frame eagerly from now on."""
         code = self.shown
         self.skip = reason
         events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
@@ -455,6 +457,11 @@ class Root(Dispatcher):
         with stance.lock:
             self.functions = () if self.hidden or stance.forced() else tuple(e.function for e in self.entries)
 
+    @property
+    def home(self) -> Root | None:
+        """Itself."""
+        return self
+
     def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the user's function, and nothing else."""
         return self.function(*args, **kwargs)
@@ -476,43 +483,6 @@ class Root(Dispatcher):
             if result is not MISS:
                 return drive(result) if type(result) is Continue else result
         return drive(self.miss(args, kwargs))
-
-    def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        group = self._group(args)
-        count = sum(e.group == group for e in self.entries)
-        if self.skip or self.native or count >= config.cache_size_limit:
-            return MISS
-        result = MISS
-        if self.shipped is not None:
-            result = self._first_that_holds(self.shipped.frames(self, args, kwargs), group, args, kwargs)
-            if result is MISS:
-                self.shipped.missed(self)
-        if result is MISS and config.cache and not getattr(self.session.frozen, "on", False):
-            result = self._first_that_holds(keeping.load(self, args, kwargs), group, args, kwargs)
-        return result
-
-    def _first_that_holds(
-        self, frames: Iterator[keeping.Loaded], group: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        for found in frames:
-            result = found.function(*args, **kwargs)
-            if result is MISS:
-                continue
-            with events.compiling(found.number):
-                events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
-            with self.session.lock:
-                self.seen.tell(found.sizes)
-                self.entries.insert(
-                    0, Entry(found.function, None, self.target.name, group, found.report, found.content)
-                )
-                self.publish()
-            return result
-        return MISS
-
-    def _to_disk(self, entry: Entry, result: Any) -> None:
-        if type(result) is not Continue:
-            keeping.keep(self, entry)
-        super()._to_disk(entry, result)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the user's function."""
@@ -538,16 +508,15 @@ def _is_asked_for(code: types.CodeType) -> bool:
 class Callee(Root):
     """What a frame that runs by call-through calls. The callee is the first argument of ``function``."""
 
-    def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return MISS
-
-    def _to_disk(self, entry: Entry, result: Any) -> None:
-        Dispatcher._to_disk(self, entry, result)
-
     def __init__(self, session: Session, function: types.FunctionType, code: types.CodeType | None) -> None:
         super().__init__(session, function)
         self.shown = code or self.shown
         self.native = stays_python(function) or not _is_asked_for(self.shown)
+
+    @property
+    def home(self) -> Root | None:
+        """Nobody's: its frames are not kept."""
+        return None
 
     def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the callee as it is."""
@@ -563,6 +532,22 @@ class Callee(Root):
 
 class Point(Dispatcher):
     """The rest of a frame after a break. Calling it makes a ``Continue``; ``run`` runs it."""
+
+    def __init__(self, session: Session, target: Target, home: Root | None = None, place: Place | None = None) -> None:
+        super().__init__(session, target)
+        self.place = place
+        self._home = home
+
+    @property
+    def home(self) -> Root | None:
+        """The function whose rest it is."""
+        return self._home
+
+    def _jitney_recipe(self, writer: Writer) -> Recipe:
+        """As what later processes make it again."""
+        if self.place is None:
+            raise NotStorable("the rest of a frame whose place is unknown")
+        return self.place.recipe(writer)
 
     def __call__(self, *args: Any) -> Continue:
         """What emitted code returns for the rest of its frame."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -19,15 +20,16 @@ from torch import fx
 from jitney import _torch, events, generated, markers
 from jitney.aot.backward import Backward, Tangent
 from jitney.backends import BoundBackend, Kept, registry
-from jitney.cache.digest import Fingerprints, NotStorable, digest, of_code
+from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
-from jitney.cache.frame_writer import write_frame
+from jitney.cache.frame_writer import FrameWriter
 from jitney.cache.frames import frames_on_disk, name_of, store, stored
 from jitney.cache.key import edited, environment, flags, settings, sources
 from jitney.cache.recipes import Stale
 from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
+from jitney.continuing import Continue, Retry
 from jitney.default_device import lifted
 from jitney.guards.miss import MISS
 from jitney.guards.report import first_failing
@@ -39,13 +41,15 @@ from jitney.trust import trusted
 
 if TYPE_CHECKING:
     from jitney.capture.emit import Emitted
-    from jitney.dispatch import Entry, Root
+    from jitney.capture.remade import Place
+    from jitney.dispatch import Dispatcher, Entry, Point
 
 # Namespaces of operators that come with torch.
 OWN_OPERATORS = {"aten", "prim", "prims", "quantized", "mkldnn", "_c10d_functional"}
 CALLED = (types.FunctionType, types.BuiltinFunctionType, type)
 Content = Callable[[], bytes]  # a frame as it is stored; raises ``NotStorable``
-BREAKS = "it breaks, and a part of a frame is not kept"
+NOT_RUN = "it has not come to an end yet: its first call raised"
+FAILED = "its graph raised at the first call, which then ran eagerly"
 NOT_KEPT = "nothing was kept of it: config.cache was off when it was compiled, or somebody looked at its code"
 # What reading something else than was written may raise.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, struct.error, SyntaxError, RuntimeError, OSError)
@@ -68,17 +72,18 @@ def _used() -> bool:
     return config.cache and not config.compile_debug and not markers.wanted()
 
 
-def load(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:
+def load(owner: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:
     """The frames on disk that may stand for a call: those with a graph do; what others return may be ``MISS``."""
     cache = frames_on_disk() if _used() else None
-    key = None if cache is None else frame_key(root)
+    key = None if cache is None else frame_key(owner)
     if cache is not None and key is not None:
-        held = ((content, functools.partial(_on_disk, cache, name_of(key, content))) for content in stored(cache, key))
-        yield from load_of(root, held, args, kwargs)
+        found = stored(cache, key, oldest_first(owner))
+        held = ((content, functools.partial(_on_disk, cache, name_of(key, content))) for content in found)
+        yield from load_of(owner, held, args, kwargs)
 
 
 def load_of(
-    root: Root,
+    owner: Dispatcher,
     held: Iterable[tuple[bytes, Content]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -90,45 +95,67 @@ def load_of(
         reasons: gets why each of the others does not fit.
     """
     try:
-        arguments, _ = root.scope(args, kwargs)
+        arguments, cells = owner.scope(args, kwargs)
     except TypeError:  # a call that the function itself refuses, in its own words
         return
+    arguments |= {f"_cell{i}": cell for i, cell in enumerate(cells)}
     for content, again in held:
         begin = time.perf_counter()
         try:
             with events.compiling() as number:
-                frame = _frame(root, content, arguments)
-                found = _made(root, frame, args, kwargs)
+                frame = _frame(owner, content, arguments)
+                found = _made(owner, frame, args, kwargs)
         except (Stale, *DAMAGED) as error:
             reason = str(error) if isinstance(error, Stale) else f"{type(error).__name__}: {error}"
-            events.emit(events.FrameRefused(*place(root), reason))
+            events.emit(events.FrameRefused(*place(owner), reason))
             if reasons is not None:
                 reasons.append(reason)
             continue
         if found is not None:
             yield Loaded(*found, time.perf_counter() - begin, number, again)
-        elif reasons is not None:
-            reasons.append(_unfit(frame, root, arguments))
+        if reasons is not None:  # it does not hold, or whoever got it came back: without a graph, that shows later
+            reasons.append(_unfit(frame, arguments))
 
 
-def _frame(root: Root, content: bytes, arguments: Mapping[str, Any]) -> StoredFrame:
-    backend = root.session.backend
+def _frame(owner: Dispatcher, content: bytes, arguments: Mapping[str, Any]) -> StoredFrame:
+    backend = owner.session.backend
 
     def load_graph(name: str, kind: Any, frame: str, data: Any, blobs: tuple[bytes, ...]) -> Any:
         return backend.load(name, kind, frame, Kept(data, blobs))
 
-    return StoredFrame(content, known(root), arguments, load_graph, _reviving(root))
+    return StoredFrame(content, known(owner), arguments, load_graph, _reviving(owner), _parts_of_frames(owner))
+
+
+def _parts_of_frames(owner: Dispatcher) -> dict[str, Callable[..., Any]]:
+    """Makers of what a frame that breaks goes on with; what they need is imported when they do."""
+
+    def point(*recipe: Any) -> Point:
+        place = _remade().place_again(*recipe)
+        return owner.session.point(owner.home, place.code, place.index, place.layout, place.namespace)
+
+    kinds = {kind: functools.partial(_part_of_frame, kind) for kind in ("step", "generator")}
+    return {**kinds, "point": point}
+
+
+def _part_of_frame(kind: str, *recipe: Any) -> types.CodeType:
+    made: types.CodeType = _remade().made_again(kind, *recipe)
+    return made
+
+
+def _remade() -> Any:
+    return importlib.import_module("jitney.capture.remade")
 
 
 def _made(
-    root: Root, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
+    owner: Dispatcher, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[types.FunctionType, dict[str, Sizes], bytes] | None:
     space = frame.namespace
-    space.update(_retry=root.retry, _failed=_failing(root), _guard_errors=Exception)
-    filename = f"<jitney {root.target.name} {id(space):x}>"
+    space.update(_retry=owner.retry, _failed=_failing(owner), _guard_errors=Exception)
+    filename = f"<jitney {owner.target.name} {id(space):x}>"
     function = generated.build(frame.source, filename, space, "_entry")
-    function.__defaults__ = root.function.__defaults__
-    function.__kwdefaults__ = root.function.__kwdefaults__
+    if owner.target.function is not None:
+        function.__defaults__ = owner.target.function.__defaults__
+        function.__kwdefaults__ = owner.target.function.__kwdefaults__
     if frame.has_graph:
         if not holds(function, args, kwargs):
             return None
@@ -139,38 +166,67 @@ def _made(
     return function, sizes, frame.report
 
 
-def _unfit(frame: StoredFrame, root: Root, arguments: Mapping[str, Any]) -> str:
+def _unfit(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:
     failing = first_failing(json.loads(frame.report), frame.namespace, in_guards(arguments))
     return f"{failing[0]} (found {failing[1]})" if failing else "a guard does not hold"
 
 
-def place(root: Root) -> tuple[str, str, int]:
+def place(owner: Dispatcher) -> tuple[str, str, int]:
     """Name, file and line of a function, as events tell them."""
-    return root.target.name, root.shown.co_filename, root.shown.co_firstlineno
+    return owner.target.name, owner.shown.co_filename, owner.shown.co_firstlineno
 
 
-def _failing(root: Root) -> Any:
+def _failing(owner: Dispatcher) -> Any:
     def failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
         if isinstance(error, _torch.STOPS_RECOMPUTATION):
             raise error
-        return root.failed(error, None, args, kwargs)
+        return owner.failed(error, None, args, kwargs)
 
     return failed
 
 
-def keep(root: Root, entry: Entry) -> None:
-    """Put a frame that has just run for the first time on disk, if it can be made again elsewhere."""
-    cache = frames_on_disk() if _used() else None
-    emitted = entry.emitted
-    if cache is None or emitted is None:
-        entry.content = functools.partial(nothing, NOT_KEPT)
-        return
-    kept = _Kept(root, emitted, emitted.trail, cache, frame_key(root), state_text())
-    if emitted.graph is not None:
-        note_operations(emitted.graph.graph, emitted.trail)
-    emitted.trail = type(emitted.trail)()
-    entry.content = kept.content
-    kept.write()
+class NewFrame:
+    """An entry that is about to run for the first time; then it is put on disk, if it can be made again elsewhere.
+
+    What it was captured from is noted now: running it may change that, and a frame that breaks runs the program's code.
+    """
+
+    def __init__(self, owner: Dispatcher, entry: Entry) -> None:
+        self.entry = entry
+        self.kept: _Kept | None = None
+        cache = frames_on_disk() if _used() else None
+        emitted = entry.emitted
+        assert emitted is not None
+        self.steps = [code for code in emitted.namespace.values() if id(code) in emitted.made]
+        if owner.home is None or cache is None:
+            entry.content = functools.partial(nothing, NOT_KEPT)
+        else:
+            if emitted.graph is not None:
+                note_operations(emitted.graph.graph, emitted.trail)
+            self.kept = _Kept(owner, emitted, emitted.trail, cache, frame_key(owner))
+            self.kept.note(state_text())
+        emitted.forget_capture()
+
+    def returned(self, result: Any) -> None:
+        """It has run."""
+        if type(result) is not Continue or type(result.point) is not Retry:
+            self._keep()
+        elif self.kept is not None:
+            self.entry.content = functools.partial(nothing, FAILED)
+
+    def raised(self, error: Exception) -> None:
+        """It has raised: that is all right where it was the program's code, after a break."""
+        at = error.__traceback__
+        while at is not None:
+            if any(at.tb_frame.f_code is code for code in self.steps):
+                self._keep()
+                return
+            at = at.tb_next
+
+    def _keep(self) -> None:
+        if self.kept is not None:
+            self.entry.content = self.kept.content
+            self.kept.write()
 
 
 def note_operations(graph: fx.Graph, trail: Trail) -> None:
@@ -192,42 +248,60 @@ def note_operations(graph: fx.Graph, trail: Trail) -> None:
 class _Kept:
     """A frame on disk, written again when more of it has been compiled: the backward of a graph, at the first one."""
 
-    root: Root
+    owner: Dispatcher
     emitted: Emitted
     trail: Trail
     cache: DiskCache
     key: str | None
-    state: str | None
     name: str = ""
     reason: str = ""  # why it is not on disk
-    prints: Fingerprints = dataclasses.field(default_factory=Fingerprints)  # of when it was captured, not of later
+    writer: FrameWriter | None = None
+
+    def note(self, state: str | None) -> None:
+        """Look at what it was captured from; ``state`` of torch's is the one that it was captured in."""
+        with self._told():
+            if self.cache.problem:
+                raise NotStorable(self.cache.problem)
+            if self.key is None:
+                raise NotStorable("the backend, or an extension, may do something else in another process")
+            emitted = self.emitted
+            parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
+            self.writer = FrameWriter(*parts, self.trail, known(self.owner), state, emitted.made)
 
     def write(self) -> None:
         """Write it, or tell why not."""
-        emitted, reason = self.emitted, ""
+        if self.writer is not None:
+            self.reason = ""
+            with self._told():
+                self._write(self.writer)
+        events.emit(events.FrameStored(*place(self.owner), self.reason))
+
+    def _write(self, writer: FrameWriter) -> None:
+        if self.trail.private:
+            raise NotStorable(self.trail.private)
+        if any(map(edited, ("jitney", *_packages(self.owner.session.backend)))):
+            raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
+        content, later = writer.content(self.emitted.namespace.get("_graph"))
+        assert self.key is not None
+        self.name = store(self.cache, self.key, content, self.name)
+        for backward in later:
+            backward.grown = self.write
+        if not later:
+            self.writer = None  # there will be no more
+        if self.cache.problem:
+            raise NotStorable(self.cache.problem)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What cannot be kept is a reason, and so is a bug of ours."""
         try:
-            if self.cache.problem:
-                raise NotStorable(self.cache.problem)
-            if self.trail.private:
-                raise NotStorable(self.trail.private)
-            if self.key is None:
-                raise NotStorable("the backend, or an extension, may do something else in another process")
-            if any(map(edited, ("jitney", *_packages(self.root.session.backend)))):
-                raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
-            parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
-            content, later = write_frame(*parts, self.trail, known(self.root), self.state, self.prints)
-            self.name = store(self.cache, self.key, content, self.name)
-            reason = self.cache.problem
-            for backward in later:
-                backward.grown = self.write
+            yield
         except NotStorable as error:
-            reason = str(error)
+            self.reason = str(error)
         except Exception as error:
             if config.verify:
                 raise
-            reason = f"a bug of jitney's: {type(error).__name__}: {error}"
-        self.reason = reason
-        events.emit(events.FrameStored(*place(self.root), reason))
+            self.reason = f"a bug of jitney's: {type(error).__name__}: {error}"
 
     def content(self) -> bytes:
         """What is on disk; raises ``NotStorable`` with the reason why nothing is."""
@@ -248,7 +322,7 @@ def nothing(reason: str) -> bytes:
     raise NotStorable(reason)
 
 
-def _reviving(root: Root) -> Callable[..., Backward]:
+def _reviving(owner: Dispatcher) -> Callable[..., Backward]:
     """What makes the backward of a stored graph: what was compiled of it is there, the rest is compiled if needed."""
 
     def revive(
@@ -264,7 +338,7 @@ def _reviving(root: Root) -> Callable[..., Backward]:
         @functools.cache
         def whole() -> Backward:
             again = importlib.import_module("jitney.pipeline").backward_again
-            made: Backward = again(root.session.backend, text, rest, places, name, root.shown)
+            made: Backward = again(owner.session.backend, text, rest, places, name, owner.shown)
             return made
 
         made = Backward(
@@ -281,22 +355,45 @@ def _reviving(root: Root) -> Callable[..., Backward]:
     return revive
 
 
-def known(root: Root) -> dict[str, Any]:
+def known(owner: Dispatcher) -> dict[str, Any]:
     """The objects that emitted code names and that are there before it."""
-    return {"MISS": MISS, "function": root.function, "globals": root.target.globals}
+    target, place = owner.target, place_in(owner)
+    own = {"function": target.function} if place is None else {"code": place.code}
+    return {"MISS": MISS, "globals": target.globals, **own}
 
 
-def frame_key(root: Root) -> str | None:
-    """What the frames of a function are kept under; None if what they depend on cannot be said."""
-    session = root.session
+def place_in(owner: Dispatcher) -> Place | None:
+    """Where in a function it goes on; None if it is the function itself."""
+    place: Place | None = getattr(owner, "place", None)
+    return place
+
+
+def oldest_first(owner: Dispatcher) -> bool:
+    """In which order frames are tried: which one it is decides where a frame breaks next.
+
+    So after a break a process takes the way of the one before, which a newer frame that is more general may leave.
+    """
+    return place_in(owner) is not None
+
+
+def label(owner: Dispatcher) -> str:
+    """What tells the frames of one function apart: which rest of it they are; empty for the function itself."""
+    place = place_in(owner)
+    return "" if place is None else place.label()
+
+
+def frame_key(owner: Dispatcher) -> str | None:
+    """What the frames of a function, or of a rest of it, are kept under; None if nobody can say what it depends on."""
+    session, home = owner.session, owner.home
     watched = session.backend.own.crosscheck or session.backend.own.freeze or config.repro_after
-    if session.identity is None or registry.changes_graphs() or watched:
+    if home is None or session.identity is None or registry.changes_graphs() or watched:
         return None
-    target = root.target
+    target = home.target
     return digest(
         environment(), settings(), flags(), session.identity, everything_said(),
         (session.fullgraph, session.dynamic, torch.distributed.is_available() and torch.distributed.is_initialized()),
-        (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(root.shown)),
+        (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(home.shown)),
+        label(owner),
     )  # fmt: skip
 
 

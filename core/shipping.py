@@ -22,12 +22,12 @@ from jitney.cache.digest import NotStorable, of_code
 from jitney.cache.key import contents
 from jitney.capture.marks import everything_said
 from jitney.compiled import CompiledFunction, CompiledModule, wrap
-from jitney.dispatch import Root, Session
+from jitney.dispatch import Dispatcher, Root, Session
 from jitney.errors import SavedError
 
 
 class Shipped:
-    """The frames of a file, for the function that they were loaded for.
+    """The frames of a file, for the function that they were loaded for and its rests after graph breaks.
 
     Args:
         path: of the file, for messages.
@@ -39,24 +39,39 @@ class Shipped:
     def __init__(self, path: Path, about: saved.About, contents: list[bytes], compile: bool) -> None:
         self.path = path
         self.about = about
-        self.contents = contents
+        self.contents: dict[str, list[bytes]] = {}
+        for label, content in zip(about.labels, contents, strict=True):
+            self.contents.setdefault(label, []).append(content)
         self.compile = compile
         self._reasons: list[str] = []
         self._warned = False
 
-    def frames(self, root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[keeping.Loaded]:
+    def frames(self, owner: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[keeping.Loaded]:
         """Those that fit a call."""
         self._reasons = []
-        problems = saved.differences(self.about.needs, needs(root))
+        assert owner.home is not None
+        problems = saved.differences(self.about.needs, needs(owner.home))
         if problems:
             self._reasons.append("; ".join(problems))
             return
-        held = [(content, functools.partial(bytes, content)) for content in self.contents]
-        yield from keeping.load_of(root, held, args, kwargs, self._reasons)
+        found = self.contents.get(keeping.label(owner), [])
+        if not found:
+            self._reasons.append("no call came here before it was saved")
+        held = [(content, functools.partial(bytes, content)) for content in found]
+        if keeping.oldest_first(owner):
+            held.reverse()
+        yield from keeping.load_of(owner, held, args, kwargs, self._reasons)
 
-    def missed(self, root: Root) -> None:
-        """No frame fits a call: an error, or a warning at the first one, with the reason for each frame."""
-        name, why = root.target.name, "\n".join(f"  {reason}" for reason in self._reasons or ["a guard does not hold"])
+    def missed(self, owner: Dispatcher) -> None:
+        """No frame fits a call: an error, or a warning at the first one, with the reason for each frame.
+
+        What ran eagerly where it was saved does so here.
+        """
+        eager = self.about.eager.get(keeping.label(owner))
+        if eager:
+            owner.skip_frame(eager)
+            return
+        name, why = _described(owner), "\n".join(f"  {reason}" for reason in self._reasons)
         if not self.compile:
             raise SavedError(
                 f"no form of {name} in {self.path} fits this call:\n{why}",
@@ -67,10 +82,17 @@ class Shipped:
             callers.warn(f"no form of {name} in {self.path} fits this call, it is compiled here:\n{why}")
 
 
+def _described(owner: Dispatcher) -> str:
+    """Whose frames they are, for messages."""
+    place = keeping.place_in(owner)
+    return owner.target.name if place is None else f"{owner.target.name}, from line {place.line} on,"
+
+
 def save(compiled: Any, path: str | Path) -> Path:
     """Write what a function or module has been compiled to into one file, for ``load`` in another process.
 
     Each form that its calls have led to so far (dtypes, sizes, training or not) is in it; a backward if it has run.
+    So is what follows a graph break, for the branches that calls have taken.
     Parameters, buffers and other tensors are not: they are the program's, which ``load`` finds or is given.
 
     Args:
@@ -87,11 +109,21 @@ def save(compiled: Any, path: str | Path) -> Path:
     if not root.entries:
         why = f"it runs eagerly: {root.skip}" if root.skip else "it was not called yet"
         raise SavedError(f"nothing of {name} is compiled: {why}", phase="save", hint="call it once, then save it")
+    owners: list[Dispatcher] = [root, *(point for point in root.session.points.values() if point.home is root)]
+    frames: list[bytes] = []
+    owner: Dispatcher = root
     try:
-        about, frames = _about(root, compiled), [entry.content() for entry in root.entries]
+        about = _about(root, compiled)
+        for owner in owners:
+            label = keeping.label(owner)
+            if owner.skip:
+                about.eager[label] = owner.skip
+            frames += [entry.content() for entry in owner.entries]
+            about.labels.extend([label] * len(owner.entries))
     except NotStorable as reason:
+        where = "" if owner is root else f"{_described(owner)} "
         raise SavedError(
-            f"{name} cannot be saved: {reason}", phase="save", hint="JITNEY_LOGS=cache says more"
+            f"{name} cannot be saved: {where}{reason}", phase="save", hint="JITNEY_LOGS=cache says more"
         ) from None
     about.digests.extend(map(saved.sha256, frames))
     saved.write(path, about, frames)
@@ -107,7 +139,8 @@ def load(path: str | Path, target: Any = None, *, compile: bool = True) -> Any:
     Args:
         path: of the file.
         target: the function or module, with its own parameters; a function may be left out if its module is imported.
-        compile: may other calls be compiled here, with one warning? If not, they are a ``SavedError``.
+        compile: may other calls be compiled here, with one warning? If not, they are a ``SavedError``: before anything
+            has run, or after a graph break if what follows it is what was not saved.
 
     Raises:
         SavedError: the file is damaged, or something that it needs is otherwise here; the message says what.
@@ -169,6 +202,8 @@ def _about(root: Root, compiled: Any) -> saved.About:
         fullgraph=session.fullgraph,
         dynamic=session.dynamic,
         digests=[],
+        labels=[],
+        eager={},
     )
 
 

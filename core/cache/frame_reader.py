@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jitney.cache.container import unpack
+from jitney.cache.digest import of_code
 from jitney.cache.frame_writer import at_name, described, look_up
 from jitney.cache.recipes import Reader, Stale, module
 from jitney.guards.miss import MISS
@@ -31,6 +32,7 @@ class StoredFrame:
         arguments: the call's, by parameter name: where objects that the guards found are looked for.
         load: ``load(name, kind, frame, data, blobs)``: a compiled graph that a backend has kept.
         revive: ``revive(name, places, layouts, absent, runs, blobs)``: the backward of a graph.
+        further: makers of further recipes, as ``Reader`` takes them.
 
     Raises:
         Stale: it is for another state of the program, or of torch.
@@ -44,6 +46,7 @@ class StoredFrame:
         arguments: Mapping[str, Any],
         load: Callable[..., Any],
         revive: Callable[..., Any],
+        further: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         data, blobs = unpack(content)
         now = state_text()
@@ -57,6 +60,7 @@ class StoredFrame:
             "source": self._at,
             "code": self._code,
             "part": self._part,
+            "constant": _constant,
             "cell": lambda reader, i, function: reader.make(function).__closure__[i],
             "global": lambda reader, owner, name: getattr(module(owner), name),
             "backend": lambda reader, name, kind, frame, data, numbers: load(
@@ -65,6 +69,7 @@ class StoredFrame:
             "backward": lambda reader, facts, numbers: revive(
                 *reader.make_all(facts), [reader.blobs[n] for n in numbers]
             ),
+            **(further or {}),
         }
         self.reader = Reader(data["objects"], blobs, known, kinds)
         self.has_graph = data["graph"] is not None
@@ -146,6 +151,14 @@ class StoredFrame:
     def _part(reader: Reader, part: str, owner: int) -> Any:
         value = reader.make(owner)
         return value.__dict__.keys() if part == "keys" else getattr(value, part)
+
+
+def _constant(reader: Reader, owner: int, expected: str, index: int) -> Any:
+    """The code of a function that is made while other code runs."""
+    outer = reader.make(owner)
+    if of_code(outer) != expected:
+        raise Stale(f"{outer.co_qualname:.80} is not what it was")
+    return outer.co_consts[index]
 
 
 def _reached(*inputs: Any) -> Any:

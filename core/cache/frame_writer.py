@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
 import json
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 from jitney import _torch
 from jitney.cache.container import pack
-from jitney.cache.digest import ATOMS, IMMUTABLE, Fingerprints, NotStorable, digest
+from jitney.cache.digest import ATOMS, IMMUTABLE, Fingerprints, NotStorable, digest, of_code
 from jitney.cache.recipes import Recipe, Writer
 from jitney.guards import Guard, Source
 from jitney.guards.report import rows
@@ -29,60 +30,73 @@ _KEYS: Any = type({}.keys())
 _CONTAINERS = (dict, list, set, collections.deque)
 
 
-def write_frame(
-    source: str,
-    namespace: Mapping[str, Any],
-    guards: list[Guard],
-    tensors: list[TensorFact],
-    trail: Trail,
-    known: Mapping[str, Any],
-    state: str | None,
-    prints: Fingerprints | None = None,
-) -> tuple[bytes, list[Any]]:
-    """The frame as bytes, and the objects in it that will have more to keep (see ``Writer.later``).
+class FrameWriter:
+    """One frame as it was captured: what it is made of is looked at now, before it has run, since that may change it.
 
     Args:
         source: the text of the emitted function.
-        namespace: its globals; ``_graph`` among them, if it runs one.
+        namespace: its globals.
         guards: on which it depends.
         tensors: what it asks of tensors, in order.
         trail: what its capture took for granted.
         known: what the reader will have by name.
-        state: ``state_text()`` where the frame ran.
-        prints: the fingerprints of an earlier time, if what the objects were then is what counts.
+        state: ``state_text()`` where the frame was captured.
+        made: how code in the namespace was made of the user's, by id: ``recipe(writer)`` tells it to others.
 
     Raises:
         NotStorable: something in it cannot be made again in another process.
     """
-    if trail.private:
-        raise NotStorable(trail.private)
-    for guard in guards:
-        if guard.source.kind == "attr" and guard.source.key in PLACES:
-            raise NotStorable(f"{guard.source.key}: where code is written")
-    if state is None:
-        raise NotStorable("torch does not describe its global state here")
-    origins = _Origins(guards, trail)
-    writer = Writer(origins.recipe, known, prints)
-    space = writer.space(source, namespace, OWN)
-    facts = [_tensor(writer, fact) for fact in tensors]
-    functions = list(_functions(writer, trail, known))
-    subclasses = [[*writer.refs((cls, other)), answer] for cls, other, answer in trail.subclasses.values()]
-    origins.copies = True  # a compiled graph shares no containers with the program
-    data = {
-        "state": state,
-        "source": source,
-        "space": space,
-        "tensors": facts,
-        "names": [source.name for source, _ in namespace.get("_facts", ())],
-        "functions": functions,
-        "subclasses": subclasses,
-        "report": writer.blob(json.dumps(list(rows(guards, namespace.get("_facts", ()), namespace, space))).encode()),
-        "taken": list(_taken(writer.prints, trail)),
-        "lacking": list(_lacking(trail)),
-        "graph": writer.ref(namespace["_graph"]) if "_graph" in namespace else None,
-        "objects": writer.objects,
-    }
-    return pack(data, writer.blobs), writer.later
+
+    def __init__(
+        self,
+        source: str,
+        namespace: Mapping[str, Any],
+        guards: list[Guard],
+        tensors: list[TensorFact],
+        trail: Trail,
+        known: Mapping[str, Any],
+        state: str | None,
+        made: Mapping[int, Any] | None = None,
+    ) -> None:
+        if trail.private:
+            raise NotStorable(trail.private)
+        for guard in guards:
+            if guard.source.kind == "attr" and guard.source.key in PLACES:
+                raise NotStorable(f"{guard.source.key}: where code is written")
+        if state is None:
+            raise NotStorable("torch does not describe its global state here")
+        self._origins = _Origins(guards, trail, known, made or {})
+        self._writer = writer = Writer(self._origins.recipe, known)
+        space = writer.space(source, namespace, OWN)
+        facts = [_tensor(writer, fact) for fact in tensors]
+        functions = list(_functions(writer, trail, known))
+        subclasses = [[*writer.refs((cls, other)), answer] for cls, other, answer in trail.subclasses.values()]
+        report = list(rows(guards, namespace.get("_facts", ()), namespace, space))
+        self._data = {
+            "state": state,
+            "source": source,
+            "space": space,
+            "tensors": facts,
+            "names": [source.name for source, _ in namespace.get("_facts", ())],
+            "functions": functions,
+            "subclasses": subclasses,
+            "report": writer.blob(json.dumps(report).encode()),
+            "taken": list(_taken(writer.prints, trail)),
+            "lacking": list(_lacking(trail)),
+        }
+        self._origins.copies = True  # a compiled graph shares no containers with the program
+
+    def content(self, graph: Any) -> tuple[bytes, list[Any]]:
+        """The frame as bytes, with what its graph (None if it has none) has become so far.
+
+        Also the objects in it that will have more to keep (see ``Writer.later``).
+
+        Raises:
+            NotStorable: something in it cannot be made again in another process.
+        """
+        writer = self._writer.copy()
+        data = {**self._data, "graph": None if graph is None else writer.ref(graph), "objects": writer.objects}
+        return pack(data, writer.blobs), writer.later
 
 
 def _tensor(writer: Writer, fact: TensorFact) -> list[Any]:
@@ -93,8 +107,10 @@ def _tensor(writer: Writer, fact: TensorFact) -> list[Any]:
 class _Origins:
     """Where objects come from that no import path leads to: the guards found them somewhere."""
 
-    def __init__(self, guards: list[Guard], trail: Trail) -> None:
+    def __init__(self, guards: list[Guard], trail: Trail, known: Mapping[str, Any], made: Mapping[int, Any]) -> None:
         self.trail = trail
+        self.made = made
+        self.known = list(known.values())
         self.copies = False  # may containers be equal ones?
         self.lists = {id(guard.expected) for guard in guards if guard.kind == "keys"}  # that belong to guards
         self.sources: dict[int, tuple[Source, str]] = {}
@@ -116,8 +132,8 @@ class _Origins:
         elif isinstance(value, types.FunctionType) and value.__closure__:
             self.functions.setdefault(id(value.__closure__), value)
 
-    def recipe(self, value: Any, writer: Writer) -> Recipe | None:
-        """The recipe of an object, or None."""
+    def recipe(self, value: Any, writer: Writer) -> Recipe | int | None:
+        """The recipe of an object, or the number of the one that it is; or None."""
         if isinstance(value, tuple) and id(value) in self.classes:
             part, cls = self.classes[id(value)]
             return ["part", part, writer.ref(cls)]
@@ -144,7 +160,11 @@ class _Origins:
                     return ["cell", i, writer.ref(function)]
         return None
 
-    def _code(self, value: types.CodeType, writer: Writer) -> Recipe | None:
+    def _code(self, value: types.CodeType, writer: Writer) -> Recipe | int | None:
+        made = self.made.get(id(value))
+        if made is not None:
+            recipe: Recipe = made.recipe(writer)
+            return recipe
         if id(value) in self.sources:
             source, kind = self.sources[id(value)]
             if kind == "is":
@@ -155,6 +175,25 @@ class _Origins:
         for root in self.roots:
             if root.is_const and type(root.key) is types.FunctionType and root.key.__code__ is value:
                 return ["part", "__code__", writer.ref(root.key)]
+        return self._code_of(value, writer)
+
+    def _code_of(self, value: types.CodeType, writer: Writer) -> Recipe | int | None:
+        """Whose code it is: of a frame that broke, or of a function made in one.
+
+        Code that was decoded may be an equal object from an earlier life of the program's module.
+        """
+        functions = [*self.known, *self.trail.functions.values()]
+        for owner in functions:
+            if isinstance(owner, types.CodeType) and _alike(owner, value):
+                return writer.ref(owner)
+            if isinstance(owner, types.FunctionType) and _alike(owner.__code__, value):
+                with contextlib.suppress(NotStorable):
+                    return ["part", "__code__", writer.ref(owner)]
+        for outer in (getattr(owner, "__code__", owner) for owner in functions):
+            if isinstance(outer, types.CodeType):
+                for i, constant in enumerate(outer.co_consts):
+                    if isinstance(constant, types.CodeType) and _alike(constant, value):
+                        return ["constant", writer.ref(outer), of_code(outer), i]
         return None
 
     def _at(self, value: Any, writer: Writer) -> Recipe:
@@ -205,8 +244,8 @@ def _by_name(value: Any) -> Recipe | None:
 
 def _functions(writer: Writer, trail: Trail, known: Mapping[str, Any]) -> Iterator[int]:
     """The functions that were looked into, those that are found by name; raises for what comes from nowhere."""
-    own = [v for v in known.values() if isinstance(v, types.FunctionType)]
-    covered = {id(code) for function in own for code in _nested(function.__code__)}
+    own = [getattr(value, "__code__", value) for value in known.values()]
+    covered = {id(code) for owner in own if isinstance(owner, types.CodeType) for code in _nested(owner)}
     rest = []
     for code, function in trail.functions.items():
         if function.__code__ is not code and not writer.prints.has(function):  # a notebook has loaded it anew
@@ -222,6 +261,10 @@ def _functions(writer: Writer, trail: Trail, known: Mapping[str, Any]) -> Iterat
     for code in rest:
         if id(code) not in covered:
             raise NotStorable(f"the function {code.co_qualname}, of which nothing says where it comes from")
+
+
+def _alike(code: types.CodeType, other: types.CodeType) -> bool:
+    return code is other or (code == other and code.co_filename == other.co_filename)
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -25,22 +25,26 @@ def frames_on_disk() -> DiskCache | None:
     return None if folder is None else _cache(folder)
 
 
-def stored(cache: DiskCache, key: str) -> Iterator[bytes]:
-    """What was kept under a key, the newest first; entries that are gone or damaged are passed over."""
-    for name in _names(cache, key):
+def stored(cache: DiskCache, key: str, oldest_first: bool = False) -> Iterator[bytes]:
+    """What was kept under a key, the newest first or last; entries that are gone or damaged are passed over."""
+    names = _names(cache, key)
+    for name in reversed(names) if oldest_first else names:
         content = cache.load(name)
         if content is not None:
             yield content
 
 
 def store(cache: DiskCache, key: str, content: bytes, instead: str = "") -> str:
-    """Keep one more frame under a key, or another one ``instead`` of one of them; its name.
+    """Keep one more frame under a key, or another one ``instead`` of one of them, in its place; its name.
 
     Of two processes that do so at once, one may be forgotten.
     """
     name = name_of(key, content)
     cache.store(name, content)
-    names = [name, *(n for n in _names(cache, key) if n not in (name, instead))]
+    before = _names(cache, key)
+    at = before.index(instead) if instead in before else 0
+    names = [n for n in before if n not in (name, instead)]
+    names.insert(at, name)
     cache.store(key, json.dumps(names[:MOST]).encode())
     if instead and instead != name:
         cache.remove(instead)

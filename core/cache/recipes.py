@@ -39,6 +39,15 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _counter = itertools.count()
 CACHED = type(functools.lru_cache(lambda: None))
 _NAMED_TYPES = {id(t): name for name, t in vars(types).items() if isinstance(t, type)}
+# Classes that no name leads to: those of builtin iterators.
+_COLLECTIONS: tuple[Any, ...] = ([], {}, {}.values(), {}.items(), range(0), range(1 << 70), collections.deque())
+ITERATORS: dict[str, type] = {
+    kind.__qualname__: kind
+    for kind in (
+        *(type(iter(value)) for value in (*_COLLECTIONS, (), set(), "", "é", b"", collections.OrderedDict())),
+        *(type(reversed(value)) for value in _COLLECTIONS),
+    )
+}
 TENSOR_BYTES = 1 << 20  # a larger constant makes its graph one that is not kept
 
 
@@ -60,25 +69,30 @@ class Writer:
     Args:
         origin: ``origin(value, writer)``: the recipe of an object that no path leads to, or None.
         known: objects that the reader is given, by name.
-        prints: the fingerprints to use; by default those of now.
     """
 
     def __init__(
         self,
-        origin: Callable[[Any, Writer], Recipe | None] = lambda value, writer: None,
+        origin: Callable[[Any, Writer], Recipe | int | None] = lambda value, writer: None,
         known: Mapping[str, Any] | None = None,
-        prints: Fingerprints | None = None,
     ) -> None:
         self.objects: list[Recipe] = []
         self.blobs: list[bytes] = []
         self.later: list[Any] = []  # objects that will have more to keep; each calls its ``grown`` then
-        self.prints = Fingerprints() if prints is None else prints
+        self.prints = Fingerprints()
         self._origin = origin
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
         self._open: set[int] = set()
         for name, value in (known or {}).items():
             self._add(value, ["known", name])
+
+    def copy(self) -> Writer:
+        """A writer that goes on from here, with the fingerprints of before; this one stays as it is."""
+        made = Writer(self._origin)
+        made.objects, made.blobs, made.later = [*self.objects], [*self.blobs], [*self.later]
+        made.prints, made._numbers, made._kept = self.prints, {**self._numbers}, [*self._kept]
+        return made
 
     def ref(self, value: Any) -> int:
         """The number of an object's recipe; written now if it was not.
@@ -147,6 +161,8 @@ class Writer:
         special = _SPECIAL.get(kind)
         if recipe is None and special is not None:
             recipe = special(self, value)
+        if recipe is None and isinstance(value, type) and ITERATORS.get(value.__qualname__) is value:
+            return ["iterator", value.__qualname__]
         if recipe is None and isinstance(value, np.dtype) and value.isbuiltin == 1:
             return ["numpy", value.str]
         if recipe is None:
@@ -513,6 +529,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "slice": lambda reader, items: slice(*reader.make_all(items)),
     "globals": lambda reader, name: module(name).__dict__,
     "module": lambda reader, name: module(name),
+    "iterator": lambda reader, name: ITERATORS[name],
     "path": _by_path,
     "enum": _enum,
     "text": _text,

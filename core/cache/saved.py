@@ -26,7 +26,7 @@ from jitney.cache.key import contents, flags, settings, variables
 from jitney.errors import SavedError
 from jitney.fits import fits
 
-FORMAT = 1
+FORMAT = 2
 ABOUT = "about.json"
 # Of the environment: where things lie, or how many there are, says nothing of what is computed.
 _PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_FOLDER", "_DEVICES", "_NUM_THREADS")
@@ -42,6 +42,8 @@ class About:
         needs: what must be the same where it is loaded, as text, by what it is.
         spec: the backend, as it was given to ``compile``; options, mode, fullgraph and dynamic likewise.
         digests: SHA-256 of each frame.
+        labels: which rest of the function each frame is; empty texts for the function itself.
+        eager: why rests of the function run eagerly, by label.
         format: of the file.
     """
 
@@ -54,6 +56,8 @@ class About:
     fullgraph: bool
     dynamic: bool | None
     digests: list[str]
+    labels: list[str]
+    eager: dict[str, str]
     format: int = FORMAT
 
 
@@ -112,6 +116,8 @@ def _read(path: Path, archive: zipfile.ZipFile, whole: int) -> tuple[About, list
     about = About(**{**found, "place": tuple(found["place"])})
     if not all(fits(getattr(about, name), kind) for name, kind in get_type_hints(About).items()):
         raise ValueError("fields of other types")
+    if len(about.labels) != len(about.digests):
+        raise ValueError("another number of frames than it says")
     frames = [archive.read(f"frames/{number}") for number in range(len(about.digests))]
     if [sha256(frame) for frame in frames] != about.digests:
         raise ValueError("a frame is not what was written")

@@ -63,6 +63,10 @@ class BreakRegions:
 
     error: bool | None = None
 
+    def _jitney_recipe(self, writer: Any) -> list[Any]:
+        """There is one in each process (see ``cache/recipes.py``)."""
+        return ["global", __name__, "BREAKS"]
+
 
 BREAKS = BreakRegions()
 

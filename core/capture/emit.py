@@ -27,6 +27,7 @@ from jitney.capture.marks import frame_only
 from jitney.capture.optimizers import waiting_steps
 from jitney.capture.rebuild import Rebuilder
 from jitney.capture.record import ABSENT, Record
+from jitney.capture.remade import Made
 from jitney.capture.resume import (
     Exit,
     Layout,
@@ -83,6 +84,7 @@ class Emitted:
     tensors: list[TensorFact] = field(default_factory=list)  # what ``_tensors`` checks
     trail: Trail = field(default_factory=Trail)
     origins: list[tuple[str, Any]] = field(default_factory=list)  # of the graph's inputs: name, reference
+    made: dict[int, Made] = field(default_factory=dict)  # by id: how code in the namespace was made of the user's
 
     def add_size_guards(self) -> None:
         """Conditions on symbolic sizes that compiling the graph has found; before the function is built."""
@@ -108,6 +110,10 @@ class Emitted:
         frozen = {at[sources[id(tensor)]]: Frozen(tensor) for tensor in tensors}
         self.namespace["_tensors"] = with_frozen(self.namespace["_tensors"], frozen)
         self.guards += [Guard(facts[i][0], "frozen", one) for i, one in frozen.items()]
+
+    def forget_capture(self) -> None:
+        """Let go of what says how to make this again: the objects of the program that capture went through."""
+        self.trail, self.made = Trail(), {}
 
     def complete(self) -> None:
         """Make the tensor check; torch's global state must be the user's, since the check remembers it."""
@@ -219,7 +225,9 @@ class Emitter:
             leave.append((exit_, there, len(points)))
             points.append(self.pool.object(point, "resume"))
         kwnames = frame.kwnames if instr.op == "CALL" else ()
-        made = step_code(code, at, here, tuple(leave), how, self._kwnames(frame, instr) or kwnames)
+        facts = (at, here, tuple(leave), how, self._kwnames(frame, instr) or kwnames)
+        made = step_code(code, *facts)
+        self.rebuild.made[id(made)] = Made("step", code, facts)
         function = self.rebuild.frame_function(frame, made)
         arguments = self.rebuild.frame_arguments(frame, here, self._through(frame.saved, instr))
         extra = "".join(f"{p}, " for p in points)
@@ -390,6 +398,7 @@ class Emitter:
             size_guards=self._size_guards if vm.symbols.sources else None,
             tensors=self.tensors,
             trail=vm.world.trail,
+            made=self.rebuild.made,
             origins=[_origin(given.source, tracer.adopted.get(id(given.value))) for given in tracer.inputs],
         )
 

@@ -30,6 +30,7 @@ from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.iterators import OutsideIterator, set_state
 from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA
 from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.remade import Made
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.signals import GiveUp, Restart
 from jitney.capture.stand_ins import STAND_INS, is_stand_in
@@ -72,6 +73,7 @@ class Rebuilder:
         self.outputs: list[Any] = []
         self.names: dict[int, str] = {}
         self.kept: list[Any] = []
+        self.made: dict[int, Made] = {}  # by id: how code was made of the user's
         self.owners = {id(r.content): r for r in vm.world.records.values() if r.content is not None}
         self._count = 0
 
@@ -418,6 +420,7 @@ class Rebuilder:
         index = frame.at if waiting else frame.ip + 1
         layout = layout_of(frame, frame.info.code, index, stack_kinds(frame.stack), waiting)
         code = generator_code(frame.info.code, index, layout, waiting)
+        self.made[id(code)] = Made("generator", frame.info.code, (index, layout, waiting))
         function = self.frame_function(frame, code)
         values = self.frame_arguments(frame, layout, frame.stack)
         name = self.assign(value, f"{function}({values})")

@@ -253,7 +253,7 @@ def test_files_that_are_damaged_or_foreign_are_refused(tmp_path: Path, elsewhere
         jitney.load(damaged)
     about, frames = saved.read(path)
     saved.write(damaged, saved.About(**{**vars(about), "format": 99}), frames)
-    with pytest.raises(SavedError, match="has format 99, this version of jitney reads 1"):
+    with pytest.raises(SavedError, match="has format 99, this version of jitney reads 2"):
         jitney.load(damaged)
     with zipfile.ZipFile(damaged, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("about.json", b"0" * 1_000_000)
