@@ -120,8 +120,9 @@ class _Origins:
         self.roots = list({id(r): r for r in map(_root, (g.source for g in guards))}.values())
         self.classes: dict[int, tuple[str, type]] = {}  # id of a part of a class -> which part
         self.functions: dict[int, types.FunctionType] = {}  # id of a closure -> whose it is
-        for root in self.roots:
-            self._learn(root.key)
+        looked_into = list(trail.functions.values())
+        for value in (*(root.key for root in self.roots), *self.known, *looked_into):
+            self._learn(value)
 
     def _learn(self, value: Any) -> None:
         """The parts of classes and functions whose identity is certain."""

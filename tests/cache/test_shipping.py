@@ -283,10 +283,6 @@ def test_two_threads_may_write_one_file(tmp_path: Path, elsewhere: Any, monkeypa
 
 CANNOT = {
     "it was not called yet": ("def fn(x): return x", lambda fn: None),
-    "part of a frame is not kept": (
-        "import jitney\ndef fn(x):\n    y = x + 1\n    jitney.graph_break()\n    return y * 2",
-        lambda fn: fn(torch.ones(2)),
-    ),
     "id() of an object": ("class C: pass\ndef fn(x): return x + (id(C) % 7) * 0", lambda fn: fn(torch.ones(2))),
 }
 
