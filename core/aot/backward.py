@@ -217,6 +217,11 @@ class Backward:
         return once(functools.partial(self.of_run, watched), self.name, ctx, tangents, again)
 
 
+def own(results: Sequence[Any]) -> list[Any]:
+    """Results of which none is a view: of an autograd function, programs could not write to such."""
+    return [r.detach() if isinstance(r, torch.Tensor) and r._is_view() else r for r in results]
+
+
 def saved_of(
     ctx: Any, backward: Backward | None = None, tangents: Sequence[torch.Tensor | None] = ()
 ) -> list[torch.Tensor]:

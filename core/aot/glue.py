@@ -15,7 +15,7 @@ import torch
 from jitney import _torch
 from jitney.aot.again import Again, keep, refusing
 from jitney.aot.assembly import assemble
-from jitney.aot.backward import saved_and_kept_of, saved_of
+from jitney.aot.backward import own, saved_and_kept_of, saved_of
 from jitney.aot.joint import Joint
 from jitney.aot.memory import Overlap
 from jitney.aot.repeatable import plan
@@ -55,7 +55,7 @@ class Glue:
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
         self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
-        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=_own)
+        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=own)
         self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=_torch.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
@@ -297,11 +297,6 @@ class Glue:
                 return f"a{at}"
             case _:
                 return f"v{i}"
-
-
-def _own(results: Sequence[Any]) -> list[Any]:
-    """Results of which none is a view: of an autograd function, programs could not write to such."""
-    return [r.detach() if isinstance(r, torch.Tensor) and r._is_view() else r for r in results]
 
 
 def _geometry(value: Any) -> tuple[Any, ...]:
