@@ -316,7 +316,8 @@ def test_an_edit_shows(name: str) -> None:
     torch.testing.assert_close(again, expected)
     torch.testing.assert_close(again, first)
     numbered = name == "what a hook does"  # a hook's number in its table counts up in a process
-    assert last.loaded or numbered or "stored" not in story.steps, (story.steps, last.steps)
+    private = any(step.startswith("not stored") for step in story.steps)
+    assert last.loaded or numbered or private, (story.steps, last.steps)
 
 
 def test_equal_functions_in_other_modules_have_their_own_globals() -> None:
@@ -600,11 +601,6 @@ def test_what_shows_the_order_of_a_set_stays_in_its_process(text: str) -> None:
 def test_what_differs_from_process_to_process_stays_in_its_own(reason: str) -> None:
     _, _, story = run(PRIVATE[reason], call_with(TENSORS["plain"]))
     assert story.steps[-1] == f"not stored: {reason}"
-
-
-def test_a_frame_that_breaks_is_not_stored() -> None:
-    _, _, story = run("def fn(x):\n    print(x.sum().item())\n    return x + 1\n", call_with(TENSORS["plain"]))
-    assert "stored" not in story.steps
 
 
 def test_a_frozen_function_loads_nothing() -> None:
