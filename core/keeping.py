@@ -262,6 +262,8 @@ class _Kept:
         with self._told():
             if self.cache.problem:
                 raise NotStorable(self.cache.problem)
+            if self.trail.private:
+                raise NotStorable(self.trail.private)
             if self.key is None:
                 raise NotStorable("the backend, or an extension, may do something else in another process")
             emitted = self.emitted
