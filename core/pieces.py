@@ -109,7 +109,8 @@ def _written(
         return None
     values: dict[fx.Node, Any] = {}
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    with mode, torch.no_grad(), _torch.DisableAutocast():
+    # Tensors made in inference mode count no writes.
+    with mode, torch.inference_mode(False), torch.no_grad(), _torch.DisableAutocast():
         for node, value in zip(placeholders, inputs, strict=True):
             values[node] = torch.empty_like(value) if isinstance(value, torch.Tensor) else value
         for i, node in enumerate(operations):

@@ -23,6 +23,7 @@ from jitney.aot.kept_half import read_half
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.backends.parts import PartFailed, guarded_rules
 from jitney.backends.registry import registry
+from jitney.branches import over_compiled
 from jitney.capture.emit import Emitted
 from jitney.capture.graph_runner import checked_once, keeping_state, runs_eagerly
 from jitney.config import config
@@ -156,11 +157,24 @@ def _compiled(
             reason = "control flow that looks at the values of tensors"
             where = (request.frame, code.co_filename, code.co_firstlineno, backend.name, reason)
             events.emit(events.GraphKept(*where))
-            return graph.forward
+            if registry.changes_graphs():  # an extension was told of this graph, and not of others within
+                return graph.forward
+            return over_compiled(graph, functools.partial(_branch, backend, request, code)).forward
         make = functools.partial(_through_aot, graph, inputs, backend, request, code, watch, frozen)
     else:
         make = functools.partial(backend.compile, graph, inputs, request)
     return make() if watch is None else watch.compiled(make)
+
+
+def _branch(
+    backend: BoundBackend, request: CompileRequest, code: CodeType, graph: fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[..., Sequence[Any]]:
+    """A branch or body of a control flow operator, as a graph of its own."""
+    kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
+    arguments = tuple(Argument(f"an input of a branch, {number}") for number in range(len(inputs)))
+    frame = f"{request.frame}, branch"
+    own = dataclasses.replace(request, kind=kind, frame=frame, whole=False, arguments=arguments)
+    return _compiled(backend, graph, inputs, own, code, None)
 
 
 def _watch(

@@ -3,12 +3,13 @@
 Branches and bodies are graphs of their own (``node.target.graphs``), as the functions of ``transforms.py`` are. The
 operation chooses and loops in Python when the graph runs, so gradients go through what was run. On stand-ins and under
 ``vmap`` a branch is both branches and a choice, element by element; a loop is one round of it. ATen graphs cannot hold
-what a tensor's value decides: the pipeline cuts the graph around such an operation, which runs as it was captured.
-Short maps and scans are unrolled where AOT traces them.
+what a tensor's value decides: the pipeline cuts the graph around such an operation, which runs as it was captured, but
+that ``branches.py`` compiles its graphs. Short maps and scans are unrolled where AOT traces them.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import torch
 
 from jitney import _torch
 from jitney.capture import transforms
+from jitney.capture.graph_runner import OVER
 from jitney.capture.signals import Break
 from jitney.capture.special import Args, Kwargs, special
 from jitney.capture.stand_ins import is_stand_in
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 HINT = "branches and bodies take and return tensors, change nothing, and return new ones"
 UNROLLED = 16  # rounds
 Flat = tuple[torch.Tensor, ...]
+Calls = Callable[[Flat], list[Callable[..., Flat]]]
 
 
 # ------------------------------------------------------------------ branches and bodies
@@ -54,14 +57,32 @@ class _Bodies:
             if memory.intersection(found) or len(set(found)) < len(found):
                 raise Break(f"{what} of a function that returns a view, or what it was given", HINT)
 
-    def calls(self, lifted: Flat) -> list[Callable[..., Flat]]:
-        """The functions, from tensors to a tuple of tensors."""
+    def calls(self, runs: Sequence[Callable[..., Any]], lifted: Flat) -> list[Callable[..., Flat]]:
+        """The functions, from tensors to a tuple of tensors; ``runs``: what their graphs are, or were compiled to."""
         found, at = [], 0
-        for one in self.made:
+        for one, run in zip(self.made, runs, strict=True):
             count = len(one.body.lifted)
-            found.append(_bound(one, lifted[at : at + count]))
+            found.append(_bound(run, lifted[at : at + count]))
             at += count
         return found
+
+    def operation(self, formula: Callable[..., Flat]) -> Callable[..., Flat]:
+        """``formula(calls, *flat)`` as an operation over the graphs, with what makes the same over other functions.
+
+        ``calls`` takes what is closed over, and gives the functions.
+        """
+
+        def over(runs: Sequence[Callable[..., Any]]) -> Callable[..., Flat]:
+            calls = functools.partial(self.calls, runs)
+
+            def operation(*flat: torch.Tensor) -> Flat:
+                return formula(calls, *flat)
+
+            return operation
+
+        made = over([one.body.graph for one in self.made])
+        made.__dict__[OVER] = over
+        return made
 
     @property
     def bodies(self) -> list[transforms.Captured]:
@@ -69,8 +90,8 @@ class _Bodies:
         return [one.body for one in self.made]
 
 
-def _bound(one: Application, lifted: Flat) -> Callable[..., Flat]:
-    return lambda *given: tuple(one.body.graph(*given, *lifted))
+def _bound(run: Callable[..., Any], lifted: Flat) -> Callable[..., Flat]:
+    return lambda *given: tuple(run(*given, *lifted))
 
 
 def _memory(tensors: Sequence[Any]) -> list[int]:
@@ -156,9 +177,9 @@ def _cond(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     kept = [_strides(a) == _strides(b) is not None for a, b in zip(*sides, strict=True)]
     count = len(bodies.own)
 
-    def operation(pred: torch.Tensor, *flat: torch.Tensor) -> Flat:
+    def formula(calls: Calls, pred: torch.Tensor, *flat: torch.Tensor) -> Flat:
         tensors = flat[:count]
-        if_true, if_false = bodies.calls(flat[count:])
+        if_true, if_false = calls(flat[count:])
         if not _torch.undecided(pred):
             found = if_true(*tensors) if pred else if_false(*tensors)
             return _tied(tuple(t if keep else t.contiguous() for t, keep in zip(found, kept, strict=True)), flat, True)
@@ -168,7 +189,7 @@ def _cond(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return _tied(tuple(both), flat, True)
 
     flat = (pred, *bodies.own, *bodies.lifted)
-    made = transforms.recorded(vm, "cond", operation, flat, bodies.bodies, late=True)
+    made = transforms.recorded(vm, "cond", bodies.operation(formula), flat, bodies.bodies, late=True)
     return _built(vm, made, bodies.made[0].body.result)
 
 
@@ -193,9 +214,9 @@ def _while_loop(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     _alike(what, bodies.own, after, "its body gives tensors of other shapes, dtypes or devices than it takes")
     count = len(bodies.own)
 
-    def operation(*flat: torch.Tensor) -> Flat:
+    def formula(calls: Calls, *flat: torch.Tensor) -> Flat:
         tensors = flat[:count]
-        go_on, body = bodies.calls(flat[count:])
+        go_on, body = calls(flat[count:])
         (more,) = go_on(*tensors)
         why = _torch.undecided(more)
         if why == "batch":
@@ -212,7 +233,7 @@ def _while_loop(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return _tied(tuple(t.contiguous() for t in tensors), flat, True)
 
     flat = (*bodies.own, *bodies.lifted)
-    made = transforms.recorded(vm, "while_loop", operation, flat, bodies.bodies, late=True)
+    made = transforms.recorded(vm, "while_loop", bodies.operation(formula), flat, bodies.bodies, late=True)
     return _built(vm, made, bodies.made[1].body.result)
 
 
@@ -242,16 +263,16 @@ def _map(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     count, mapped = len(bodies.own), len(leaves)
     beside = bodies.own[mapped:]
 
-    def operation(*flat: torch.Tensor) -> Flat:
+    def formula(calls: Calls, *flat: torch.Tensor) -> Flat:
         own, others = flat[:mapped], flat[mapped:count]
-        (body,) = bodies.calls(flat[count:])
+        (body,) = calls(flat[count:])
         if size > UNROLLED and isinstance(own[0], _torch.FakeTensor):
             return _tied(_repeated(body(*(t[0] for t in own), *others), size, 0), flat)
         rounds = [body(*(t[i] for t in own), *others) for i in range(size)]
         return _tied(tuple(torch.stack(items) for items in zip(*rounds, strict=True)), flat)
 
     flat = (*leaves, *beside, *bodies.lifted)
-    made = transforms.recorded(vm, "map", operation, flat, bodies.bodies, late=size > UNROLLED)
+    made = transforms.recorded(vm, "map", bodies.operation(formula), flat, bodies.bodies, late=size > UNROLLED)
     return _built(vm, made, bodies.made[0].body.result)
 
 
@@ -279,9 +300,9 @@ def _scan(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     _alike(what, init, results(bodies.made[0])[:carried], "the carry changes its shape, dtype or device")
     order = range(size - 1, -1, -1) if reverse else range(size)
 
-    def operation(*flat: torch.Tensor) -> Flat:
+    def formula(calls: Calls, *flat: torch.Tensor) -> Flat:
         state, own = flat[:carried], flat[carried : carried + len(leaves)]
-        (body,) = bodies.calls(flat[carried + len(leaves) :])
+        (body,) = calls(flat[carried + len(leaves) :])
         if size > UNROLLED and isinstance(own[0], _torch.FakeTensor):
             found = body(*state, *(t.select(dim, 0) for t in own))
             stacked = _repeated(found[carried:], size, dim)
@@ -297,7 +318,7 @@ def _scan(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return _tied((*(t.contiguous() for t in state), *stacked), flat)
 
     flat = (*init, *leaves, *bodies.lifted)
-    made = transforms.recorded(vm, "scan", operation, flat, bodies.bodies, late=size > UNROLLED)
+    made = transforms.recorded(vm, "scan", bodies.operation(formula), flat, bodies.bodies, late=size > UNROLLED)
     return _built(vm, made, shape)
 
 

@@ -13,6 +13,8 @@ from jitney.state import StateKeeper
 
 # An attribute of operations that look at tensors' values: torch-level graphs hold them, ATen graphs cannot.
 RUNS_EAGERLY = "_jitney_runs_eagerly"
+# An attribute of operations around graphs (``graphs``): makes the same operation over other functions in their place.
+OVER = "_jitney_over"
 
 
 def runs_eagerly(target: Any) -> bool:
