@@ -53,6 +53,19 @@ def within(modes: list[Any]) -> Iterator[None]:
         _torch.set_function_modes(before)
 
 
+@contextlib.contextmanager
+def asked_after_devices(mode: Any) -> Iterator[None]:
+    """In another function mode that records operations: what it sees says its device."""
+    before = _torch.function_modes()
+    count = next((i for i, m in enumerate(reversed(before)) if type(m) is not _torch.DeviceContext), len(before))
+    at = len(before) - count
+    _torch.set_function_modes([*before[:at], mode, *before[at:]])
+    try:
+        yield
+    finally:
+        _torch.set_function_modes(before)
+
+
 def enter_device(device: torch.device) -> None:
     """In a graph: begin a block with another default device. What is in the block says its device itself."""
     device.__enter__()

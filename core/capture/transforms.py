@@ -30,6 +30,7 @@ from jitney.capture.special import BY_CODE, Args, Kwargs, special
 from jitney.capture.stand_ins import is_stand_in
 from jitney.capture.symbols import SYMBOLIC
 from jitney.capture.tensors import Tracer, version_of
+from jitney.default_device import asked_after_devices
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -183,7 +184,7 @@ def captured(
         ]
         args, kwargs = _torch.tree_unflatten(given, spec)
         vm.tracer = body
-        with body:
+        with asked_after_devices(body):
             result = vm.call(fn, *fresh(vm, args), **fresh(vm, kwargs))
             made, form = flat(vm, result)
     finally:

@@ -107,7 +107,33 @@ def caller(x: torch.Tensor) -> Any:
     return callee(x), torch.ones(2) * x
 
 
-PROGRAMS = [factories, from_numbers, block, nested, broken, broken_twice, raising, grad_mode_too, caller]
+def transformed(x: torch.Tensor) -> Any:
+    with META:
+        on_meta = torch.func.grad(lambda a: (a * torch.ones(2)).sum())(torch.ones(2))
+    taken = torch.func.vmap(lambda a: a + torch.ones(()))(x)
+    return on_meta, taken, torch.func.grad(lambda a: (a.sin() * torch.ones(2)).sum())(x)
+
+
+def branches(x: torch.Tensor) -> Any:
+    made = torch.cond(x.sum() > 0, lambda a: a + torch.ones(2), lambda a: a - torch.zeros(2), (x,))
+    with META:
+        inside = torch.func.vmap(lambda a: a * torch.ones(()))(torch.ones(3))
+    return made, inside
+
+
+PROGRAMS = [
+    transformed,
+    branches,
+    factories,
+    from_numbers,
+    block,
+    nested,
+    broken,
+    broken_twice,
+    raising,
+    grad_mode_too,
+    caller,
+]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -142,6 +168,18 @@ def test_the_default_device_around_a_call(fn: Callable[..., Any], enter: str, ba
         with torch.device("cpu"):
             assert facts(compiled(x)) == facts(fn(x))
     assert facts(compiled(x)) == facts(fn(x))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_function_transforms_beside_another_default_device(backend: str) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        gradient = torch.func.grad(lambda a: (a * torch.ones(2)).sum())(y)
+        return x.sin(), gradient, torch.func.vmap(lambda a: (a + 1, torch.ones(3)))(y)
+
+    compiled = jitney.compile(program, backend=backend, fullgraph=True)
+    x = torch.tensor([0.5, 2.0])
+    with META:
+        assert facts(compiled(x, torch.ones(2))) == facts(program(x, torch.ones(2)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
