@@ -14,9 +14,12 @@ BIN := $(VENV)/bin
 # Of contrib/ comes along what needs nothing more than the core, and does not change torch for the whole process (Inductor).
 PLUGINS := $(wildcard plugins/*/pyproject.toml) contrib/null/pyproject.toml
 READY := $(VENV)/.installed
+CONTRIB := $(VENV)-contrib
+ENGINES := $(CONTRIB)/.installed
+BRIDGES := $(filter-out $(PLUGINS),$(wildcard contrib/*/pyproject.toml))
 LINKS := build/typing
 
-.PHONY: demo docs test test-gpu test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
+.PHONY: demo docs test test-gpu engines test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -36,9 +39,11 @@ docs: $(VENV)/.docs $(LINKS)
 	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo build/site/index.html
 
-# All of contrib/, in a virtual environment of its own with the engines that it bridges to.
-test-contrib:
-	$(MAKE) test VENV=.venv-contrib TESTS=contrib PLUGINS="$(wildcard plugins/*/pyproject.toml contrib/*/pyproject.toml)"
+# All of contrib/, with the engines that it bridges to: in a virtual environment that adds them to the packages of $(VENV).
+engines: $(ENGINES)
+
+test-contrib: $(ENGINES)
+	$(CONTRIB)/bin/python -m pytest -n $(JOBS) contrib
 
 lint: $(READY) $(LINKS)
 	$(BIN)/ruff check .
@@ -83,6 +88,13 @@ $(READY): pyproject.toml constraints.txt $(PLUGINS)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found: make PYTHON=/path/to/python"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,testing]' $(foreach p,$(PLUGINS),-e $(dir $(p)))
+	touch $@
+
+$(ENGINES): $(READY) $(BRIDGES)
+	test -x $(CONTRIB)/bin/python || $(BIN)/python -m venv $(CONTRIB)
+	$(BIN)/python -c 'import site; print("import site;", *(f"site.addsitedir({d!r})" for d in site.getsitepackages()))' \
+		> $$($(CONTRIB)/bin/python -c 'import site; print(site.getsitepackages()[0])')/base.pth
+	$(CONTRIB)/bin/python -m pip install --quiet -c constraints.txt $(foreach p,$(BRIDGES),-e $(dir $(p)))
 	touch $@
 
 # mypy does not follow setuptools' editable installs of a renamed folder; these links are what it reads.

@@ -112,6 +112,7 @@ def test_results_of_an_operator_that_another_piece_takes_apart():
     assert shares["eagerly"] and shares["onnxruntime"]
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, if another package's tests have imported it
 def test_a_forked_process_makes_sessions_of_its_own():
     compiled = jitney.compile(lambda x: (x @ x).sum(-1), backend="onnxruntime", options={"threads": 2})
     x = torch.arange(90_000.0).view(300, 300).sin()
