@@ -36,6 +36,8 @@ def _of(device: torch.device) -> list[tuple[Any, Any, torch.Tensor]]:
     """How to read the device's generator, how to set it, and its state; nothing where there is none."""
     if device.type == "cpu":
         return [(torch.get_rng_state, torch.set_rng_state, torch.get_rng_state())]
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return []  # the caller records a CUDA graph: an error ends that, and nobody may ask for the state meanwhile
     module: Any = getattr(torch, device.type, None)
     if not hasattr(module, "get_rng_state"):
         return []
