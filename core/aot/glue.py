@@ -21,6 +21,7 @@ from jitney.aot.memory import Overlap
 from jitney.aot.repeatable import plan
 from jitney.aot.results import Argument, Constant, Output, Result, Step, Update, View
 from jitney.aot.split import Saved
+from jitney.aot.underivable import cut_off
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Glue:
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
         self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
-        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=own)
+        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=own, _cut_off=cut_off)
         self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=_torch.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
@@ -184,7 +185,7 @@ class Glue:
 
     def _call(self, arguments: str, trains: bool) -> list[str]:
         if trains:
-            given = ", ".join(f"a{i}.detach()" if self._unreached(i) else f"a{i}" for i in range(len(self.inputs)))
+            given = ", ".join(map(self._given, range(len(self.inputs))))
             kept = ", ".join(f"a{i}" for i in self._inputs_found("kept"))
             call = f"r = _apply({given})"
             if kept:
@@ -192,6 +193,12 @@ class Glue:
             return self._scoped(call, False, False, not self.joint.ambient_grad)
         quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
         return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
+
+    def _given(self, i: int) -> str:
+        """An input as autograd sees it."""
+        if self._unreached(i):
+            return f"a{i}.detach()"
+        return f"_cut_off(a{i})" if self._is_inner(self.inputs[i]) else f"a{i}"
 
     @staticmethod
     def _is_inner(value: Any) -> bool:

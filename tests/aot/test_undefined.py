@@ -111,3 +111,27 @@ def test_what_hooks_unpack_is_theirs() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor):
         expected = after_writing(f, (1,), (0,))
         torch.testing.assert_close(after_writing(run, (1,), (0,)), expected)
+
+
+def distinct(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 2
+    found = y.unique()
+    y.mul_(3)
+    return found * 2, y.sin(), found.sum() + y.sum()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+def test_operators_without_a_derivative_raise_only_if_they_are_reached(backend: str) -> None:
+    run = compile_fn(distinct, backend=backend)
+    sides: list[Any] = []
+    for fn in (distinct, run):
+        x = torch.tensor([1.0, 2.0, 1.0], requires_grad=True)
+        for chosen in (0, 2):
+            with pytest.raises(NotImplementedError, match="the derivative for '_unique2' is not implemented"):
+                fn(x)[chosen].sum().backward()
+        results = fn(x)
+        torch.autograd.backward(results[1].sum())
+        sides.append([x.grad, *results])
+    for eager, found in zip(*sides, strict=True):
+        torch.testing.assert_close(eager, found)
+        assert eager.requires_grad == found.requires_grad
