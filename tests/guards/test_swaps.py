@@ -76,7 +76,7 @@ def by_swapping() -> Iterator[None]:
 @pytest.mark.usefixtures("by_swapping")
 @pytest.mark.parametrize("story", [converted, loaded, optimized, inputs])
 @pytest.mark.parametrize("breaks", [False, True])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
+@pytest.mark.parametrize("backend", ["eager", "llvm_cpu"])
 def test_what_is_swapped_between_steps_is_seen(backend: str, breaks: bool, story: Any) -> None:
     sides = []
     for wrap in (lambda net: net, lambda net: compile_fn(net, backend=backend)):
