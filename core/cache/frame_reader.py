@@ -16,7 +16,7 @@ from jitney.guards.tensors import TensorFact, tensor_check
 from jitney.state import state_check, state_difference, state_text
 
 # Recipes of objects that are told apart by identity: two of them must not have become one.
-BY_IDENTITY = {"path", "source", "module", "globals", "global", "known", "code", "cell", "part"}
+BY_IDENTITY = {"path", "source", "module", "globals", "global", "known", "code", "bare_code", "cell", "part"}
 
 
 class Held(BaseException):
@@ -59,6 +59,7 @@ class StoredFrame:
         kinds: dict[str, Callable[..., Any]] = {
             "source": self._at,
             "code": self._code,
+            "bare_code": self._bare_code,
             "part": self._part,
             "constant": _constant,
             "cell": lambda reader, i, function: reader.make(function).__closure__[i],
@@ -138,6 +139,13 @@ class StoredFrame:
             raise Stale("no function where there was one")
         return reader.check(function, expected).__code__
 
+    def _bare_code(self, reader: Reader, root: Any, steps: Sequence[Any], expected: str) -> Any:
+        """The code of a function of which only that is certain: of the ``__exit__`` of a block that a break is in."""
+        function = self._walk(reader, root, steps)
+        if type(function) is not types.FunctionType or of_code(function.__code__) != expected:
+            raise Stale("another function, or none, where there was one")
+        return function.__code__
+
     def _walk(self, reader: Reader, root: Any, steps: Sequence[Any]) -> Any:
         value = self.arguments[root] if isinstance(root, str) else reader.make(root)
         for kind, key in steps:
@@ -153,12 +161,14 @@ class StoredFrame:
         return value.__dict__.keys() if part == "keys" else getattr(value, part)
 
 
-def _constant(reader: Reader, owner: int, expected: str, index: int) -> Any:
+def _constant(reader: Reader, owner: int, expected: str, way: Sequence[int]) -> Any:
     """The code of a function that is made while other code runs."""
-    outer = reader.make(owner)
-    if of_code(outer) != expected:
-        raise Stale(f"{outer.co_qualname:.80} is not what it was")
-    return outer.co_consts[index]
+    found = reader.make(owner)
+    if of_code(found) != expected:
+        raise Stale(f"{found.co_qualname:.80} is not what it was")
+    for index in way:
+        found = found.co_consts[index]
+    return found
 
 
 def _reached(*inputs: Any) -> Any:

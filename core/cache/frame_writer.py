@@ -117,6 +117,7 @@ class _Origins:
         for guard in guards:
             if guard.kind in ("is", "code") and type(guard.expected) not in ATOMS:
                 self.sources.setdefault(id(guard.expected), (guard.source, guard.kind))
+        self.codes = [guard.expected for guard in guards if type(guard.expected) is types.CodeType]
         self.roots = list({id(r): r for r in map(_root, (g.source for g in guards))}.values())
         self.classes: dict[int, tuple[str, type]] = {}  # id of a part of a class -> which part
         self.functions: dict[int, types.FunctionType] = {}  # id of a closure -> whose it is
@@ -162,16 +163,18 @@ class _Origins:
         return None
 
     def _code(self, value: types.CodeType, writer: Writer) -> Recipe | int | None:
+        """Where code is found; what was decoded may be an equal object from an earlier life of the program's module."""
         made = self.made.get(id(value))
         if made is not None:
             recipe: Recipe = made.recipe(writer)
             return recipe
-        if id(value) in self.sources:
-            source, kind = self.sources[id(value)]
+        code = next((code for code in self.codes if _alike(code, value)), value)
+        if id(code) in self.sources:
+            source, kind = self.sources[id(code)]
             if kind == "is":
-                return self._at(value, writer)
-            if value not in self.trail.functions:
-                raise NotStorable(f"the code {value.co_qualname}, which was not looked into")
+                return self._at(code, writer)
+            if value not in self.trail.functions:  # the frame takes it along, and runs nothing of it
+                return ["bare_code", *self._path(source, writer), of_code(value)]
             return ["code", *self._path(source, writer), writer.prints.of(self.trail.functions[value])]
         for root in self.roots:
             if root.is_const and type(root.key) is types.FunctionType and root.key.__code__ is value:
@@ -179,10 +182,7 @@ class _Origins:
         return self._code_of(value, writer)
 
     def _code_of(self, value: types.CodeType, writer: Writer) -> Recipe | int | None:
-        """Whose code it is: of a frame that broke, or of a function made in one.
-
-        Code that was decoded may be an equal object from an earlier life of the program's module.
-        """
+        """Whose code it is: of a frame that broke, or of a function made in one."""
         functions = [*self.known, *self.trail.functions.values()]
         for owner in functions:
             if isinstance(owner, types.CodeType) and _alike(owner, value):
@@ -192,9 +192,9 @@ class _Origins:
                     return ["part", "__code__", writer.ref(owner)]
         for outer in (getattr(owner, "__code__", owner) for owner in functions):
             if isinstance(outer, types.CodeType):
-                for i, constant in enumerate(outer.co_consts):
-                    if isinstance(constant, types.CodeType) and _alike(constant, value):
-                        return ["constant", writer.ref(outer), of_code(outer), i]
+                way = _way_to(value, outer)
+                if way:
+                    return ["constant", writer.ref(outer), of_code(outer), way]
         return None
 
     def _at(self, value: Any, writer: Writer) -> Recipe:
@@ -262,6 +262,16 @@ def _functions(writer: Writer, trail: Trail, known: Mapping[str, Any]) -> Iterat
     for code in rest:
         if id(code) not in covered:
             raise NotStorable(f"the function {code.co_qualname}, of which nothing says where it comes from")
+
+
+def _way_to(code: types.CodeType, outer: types.CodeType) -> list[int]:
+    """Which constant of which constant of ``outer`` code is; empty if none is."""
+    for i, constant in enumerate(outer.co_consts):
+        if isinstance(constant, types.CodeType):
+            way = [] if _alike(constant, code) else _way_to(code, constant)
+            if way or _alike(constant, code):
+                return [i, *way]
+    return []
 
 
 def _alike(code: types.CodeType, other: types.CodeType) -> bool:

@@ -266,6 +266,39 @@ PROGRAMS = {
             change()
             return plus(y) * C.k
     """,
+    "the end of a block, in a frame of its own": """
+        LOG = []
+        class Scope:
+            def __exit__(self, *error):
+                LOG.append("out")
+                return True
+            def __enter__(self): return self
+        def fn(x):
+            with Scope(), Scope():
+                y = x * 2
+                print("inside")
+                z = y + 1
+                print("still inside")
+                raise ValueError
+            return z * x
+    """,
+    "functions that are others at each call": """
+        def make(k):
+            def inner(x):
+                y = x * k
+                print("made", k)
+                return y + 1
+            return inner
+        class Maker:
+            @property
+            def made(self): return make(3)
+        def apply(f, x): return f(x) * 2
+        FOUND = [make(2)]
+        def fn(x):
+            y = apply(FOUND[0], x)
+            print("then")
+            return apply(Maker().made, y)
+    """,
     "where nothing is computed before": """
         def fn(x):
             print("first of all")
@@ -316,6 +349,10 @@ def test_a_program_that_begins_again_captures_nothing(name: str) -> None:
 EDITED = """
     import math
     K, J = 2, 3
+    LOG = []
+    class Scope:
+        def __enter__(self): return self
+        def __exit__(self, *error): LOG.append(K)
     class C:
         def f(self, x): return x + 4
     c = C()
@@ -327,8 +364,9 @@ EDITED = """
         return y + K
     def make(n):
         def fn(x, m=7):
-            y = inner(x)
-            tell("fn", m)
+            with Scope():
+                y = inner(x)
+                tell("fn", m)
             z = c.f(late(y)) * J + n
             return z / m
         return fn
@@ -344,6 +382,7 @@ EDITS = {
     "a global read after the break": ("K, J = 2, 3", "K, J = 2, 4"),
     "what is called after the break": ("return x - 5", "return x - 6"),
     "a method": ("return x + 4", "return x * 4"),
+    "what ends a block that the break is in": ("LOG.append(K)", "LOG.append(J)"),
     "a default": ("m=7", "m=9"),
     "a callee's default": ("k=6", "k=5"),
     "what a closure holds": ("fn = make(8)", "fn = make(9)"),
