@@ -133,6 +133,7 @@ class Dispatcher:
         self.native = False  # it is not for capturing: its calls are
         self.warned = False  # of the limit of entries
         self.accused = False  # the backend, of a graph that fails
+        self.held: set[str] = set()  # the names on disk of frames whose entries are here
 
     @property
     def home(self) -> Root | None:
@@ -146,6 +147,7 @@ class Dispatcher:
     def forget(self) -> None:
         """Drop everything compiled, and what was learnt."""
         self.entries.clear()
+        self.held.clear()
         self.functions = ()
         self.seen.forget()
         self.skip = ""
@@ -289,6 +291,8 @@ class Dispatcher:
             self.seen.tell(found.sizes)
             self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report, found.content))
             self.publish()
+        if found.fixed:
+            self.held.add(found.name)
 
     @staticmethod
     def _first_run(new: keeping.NewFrame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

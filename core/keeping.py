@@ -23,7 +23,7 @@ from jitney.backends import BoundBackend, Kept, registry
 from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
 from jitney.cache.frame_writer import FrameWriter
-from jitney.cache.frames import frames_on_disk, name_of, store, stored
+from jitney.cache.frames import frames_on_disk, store, stored
 from jitney.cache.key import edited, environment, flags, settings, sources
 from jitney.cache.recipes import Stale
 from jitney.cache.store import DiskCache
@@ -62,9 +62,11 @@ class Loaded:
     function: Any
     sizes: dict[str, Sizes]  # of the tensors that it asks about, by name
     report: bytes  # see ``guards/report.py``
+    fixed: bool  # is it of no use to try it for another call, once it is an entry?
     seconds: float
     number: int  # see ``events.subject``
     content: Content  # the frame again
+    name: str  # on disk
 
 
 def _used() -> bool:
@@ -77,21 +79,25 @@ def load(owner: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> It
     cache = frames_on_disk() if _used() else None
     key = None if cache is None else frame_key(owner)
     if cache is not None and key is not None:
-        found = stored(cache, key, oldest_first(owner))
-        held = ((content, functools.partial(_on_disk, cache, name_of(key, content))) for content in found)
+        found = stored(cache, key, oldest_first(owner), without=owner.held)
+        held = ((name, content, functools.partial(_on_disk, cache, name)) for name, content in found)
         yield from load_of(owner, held, args, kwargs)
 
 
 def load_of(
     owner: Dispatcher,
-    held: Iterable[tuple[bytes, Content]],
+    held: Iterable[tuple[str, bytes, Content]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     reasons: list[str] | None = None,
 ) -> Iterator[Loaded]:
-    """The same of given frames; each with a function that gives it again later.
+    """The same of given frames.
 
     Args:
+        owner: whose they are.
+        held: of each its name (empty if it has none), itself, and a function that gives it again later.
+        args: the call's.
+        kwargs: the call's.
         reasons: gets why each of the others does not fit.
     """
     try:
@@ -99,7 +105,7 @@ def load_of(
     except TypeError:  # a call that the function itself refuses, in its own words
         return
     arguments |= {f"_cell{i}": cell for i, cell in enumerate(cells)}
-    for content, again in held:
+    for name, content, again in held:
         begin = time.perf_counter()
         try:
             with events.compiling() as number:
@@ -112,7 +118,7 @@ def load_of(
                 reasons.append(reason)
             continue
         if found is not None:
-            yield Loaded(*found, time.perf_counter() - begin, number, again)
+            yield Loaded(*found, time.perf_counter() - begin, number, again, name)
         if reasons is not None:  # it does not hold, or whoever got it came back: without a graph, that shows later
             reasons.append(_unfit(frame, arguments))
 
@@ -148,7 +154,7 @@ def _remade() -> Any:
 
 def _made(
     owner: Dispatcher, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[types.FunctionType, dict[str, Sizes], bytes] | None:
+) -> tuple[types.FunctionType, dict[str, Sizes], bytes, bool] | None:
     space = frame.namespace
     space.update(_retry=owner.retry, _failed=_failing(owner), _guard_errors=Exception)
     filename = f"<jitney {owner.target.name} {id(space):x}>"
@@ -162,8 +168,9 @@ def _made(
         with lifted():
             space["_graph"] = frame.graph()
     sizes = {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
+    fixed = frame.fixed
     frame.forget()
-    return function, sizes, frame.report
+    return function, sizes, frame.report, fixed
 
 
 def _unfit(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:
@@ -286,6 +293,8 @@ class _Kept:
         content, later = writer.content(self.emitted.namespace.get("_graph"))
         assert self.key is not None
         self.name = store(self.cache, self.key, content, self.name)
+        if writer.fixed:
+            self.owner.held.add(self.name)
         for backward in later:
             backward.grown = self.write
         if not later:

@@ -57,7 +57,7 @@ class Shipped:
         found = self.contents.get(keeping.label(owner), [])
         if not found:
             self._reasons.append("no call came here before it was saved")
-        held = [(content, functools.partial(bytes, content)) for content in found]
+        held = [("", content, functools.partial(bytes, content)) for content in found]
         if keeping.oldest_first(owner):
             held.reverse()
         yield from keeping.load_of(owner, held, args, kwargs, self._reasons)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jitney.cache.container import unpack
 from jitney.cache.digest import of_code
-from jitney.cache.frame_writer import at_name, described, look_up
+from jitney.cache.frame_writer import at_name, described, is_fixed, look_up
 from jitney.cache.recipes import Reader, Stale, module
 from jitney.guards.miss import MISS
 from jitney.guards.source import STEPS
@@ -83,6 +83,11 @@ class StoredFrame:
         self.facts = [self._fact(*row) for row in data["tensors"]]
         self._check_apart()
         self.namespace.update(_state=state_check(), _tensors=self._first_check, _graph=_reached)
+
+    @property
+    def fixed(self) -> bool:
+        """See ``FrameWriter.fixed``."""
+        return is_fixed(self.data["objects"])
 
     def graph(self) -> Any:
         """The compiled graph, made again; what it is made of may be ``Stale``."""

@@ -8,7 +8,7 @@ import gc
 import json
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jitney import _torch
@@ -24,6 +24,8 @@ from jitney.trust import trusted
 
 # What the reader puts into the namespace itself.
 OWN = ("_state", "_tensors", "_graph", "_failed", "_retry", "_facts")
+# Recipes that look where the guards have found something: in another call, something else may be there.
+LOOKING = {"source", "code", "bare_code"}
 # Attributes of code that an edit elsewhere in its file changes: functions are told apart by what they do.
 PLACES = {"co_filename", "co_firstlineno", "co_linetable", "co_lnotab"}
 _KEYS: Any = type({}.keys())
@@ -86,6 +88,11 @@ class FrameWriter:
         }
         self._origins.copies = True  # a compiled graph shares no containers with the program
 
+    @property
+    def fixed(self) -> bool:
+        """Will it be made of the same objects for every call?"""
+        return is_fixed(self._writer.objects)
+
     def content(self, graph: Any) -> tuple[bytes, list[Any]]:
         """The frame as bytes, with what its graph (None if it has none) has become so far.
 
@@ -97,6 +104,11 @@ class FrameWriter:
         writer = self._writer.copy()
         data = {**self._data, "graph": None if graph is None else writer.ref(graph), "objects": writer.objects}
         return pack(data, writer.blobs), writer.later
+
+
+def is_fixed(objects: Sequence[Recipe]) -> bool:
+    """Do these recipes make the same objects for every call?"""
+    return not any(recipe[0] in LOOKING for recipe in objects)
 
 
 def _tensor(writer: Writer, fact: TensorFact) -> list[Any]:

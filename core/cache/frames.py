@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from jitney.cache.digest import digest
 from jitney.cache.store import DiskCache, cache_folder
 
 FOLDER = "frames"
-MOST = 24  # frames under one key
+MOST = 64  # frames under one key: blocks of a model that break share what follows, and may be of many forms
 
 
 @functools.lru_cache(maxsize=16)
@@ -25,13 +25,22 @@ def frames_on_disk() -> DiskCache | None:
     return None if folder is None else _cache(folder)
 
 
-def stored(cache: DiskCache, key: str, oldest_first: bool = False) -> Iterator[bytes]:
-    """What was kept under a key, the newest first or last; entries that are gone or damaged are passed over."""
-    names = _names(cache, key)
+def stored(
+    cache: DiskCache, key: str, oldest_first: bool = False, without: Container[str] = ()
+) -> Iterator[tuple[str, bytes]]:
+    """What was kept under a key, with the names, the newest first or last; what is gone or damaged is passed over.
+
+    Args:
+        cache: where.
+        key: under what.
+        oldest_first: the order.
+        without: names that are not wanted.
+    """
+    names = [name for name in _names(cache, key) if name not in without]
     for name in reversed(names) if oldest_first else names:
         content = cache.load(name)
         if content is not None:
-            yield content
+            yield name, content
 
 
 def store(cache: DiskCache, key: str, content: bytes, instead: str = "") -> str:

@@ -451,13 +451,13 @@ WRONG: dict[str, Callable[[list[Any]], Any]] = {
 @pytest.mark.parametrize("kind", ["step", "point"])
 @pytest.mark.parametrize("name", WRONG)
 def test_recipes_that_do_not_fit_the_code_are_refused(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoilt(*where: Any) -> Iterator[bytes]:
-        for content in frames.stored(*where):
+    def spoilt(*where: Any, **how: Any) -> Iterator[tuple[str, bytes]]:
+        for frame, content in frames.stored(*where, **how):
             data, blobs = unpack(content)
             for recipe in data["objects"]:
                 if recipe[0] == kind:
                     WRONG[name](recipe)
-            yield pack(data, blobs)
+            yield frame, pack(data, blobs)
 
     text = program("a print")
     run(text, called)
@@ -558,3 +558,29 @@ def test_a_part_that_cannot_be_kept_cannot_be_saved(tmp_path: Path) -> None:
     """
     with pytest.raises(SavedError, match=r"fn cannot be saved: fn, from line 5 on, id\(\) of an object"):
         saved(text, tmp_path / "fn", 1.0)
+
+
+def test_a_frame_that_is_an_entry_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+        def fn(x, kind):
+            y = x + len(kind)
+            print(kind)
+            return y * len(kind)
+    """
+    tried: list[bytes] = []
+
+    class Watched(keeping.StoredFrame):
+        def __init__(self, content: bytes, *rest: Any) -> None:
+            tried.append(content)
+            super().__init__(content, *rest)
+
+    def call(function: Any, module: Any) -> Any:
+        return [function(torch.ones(3), kind) for kind in reversed(kinds)]
+
+    kinds = ["c", "bb", "aaa", "dddd"]
+    run(text, call)
+    kinds.reverse()
+    monkeypatch.setattr(keeping, "StoredFrame", Watched)
+    found, expected, story = run(text, call)
+    assert same(found, expected) and story.loaded
+    assert len(tried) < 2 * len(story.steps)
