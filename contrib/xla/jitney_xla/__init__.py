@@ -39,7 +39,10 @@ def lacks() -> Sequence[str]:
 
 # Their decompositions give other strides, copies for what shares memory with the argument, halves that are rounded more
 # often, or results for numbers and dtypes that eager refuses.
-WHOLE = ("dot", "lerp", "masked_fill", "max_unpool2d", "max_unpool3d", "mv", "unsafe_split", "unsafe_split_with_sizes")
+WHOLE = (
+    "binary_cross_entropy", "dot", "lerp", "masked_fill", "max_unpool2d", "max_unpool3d", "mv", "unsafe_split",
+    "unsafe_split_with_sizes",
+)  # fmt: skip
 
 
 def decompositions(options: XlaOptions) -> Mapping[Any, Callable[..., Any]]:

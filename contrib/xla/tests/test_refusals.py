@@ -58,6 +58,7 @@ REFUSED = [
     (lambda x: x.clone().fill_(1e300), NUMBERS),
     (lambda x: x.masked_fill(x > 0, -1e9), NUMBERS.half()),
     (lambda x: torch.full_like(x, 70000), NUMBERS.half()),
+    (lambda x: torch.nn.functional.binary_cross_entropy(x, x), NUMBERS),
 ]
 
 
