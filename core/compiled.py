@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from jitney import stance
+from jitney import _torch, stance
 from jitney.capture.marks import is_of_torch_compile
 from jitney.dispatch import Root, Session
 
@@ -207,7 +207,7 @@ def wrap(target: Any, session: Session) -> Any:
         return CompiledModule(target, session, session.backend.module_call(target, functools.partial(_part, session)))
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
         return types.MethodType(CompiledFunction(target.__func__, session), target.__self__)
-    if isinstance(target, types.FunctionType) and not is_of_torch_compile(target):
+    if isinstance(target, types.FunctionType) and not is_of_torch_compile(target) and not _is_jacobian(target):
         return CompiledFunction(target, session)
     shown = target.func if isinstance(target, functools.partial) else getattr(type(target), "__call__", None)  # noqa: B004
     return CompiledFunction(_caller(target), session, shown)
@@ -218,6 +218,11 @@ def _part(session: Session, module: torch.nn.Module) -> CompiledModule:
     if type(module) is CompiledModule:
         return module
     return CompiledModule(module, dataclasses.replace(session, shown=None, points={}))
+
+
+def _is_jacobian(function: types.FunctionType) -> bool:
+    """Has torch.func.jacrev or jacfwd made it? Capture knows calls of such, and does not look into them."""
+    return function.__code__.co_name == "wrapper_fn" and function.__code__ in _torch.jacobians().values()
 
 
 def _caller(target: Callable[..., Any]) -> Any:

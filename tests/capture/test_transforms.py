@@ -41,6 +41,14 @@ def test_every_transform_is_captured_and_gives_the_same(name: str) -> None:
         torch.testing.assert_close(found, wanted, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_what_a_transform_gives_is_compiled(name: str) -> None:
+    transformed = TRANSFORMS[name](lambda x: x.sin() * x.sum())
+    compiled = jitney.compile(transformed, backend="aot_eager", fullgraph=True)
+    x = torch.tensor([0.3, -0.7, 1.1, 0.4])
+    torch.testing.assert_close(compiled(x), transformed(x))
+
+
 CALLS: dict[str, Callable[[torch.Tensor], Any]] = {
     "several arguments": lambda x: grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(x, x.cos()),
     "the second argument": lambda x: grad(lambda a, b: (a * b).sum(), argnums=1)(x, x.cos()),

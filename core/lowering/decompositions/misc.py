@@ -57,6 +57,12 @@ def log_sigmoid_backward(grad: Tensor, x: Tensor, kept: Tensor) -> Tensor:
     return (wide(grad) * torch.where(source < 0, 1 - ratio, ratio)).to(x.dtype)
 
 
+@decomposes(aten.threshold_backward.default)
+def threshold_backward(grad: Tensor, x: Tensor, threshold: Any) -> Tensor:
+    """Where the forward let the input pass: a mask of bool may be kept for it, where nobody else needs ``x``."""
+    return torch.where(x <= threshold, 0, grad)
+
+
 @decomposes(aten._prelu_kernel_backward.default)
 def prelu_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of input and weight, elementwise."""

@@ -16,6 +16,7 @@ from jitney.lowering.schedule.clean import clean
 from jitney.lowering.schedule.fuse import fuse
 from jitney.lowering.schedule.group import Group
 from jitney.lowering.schedule.memory import Memory, plan
+from jitney.lowering.schedule.postpone import postponed
 from jitney.lowering.schedule.products import Takes, joined
 from jitney.lowering.schedule.successors import taken_over
 from jitney.lowering.schedule.updates import filled_in_place
@@ -80,6 +81,7 @@ def schedule(
     kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
     if takes is not None:
         kernels = joined(kernels, program, frozenset(kept), takes, names)
+    kernels = postponed(kernels, program.buffers, kept | program.constants.keys())
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
     filled = filled_in_place(program, kernels, updates)
