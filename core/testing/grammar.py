@@ -210,7 +210,7 @@ GATHERS = (
     "{new} = {float} * {float}.sum().item()",
     "{new} = {number}[{bool}]",
     "{new} = {bool}.nonzero()",
-    "{new} = {any}.detach().unique()",
+    "{new} = {any}.unique()",
     "{new} = {number}.median({dim})[0]",
     "{new} = torch.meshgrid({any}.flatten()[:3], {any}.flatten()[:2], indexing='ij')[0]",
 )
