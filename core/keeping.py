@@ -107,6 +107,7 @@ def load_of(
     arguments |= {f"_cell{i}": cell for i, cell in enumerate(cells)}
     for name, content, again in held:
         begin = time.perf_counter()
+        frame = None
         try:
             with events.compiling() as number:
                 frame = _frame(owner, content, arguments)
@@ -116,11 +117,14 @@ def load_of(
             events.emit(events.FrameRefused(*place(owner), reason))
             if reasons is not None:
                 reasons.append(reason)
+            if frame is not None:
+                frame.discard()
             continue
         if found is not None:
             yield Loaded(*found, time.perf_counter() - begin, number, again, name)
         if reasons is not None:  # it does not hold, or whoever got it came back: without a graph, that shows later
             reasons.append(_unfit(frame, arguments))
+        frame.discard()
 
 
 def _frame(owner: Dispatcher, content: bytes, arguments: Mapping[str, Any]) -> StoredFrame:

@@ -74,12 +74,21 @@ class StoredFrame:
         }
         self.reader = Reader(data["objects"], blobs, known, kinds)
         self.has_graph = data["graph"] is not None
+        self.namespace: dict[str, Any] = {}
+        try:
+            self._make()
+        except BaseException:
+            self.discard()
+            raise
+
+    def _make(self) -> None:
+        data = self.data
         self._check_taken()
         self.reader.make_all(data["functions"])
         for cls, other, answer in data["subclasses"]:
             if issubclass(self.reader.make(cls), self.reader.make(other)) is not answer:
                 raise Stale("an abstract class has other subclasses")
-        self.namespace = self.reader.space(data["space"])
+        self.namespace.update(self.reader.space(data["space"]))
         self.facts = [self._fact(*row) for row in data["tensors"]]
         self._check_apart()
         self.namespace.update(_state=state_check(), _tensors=self._first_check, _graph=_reached)
@@ -96,7 +105,13 @@ class StoredFrame:
     def forget(self) -> None:
         """Let go of the call, whose arguments must not live as long as the frame."""
         self.arguments = {}
-        del self.reader, self.data
+        for part in ("reader", "data"):
+            self.__dict__.pop(part, None)
+
+    def discard(self) -> None:
+        """Let go of all: the frame is not used, and waits for no collector to drop what it was tried on."""
+        self.forget()
+        self.namespace.clear()
 
     def _first_check(self, *tensors: Any) -> bool:
         """The first check of tensors, which makes the one that later calls use of the tensors that pass."""

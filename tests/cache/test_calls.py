@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -165,3 +167,27 @@ def test_each_call_finds_its_own_frame(name: str) -> None:
             compare(found, expected)
             loaded += "loaded" in story.steps
     assert loaded
+
+
+def test_frames_that_do_not_fit_let_go_of_arguments_at_once() -> None:
+    text = "class Box: pass\ndef fn(x, box): return x + 1 if box.kind == 'a' else x + 2\n"
+
+    def call(function: Any, module: Any) -> Any:
+        found = []
+        for kind in kinds:
+            box = module.Box()
+            box.kind, reference = kind, weakref.ref(box)
+            found.append(function(torch.ones(2), box))
+            del box
+            found.append(reference() is None)
+        return found
+
+    kinds = ["a", "b"]
+    with torch.no_grad():
+        run(text, call)
+        gc.disable()
+        try:
+            found, _, story = run(text, call)  # the frame for "b" is tried first
+        finally:
+            gc.enable()
+    assert story.loaded and found[1] and found[3]
