@@ -366,7 +366,7 @@ class Wrapper:
     def _output(self, output: Any) -> str:
         """A result. What a program sees is no view: it may write to it, as to any result of an operator."""
         text = self._argument(output)
-        is_view = isinstance(output, Strided) and not text.isidentifier()
+        is_view = isinstance(output, Strided) and not isinstance(output, Number) and not text.isidentifier()
         return f"{text}.detach()" if is_view and self.kind != "backward" else text
 
     def _refuse(self, buffer: str, message: str, exception: type[Exception]) -> list[str]:
