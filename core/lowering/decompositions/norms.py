@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ def _freedom(number: Any, correction: float) -> Any:
     return number - (int(correction) if correction == int(correction) else correction)
 
 
-def _variance(x: Tensor, dim: Any, correction: Any, keepdim: bool) -> tuple[Tensor, Tensor] | None:
+def _variance(x: Tensor, dim: Any, correction: Any, keepdim: bool) -> tuple[Tensor, Tensor, Any] | None:
+    """Variance, mean, and of how many elements."""
     dims = list(range(x.dim())) if dim is None or (not isinstance(dim, int) and not len(dim)) else dim
     dims = sorted({d % max(x.dim(), 1) for d in ([dims] if isinstance(dims, int) else dims)}) if x.dim() else []
     correction = 1 if correction is None else correction
@@ -42,7 +44,7 @@ def _variance(x: Tensor, dim: Any, correction: Any, keepdim: bool) -> tuple[Tens
     variance, mean = _moments(wide(x), dims, correction)
     if not keepdim:
         variance, mean = variance.squeeze(dims), mean.squeeze(dims)
-    return variance, mean
+    return variance, mean, count(x, dims)
 
 
 @decomposes(aten.var.correction)
@@ -61,9 +63,17 @@ def std(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = F
 
 @decomposes(aten.var_mean.correction)
 def var_mean(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    """Variance and mean."""
+    """Variance and mean.
+
+    Eager's mean is a running one: after an infinite element, the next one makes it NaN.
+    """
     found = _variance(x, dim, correction, keepdim)
-    return NotImplemented if found is None else (found[0].to(x.dtype), found[1].to(x.dtype))
+    if found is None:
+        return NotImplemented
+    variance, mean, number = found
+    if not isinstance(number, int) or number > 1:
+        mean = torch.where(mean.isinf(), math.nan, mean)
+    return variance.to(x.dtype), mean.to(x.dtype)
 
 
 # --- layer norm -----------------------------------------------------------------------------------------------------
