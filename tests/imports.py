@@ -36,6 +36,7 @@ SHARED = {
     "random_state",
     "state",
     "trust",
+    "unsaid",
     "wrapping",
     "_torch",
     "_torch_stand_ins",

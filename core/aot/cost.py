@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import _torch
+from jitney import _torch, unsaid
 from jitney.aot.memory import hint
 from jitney.aot.results import is_view, root_of
 
@@ -70,14 +70,14 @@ def has_effect(node: fx.Node) -> bool:
     """Must the operator run even if nobody uses its result?"""
     if not isinstance(node.target, _torch.OPERATOR_CLASSES):
         return False
-    if _torch.hidden_writes(node):
+    if unsaid.hidden_writes(node):
         return True
     return is_random(node) or not getattr(node.target, "_schema").returns  # noqa: B009 (a packet has none)
 
 
 def read_once(graph: fx.Graph) -> set[fx.Node]:
     """Operators that read memory to which another one writes though no schema says so: when they run matters."""
-    written = {root_of(a) for node in graph.nodes for a in _torch.hidden_writes(node)}
+    written = {root_of(a) for node in graph.nodes for a in unsaid.hidden_writes(node)}
     users = [user for root in written for user in _seen_through_views(root)]
     return {user for user in users if not is_view(user)}
 

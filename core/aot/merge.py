@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import _torch
+from jitney import unsaid
 from jitney.aot.cost import is_random, read_once
 from jitney.aot.joint import Joint
 from jitney.aot.results import root_of
@@ -44,10 +44,10 @@ def _memory_of(node: fx.Node) -> fx.Node:
     """The node whose memory this one is in, also by operators that promise not to be views."""
     while True:
         root = root_of(node)
-        unsaid = root.args[0] if root.target is operator.getitem else root
-        if not isinstance(unsaid, fx.Node) or unsaid.target not in _torch.VIEWS_UNSAID:
+        maker = root.args[0] if root.target is operator.getitem else root
+        if not isinstance(maker, fx.Node) or maker.target not in unsaid.VIEWS:
             return root
-        node = unsaid.args[0]  # type: ignore[assignment]
+        node = maker.args[0]  # type: ignore[assignment]
 
 
 def _turned_twice(node: fx.Node) -> fx.Node | None:
@@ -65,7 +65,7 @@ def _mergeable(node: fx.Node) -> bool:
         return isinstance(node.meta["val"], torch.Tensor)
     if getattr(node.target, "namespace", None) not in NAMESPACES:
         return False
-    if _torch.hidden_writes(node) or any(node in _torch.hidden_writes(user) for user in node.users):
+    if unsaid.hidden_writes(node) or any(node in unsaid.hidden_writes(user) for user in node.users):
         return False
     return isinstance(node.meta["val"], torch.Tensor | tuple | list)
 

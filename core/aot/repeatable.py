@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import _torch
+from jitney import _torch, unsaid
 from jitney.aot.again import Again, Ends, Found, refusing
 from jitney.aot.cost import is_random
 from jitney.aot.joint import Joint
@@ -76,7 +76,7 @@ def _why_not(joint: Joint) -> str:
 
 def written_inputs(joint: Joint) -> set[fx.Node]:
     """Inputs that the graph writes to, whether a schema says so or not."""
-    hidden = {root_of(a) for node in joint.graph.nodes for a in _torch.hidden_writes(node)}
+    hidden = {root_of(a) for node in joint.graph.nodes for a in unsaid.hidden_writes(node)}
     return {joint.input_node(u.input) for u in joint.updates} | (hidden & set(joint.inputs))
 
 
@@ -86,7 +86,7 @@ def _read(joint: Joint) -> set[fx.Node]:
     seen = set(todo)
     while todo:
         node = todo.pop()
-        hidden = [*_torch.hidden_writes(node), *_unread(node)]
+        hidden = [*unsaid.hidden_writes(node), *_unread(node)]
         new = [a for a in node.all_input_nodes if a not in seen and not any(a is h for h in hidden)]
         seen.update(new)
         todo += new

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney import _torch
+from jitney import _torch, unsaid
 from jitney.capture import transforms
 from jitney.capture.rebuild import RULES, Rebuilder
 from jitney.capture.signals import Break, Restart
@@ -97,7 +97,7 @@ class _Effects(_torch.TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
             self.found = "draws random numbers"
-        elif self.older & _storages(_torch.written_by(func, args, kwargs)):
+        elif self.older & _storages(unsaid.written_by(func, args, kwargs)):
             self.found = "writes to something"
         return func(*args, **kwargs)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import fx
 
-from jitney import _torch
+from jitney import unsaid
 from jitney.errors import BackendFailed
 from jitney.lowering.index import Index, Opaque, Size, Var, index
 from jitney.lowering.values import Load, Position, Ref, Value, walk
@@ -185,7 +185,7 @@ class Extern:
         """May a result share memory with an argument, or the operator go on reading it, as collectives do?"""
         schema = getattr(self.target, "_schema", None)
         collective = getattr(self.target, "namespace", "") == "_c10d_functional"
-        if schema is None or collective or self.target in _torch.VIEWS_UNSAID:
+        if schema is None or collective or self.target in unsaid.VIEWS:
             return True
         return any(result.alias_info is not None for result in schema.returns)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import _torch
+from jitney import _torch, unsaid
 from jitney.config import config
 from jitney.errors import BackendFailed
 from jitney.lowering.builder import Builder
@@ -207,7 +207,7 @@ class _Lowering:
 
     def _before_writes(self, node: fx.Node) -> None:
         """What is put off, and reads what the operator writes to, is computed now."""
-        written = {a for a in _torch.hidden_writes(node) if isinstance(self.values.get(a), Tensor)}
+        written = {a for a in unsaid.hidden_writes(node) if isinstance(self.values.get(a), Tensor)}
         if not written:
             return
         buffers = {self.builder.realise(self.values[a]).buffer for a in written}
@@ -279,7 +279,7 @@ class _Lowering:
                 if parameter.alias_info is not None and parameter.alias_info.is_write:
                     written |= {s.buffer for s in (given if isinstance(given, list) else [given])
                                 if isinstance(s, Strided)}  # fmt: skip
-        written |= {self.values[a].strided.buffer for a in _torch.hidden_writes(node)}
+        written |= {self.values[a].strided.buffer for a in unsaid.hidden_writes(node)}
         several = isinstance(val, (list, tuple))
         read = _read_results(node, self.live) if several else set()
         results: list[Any] = []
@@ -392,7 +392,7 @@ def _has_effect(node: fx.Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     if schema is None or schema.is_mutable or not schema.returns:
         return True
-    return _is_random(node) or bool(_torch.hidden_writes(node))
+    return _is_random(node) or bool(unsaid.hidden_writes(node))
 
 
 def _live(graph: fx.Graph) -> frozenset[fx.Node]:

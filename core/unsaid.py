@@ -1,0 +1,56 @@
+"""What torch's operators do though their schemas do not say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_aten = torch.ops.aten
+# Operators whose results are views of their first argument though their schemas do not say so.
+VIEWS: frozenset[Any] = frozenset(
+    (
+        _aten._unsafe_view.default,
+        _aten.unsafe_split.Tensor,
+        _aten.unsafe_split_with_sizes.default,
+    )
+)
+# Operators that write to running statistics though no schema says so: the positions of these, and of what says whether.
+HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {
+    _aten.native_batch_norm.default: (3, 4, 5),
+    _aten.cudnn_batch_norm.default: (3, 4, 5),
+    _aten.miopen_batch_norm.default: (3, 4, 5),
+    _aten.batch_norm_update_stats.default: (1, 2, None),
+    _aten.batch_norm_gather_stats.default: (3, 4, None),
+    _aten.batch_norm_gather_stats_with_counts.default: (3, 4, None),
+}
+
+
+def hidden_writes(node: Any) -> list[Any]:
+    """Arguments of an FX node that its operator writes to though no schema says so: batch norm's running statistics."""
+    if node.op != "call_function":
+        return []
+    return _hidden_writes(node.target, node.args)
+
+
+def _hidden_writes(func: Any, args: Any) -> list[Any]:
+    if func not in HIDDEN_WRITES:
+        return []
+    first, second, training = HIDDEN_WRITES[func]
+    if training is not None and not args[training]:
+        return []
+    return [args[n] for n in (first, second) if args[n] is not None]
+
+
+def written_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call of an operator writes to, declared or not."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return _hidden_writes(func, args)
+    found: list[torch.Tensor] = []
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
+        found += [t for t in (value if isinstance(value, list | tuple) else [value]) if isinstance(t, torch.Tensor)]
+    return found
