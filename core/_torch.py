@@ -450,6 +450,19 @@ def _passed_on(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]
 DeviceContext: Any = importlib.import_module("torch.utils._device").DeviceContext
 
 
+# What enters, leaves and tells function modes; capture has modes of its own.
+FUNCTION_MODE_CALLS: tuple[Callable[..., Any], ...] = (
+    torch.overrides.TorchFunctionMode.__enter__,
+    torch.overrides.TorchFunctionMode.__exit__,
+    DeviceContext.__enter__,
+    DeviceContext.__exit__,
+    torch.overrides._push_mode,
+    torch.overrides._pop_mode,
+    torch.overrides._get_current_function_mode,
+    torch.overrides._get_current_function_mode_stack,
+)
+
+
 def function_modes() -> list[Any]:
     """The active torch function modes, the outermost first."""
     return [_C._get_function_stack_at(i) for i in range(_C._len_torch_function_stack())]
@@ -480,6 +493,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "DISABLED_CODE",
+    "FUNCTION_MODE_CALLS",
     "MODULE_CALL_FILE",
     "NEEDS_DATA",
     "OPERATOR_CLASSES",

@@ -40,14 +40,17 @@ from jitney.capture.resume import (
     step_code,
 )
 from jitney.capture.signals import Break, GiveUp
+from jitney.capture.tensors import version_of
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.frozen import Frozen, with_frozen
 from jitney.guards.guard import all_different
+from jitney.guards.memory import nothing_shared
 from jitney.guards.miss import MISS
 from jitney.guards.tensors import TensorFact, tensor_check, tensor_facts
 from jitney.guards.trail import Trail
 from jitney.random_state import RandomStates
+from jitney.wrapping import wraps
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -439,6 +442,7 @@ class Emitter:
             if len(group) > 1 and not all(source.is_const for source in group.values()):
                 names = ", ".join(map(program.expression, group.values()))
                 related.append(f"{self.pool.object(all_different)}({names})")
+        related += self._memory_apart([(real, source, by_id[key]) for key, (real, source) in found])
         program.write(vm.world.roots)
         if config.verify:
             program.verify(vm.world.roots, vm.world.guards)
@@ -453,6 +457,20 @@ class Emitter:
             program.check(f"({text})")
         late = [LATE_GUARDS] if vm.symbols.sources else []
         return ["if not _state(): return MISS", *program.finish(), *late], extra
+
+    def _memory_apart(self, adopted: list[tuple[Any, Source, Any]]) -> list[str]:
+        """Conditions on what a copy on another device would not share."""
+        before = self.vm.tracer.versions
+        given = [
+            (real, source, not 0 <= version_of(fake) == before[id(fake)])
+            for real, source, fake in adopted
+            if not wraps(type(real))
+        ]
+        apart = self.vm.elsewhere.apart(given)
+        if not apart:
+            return []
+        names = ", ".join(self.program.expression(source) for source, _ in apart)
+        return [f"{self.pool.object(nothing_shared)}({tuple([w for _, w in apart])}, {names})"]
 
 
 def _origin(source: Source, adopted: tuple[Any, Source] | None) -> tuple[str, Any]:

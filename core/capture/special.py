@@ -384,6 +384,12 @@ def _default_device(vm: Interpreter, args: Args, kwargs: Kwargs) -> torch.device
     return device
 
 
+@special(*_torch.FUNCTION_MODE_CALLS)
+def _function_mode(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """What a mode does at each operation is the program's own Python: nothing is captured within."""
+    raise Break("a torch function mode is entered, left or asked for", "use it outside the compiled function")
+
+
 @special(*_torch.has_torch_function)
 def _has_torch_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     """Outside a capture no mode is active, so only tensors of classes with rules of their own take over."""

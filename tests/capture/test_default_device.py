@@ -231,6 +231,50 @@ def test_another_function_mode_is_not_captured() -> None:
     assert compiled(x).tolist() == [1, 1]
 
 
+CALLS = [0]
+
+
+class Counting(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        CALLS[0] += 1
+        return (torch.cos if func is torch.sin else func)(*args, **kwargs or {})
+
+
+def in_mode(x: torch.Tensor) -> Any:
+    with Counting():
+        inside = torch.sin(x)
+    return inside, torch.sin(x)
+
+
+def in_both(x: torch.Tensor) -> Any:
+    with Counting():
+        with META:
+            made = torch.ones(2)
+            jitney.graph_break()
+            inside = torch.sin(x), torch.ones(2)
+        jitney.graph_break()
+    return made, inside, torch.sin(x), torch.ones(2)
+
+
+def in_device_context(x: torch.Tensor) -> Any:
+    with _torch.DeviceContext(META):
+        made = torch.ones(2)
+    return made, torch.ones(2), torch.sin(x)
+
+
+@pytest.mark.parametrize("fn", [in_mode, in_both, in_device_context], ids=lambda f: f.__name__)
+def test_modes_entered_in_compiled_code_see_every_call(fn: Callable[..., Any]) -> None:
+    compiled = jitney.compile(fn, backend="eager")
+    for _ in range(2):
+        found, seen = [], []
+        for run in (fn, compiled):
+            CALLS[0] = 0
+            found.append(facts(run(torch.ones(2))))
+            seen.append(CALLS[0])
+        assert found[0] == found[1]
+        assert fn is not in_mode or seen[0] == seen[1] > 0
+
+
 def test_a_failed_capture_leaves_no_mode() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         with META:

@@ -110,6 +110,43 @@ def test_memory_is_numpys(fn: Callable[..., Any]) -> None:
     assert np.shares_memory(results[0], results[1]) and np.shares_memory(results[2], x)
 
 
+def both_written(x: Any, y: Any) -> Any:
+    x += 1
+    y *= 2
+    return x.sum() - y.sum()
+
+
+@pytest.mark.parametrize("first", [4, 1])
+def test_views_of_one_array_see_each_others_writes(first: int) -> None:
+    run = there(both_written)
+    for begin in (first, 1, 4, 2):
+        sides = []
+        for fn in (run, both_written):
+            whole = np.arange(8.0)
+            sides.append((fn(whole[:4], whole[begin : begin + 4]), whole))
+        assert difference(*sides, False) == ""
+
+
+def through_a_tensor(x: Any) -> Any:
+    tensor = torch.from_numpy(x)
+    tensor += 1
+    return x * 1
+
+
+def one_written(x: Any) -> Any:
+    x += 1
+    return x * 2
+
+
+def test_writes_through_tensors_are_seen() -> None:
+    beside(through_a_tensor, np.arange(3.0))
+
+
+def test_writes_in_inference_mode_are_seen() -> None:
+    with torch.inference_mode():
+        beside(one_written, np.arange(3.0))
+
+
 def test_tensors_of_arrays_are_on_the_default_device() -> None:
     fn = lambda x: (torch.tensor(x), torch.as_tensor(x), torch.tensor(x, dtype=torch.float32))
     with META:
@@ -151,3 +188,9 @@ def test_wrapped_functions_of_two_devices_are_not_guessed() -> None:
     assert outcome(fn, torch.ones(3, device=META), torch.ones(3))[0] in (TypeError, NotImplementedError)
     made, _ = fn(torch.ones(3), torch.ones(3))
     np.testing.assert_allclose(made.numpy(), np.sin(1.0) * TABLE)
+
+
+def test_wrapped_functions_of_tensors_on_the_cpu_stay_there() -> None:
+    fn = jitney.wrap_numpy(lambda x: np.zeros(x.shape))
+    with META:
+        assert jitney.compile(fn, backend="eager")(torch.ones(2, device="cpu")).device == CPU

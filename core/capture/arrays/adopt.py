@@ -38,7 +38,7 @@ def _scalar(vm: Interpreter, real: Any, source: Source) -> Array:
     with _torch.without_modes():
         tensor = from_scalar(real)
     fake = vm.tracer.adopt_checked(tensor, source.step("from_scalar"))
-    return Array(vm, vm.elsewhere.brought(fake), scalar=True, source=source)
+    return Array(vm, vm.elsewhere.brought(fake, fixed=True), scalar=True, source=source)
 
 
 def _array(vm: Interpreter, real: np.ndarray[Any, Any], source: Source) -> Array | None:
@@ -57,4 +57,4 @@ def _array(vm: Interpreter, real: np.ndarray[Any, Any], source: Source) -> Array
         vm.world.guard(source, "true", "{v}.flags.writeable")
     vm.world.apart.setdefault(Array, {})[id(real)] = source
     fake = vm.tracer.adopt_checked(tensor, source.step(step))
-    return Array(vm, vm.elsewhere.brought(fake), readonly=readonly, source=source)
+    return Array(vm, vm.elsewhere.brought(fake, fixed=readonly), readonly=readonly, source=source)

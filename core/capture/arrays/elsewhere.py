@@ -9,16 +9,17 @@ where they are.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from jitney.capture.arrays.calls import storage
-from jitney.capture.signals import Break
+from jitney.capture.signals import Break, GiveUp
 from jitney.capture.tensors import version_of
 from jitney.default_device import innermost
+from jitney.guards.memory import nothing_shared
 
 
 @dataclass
@@ -27,12 +28,13 @@ class Elsewhere:
 
     Args:
         wrapped: where the arrays of a function made by ``wrap_numpy`` are, while it is interpreted.
-        copies: of memory on the CPU: that memory, what stands for it elsewhere, and its version then.
+        copies: of memory on the CPU: that memory, what stands for it elsewhere, and its version then; None if it
+            does not count writes, and may be written to.
         given: memory from which an array has been made in the emitted code.
     """
 
     wrapped: torch.device | None = None
-    copies: list[tuple[Any, Any, int]] = field(default_factory=list)
+    copies: list[tuple[Any, Any, int | None]] = field(default_factory=list)
     given: set[int] = field(default_factory=set)
 
     def place(self) -> torch.device:
@@ -41,8 +43,6 @@ class Elsewhere:
 
     def enter(self, device: torch.device) -> None:
         """A function made by ``wrap_numpy`` gets a tensor on this device."""
-        if device.type == "cpu":
-            return
         if self.wrapped not in (None, device):
             raise Break("a function made by wrap_numpy is called with tensors on several devices")
         self.wrapped = device
@@ -60,13 +60,18 @@ class Elsewhere:
         with self.wrapped:
             yield
 
-    def brought(self, tensor: Any) -> Any:
-        """What stands for the memory of an array from outside: itself, or a copy of it where arrays are computed."""
+    def brought(self, tensor: Any, fixed: bool = False) -> Any:
+        """What stands for the memory of an array from outside: itself, or a copy of it where arrays are computed.
+
+        Args:
+            fixed: may nobody write to it?
+        """
         place = self.place()
         if place.type == "cpu":
             return tensor
         made = tensor.to(place)
-        self.copies.append((tensor, made, version_of(made)))
+        version = version_of(made)
+        self.copies.append((tensor, made, None if version < 0 and not fixed else version))
         return made
 
     def settle(self) -> None:
@@ -74,6 +79,23 @@ class Elsewhere:
         for tensor, made, version in self.copies:
             if version_of(made) != version:
                 tensor.copy_(made)
+
+    def apart(self, adopted: Sequence[tuple[Any, Any, bool]]) -> list[tuple[Any, bool]]:
+        """What must share no memory, since a copy of it would not: sources, and whether it is written to.
+
+        Args:
+            adopted: real tensors from outside, their sources, and whether the graph writes to them.
+
+        Raises:
+            GiveUp: it does share memory.
+        """
+        here = [(real, source, written) for real, source, written in adopted if real.device.type == "cpu"]
+        if not self.copies or len(here) < 2 or not any(written for _, _, written in here):
+            return []
+        flags = tuple([written for _, _, written in here])
+        if not nothing_shared(flags, *[real for real, _, _ in here]):
+            raise GiveUp("arrays that are computed on another device share memory", "give copies")
+        return [(source, written) for _, source, written in here]
 
     def text(self, tensor: Any, text: str, outside: list[Any]) -> str:
         """Python text of an array with a tensor's numbers.
