@@ -59,8 +59,12 @@ def log_sigmoid_backward(grad: Tensor, x: Tensor, kept: Tensor) -> Tensor:
 
 @decomposes(aten.threshold_backward.default)
 def threshold_backward(grad: Tensor, x: Tensor, threshold: Any) -> Tensor:
-    """Where the forward let the input pass: a mask of bool may be kept for it, where nobody else needs ``x``."""
-    return torch.where(x <= threshold, 0, grad)
+    """Where the forward let the input pass: a mask of bool may be kept for it, where nobody else needs ``x``.
+
+    On the CPU the threshold of halves is a float32, elsewhere it is one of them.
+    """
+    source = wide(x) if x.device.type == "cpu" else x
+    return torch.where(source <= threshold, 0, grad)
 
 
 @decomposes(aten._prelu_kernel_backward.default)

@@ -258,6 +258,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "choose": lambda x: (torch.where(x > 0, x, 0.3), x.masked_fill(x > 0, 0.3), x.clamp(-0.3, 0.3)),
     "lerp": lambda x: (torch.lerp(x, x * 2, 0.3), torch.addcmul(x, x, x, value=0.3)),
     "shrink": lambda x: (F.hardshrink(x, 0.3), F.softshrink(x, 0.3), F.threshold(x, 0.3, 0.7)),
+    "threshold's gradient": lambda x: aten.threshold_backward(x * 2, x, 0.3),
     "activations": lambda x: (F.leaky_relu(x, 0.3), F.elu(x, 0.3), F.softplus(x, 0.3), F.hardtanh(x, -0.3, 0.3)),
 }
 
