@@ -13,7 +13,8 @@ import torch
 from jitney.backends import Backend
 from jitney.testing import NotSame, Program, assert_same, compiled, example
 from jitney.testing.same import compare
-from jitney.testing.suite.check import whole
+from jitney.testing.suite.check import Subject, whole
+from jitney.testing.suite.generated import minimal
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -210,3 +211,45 @@ def test_examples_differ_in_layout_only(layout: str) -> None:
     facts = (made.is_contiguous(), made.storage_offset(), 0 in made.stride())
     wanted = {"contiguous": (True, 0, False), "transposed": (False, 0, False), "gaps": (False, 0, False)}
     assert facts == {**wanted, "offset": (True, 3, False), "expanded": (False, 0, True)}[layout]
+
+
+def test_what_a_backward_has_freed_is_no_fault_of_a_backend() -> None:
+    """Results that a program keeps for its next call: compiled, they are of one autograd function."""
+    kept = """
+import torch
+from jitney.testing import example
+
+KEPT = []
+
+def program(x, y):
+    a, b = x.sin(), y.cos()
+    KEPT.append(b)
+    return a if len(KEPT) == 1 else (a, KEPT[0])
+
+def inputs(call):
+    return [example((3,), "float32", seed=call, grad=True), example((3,), "float32", seed=call + 1, grad=True)]
+
+SIZES = (0, 1)
+"""
+    assert_same(kept, backends=["aot_eager"])
+
+
+def test_shrinking_does_not_wait_for_loops_without_an_end() -> None:
+    endless = """
+import torch
+
+def program(x):
+    i = 0
+    while i < 2:
+        i += 1
+    return x + 1
+
+def inputs():
+    return [torch.ones(2)]
+"""
+    subject = Subject(spoiled(lambda results: [r + 1 for r in results]))
+    program = Program(endless)
+    difference = subject.differs(program)
+    assert difference is not None
+    least = minimal(program, subject, difference, seconds=1.0)
+    assert len(least.source) <= len(endless) and subject.differs(least) is not None

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis.strategies import SearchStrategy
 
+from jitney.debug.limit import TimeLimit, time_limit
 from jitney.testing.compare import Difference
 from jitney.testing.drawn_graphs import graphs
 from jitney.testing.drawn_programs import python_programs
@@ -52,8 +53,9 @@ def minimal(program: Program, subject: Subject, difference: Difference, seconds:
 
     def fails(tried: Program) -> bool:
         try:
-            found = compare(tried, subject.backend, **subject.compiling)
-        except Exception:  # it lacks what it needs to run at all
+            with time_limit(seconds):  # without a line of it, a loop may have no end
+                found = compare(tried, subject.backend, **subject.compiling)
+        except (Exception, TimeLimit):  # it lacks what it needs to run at all
             return False
         return found is not None and (found.kind, raises(found)) == (difference.kind, raises(difference))
 
