@@ -241,8 +241,9 @@ import torch
 def program(x):
     i = 0
     while i < 2:
+        y = x
         i += 1
-    return x + 1
+    return y + 1
 
 def inputs():
     return [torch.ones(2)]
