@@ -134,6 +134,7 @@ class Dispatcher:
         self.warned = False  # of the limit of entries
         self.accused = False  # the backend, of a graph that fails
         self.held: set[str] = set()  # the names on disk of frames whose entries are here
+        self.adopted: set[tuple[str, tuple[int, ...]]] = set()  # of those from disk: the name, what it was made of
 
     @property
     def home(self) -> Root | None:
@@ -148,6 +149,7 @@ class Dispatcher:
         """Drop everything compiled, and what was learnt."""
         self.entries.clear()
         self.held.clear()
+        self.adopted.clear()
         self.functions = ()
         self.seen.forget()
         self.skip = ""
@@ -288,11 +290,14 @@ class Dispatcher:
         with events.compiling(found.number):
             events.emit(events.FrameLoaded(*keeping.place(self), found.seconds))
         with self.session.lock:
+            if (found.name, found.bound) in self.adopted:  # a call within this one, or another thread, was first
+                return
+            self.adopted.add((found.name, found.bound))
             self.seen.tell(found.sizes)
             self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report, found.content))
             self.publish()
-        if found.fixed:
-            self.held.add(found.name)
+            if found.fixed:
+                self.held.add(found.name)
 
     @staticmethod
     def _first_run(new: keeping.NewFrame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -63,10 +63,11 @@ class Loaded:
     sizes: dict[str, Sizes]  # of the tensors that it asks about, by name
     report: bytes  # see ``guards/report.py``
     fixed: bool  # is it of no use to try it for another call, once it is an entry?
+    bound: tuple[int, ...]  # see ``StoredFrame.bound``
     seconds: float
     number: int  # see ``events.subject``
     content: Content  # the frame again
-    name: str  # on disk
+    name: str  # on disk, or its digest in a file
 
 
 def _used() -> bool:
@@ -95,7 +96,7 @@ def load_of(
 
     Args:
         owner: whose they are.
-        held: of each its name (empty if it has none), itself, and a function that gives it again later.
+        held: of each its name, itself, and a function that gives it again later.
         args: the call's.
         kwargs: the call's.
         reasons: gets why each of the others does not fit.
@@ -158,7 +159,7 @@ def _remade() -> Any:
 
 def _made(
     owner: Dispatcher, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[types.FunctionType, dict[str, Sizes], bytes, bool] | None:
+) -> tuple[types.FunctionType, dict[str, Sizes], bytes, bool, tuple[int, ...]] | None:
     space = frame.namespace
     space.update(_retry=owner.retry, _failed=_failing(owner), _guard_errors=Exception)
     filename = f"<jitney {owner.target.name} {id(space):x}>"
@@ -172,9 +173,9 @@ def _made(
         with lifted():
             space["_graph"] = frame.graph()
     sizes = {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
-    fixed = frame.fixed
+    fixed, bound = frame.fixed, frame.bound
     frame.forget()
-    return function, sizes, frame.report, fixed
+    return function, sizes, frame.report, fixed, bound
 
 
 def _unfit(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:

@@ -39,9 +39,9 @@ class Shipped:
     def __init__(self, path: Path, about: saved.About, contents: list[bytes], compile: bool) -> None:
         self.path = path
         self.about = about
-        self.contents: dict[str, list[bytes]] = {}
-        for label, content in zip(about.labels, contents, strict=True):
-            self.contents.setdefault(label, []).append(content)
+        self.contents: dict[str, list[tuple[str, bytes]]] = {}
+        for label, name, content in zip(about.labels, about.digests, contents, strict=True):
+            self.contents.setdefault(label, []).append((name, content))
         self.compile = compile
         self._reasons: list[str] = []
         self._warned = False
@@ -57,7 +57,7 @@ class Shipped:
         found = self.contents.get(keeping.label(owner), [])
         if not found:
             self._reasons.append("no call came here before it was saved")
-        held = [("", content, functools.partial(bytes, content)) for content in found]
+        held = [(name, content, functools.partial(bytes, content)) for name, content in found]
         if keeping.oldest_first(owner):
             held.reverse()
         yield from keeping.load_of(owner, held, args, kwargs, self._reasons)

@@ -8,10 +8,10 @@ from typing import Any
 
 from jitney.cache.container import unpack
 from jitney.cache.digest import of_code
-from jitney.cache.frame_writer import at_name, described, is_fixed, look_up
+from jitney.cache.frame_writer import LOOKING, at_name, described, is_fixed, look_up
 from jitney.cache.recipes import Reader, Stale, module
+from jitney.cache.steps import step
 from jitney.guards.miss import MISS
-from jitney.guards.source import STEPS
 from jitney.guards.tensors import TensorFact, tensor_check
 from jitney.state import state_check, state_difference, state_text
 
@@ -98,6 +98,11 @@ class StoredFrame:
         """See ``FrameWriter.fixed``."""
         return is_fixed(self.data["objects"])
 
+    @property
+    def bound(self) -> tuple[int, ...]:
+        """The ids of the objects that were looked for: what tells two frames apart that were made of one."""
+        return tuple(id(value) for n, value in self.reader.made.items() if self.data["objects"][n][0] in LOOKING)
+
     def graph(self) -> Any:
         """The compiled graph, made again; what it is made of may be ``Stale``."""
         return self.reader.make(self.data["graph"])
@@ -170,8 +175,8 @@ class StoredFrame:
         value = self.arguments[root] if isinstance(root, str) else reader.make(root)
         for kind, key in steps:
             try:
-                value = STEPS[kind](value, reader.make(key))
-            except Exception as error:  # user's code may run here, as it does in guards
+                value = step(value, kind, reader.make(key))
+            except Exception as error:  # of torch's and the standard library's code, such as a module's ``__getattr__``
                 raise Stale(f"{type(error).__name__}: {error}") from None
         return value
 

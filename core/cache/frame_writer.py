@@ -201,7 +201,8 @@ class _Origins:
                 return writer.ref(owner)
             if isinstance(owner, types.FunctionType) and _alike(owner.__code__, value):
                 with contextlib.suppress(NotStorable):
-                    return ["part", "__code__", writer.ref(owner)]
+                    recipe = ["part", "__code__", writer.ref(owner)]
+                    return recipe if owner.__code__ is value else writer.ref(owner.__code__)  # one object, one recipe
         for outer in (getattr(owner, "__code__", owner) for owner in functions):
             if isinstance(outer, types.CodeType):
                 way = _way_to(value, outer)

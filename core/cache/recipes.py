@@ -31,6 +31,7 @@ from torch import fx
 
 from jitney import _torch, generated
 from jitney.cache.digest import C_FUNCTIONS, Fingerprints, NotStorable
+from jitney.cache.steps import attribute
 from jitney.trust import trusted_module
 
 Recipe = list[Any]
@@ -436,8 +437,8 @@ def _by_path(reader: Reader, owner: str, name: str, expected: str) -> Any:
     found: Any = module(owner)
     for part in name.split("."):
         try:
-            found = getattr(found, part)
-        except AttributeError:
+            found = attribute(found, part)
+        except (AttributeError, LookupError):
             raise Stale(f"there is no {owner}.{name}") from None
     return reader.check(found, expected)
 

@@ -584,3 +584,52 @@ def test_a_frame_that_is_an_entry_is_not_tried_again(monkeypatch: pytest.MonkeyP
     found, expected, story = run(text, call)
     assert same(found, expected) and story.loaded
     assert len(tried) < 2 * len(story.steps)
+
+
+def test_a_process_that_raised_midway_and_one_that_did_not_are_both_gone_on_with() -> None:
+    text = """
+        def fn(x, raises):
+            y = x + 1
+            print("first")
+            if raises:
+                raise ValueError(int("x"))
+            print("second")
+            return y * 2
+    """
+
+    def call(function: Any, module: Any) -> Any:
+        for raises in ways:
+            with contextlib.suppress(ValueError):
+                function(torch.ones(3), raises)
+
+    for ways in ([True], [False]):
+        assert "captured" in run(text, call)[2].steps
+    for ways in ([True, False], [False, True]):
+        story = run(text, call)[2]
+        assert story.loaded, story.steps
+
+
+RECURSIVE = """
+    TWICE = [lambda x: x * 2]  # found in each call anew
+    def fn(x, n):
+        y = TWICE[0](x)
+        return eval("go_on(x, n - 1)", globals(), {"x": y, "n": n}) + 1 if n else y
+"""
+
+
+@pytest.mark.parametrize("shipped", [False, True])
+def test_a_call_within_a_call_finds_the_same_frame_and_it_is_an_entry_once(tmp_path: Path, shipped: bool) -> None:
+    for attempt in range(2):
+        module, story = begin(RECURSIVE), Story()
+        if shipped and attempt:
+            compiled = jitney.load(tmp_path / "fn")
+        else:
+            compiled = jitney.compile(module.fn, backend="aot_eager")
+        module.go_on = compiled
+        with events.listen(story), jitney.config.patch(cache=not (shipped and attempt)):
+            found = [compiled(torch.ones(3), 12).tolist() for _ in range(2)]
+        assert found == [[2.0**13 + 12] * 3] * 2
+        assert attempt == 0 or story.steps.count("loaded") > 10
+        assert len(compiled._jitney_root.entries) < 5
+        if shipped and not attempt:
+            jitney.save(compiled, tmp_path / "fn")
