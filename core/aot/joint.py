@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -310,8 +311,11 @@ def _backward(
             found = torch.autograd.grad([*wanted.values(), *outer.values()], sources, tangents, allow_unused=True)
         except JitneyError:
             raise
-        except FAILS as error:  # as it will when the user calls backward, or only on stand-ins
-            raise NotSplit(f"its backward fails: {str(error).splitlines()[0]}") from error
+        except Exception as error:  # as it will when the user calls backward, or only on stand-ins
+            if not isinstance(error, FAILS) and _raised_here(error):
+                raise
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise NotSplit(f"its backward fails: {reason}") from error
     gradients: list[Any] = [None] * len(leaves)
     for i, gradient in zip(leaf_at, found, strict=True):
         gradients[i] = gradient
@@ -322,6 +326,12 @@ def _backward(
         if len(tangents) > 1 and not all(same):
             raise NotSplit("the class of a gradient depends on which results have one")
         _outer_gradients(joint, joint.layout, tracer, gradients)
+
+
+def _raised_here(error: Exception) -> bool:
+    """Is it of our own code, not of torch's or of an autograd function of the program's?"""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__")).partition(".")[0] == "jitney"
 
 
 def _outer_tangent(joint: Joint, tracer: AtenTracer, at: int, value: Any) -> Any:

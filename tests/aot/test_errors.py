@@ -148,6 +148,24 @@ def test_what_is_kept_and_why_is_told() -> None:
     assert len(found) == 1 and found[0].filename == __file__ and "requires grad" in found[0].reason
 
 
+class Unfit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise ValueError("no gradient today")
+
+
+def test_what_the_programs_own_backward_raises_is_raised_there() -> None:
+    x = t(3, requires_grad=True)
+    y = jitney.compile(lambda x: Unfit.apply(x.sin()) + 1, backend="aot_eager")(x)
+    assert torch.equal(y, x.sin() * 2 + 1)
+    with pytest.raises(ValueError, match="no gradient today"):
+        y.sum().backward()
+
+
 def test_tracebacks_show_the_wrapper() -> None:
     def compile_graph(graph: Any, inputs: Any, request: Any) -> Any:
         def run(*args: Any) -> Any:
