@@ -21,7 +21,7 @@ from jitney.aot.memory import Overlap
 from jitney.aot.repeatable import plan
 from jitney.aot.results import Argument, Constant, Output, Result, Step, Update, View
 from jitney.aot.split import Saved
-from jitney.aot.underivable import cut_off
+from jitney.aot.underivable import underivable
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Glue:
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
         self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
-        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=own, _cut_off=cut_off)
+        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=own, _underivable=underivable)
         self.namespace.update(_no_autocast=_torch.DisableAutocast, _foreach_copy_=_torch.foreach_copy)
 
     # ------------------------------------------------------------------ the parts of the text
@@ -83,6 +83,7 @@ class Glue:
             lines += self._function(arguments)
         lines.append(f"def _run({arguments}):")
         body = self._overlap(arguments)
+        body += self._without_derivative(arguments) if backward is not None else []
         body += self._tried(self._call(arguments, backward is not None), arguments)
         for update in self.joint.updates:
             if update.geometry is not None:
@@ -196,9 +197,7 @@ class Glue:
 
     def _given(self, i: int) -> str:
         """An input as autograd sees it."""
-        if self._unreached(i):
-            return f"a{i}.detach()"
-        return f"_cut_off(a{i})" if self._is_inner(self.inputs[i]) else f"a{i}"
+        return f"a{i}.detach()" if self._unreached(i) else f"a{i}"
 
     @staticmethod
     def _is_inner(value: Any) -> bool:
@@ -225,6 +224,12 @@ class Glue:
             return []
         self.namespace["_overlap"] = Overlap([self.inputs[i] for i in tensors], [i in written for i in tensors])
         return [f"if _overlap(({''.join(f'a{i}, ' for i in tensors)})):", f"    return _eagerly({arguments})"]
+
+    def _without_derivative(self, arguments: str) -> list[str]:
+        """Arguments behind which the engine raises if it comes there, for no gradient too."""
+        inner = [i for i, v in enumerate(self.inputs) if self._is_inner(v) and not self._unreached(i)]
+        asked = " or ".join(f"_underivable(a{i})" for i in inner)
+        return [f"if {asked}: return _eagerly({arguments})"] if inner else []
 
     def _updates(self) -> list[str]:
         tracked = [u for u in self.joint.updates if u.at is not None and u.tracked]

@@ -135,3 +135,22 @@ def test_operators_without_a_derivative_raise_only_if_they_are_reached(backend: 
     for eager, found in zip(*sides, strict=True):
         torch.testing.assert_close(eager, found)
         assert eager.requires_grad == found.requires_grad
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu"])
+def test_operators_without_a_derivative_raise_on_the_way_to_what_is_asked_for(backend: str) -> None:
+    """``torch.autograd.grad`` runs only what leads to its inputs."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.unique() * w * x[:2]
+
+    run = compile_fn(f, backend=backend)
+    for inner in (False, True):
+        for fn in (f, run):
+            x, w = (torch.tensor(v, requires_grad=True) for v in ([1.0, 2.0, 1.0], [3.0, 4.0]))
+            given = x * 2 if inner else x
+            out = fn(given, w).sum()
+            (gradient,) = torch.autograd.grad(out, w, retain_graph=True)
+            torch.testing.assert_close(gradient, given.detach().unique() * given.detach()[:2])
+            with pytest.raises(NotImplementedError, match="the derivative for '_unique2' is not implemented"):
+                torch.autograd.grad(out, given)
