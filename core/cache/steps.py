@@ -48,11 +48,15 @@ def _attribute_enters(value: Any, name: str) -> bool:
     cls = type(value)
     if _foreign(_found(cls, "__getattribute__")):
         return True
-    space = _space(value)
     found = _found(cls, name)
+    if isinstance(value, type):
+        own = _found(value, name)
+        if own is not None:
+            return _foreign(_found(type(own), "__get__")) or _foreign(_found(type(found), "__get__"))
+    space = _space(value)
     if name in space:
         if found is None or _found(type(found), "__set__") is None:
-            return isinstance(value, type) and _foreign(_found(type(space[name]), "__get__"))  # a property gives itself
+            return False
     elif found is None:
         if isinstance(value, types.ModuleType):
             return _foreign(space.get("__getattr__"))
@@ -70,9 +74,7 @@ def _getter_enters(found: Any) -> bool:
 
 
 def _space(value: Any) -> Any:
-    """Where an object has its own attributes; for a class those of its bases too."""
-    if isinstance(value, type):
-        return {name: each for cls in reversed(value.__mro__) for name, each in vars(cls).items()}
+    """Where an object has its own attributes."""
     try:
         return object.__getattribute__(value, "__dict__")
     except (AttributeError, TypeError):
