@@ -14,7 +14,7 @@ from typing import Any
 from jitney.cache.digest import digest, of_code
 from jitney.cache.recipes import Reader, Recipe, Stale, Writer
 from jitney.capture.code import decode
-from jitney.capture.resume import Exit, Layout, generator_code, resume_code, step_code, uses_super
+from jitney.capture.resume import Exit, Layout, exits, generator_code, pops, resume_code, step_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.capture.target import Target
 from jitney.errors import CaptureError
@@ -84,11 +84,17 @@ def _layout(found: Any) -> Layout:
 
 
 def _step(code: CodeType, index: int, layout: Any, leave: Any, how: str, kwnames: Any) -> CodeType:
-    exits = []
+    before = _checked(code, index, layout)
+    if how not in HOWS or (how == "native" and len(before.stack) < pops(decode(code).instrs[index])[0]):
+        raise Stale(f"no instruction is run so: {how!s:.80}")
+    leads = exits(decode(code).instrs[index], before.stack)
+    found = []
     for (to, stack, jumped), there, point in leave:
-        shape = _checked(code, to, there)
-        exits.append((Exit(to, tuple(stack), jumped), shape, point))
-    return step_code(code, index, _checked(code, index, layout), tuple(exits), how, tuple(kwnames))
+        way = Exit(to, tuple(stack), jumped)
+        if how == "native" and way not in leads:
+            raise Stale(f"an instruction does not lead to instruction {to!s:.80}")
+        found.append((way, _checked(code, to, there), point))
+    return step_code(code, index, before, tuple(found), how, tuple(kwnames))
 
 
 def _generator(code: CodeType, index: int, layout: Any, waiting: bool) -> CodeType:
@@ -101,6 +107,7 @@ def _checked(code: CodeType, index: int, found: Any, waiting: bool = False) -> L
     return layout
 
 
+HOWS = {"native", "push", "drop", "instance"}  # see ``step_code``
 MAKERS: dict[str, Callable[..., CodeType]] = {"step": _step, "generator": _generator}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -446,17 +447,23 @@ WRONG: dict[str, Callable[[list[Any]], Any]] = {
     "fewer facts": lambda recipe: recipe[3].pop(),
     "an unknown kind": lambda recipe: recipe.__setitem__(0, "leap"),
 }
+WRONG_STEPS: dict[str, Callable[[list[Any]], Any]] = {
+    "run in another way": lambda recipe: recipe[3].__setitem__(3, None),
+    "another exit": lambda recipe: recipe[3][2][0][0].__setitem__(2, True),
+    "an exit with another stack": lambda recipe: recipe[3][2][0][0][1].append("null"),
+}
 
 
-@pytest.mark.parametrize("kind", ["step", "point"])
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    ("name", "kind"), [*itertools.product(WRONG, ["step", "point"]), *((n, "step") for n in WRONG_STEPS)]
+)
 def test_recipes_that_do_not_fit_the_code_are_refused(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def spoilt(*where: Any, **how: Any) -> Iterator[tuple[str, bytes]]:
         for frame, content in frames.stored(*where, **how):
             data, blobs = unpack(content)
             for recipe in data["objects"]:
                 if recipe[0] == kind:
-                    WRONG[name](recipe)
+                    (WRONG | WRONG_STEPS)[name](recipe)
             yield frame, pack(data, blobs)
 
     text = program("a print")
