@@ -91,7 +91,7 @@ def _step(code: CodeType, index: int, layout: Any, leave: Any, how: str, kwnames
     found = []
     for (to, stack, jumped), there, point in leave:
         way = Exit(to, tuple(stack), jumped)
-        if how == "native" and way not in leads:
+        if way not in leads if how == "native" else jumped is not False:
             raise Stale(f"an instruction does not lead to instruction {to!s:.80}")
         found.append((way, _checked(code, to, there), point))
     return step_code(code, index, before, tuple(found), how, tuple(kwnames))
