@@ -268,14 +268,18 @@ def active() -> Watch | None:
 
 @contextlib.contextmanager
 def watching() -> Iterator[Watch]:
-    """Watch what runs meanwhile."""
+    """Watch what runs meanwhile, without the collector: it runs finalizers of the program's whenever it likes."""
     watch = Watch()
     _active.append(watch)
+    collects = gc.isenabled()
+    gc.disable()
     try:
         with _monitored(watch) if MONITORED else contextlib.nullcontext():
             yield watch
     finally:
         _active.pop()
+        if collects:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,72 @@
+"""What is seen of the program's code while a frame is captured."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from helpers import compile_fn, observe
+
+from jitney.guards.watch import Watch
+
+CLOSED: list[int] = []
+GARBAGE: list[Any] = []
+
+
+def waiting() -> Iterator[None]:
+    """A generator that somebody closes."""
+    try:
+        yield
+    finally:
+        CLOSED.append(1)
+
+
+def leave_a_cycle() -> None:
+    """A waiting generator that only the collector frees, which closes it."""
+    generator = waiting()
+    next(generator)
+    cycle: list[Any] = [generator]
+    cycle.append(cycle)
+
+
+class Quiet:
+    """A context manager of the program's."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def test_the_collector_closes_no_generator_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    enter = Watch.__enter__
+    entered: list[int] = []
+
+    def enter_with_garbage(watch: Watch) -> Any:
+        collects = gc.isenabled()
+        gc.disable()
+        leave_a_cycle()
+        entered.append(1)
+        if collects:
+            gc.enable()
+        made = enter(watch)
+        GARBAGE.extend(map(list, itertools.repeat((), 5000)))  # more than the collector lets pass
+        return made
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(Quiet())
+            return x * 2
+
+    monkeypatch.setattr(Watch, "__enter__", enter_with_garbage)
+    with observe() as seen:
+        assert compile_fn(fn)(torch.ones(2)).tolist() == [2, 2]
+    assert entered and (seen.breaks, seen.skips, len(seen.graphs)) == ([], [], 1)
+    gc.collect()
+    assert len(CLOSED) == len(entered) and gc.isenabled()
