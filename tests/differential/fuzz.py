@@ -26,6 +26,7 @@ from differential.backends import installed  # noqa: E402
 from triton_interpreter import interpret_triton  # noqa: E402
 
 BATCH = 20  # programs of one strategy and seed
+PATIENCE = 60.0  # seconds for one program on one backend
 
 
 @dataclasses.dataclass
@@ -73,8 +74,24 @@ def programs(seed: int, only: str) -> Iterator[tuple[str, Any]]:
         seed += 1
 
 
+def endless(program: Any) -> bool:
+    """Does it take as long in eager? Some loops that are drawn have no end."""
+    from jitney.debug.limit import TimeLimit, time_limit
+    from jitney.testing.suite.check import Subject
+
+    try:
+        with time_limit(PATIENCE / 2):  # which are two runs
+            Subject("eager").differs(program)
+    except TimeLimit:
+        return True
+    except Exception:
+        return False
+    return False
+
+
 def look(run: Run, origin: str, program: Any, backend: Any, name: str) -> None:
     """Try one program on one backend; write it down if it fails in a new way."""
+    from jitney.debug.limit import TimeLimit, time_limit
     from jitney.testing.compare import Difference
     from jitney.testing.suite.check import Subject
     from jitney.testing.suite.generated import minimal
@@ -82,13 +99,16 @@ def look(run: Run, origin: str, program: Any, backend: Any, name: str) -> None:
     run.tried[name] = run.tried.get(name, 0) + 1
     subject = Subject(backend)
     try:
-        found = subject.differs(program)
+        with time_limit(PATIENCE):
+            found = subject.differs(program)
+    except TimeLimit as limit:
+        found = None if endless(program) else Difference("hangs", str(limit))
     except Exception as error:  # whatever the compiler raises is what we look for
         found = Difference("raises", f"{type(error).__name__}: {error}")
     if found is None:
         return
     kind, detail = found.kind, found.detail
-    least = minimal(program, subject, found, seconds=20.0) if kind != "raises" else program
+    least = minimal(program, subject, found, seconds=20.0) if kind not in ("raises", "hangs") else program
     key = (name, kind, re.sub(r"[\d.e+-]+", "0", detail)[:60])
     if key in run.seen:
         return

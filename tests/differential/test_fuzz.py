@@ -31,3 +31,35 @@ def test_what_is_found_is_written_down(tmp_path: Path, capsys: Any) -> None:
 def test_nothing_found_is_a_success(tmp_path: Path, capsys: Any) -> None:
     assert fuzz.main(["--minutes", "0.02", "--backends", "eager", "--out", str(tmp_path / "none")]) == 0
     assert "found: 0" in capsys.readouterr().out and not (tmp_path / "none").exists()
+
+
+LOOP = """
+import torch
+
+def program(x):
+    i = 0
+    while i < 2:
+        i += {step}
+    return x + i
+
+def inputs():
+    return [torch.ones(2)]
+"""
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_programs_without_an_end_are_passed_over(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code that hangs where eager does not is a finding."""
+
+    def hangs(graph: Any, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            while True:
+                pass
+
+        return run
+
+    monkeypatch.setattr(fuzz, "PATIENCE", 1.0)
+    monkeypatch.setattr(fuzz, "programs", lambda seed, only: iter([("a loop", Program(LOOP.format(step=step)))]))
+    argv = ["--minutes", "1", "--out", str(tmp_path / "found")]
+    assert fuzz.main(argv, {"hangs": hangs}) == step
+    assert len([*tmp_path.glob("found/*hangs*")]) == step
