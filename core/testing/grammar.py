@@ -211,7 +211,7 @@ GATHERS = (
     "{new} = {number}[{bool}]",
     "{new} = {bool}.nonzero()",
     "{new} = {any}.unique()",
-    "{new} = {number}.median({dim})[0]",
+    "{new} = {number}.contiguous().median({dim})[0]",  # torch reads beyond what is expanded
     "{new} = torch.meshgrid({any}.flatten()[:3], {any}.flatten()[:2], indexing='ij')[0]",
 )
 
