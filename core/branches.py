@@ -17,6 +17,7 @@ from torch import fx
 
 from jitney import _torch, events
 from jitney.capture.graph_runner import OVER, runs_eagerly
+from jitney.capture.symbols import Inner
 from jitney.default_device import lifted
 from jitney.layouts import StandInMode
 from jitney.state import TRACING
@@ -125,18 +126,6 @@ def _stand_ins(inputs: Sequence[torch.Tensor]) -> list[Any]:
         fake = mode.from_tensor(t.detach(), static_shapes=True).requires_grad_(t.requires_grad)
         if not t.is_leaf:
             with mode, torch.enable_grad():
-                fake = _Inner.apply(fake)
+                fake = Inner.apply(fake)
         made.append(fake)
     return made
-
-
-class _Inner(torch.autograd.Function):
-    """An inner node of an autograd graph."""
-
-    @staticmethod
-    def forward(ctx: Any, leaf: Any) -> Any:
-        return leaf.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0]

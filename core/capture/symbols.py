@@ -53,7 +53,7 @@ class Symbols:
         fake = self._converted(plain, dims, source)
         if inner:
             with self.fake_mode, torch.enable_grad():
-                fake = _Inner.apply(fake)
+                fake = Inner.apply(fake)
         self.dynamic[id(fake)] = dims
         if any(dims):
             self._geometry[id(fake)] = (fake.shape, fake.stride(), fake.storage_offset())
@@ -97,7 +97,7 @@ class Symbols:
             wrappers.check_made(fake, real)
             fake.requires_grad_(real.requires_grad)
             if real.requires_grad and not real.is_leaf:
-                fake = _Inner.apply(fake)
+                fake = Inner.apply(fake)
         if isinstance(real, torch.nn.Parameter):
             fake._is_param = True
         return fake
@@ -118,7 +118,7 @@ class Symbols:
                 made = torch.empty(_extent(size, stride) + offset, dtype=real.dtype, device=real.device)
                 made = _unrelated(made.as_strided(size, stride, offset))
             made.requires_grad_(real.requires_grad)
-            return made if leaf or not real.requires_grad else _Inner.apply(made)
+            return made if leaf or not real.requires_grad else Inner.apply(made)
 
     def _converted(self, real: Any, dims: list[bool], source: Source) -> Any:
         if not any(dims):
@@ -249,15 +249,17 @@ class Symbols:
         return f"({', '.join(parts)},)"
 
 
-class _Inner(torch.autograd.Function):
+class Inner(torch.autograd.Function):
     """An inner node of an autograd graph: no leaf, no view, so that the program may write to it as to the real one."""
 
     @staticmethod
     def forward(ctx: Any, leaf: Any) -> Any:
+        """Its numbers."""
         return leaf.detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        """The gradient as it is."""
         return grads[0]
 
 
