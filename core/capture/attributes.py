@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney.capture import class_writes
+from jitney.capture import class_writes, tracebacks
 from jitney.capture.arrays.stand_in import HOOKS, Array
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
@@ -315,6 +315,8 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
                 return storage.value
         return vm.native(descriptor.__get__, obj, owner)
     if record is None:
+        if owner is types.FrameType:
+            tracebacks.refuse_locals(obj, name)
         value = vm.native(descriptor.__get__, obj, owner)
         if isinstance(value, torch.Tensor) and not is_stand_in(value):
             raise Break(f"a tensor behind the C attribute {owner.__name__}.{name}")

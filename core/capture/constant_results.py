@@ -28,7 +28,7 @@ def call(vm: Any, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         with _torch.without_modes():
             result = fn(*args, **kwargs)
     except Exception as error:
-        raise UserRaised(error.with_traceback(None)) from None
+        raise UserRaised(error) from None
     finally:  # what the function enters is its own affair
         if paused:
             vm.watch.go_on()

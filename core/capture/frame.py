@@ -28,17 +28,6 @@ class ExcInfo:
         self.previous = previous
 
 
-def give_traceback(error: BaseException) -> BaseException:
-    """An exception being handled has a traceback: user code may ask for it, and CPython takes it for granted."""
-    if error.__traceback__ is None:
-        context, cause, suppress = error.__context__, error.__cause__, error.__suppress_context__
-        try:
-            raise error
-        except BaseException:
-            error.__context__, error.__cause__, error.__suppress_context__ = context, cause, suppress
-    return error
-
-
 class Null:
     """Stack marker for CPython's NULL."""
 

@@ -24,6 +24,7 @@ from jitney.capture import (  # noqa: F401 (register handlers)
     pullbacks,
     scans,
     signatures,
+    tracebacks,
     wrappers,
 )
 from jitney.capture.arrays import attributes, wrapped_rules  # noqa: F401 (register handlers)
@@ -146,7 +147,7 @@ class Interpreter:
                     HANDLERS[instr.op](self, frame, instr)
             except UserRaised as raised:
                 self.refuse_entered()
-                self.unwind(raised.value, base)
+                self.unwind(raised.value, base, again=raised.again)
             except KeyError as error:
                 if instr.op not in HANDLERS:
                     raise GiveUp(f"the instruction {instr.op} is not known") from None
@@ -182,12 +183,15 @@ class Interpreter:
         elif frame.after is After.INSTANCE:
             stack.append(frame.instance)
 
-    def unwind(self, error: BaseException, base: int) -> None:
+    def unwind(self, error: BaseException, base: int, *, again: bool = False) -> None:
         """Find the handler of an exception, dropping frames down to ``base``."""
         if id(error) not in self.raised_at:
             self.raised_at[id(error)] = (error, self.break_step())
         while True:
             frame = self.frames[-1]
+            if not again:
+                self._note(error, frame)
+            again = False
             handler = frame.info.handlers[frame.at]
             if handler is not None:
                 del frame.stack[handler.depth :]
@@ -199,6 +203,13 @@ class Interpreter:
             self.frames.pop()
             if len(self.frames) == base:
                 raise UserRaised(error)
+
+    def _note(self, error: BaseException, frame: Frame) -> None:
+        """One more entry of the exception's traceback; not seen by the watch, which takes it for the program's."""
+        watched = self.watch is not None and self.watch.pause()
+        tracebacks.passes(error, frame)
+        if watched and self.watch is not None:
+            self.watch.go_on()
 
     # ------------------------------------------------------------------ calling
 
@@ -247,7 +258,7 @@ class Interpreter:
         except RecursionError:
             raise Break("recursion too deep") from None
         except Exception as error:
-            raise UserRaised(error.with_traceback(None)) from None
+            raise UserRaised(error) from None
 
     def hooked(self, name: str, what: str) -> None:
         """Guard the builtin that Python calls by itself for ``what``; a break where the program has put in its own."""

@@ -88,7 +88,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if kind in PLAIN or isinstance(owner, (str, bytes, int, float, tuple, range, frozenset)):
         return _value_method(vm, fn, owner, name, args, kwargs)
     if getattr(fn, "__objclass__", None) is object or name in OBJECT_METHODS:
-        if isinstance(owner, BaseException) and name == "__init__":
+        if isinstance(owner, BaseException) and name == "__init__" and vm.world.record_of(owner) is None:
             return vm.native(fn, *args, **kwargs)
         if isinstance(owner, type) and name in ("__setattr__", "__delattr__") and fn.__objclass__ is object:
             raise Break(f"object.{name} of a class")
@@ -347,12 +347,15 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
     raise Break(f"call of the C method {owner.__qualname__}.{name}", "call it outside the compiled function")
 
 
+CHANGES_EXCEPTION = ("__init__", "add_note", "with_traceback", "__setstate__")
+
+
 def _exception_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    if name == "with_traceback":
-        return owner
-    if name in ("__init__", "add_note", "__str__", "__repr__", "__setstate__") and not has_tensor(args):
-        return vm.native(fn, *args, **kwargs)
-    raise Break(f"call of the exception method {name}")
+    if has_tensor(args) or name not in (*CHANGES_EXCEPTION, "__str__", "__repr__"):
+        raise Break(f"call of the exception method {name}")
+    if name in CHANGES_EXCEPTION and vm.world.record_of(owner) is not None:
+        raise Break(f"{name} of an exception from outside the compiled function")
+    return vm.native(fn, *args, **kwargs)
 
 
 def _function_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:

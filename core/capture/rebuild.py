@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
-from jitney.capture import policy
+from jitney.capture import policy, tracebacks
 from jitney.capture.arrays.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.arrays.memory import as_readonly
 from jitney.capture.arrays.stand_in import Array, ArrayMethod
 from jitney.capture.code import PY312
 from jitney.capture.containers import SequenceView
 from jitney.capture.exposure import C_METHOD, OWN_TYPES
-from jitney.capture.frame import NULL, ExcInfo, give_traceback
+from jitney.capture.frame import NULL, ExcInfo
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.iterators import OutsideIterator, set_state
@@ -57,7 +57,7 @@ ITERATORS: tuple[type, ...] = (
 UNCHANGING = (
     *CODE_LIKE, *METADATA, *ATOMS, types.FunctionType, torch.device, torch.Generator, range, slice, frozenset, tuple,
     types.GenericAlias, types.UnionType, torch.finfo, torch.iinfo, re.Pattern, re.Match, types.MethodType,
-    type(functools.lru_cache(lambda: None)), weakref.ref, BaseException, types.TracebackType, torch.Tensor,
+    type(functools.lru_cache(lambda: None)), weakref.ref, BaseException, torch.Tensor,
     *DTYPE_CLASSES, *SCALARS,
 )  # fmt: skip
 
@@ -330,8 +330,6 @@ class Rebuilder:
         cls = type(value)
         if cls.__name__ == "SRE_Scanner" or not (cls.__flags__ & (1 << 9) or isinstance(value, UNCHANGING)):
             raise GiveUp(f"a {cls.__qualname__} is needed after the graph")
-        if isinstance(value, types.TracebackType):
-            raise GiveUp("a traceback is kept")
         if isinstance(value, torch.Tensor):
             raise GiveUp("a tensor reached the emitted code without a source; this is a bug of jitney's")
         return self.constant(value)
@@ -404,9 +402,21 @@ class Rebuilder:
                 self.lines.append(f"{name}.{field} = {self.expr(getattr(value, field))}")
         if value.__dict__:
             self.lines.append(f"{name}.__dict__.update({self._pairs(value.__dict__)})")
-        if id(value) in self.vm.raised_at:
-            self.lines.append(f"{self.constant(give_traceback)}({name})")
+        if value.__traceback__ is not None:
+            self.lines.append(f"{name}.__traceback__ = {self.expr(value.__traceback__)}")
         return name
+
+    def _traceback(self, value: types.TracebackType) -> str:
+        if not tracebacks.never_ran(value.tb_frame):
+            raise GiveUp("a traceback is kept")
+        entry = tuple(tracebacks.entry_of(value.tb_frame))
+        rest = self.expr(value.tb_next)
+        return self.assign(value, f"{self.constant(tracebacks.before)}({rest}, {entry!r})")
+
+    def _frame(self, value: types.FrameType) -> str:
+        if not tracebacks.never_ran(value):
+            raise GiveUp("a frame is kept")
+        return self.assign(value, f"{self.constant(tracebacks.frame_for)}({tuple(tracebacks.entry_of(value))!r})")
 
     # ------------------------------------------------------------------ generators
 
@@ -483,6 +493,8 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     slice: Rebuilder._slice,
     torch.Size: Rebuilder._size,
     types.CellType: Rebuilder._cell,
+    types.TracebackType: Rebuilder._traceback,
+    types.FrameType: Rebuilder._frame,
     types.FunctionType: Rebuilder._function,
     types.MethodType: Rebuilder._method,
     **dict.fromkeys((types.BuiltinFunctionType, C_METHOD), Rebuilder._builtin),

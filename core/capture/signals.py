@@ -40,8 +40,9 @@ class GiveUp(BaseException):
 
 
 class UserRaised(BaseException):
-    """An exception of the user's program, raised while interpreting it."""
+    """An exception of the user's program, raised while interpreting it; ``again`` in the frame that handled it."""
 
-    def __init__(self, value: BaseException) -> None:
+    def __init__(self, value: BaseException, again: bool = False) -> None:
         super().__init__(repr(value))
         self.value = value
+        self.again = again

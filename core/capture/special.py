@@ -321,7 +321,7 @@ def import_name(vm: Interpreter, name: str, fromlist: Any, level: int) -> Any:
 @special(sys.exc_info)
 def _exc_info(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     error = vm.handling
-    return (None, None, None) if error is None else (type(error), error, None)
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
 @special(sys._getframe)

@@ -6,7 +6,7 @@ from typing import Any
 
 from jitney.capture import attributes, containers
 from jitney.capture.code import PY312, PY313
-from jitney.capture.frame import NULL, Frame, give_traceback
+from jitney.capture.frame import NULL, Frame
 from jitney.capture.generators import InterpretedGenerator
 from jitney.capture.opcodes.table import op
 from jitney.capture.record import ABSENT
@@ -167,7 +167,7 @@ def end_send(vm: Any, frame: Frame, instr: Any) -> None:
 def cleanup_throw(vm: Any, frame: Frame, instr: Any) -> None:
     _receiver, _last, error = frame.pop_many(3)
     if not isinstance(error, StopIteration):
-        raise UserRaised(error)
+        raise UserRaised(error, again=True)
     frame.stack += (None, error.value)
 
 
@@ -195,6 +195,5 @@ def before_with(vm: Any, frame: Frame, instr: Any) -> None:
 def with_except_start(vm: Any, frame: Frame, instr: Any) -> None:
     error = frame.stack[-1]
     leave = frame.stack[-4]
-    give_traceback(error)
     value = vm.call(leave, type(error), error, error.__traceback__)
     frame.stack.append(value)

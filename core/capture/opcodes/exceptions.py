@@ -32,7 +32,7 @@ def raise_varargs(vm: Any, frame: Frame, instr: Any) -> None:
     if instr.arg == 0:
         if vm.handling is None:
             vm.raise_user(RuntimeError("No active exception to reraise"))
-        raise UserRaised(vm.handling)
+        raise UserRaised(vm.handling, again=True)
     if instr.arg == 2:
         value, cause = frame.pop_many(2)
         error = as_exception(vm, value)
@@ -47,7 +47,7 @@ def raise_varargs(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("RERAISE")
 def reraise(vm: Any, frame: Frame, instr: Any) -> None:
-    raise UserRaised(frame.stack.pop())
+    raise UserRaised(frame.stack.pop(), again=True)
 
 
 @op("PUSH_EXC_INFO")
