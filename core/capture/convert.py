@@ -85,18 +85,24 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
         raise GiveUp("a torch function or dispatch mode is active", "leave the mode before calling compiled code")
     check = state_check()
     with lifted() as modes:
-        return _captured(target, arguments, cells, settings, check, modes)
+        return _captured(_Start(target, arguments, cells, settings, check, modes))
 
 
-def _captured(
-    target: Target,
-    arguments: dict[str, Any],
-    cells: tuple[Any, ...],
-    settings: Settings,
-    check: Callable[[], bool],
-    modes: list[Any],
-) -> Captured:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What each attempt at a frame begins with."""
+
+    target: Target
+    arguments: dict[str, Any]
+    cells: tuple[Any, ...]
+    settings: Settings
+    check: Callable[[], bool]  # is the global state still as it was when the frame was called?
+    modes: list[Any]  # those that set a default device
+
+
+def _captured(start: _Start) -> Captured:
     """Attempts until one comes to an end, in the program's default device."""
+    settings = start.settings
     begin = time.perf_counter()
     forced: dict[int, Restart] = {}
     for _ in range(MAX_RESTARTS):
@@ -110,7 +116,7 @@ def _captured(
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
         rng = torch.get_rng_state()
         try:
-            made, stopped = _attempt(vm, target, arguments, cells, settings, check, modes)
+            made, stopped = _attempt(vm, start)
         except Restart as restart:
             restart.place = next(((f.info.code, f.at) for f in vm.frames if f.step == restart.step), None)
             known = forced.get(restart.step)
@@ -141,21 +147,14 @@ def _captured(
     raise GiveUp(f"capture started over {MAX_RESTARTS} times")
 
 
-def _attempt(
-    vm: Interpreter,
-    target: Target,
-    arguments: dict[str, Any],
-    cells: tuple[Any, ...],
-    settings: Settings,
-    check: Callable[[], bool],
-    modes: list[Any],
-) -> tuple[Emitted, events.GraphBreak | None]:
+def _attempt(vm: Interpreter, start: _Start) -> tuple[Emitted, events.GraphBreak | None]:
+    target, settings = start.target, start.settings
     stopped: events.GraphBreak | None = None
     value: Any = None
     # The scopes close last in, first out: what the program itself has entered before the modes of capture.
-    with vm.symbols.fake_mode, vm.tracer, within(modes), contextlib.closing(_Scopes(vm)):
+    with vm.symbols.fake_mode, vm.tracer, within(start.modes), contextlib.closing(_Scopes(vm)):
         try:
-            vm.frames.append(_root(vm, target, arguments, cells))
+            vm.frames.append(_root(vm, target, start.arguments, start.cells))
             _refuse_entered(vm)
             value = vm.run()
             if vm.pending is not None:
@@ -170,7 +169,7 @@ def _attempt(
         vm.elsewhere.settle()
         vm.over = True
         vm.tracer.pause = True
-        emitter = Emitter(vm, target.signature(), check, settings.drive, settings.make_point, settings.through)
+        emitter = Emitter(vm, target.signature(), start.check, settings.drive, settings.make_point, settings.through)
         try:
             with (
                 _torch.without_modes(),
