@@ -38,9 +38,11 @@ class Entry(NamedTuple):
 
 def passes(error: BaseException, frame: Frame) -> None:
     """The exception has come to this frame, from where it was raised or from a callee: as CPython notes it."""
-    made: types.TracebackType | None = None
-    for entry in reversed(_programs(error.__traceback__)):
-        made = before(made, entry)
+    made = error.__traceback__
+    if made is not None and not never_ran(made.tb_frame):
+        found, made = _programs(made), None
+        for entry in reversed(found):
+            made = before(made, entry)
     code = frame.info.code
     if not is_ours(code.co_filename):
         made = before(made, _entry(code, frame.instrs[frame.at].offset, frame.globals))

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import sys
 import traceback
 
@@ -336,3 +337,34 @@ def test_impossible_columns_leave_the_line():
     entry = tracebacks.Entry("<odd>", None, "odd", "odd", 3, 5, 4, 8, 0)
     (found,) = traceback.extract_tb(tracebacks.before(None, entry))
     assert (found.filename, found.lineno, found.name) == ("<odd>", 5, "odd")
+
+
+def test_what_a_logger_is_told_has_the_traceback(caplog):
+    def logged(x):
+        try:
+            outer(x)
+        except ValueError:
+            logging.getLogger("test_tracebacks").exception("caught")
+        return x + 1
+
+    expected, got = [], []
+    for found, function in ((expected, logged), (got, jitney.compile(logged, backend="eager"))):
+        for _ in range(2):
+            function(torch.ones(3))
+        found += [text_of(record.exc_info[1]) for record in caplog.records]
+        caplog.clear()
+    assert got == expected and len(got) == 2
+
+
+def test_a_traceback_raised_once_more_goes_on_with_the_one_before():
+    def again(x):
+        try:
+            outer(x)
+        except ValueError as error:
+            before = error.__traceback__
+            try:
+                raise error
+            except ValueError:
+                return x + 1, error.__traceback__.tb_next is before
+
+    assert jitney.compile(again, backend="eager")(torch.ones(3))[1] is again(torch.ones(3))[1] is True
