@@ -70,20 +70,21 @@ def test_arguments_get_wide() -> None:
     assert found["x"][2].dtype is torch.int64 and found["dtype"] is torch.float64
 
 
-def chain(dtype: torch.dtype) -> Call:
+def chain(dtype: torch.dtype, variant: str = "call") -> Call:
     """Many roundings in eager."""
 
-    def function(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(12):
+    def function(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        for _ in range(11):
             x = (x + 100) * 1.01 - 101
-        return x
+        return torch.sub((x + 100) * 1.01, 101, out=out)
 
     x = torch.randn(50, generator=torch.Generator().manual_seed(0)).to(dtype)
-    return Call(Case("chain", str(dtype), "call", 0), function, (x,), {}, False, lambda result: result)
+    return Call(Case("chain", str(dtype), variant, 0), function, (x,), {}, False, lambda result: result)
 
 
+@pytest.mark.parametrize("variant", ["call", "out"])
 @pytest.mark.parametrize(("factor", "passes"), [(1.01, False), (1.0, True)])
-def test_a_case_is_judged_by_it(factor: float, passes: bool) -> None:
+def test_a_case_is_judged_by_it(factor: float, passes: bool, variant: str) -> None:
     """A backend with one rounding where eager has many is right, one that is off is not."""
 
     def compile_graph(graph, inputs, request):  # type: ignore[no-untyped-def]
@@ -94,6 +95,6 @@ def test_a_case_is_judged_by_it(factor: float, passes: bool) -> None:
         return run
 
     precise = Backend(name="precise", compile=compile_graph, level="aten")
-    outcome = try_case(chain(torch.bfloat16), precise)
+    outcome = try_case(chain(torch.bfloat16, variant), precise)
     assert outcome.refereed and outcome.forward
-    assert try_case(chain(torch.float32), precise).forward is passes
+    assert try_case(chain(torch.float32, variant), precise).forward is passes
