@@ -324,6 +324,11 @@ def _exc_info(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
+@special(sys.exception)
+def _exception(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return vm.handling
+
+
 @special(sys._getframe)
 def _getframe(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise Break("sys._getframe() looks at the stack")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -525,9 +526,11 @@ def test_a_branch_that_was_not_saved_is_compiled_or_refused(tmp_path: Path, else
     path = saved(SAVED, tmp_path / "fn", 1.0)
     module = elsewhere(SAVED)
     x = torch.full((3,), -3.0)
-    with pytest.raises(SavedError, match=r"no form of fn, from line 11 on, in (.|\n)*no call came here before"):
+    # Python 3.13 asks for the truth of a tensor in an instruction of its own, before it branches.
+    line, why = (9, "_stack0 is True") if sys.version_info >= (3, 13) else (11, "no call came here before")
+    with pytest.raises(SavedError, match=rf"no form of fn, from line {line} on, in (.|\n)*{why}"):
         jitney.load(path, compile=False)(x)
-    with pytest.warns(UserWarning, match="from line 11 on, in .* fits this call, it is compiled here"):
+    with pytest.warns(UserWarning, match=rf"from line {line} on, in (.|\n)* fits this call(.|\n)*it is compiled here"):
         assert torch.equal(jitney.load(path)(x), module.fn(x))
 
 

@@ -12,6 +12,8 @@ import jitney
 from jitney.capture.marks import without_patches
 from jitney.errors import Unsupported
 
+pytestmark = pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
+
 
 @pytest.fixture(autouse=True)
 def patched() -> None:

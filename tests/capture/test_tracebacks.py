@@ -67,6 +67,13 @@ def line_numbers(x):
         return x + 1, lines
 
 
+def handled(x):
+    try:
+        outer(x)
+    except ValueError as error:
+        return x + 1, sys.exception() is error, text_of(sys.exception())
+
+
 def kept_over_a_break(x):
     try:
         outer(x)
@@ -261,7 +268,8 @@ def assertion(x):
 
 
 PROGRAMS = [
-    format_exc, print_exc, returned, extracted, line_numbers, kept_over_a_break, raised_again, raised_once_more_by_name,
+    format_exc, print_exc, returned, extracted, line_numbers, handled, kept_over_a_break, raised_again,
+    raised_once_more_by_name,
     another_from_it, another_beside_it, through_finally, through_with, through_a_context_manager, through_a_generator,
     through_yield_from, thrown_into_a_generator, through_c, of_c, of_an_operation, of_an_attribute, by_hand,
     in_a_module, assertion,
