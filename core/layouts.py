@@ -25,6 +25,9 @@ EVERYWHERE: dict[Any, Rule] = {}
 # Operators whose stand-ins torch cannot make; NotImplemented where it can.
 INSTEAD: dict[Any, Rule] = {}
 
+# Operators that leave out a result of which torch's stand-ins make an empty tensor: which of them are absent.
+ABSENT: dict[Any, Rule] = {}
+
 # Norms keep their statistics in the dtype of their parameters (these arguments), if that is not the input's.
 STATISTICS: dict[Any, slice] = {
     aten.native_batch_norm.default: slice(1, 5),
@@ -55,6 +58,8 @@ class StandInMode(_torch.LeanFakeTensorMode):
             if instead is not NotImplemented:
                 return instead
         made: Any = super().dispatch(func, types, args, kwargs)
+        if func in ABSENT:
+            made = tuple(None if absent else m for m, absent in zip(made, ABSENT[func](*args, **kwargs), strict=True))
         if _is_random(func) and not _drops_nothing(func, args, kwargs):
             self.draws.update(m.device for m in (made, *args) if isinstance(m, torch.Tensor))
         rule = EVERYWHERE.get(func)
@@ -229,6 +234,12 @@ def _bags(weight: Any, *rest: Any, **options: Any) -> Any:
     rest = tuple(r.half() if isinstance(r, torch.Tensor) and r.is_floating_point() else r for r in rest)
     _, *others = aten._embedding_bag.default(weight.half(), *rest, **options)
     return None, *others
+
+
+@_rule(ABSENT, aten._native_multi_head_attention.default)
+def _weights(*args: Any, need_weights: bool = True, **options: Any) -> Any:
+    """The weights are not there if nobody wants them."""
+    return False, not (args[10] if len(args) > 10 else need_weights)
 
 
 # --- torch's own does not take the operator's arguments --------------------------------------------------------------

@@ -108,6 +108,19 @@ def test_sizes_of_what_bags_of_embeddings_leave_out(dtype: torch.dtype, mode: in
     assert [m.shape for m in made] == [r.shape for r in real]
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_attention_without_weights_gives_none(wanted: bool) -> None:
+    x, weight, bias = torch.rand(2, 3, 4), torch.rand(12, 4), torch.rand(12)
+    args = (x, x, x, 4, 2, weight, bias, weight[:4], bias[:4])
+    with StandInMode() as mode:
+        made = aten._native_multi_head_attention.default(
+            *[mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args], need_weights=wanted
+        )
+    for one, real in zip(made, aten._native_multi_head_attention.default(*args, need_weights=wanted), strict=True):
+        assert (one is None) == (real is None)
+        assert real is None or one.shape == real.shape
+
+
 @pytest.mark.parametrize("biased", [False, True])
 def test_the_backward_of_efficient_attention_has_a_stand_in(biased: bool) -> None:
     aten = torch.ops.aten

@@ -468,3 +468,19 @@ def test_library_layers(layer: nn.Module) -> None:
         "Embedding": (torch.tensor([[0, 1], [4, 2]]),),
     }
     check(layer, *inputs[type(layer).__name__])
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_attention_in_inference_whose_weights_nobody_wants(backend: str) -> None:
+    attention = nn.MultiheadAttention(4, 2, batch_first=True).eval()
+
+    def program(x: torch.Tensor, wanted: bool) -> Any:
+        found, weights = attention(x, x, x, need_weights=wanted)
+        return found + 1 if weights is None else found + weights.sum(), weights
+
+    compiled = compile_fn(program, backend=backend)
+    x = t(2, 3, 4)
+    with torch.no_grad(), observe() as seen:
+        for wanted in (False, True):
+            torch.testing.assert_close(compiled(x, wanted), program(x, wanted), rtol=0, atol=0)
+    assert not seen.breaks and not seen.kept
