@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jitney.capture.arrays.memory import FETCHES
 from jitney.capture.iterators import parts
 from jitney.guards import Pool, first_failure, pristine
+from jitney.guards.condition import first_unmet
 from jitney.guards.report import first_failing
 from jitney.guards.tensors import tensor_facts
 
@@ -34,7 +35,8 @@ def why_not(entry: Entry, arguments: Mapping[str, Any], cells: tuple[Any, ...]) 
         return guard.text, str(found), line
     if entry.emitted is None:
         return first_failing(json.loads(entry.report), entry.function.__globals__, scope) or (UNKNOWN, "", "")
-    return *(_tensor_failure(entry, scope) or (UNKNOWN, "")), ""
+    several = _tensor_failure(entry, scope) or first_unmet(entry.emitted.conditions, scope)
+    return *(several or (UNKNOWN, "")), ""
 
 
 def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:

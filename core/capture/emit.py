@@ -43,6 +43,7 @@ from jitney.capture.signals import Break, GiveUp
 from jitney.capture.tensors import version_of
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
+from jitney.guards.condition import Condition, conditions
 from jitney.guards.frozen import Frozen, with_frozen
 from jitney.guards.guard import all_different
 from jitney.guards.memory import nothing_shared
@@ -83,7 +84,9 @@ class Emitted:
     op_count: int = 0
     function: Any = None
     tensor_check: Callable[[], Callable[..., bool]] | None = None
-    size_guards: Callable[[], list[str]] | None = None
+    size_guards: Callable[[Callable[[Source], str]], list[str]] | None = None
+    expression: Callable[[Source], str] | None = None  # what sources are called in the emitted function, until then
+    conditions: list[Condition] = field(default_factory=list)  # what ``size_guards`` says, for reports
     tensors: list[TensorFact] = field(default_factory=list)  # what ``_tensors`` checks
     trail: Trail = field(default_factory=Trail)
     origins: list[tuple[str, Any]] = field(default_factory=list)  # of the graph's inputs: name, reference
@@ -91,10 +94,11 @@ class Emitted:
 
     def add_size_guards(self) -> None:
         """Conditions on symbolic sizes that compiling the graph has found; before the function is built."""
-        if self.size_guards is None:
+        if self.size_guards is None or self.expression is None:
             return
-        found = [text for text in self.size_guards() if text not in self.extra_guards]
-        self.size_guards = None
+        found = [text for text in self.size_guards(self.expression) if text not in self.extra_guards]
+        self.conditions = conditions(self.size_guards)
+        self.size_guards = self.expression = None
         self.extra_guards += found
         lines = self.source.splitlines()
         at = next(i for i, line in enumerate(lines) if line.strip() == LATE_GUARDS)
@@ -398,7 +402,8 @@ class Emitter:
             changes_state=tracer.changes_state > 0,
             op_count=tracer.op_count,
             tensor_check=self.late_check,
-            size_guards=self._size_guards if vm.symbols.sources else None,
+            size_guards=vm.symbols.guards if vm.symbols.sources else None,
+            expression=self.program.expression,
             tensors=self.tensors,
             trail=vm.world.trail,
             made=self.rebuild.made,
@@ -414,9 +419,6 @@ class Emitter:
             return ", ".join(names)
         self.inputs = {name: i for i, name in enumerate(names)}
         return "*_inputs"
-
-    def _size_guards(self) -> list[str]:
-        return self.vm.symbols.guards(self.program.expression)
 
     def _prologue(self) -> tuple[list[str], list[str]]:
         """Lines that check and fetch; the checks among them that are no single Guard."""
