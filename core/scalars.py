@@ -31,15 +31,28 @@ OPERATIONS: dict[Callable[..., Any], str] = {
     abs: "_b.abs({})",
     math.sqrt: "_math.sqrt({})",
     math.log: "_math.log({})",
+    math.exp: "_math.exp({})",
+    math.sin: "_math.sin({})",
+    math.cos: "_math.cos({})",
     math.tanh: "_math.tanh({})",
 }
 
 
 def _power(base: Any, exponent: Any) -> bool:
-    """Does it neither overflow nor leave the real numbers?"""
+    """Does it neither overflow nor leave the real numbers? Asked so that few numbers answer otherwise."""
     if type(exponent) in (int, float) and 0 < exponent <= 1:
         return bool(base >= 0)
+    if type(exponent) is int and 0 <= exponent <= 30:
+        return _between(base, -1e10, 1e10)
+    if type(base) in (int, float) and 0 < base <= 1 and bool(exponent >= 0):
+        return True
+    if _between(base, 1e-10, 1e10) and _between(exponent, -30, 30):
+        return True
     return bool(base > 0) and bool(base <= 1) and bool(exponent >= 0)
+
+
+def _between(value: Any, least: float, most: float) -> bool:
+    return bool(value >= least) and bool(value <= most)
 
 
 # Where an operation raises nothing and gives a float: asked of the symbols, so that it becomes a guard.
@@ -50,6 +63,9 @@ DOMAINS: dict[Callable[..., Any], Callable[..., bool]] = {
     operator.pow: _power,
     math.sqrt: lambda a: bool(a >= 0),
     math.log: lambda a: bool(a > 0),
+    math.exp: lambda a: bool(a <= 700),
+    math.sin: lambda a: _between(a, -1e300, 1e300),
+    math.cos: lambda a: _between(a, -1e300, 1e300),
 }
 NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 

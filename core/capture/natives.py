@@ -96,7 +96,9 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     if made is not None:
         return made
     if key in KEEP_SYMBOLS:
-        call_args = list(exact(*[expose(vm, a) for a in args]))
+        call_args = [expose(vm, a) for a in args]
+        if fn not in (max, min) or any(map(vm.symbols.scalars.is_unknown, call_args)):  # these only compare
+            call_args = list(exact(*call_args))
     else:
         call_args = [specialise(expose(vm, a)) for a in args]
         kwargs = {k: specialise(v) for k, v in kwargs.items()}

@@ -66,13 +66,19 @@ def _left_the_floats(*operands_and_result: Scalar) -> Scalar:
     return wrong
 
 
+def _of_infinity(a: Scalar, result: Scalar) -> Scalar:
+    return eq(absolute(a), math.inf)
+
+
 def _by_zero(a: Scalar, b: Scalar, result: Scalar) -> Scalar:
     return eq(b, 0)
 
 
 Check = tuple[type[Exception], str, Formula] | None
 DIVISION: Check = (ZeroDivisionError, "division by zero", _by_zero)
+CIRCULAR: Check = (ValueError, "math domain error", _of_infinity)
 DOMAIN: Check = (ValueError, "math domain error", _left_the_floats)
+RANGE: Check = (OverflowError, "math range error", _left_the_floats)
 POWER: Check = (ArithmeticError, "a power that is no finite float", _left_the_floats)
 
 OPERATIONS: dict[Any, tuple[Formula, Check]] = {
@@ -88,6 +94,9 @@ OPERATIONS: dict[Any, tuple[Formula, Check]] = {
     abs: (absolute, None),
     math.sqrt: (lambda a: one("sqrt", a), DOMAIN),
     math.log: (lambda a: one("log", a), DOMAIN),
+    math.exp: (lambda a: one("exp", a), RANGE),
+    math.sin: (lambda a: one("sin", a), CIRCULAR),
+    math.cos: (lambda a: one("cos", a), CIRCULAR),
     math.tanh: (lambda a: one("tanh", a), None),
     torch.sym_float: (lambda a: a, None),
 }

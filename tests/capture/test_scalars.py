@@ -16,6 +16,10 @@ PROGRAMS: dict[str, Any] = {
     "constants that do not print in 15 digits": lambda x, s: x * (s * 0.30000000000000004),
     "sizes and floats": lambda x, s: x * (x.shape[0] * s) / (x.shape[0] * 0.30000000000000004),
     "sqrt and log": lambda x, s: x + math.sqrt(s) * math.log(s + 1.5),
+    "a cosine schedule": lambda x, s: x * (0.5 * (1 + math.cos(math.pi * s / 3.5))) + math.sin(s),
+    "exp": lambda x, s: (x * math.exp(-s), math.exp(s)),
+    "powers": lambda x, s: (x * 10000 ** (s / 4) * (s + 1) ** -0.5, ((s - 1) ** 2, s**3.5)),
+    "the smaller one": lambda x, s: (x * min(s, 0.5) + max(1, s * 2), (max(s, 0.5), min(2, s / 8, s))),
     "floor and modulo": lambda x, s: (x * (s // 0.3), x + s % 0.7),
     "negation and abs": lambda x, s: (x * -s, x * abs(-s), +s * x),
     "returned beside tensors": lambda x, s: (x + s, s * 3.1, [s - 0.1, {"k": s**0.5}]),
@@ -70,6 +74,40 @@ def test_division_by_zero_is_the_users() -> None:
     with pytest.raises(ZeroDivisionError, match="float division by zero"):
         compiled(x, 0.0)
     torch.testing.assert_close(compiled(x, 0.75), x * (1.0 / 0.75), rtol=0, atol=0)
+
+
+def test_what_is_out_of_range_is_the_users() -> None:
+    compiled = compile_fn(lambda x, s: x * math.exp(s) * (s + 2) ** 3 + math.cos(s))
+    x = t(2)
+    for value in (0.5, 0.25, -0.125, -3.5, -1e4, 700.5):
+        wanted = x * math.exp(value) * (value + 2) ** 3 + math.cos(value)
+        torch.testing.assert_close(compiled(x, value), wanted, rtol=0, atol=0)
+    with pytest.raises(OverflowError, match="math range error"):
+        compiled(x, 800.0)
+    with pytest.raises(ValueError, match="math domain error"):
+        compiled(x, -math.inf)
+    assert compiled(x, math.nan).isnan().all()
+
+
+def test_a_schedule_of_learning_rates_is_captured_once_more_and_not_at_each_step() -> None:
+    def made(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        optimizer = torch.optim.AdamW([torch.nn.Parameter(t(2))], 0.1)
+        schedule = kind(optimizer, *args, **kwargs)
+        optimizer.step()
+        return schedule
+
+    for args in (
+        (torch.optim.lr_scheduler.OneCycleLR, 0.5, 30),
+        (torch.optim.lr_scheduler.LambdaLR, lambda n: min((n + 1) ** -0.5, (n + 1) * 4**-1.5)),
+    ):
+        schedule, twin = made(*args), made(*args)
+        compiled = compile_fn(schedule.step)
+        with observe() as seen:
+            for _ in range(12):
+                compiled()
+                twin.step()
+                assert schedule.get_last_lr() == twin.get_last_lr()
+        assert len(seen.recompiles) <= 4, seen.recompiles
 
 
 def test_item_stays_in_the_graph_if_asked() -> None:

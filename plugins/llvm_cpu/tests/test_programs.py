@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -101,3 +102,29 @@ def test_the_last_element_of_a_row_writes_to_no_other(dtype: torch.dtype, dynami
     write(room[:, :width], x)
     assert room[:, :width].equal((x * 1.5).to(dtype))
     assert (room[:, width:] == 7).all()
+
+
+def test_functions_of_numbers_that_change() -> None:
+    """On numbers of the program's, and of a tensor's; what Python refuses is refused when the graph has run."""
+
+    def of_number(x: torch.Tensor, s: float) -> Any:
+        return x * math.cos(s) * math.exp(-s) + math.sin(s) * 10000 ** (s / 4) * (s - 1) ** 3, s**2
+
+    def of_tensor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * math.cos(y.item()) + math.exp(y.item()) - math.sin(y.item())
+
+    x = torch.arange(8.0)
+    compiled = jitney.compile(of_number, backend="llvm_cpu")
+    for value in (0.25, 0.5, 1.5, -3.0):
+        got, wanted = compiled(x, value), of_number(x, value)
+        torch.testing.assert_close(got[0], wanted[0])
+        assert got[1] == wanted[1]
+    with jitney.config.patch(capture_scalar_outputs=True):
+        inside = jitney.compile(of_tensor, backend="llvm_cpu")
+        for value in (0.25, -700.0, 20.0, math.nan):
+            y = torch.tensor(value)
+            torch.testing.assert_close(inside(x, y), of_tensor(x, y), equal_nan=True)
+        with pytest.raises(OverflowError, match="math range error"):
+            inside(x, torch.tensor(1000.0))
+        with pytest.raises(ValueError, match="math domain error"):
+            inside(x, torch.tensor(-math.inf))
