@@ -52,6 +52,8 @@ _C: Any = torch._C  # its stubs lack some of what follows
 
 # The method table through which a tensor's C methods are recognised.
 TensorBase: Any = _C.TensorBase
+# What a distribution's lazy property is when asked of the class: a new object each time.
+LazyOfClass: Any = torch.distributions.utils._lazy_property_and_property
 # Namespaces of operations behind torch.nn.functional, torch.fft, torch.linalg, torch.special.
 OP_NAMESPACES: tuple[Any, ...] = (
     _C._VariableFunctions,

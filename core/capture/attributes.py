@@ -224,6 +224,9 @@ def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
         if kind is staticmethod or kind is classmethod:
             _class_entry(vm, cls, owner, name, found)
             return bind(vm, found, None, cls, name)
+        if kind is torch.distributions.utils.lazy_property:  # a property made for this very access
+            _class_entry(vm, cls, owner, name, found)
+            return vm.world.mark_fresh(vm.native(getattr, cls, name))
         if hasattr(kind, "__get__"):
             getter = lookup(vm, kind, "__get__")
             if type(getter) is PYTHON_FUNCTION:

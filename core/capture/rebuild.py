@@ -303,6 +303,11 @@ class Rebuilder:
             return self.constant(value)
         return self.assign(value, f"_b.property({self.each((value.fget, value.fset, value.fdel, value.__doc__))})")
 
+    def _lazy_of_class(self, value: Any) -> str:
+        if not self.vm.world.is_fresh(value):
+            return self.constant(value)
+        return self.assign(value, f"{self.constant(type(value))}({self.expr(value.fget)})")
+
     def _wrapper(self, value: Any) -> str:
         return self.assign(value, f"{self.constant(type(value))}({self.expr(value.__func__)})")
 
@@ -501,6 +506,7 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     types.MethodWrapperType: Rebuilder._builtin,
     functools.partial: Rebuilder._partial,
     property: Rebuilder._property,
+    _torch.LazyOfClass: Rebuilder._lazy_of_class,
     **dict.fromkeys((staticmethod, classmethod), Rebuilder._wrapper),
     super: Rebuilder._super,
     Reentrant: Rebuilder._reentrant,

@@ -6,7 +6,7 @@ import abc
 from typing import Any, Generic, TypeVar
 
 import torch
-from helpers import check, check_made, t
+from helpers import check, check_made, compile_fn, observe, t
 
 T = TypeVar("T")
 
@@ -579,3 +579,30 @@ def test_callable_objects() -> None:
 
     check(lambda x, f: f(x) + f(x, plus=1) + Scale(3.0)(x), t(), Scale(2.0), graphs=1)
     check(Scale(2.0), t(), graphs=1)
+
+
+def test_a_distribution_is_captured_a_few_times_and_not_at_each_call() -> None:
+    """Its checks ask its class for lazy properties, each time a new object."""
+
+    def program(x: torch.Tensor) -> Any:
+        normal, choice = torch.distributions.Normal(x, 1.0), torch.distributions.Categorical(logits=x)
+        return normal.log_prob(x + 1), choice.entropy()
+
+    compiled = compile_fn(program)
+    for call in range(6):
+        with observe() as seen:
+            x = t(3)
+            torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+        assert call < 2 or not seen.recompiles, seen.recompiles
+
+
+def test_a_lazy_property_that_the_frame_asks_a_class_for() -> None:
+    def program(x: torch.Tensor) -> Any:
+        held = torch.distributions.Categorical.probs
+        print(end="")
+        return x + 1, torch.distributions.Normal.variance, held
+
+    _, variance, held = compile_fn(program)(t(2))
+    assert type(held) is type(torch.distributions.Categorical.probs)
+    assert held.fget is torch.distributions.Categorical.probs.fget
+    assert variance.fget is torch.distributions.Normal.variance.fget
