@@ -123,6 +123,10 @@ class Scalars:
         """Does only the running graph know it?"""
         return type(value) is torch.SymFloat and self.hint(value) is None
 
+    def compares(self, value: Any) -> bool:
+        """May it be compared with a symbolic number, which becomes a guard? Not what is unknown or no number (NaN)."""
+        return not self.is_unknown(value) and (type(value) is not float or value == value)
+
     def hint(self, value: Any) -> Any:
         """The number that a symbolic one was when captured; None if nobody knows."""
         if type(value) not in (torch.SymInt, torch.SymFloat):

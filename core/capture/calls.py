@@ -27,6 +27,7 @@ from jitney.capture.exposure import (
     OWN_TYPES,
     expose,
     has_tensor,
+    printable,
     python_method,
     refuse_opaque,
     refuse_protocol,
@@ -146,6 +147,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         vm.tracer.record(fn, tuple(args), kwargs, result)
         return result
     if not (fn.__module__ or "").startswith("torch"):
+        args, kwargs = [printable(a) for a in args], {k: printable(v) for k, v in kwargs.items()}
         values = [v for v in (*args, *kwargs.values()) if not trusted(type(v)) or isinstance(v, WITH_ITEMS)]
         refuse_protocol(vm, f"{fn.__qualname__}()", *values)
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)

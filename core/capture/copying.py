@@ -17,6 +17,7 @@ from jitney.capture.kinds import ATOMS
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.signals import Break
 from jitney.capture.special import special
+from jitney.capture.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter import Interpreter
@@ -30,7 +31,7 @@ SHARED = (
 @special(copy.copy)
 def _copy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = args[0]
-    if isinstance(value, SHARED):
+    if isinstance(value, SHARED) or type(value) in SYMBOLIC:
         return value
     method = lookup(vm, type(value), "__copy__")
     if type(method) is PYTHON_FUNCTION:
@@ -46,7 +47,7 @@ def _deepcopy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _deep(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
-    if isinstance(value, SHARED):
+    if isinstance(value, SHARED) or type(value) in SYMBOLIC:
         return value
     if id(value) in memo:
         return memo[id(value)][1]

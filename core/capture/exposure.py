@@ -127,8 +127,11 @@ def _specialise(value: Any) -> Any:
         return float(value)
     if type(value) is torch.SymBool:
         return bool(value)
-    if type(value) in (tuple, list) and any(type(v) in SYMBOLIC for v in value):
-        return type(value)(map(_specialise, value))
+    if type(value) is list and any(type(v) in SYMBOLIC for v in value):
+        return list(map(_specialise, value))
+    if type(value) is tuple:
+        made = tuple(map(_specialise, value))
+        return value if all(a is b for a, b in zip(made, value, strict=True)) else made
     if type(value) is slice:
         return slice(specialise(value.start), specialise(value.stop), specialise(value.step))
     return value

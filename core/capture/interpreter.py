@@ -7,6 +7,7 @@ Handlers live in ``opcodes`` (one short function per opcode); what they need of 
 from __future__ import annotations
 
 import builtins
+import re
 import types
 from collections.abc import Callable
 from traceback import FrameSummary
@@ -47,6 +48,8 @@ from jitney.capture.world import World
 from jitney.config import config
 from jitney.guards import Source, watch
 
+# C code that takes no other numbers than Python's own says so by the class of what it was given.
+SYMBOLIC_CLASS = re.compile(r"\bSym(Int|Float|Bool)\b")
 MAX_DEPTH = 400
 
 
@@ -258,6 +261,8 @@ class Interpreter:
         except RecursionError:
             raise Break("recursion too deep") from None
         except Exception as error:
+            if type(error) in (TypeError, AttributeError) and SYMBOLIC_CLASS.search(str(error)):
+                raise Break(f"{getattr(fn, '__name__', fn)} of a number that changes from call to call") from None
             raise UserRaised(error) from None
 
     def hooked(self, name: str, what: str) -> None:

@@ -63,7 +63,7 @@ ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, 
 COMPARING = {id(f) for f in (max, min, sorted)}
 PRINTING = {id(f) for f in (repr, ascii, format, hash)}
 KEEP_SYMBOLS = {id(v) for v in vars(operator).values() if isinstance(v, types.BuiltinFunctionType)} | {
-    id(f) for f in (sum, max, min, abs, divmod, math.prod, functools.reduce, pow)
+    id(f) for f in (sum, max, min, abs, math.prod, functools.reduce, pow)
 }
 
 
@@ -95,9 +95,11 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     made = None if kwargs else put_off(vm, fn, *args)
     if made is not None:
         return made
-    if key in KEEP_SYMBOLS:
+    if fn is divmod and len(args) == 2 and all(type(a) in (int, torch.SymInt) for a in args) and truth(vm, args[1]):
+        return vm.native(operator.floordiv, *args), vm.native(operator.mod, *args)
+    if key in KEEP_SYMBOLS and (fn is not pow or len(args) == 2):
         call_args = [expose(vm, a) for a in args]
-        if fn not in (max, min) or any(map(vm.symbols.scalars.is_unknown, call_args)):  # these only compare
+        if fn not in (max, min) or not all(map(vm.symbols.scalars.compares, call_args)):
             call_args = list(exact(*call_args))
     else:
         call_args = [specialise(expose(vm, a)) for a in args]
@@ -173,7 +175,7 @@ def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
         first, rest = args, []
     call_args = [iterable(vm, a) for a in first]
     if cls in (set, frozenset) and call_args and not isinstance(call_args[0], torch.Tensor):
-        call_args = [vm.native(list, a) for a in call_args]
+        call_args = [list(map(specialise, vm.native(list, a))) for a in call_args]
         check_elements(vm, call_args[0])
         call_args = [_hashed(vm, args[0], call_args[0])] if len(args) == 1 else call_args
     if any(isinstance(a, torch.Tensor) for a in call_args):
@@ -238,7 +240,7 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
     if any(type(p) in PLAIN and not isinstance(p, (str, range, torch.Size)) for p in pairs):
         raise Break("a dictionary is made of what are no pairs")
     made = [tuple(iterable(vm, p)) for p in pairs]
-    return vm.native(dict, made)
+    return vm.native(dict, [(*map(specialise, pair[:1]), *pair[1:]) for pair in made])
 
 
 def _make_callback(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -401,7 +403,7 @@ def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, An
     if cls in (torch.finfo, torch.iinfo):
         return vm.native(cls, *args)
     if issubclass(cls, enum.Enum):
-        return vm.native(cls, *args, **kwargs)
+        return vm.native(cls, *map(specialise, args), **kwargs)
     raise Break(f"an instance of the C class {cls.__module__}.{cls.__qualname__} is made")
 
 

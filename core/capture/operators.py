@@ -125,7 +125,10 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     if type(a) in (str, bytes):  # formatting
         b = printable(b)
     if type(a) in PLAIN and type(b) in PLAIN:
-        made = put_off(vm, BINARY[symbol.rstrip("=")], a, b)
+        target = BINARY[symbol.rstrip("=")]
+        made = put_off(vm, target, a, b)
+        if made is None and vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
+            a, b = specialise(a), specialise(b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
     if type(a) in STAND_INS or type(b) in STAND_INS:
         if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
@@ -207,7 +210,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     if type(a) in PLAIN and type(b) in PLAIN:
         if vm.symbols.scalars.is_unknown(a) or vm.symbols.scalars.is_unknown(b):
             raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
-        if torch.SymBool in (type(a), type(b)):
+        if torch.SymBool in (type(a), type(b)) or not all(map(vm.symbols.scalars.compares, (a, b))):
             a, b = specialise(a), specialise(b)
         return vm.native(COMPARE[symbol], a, b)
     if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
@@ -299,6 +302,8 @@ def unary(vm: Interpreter, symbol: str, value: Any) -> Any:
     if method is not None:
         return vm.call(method, value)
     refuse_opaque(vm, f"the operator {symbol}", value)
+    if symbol == "~":
+        value = specialise(value)
     made = put_off(vm, UNARY[symbol], value)
     return vm.native(UNARY[symbol], *exact(value)) if made is None else made
 

@@ -115,7 +115,7 @@ def build_list(vm: Any, frame: Frame, instr: Any) -> None:
 def build_set(vm: Any, frame: Frame, instr: Any) -> None:
     items = frame.pop_many(instr.arg)
     exposure.check_elements(vm, items)
-    frame.stack.append(vm.world.mark_fresh(vm.native(set, items)))
+    frame.stack.append(vm.world.mark_fresh(vm.native(set, map(exposure.specialise, items))))
 
 
 @op("BUILD_MAP")

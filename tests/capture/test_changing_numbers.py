@@ -1,0 +1,74 @@
+"""Numbers that change from call to call, where Python wants numbers of its own: as in eager, never an error of ours."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import enum
+import functools
+import math
+import operator
+import string
+from typing import Any
+
+import pytest
+import torch
+from helpers import compile_fn, observe, t
+
+
+@dataclasses.dataclass
+class Sizes:
+    a: int
+    b: float
+
+
+class Held:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+Flags = enum.IntFlag("Flags", {"X": 1, "Y": 2})
+
+PROGRAMS: dict[str, Any] = {
+    "divmod": lambda k, s: (divmod(k, 2), divmod(-k, 3), divmod(7, k), divmod(s, 0.3), divmod(k, s)),
+    "divmod by zero": lambda k, s: divmod(k, 0),
+    "divmod given to C code": lambda k, s: (list(map(divmod, [k], [2])), functools.partial(divmod, k)(2)),
+    "powers modulo": lambda k, s: (pow(k, 2, 5), pow(2, k)),
+    "inverted": lambda k, s: (~k, operator.invert(k), list(map(operator.invert, [k]))),
+    "methods of the class": lambda k, s: (int.__add__(k, 1), float.__mul__(s, 2.0), int.bit_length(k)),
+    "sets": lambda k, s: ({k, 2}, {(k, 1)}, set([k, 2]), frozenset((k, s)), {1}.union([k]), {4} - {k}, sorted({k, 2})),
+    "dictionaries": lambda k, s: (dict([(k, 1)]), dict(zip([k], [s], strict=True)), dict.fromkeys([k, s])),
+    "keys": lambda k, s: ({((k, 1), 2): s}, {((4, 1), 2): 5}.get(((k, 1), 2)), collections.OrderedDict([(k, s)])),
+    "copies": lambda k, s: (copy.copy(k), copy.deepcopy([k, {"s": (s,)}]), vars(copy.deepcopy(Held(k)))),
+    "dataclasses": lambda k, s: (dataclasses.asdict(Sizes(k, s)), dataclasses.astuple(Sizes(k, s))),
+    "flags": lambda k, s: (Flags(k % 4), Flags(k % 4).value),
+    "templates": lambda k, s: string.Template("$a-$b").substitute(a=k, b=[s]),
+    "no numbers": lambda k, s: (min(s, math.nan), max(math.nan, s), s < math.nan, k != math.nan, s < math.inf),
+    "out of range": lambda k, s: 10.0 ** (k * 100),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_python_gives(name: str) -> None:
+    def program(x: torch.Tensor, k: int, s: float) -> Any:
+        try:
+            return x + 1, PROGRAMS[name](k, s)
+        except Exception as error:
+            return x - 1, (type(error), str(error))
+
+    compiled = compile_fn(program)
+    for k, s in ((3, 0.25), (4, 0.5), (5, 0.75), (2, 0.3), (4, 2.0)):
+        x = t(2)
+        got, wanted = compiled(x, k, s), program(x, k, s)
+        torch.testing.assert_close(got[0], wanted[0], rtol=0, atol=0)
+        assert repr(got[1]) == repr(wanted[1])
+
+
+def test_divmod_of_a_size_is_captured_once_for_all() -> None:
+    compiled = compile_fn(lambda x: x * divmod(x.shape[0], 4)[1] + divmod(x.shape[0], 4)[0])
+    with observe() as seen:
+        for n in (5, 6, 7, 11):
+            x = t(n)
+            torch.testing.assert_close(compiled(x), x * (n % 4) + n // 4, rtol=0, atol=0)
+    assert len(seen.graphs) == 2 and not seen.breaks, seen.recompiles
