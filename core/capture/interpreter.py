@@ -48,8 +48,8 @@ from jitney.capture.world import World
 from jitney.config import config
 from jitney.guards import Source, watch
 
-# C code that takes no other numbers than Python's own says so by the class of what it was given.
-SYMBOLIC_CLASS = re.compile(r"\bSym(Int|Float|Bool)\b")
+# Where C code names what it was given: a stand-in, where eager gives a tensor or a number of Python.
+STAND_IN_CLASS = re.compile(r"\b(Sym(Int|Float|Bool)|FakeTensor)\b")
 MAX_DEPTH = 400
 
 
@@ -261,8 +261,8 @@ class Interpreter:
         except RecursionError:
             raise Break("recursion too deep") from None
         except Exception as error:
-            if type(error) in (TypeError, AttributeError) and SYMBOLIC_CLASS.search(str(error)):
-                raise Break(f"{getattr(fn, '__name__', fn)} of a number that changes from call to call") from None
+            if type(error) in (TypeError, AttributeError) and STAND_IN_CLASS.search(str(error)):
+                raise Break(f"{getattr(fn, '__name__', fn)} of a tensor, or of a number that changes, raises") from None
             raise UserRaised(error) from None
 
     def hooked(self, name: str, what: str) -> None:

@@ -72,3 +72,14 @@ def test_divmod_of_a_size_is_captured_once_for_all() -> None:
             x = t(n)
             torch.testing.assert_close(compiled(x), x * (n % 4) + n // 4, rtol=0, atol=0)
     assert len(seen.graphs) == 2 and not seen.breaks, seen.recompiles
+
+
+@pytest.mark.parametrize("name", ["divmod", "round"])
+def test_what_tensors_lack_is_said_of_tensors(name: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        try:
+            return divmod(x, 2) if name == "divmod" else round(x)
+        except TypeError as error:
+            return x + 1, str(error)
+
+    assert compile_fn(program)(t(2))[1] == program(t(2))[1]
