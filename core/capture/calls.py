@@ -31,6 +31,7 @@ from jitney.capture.exposure import (
     python_method,
     refuse_opaque,
     refuse_protocol,
+    specialise,
 )
 from jitney.capture.frame import After, Frame
 from jitney.capture.generators import Reentrant
@@ -258,7 +259,7 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
     if policy.is_state(fn):
         if fn in policy.STATE_QUERIES:
             return vm.native(fn, *args, **kwargs)
-        return vm.tracer.record_state(fn, *args)
+        return vm.native(vm.tracer.record_state, fn, *map(specialise, args))
     if policy.is_query(fn) and not has_tensor(args):
         value = vm.native(fn, *args, **kwargs)
         if not kwargs and isinstance(value, ATOMS) and all(isinstance(a, ATOMS) for a in args):
@@ -340,7 +341,7 @@ def _native_metaclass(meta: type) -> bool:
 def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     """``type.__call__``: ``__new__`` then ``__init__``."""
     if cls is _torch.InferenceModeGuard:
-        return vm.world.mark_fresh(InferenceScope(*args))
+        return vm.world.mark_fresh(InferenceScope(*map(specialise, args)))
     if not cls.__flags__ & HEAP_TYPE or natives.is_value_class(cls):
         return natives.make_value(vm, cls, args, kwargs)
     if cls is torch.autograd.profiler.record_function:

@@ -83,3 +83,34 @@ def test_what_tensors_lack_is_said_of_tensors(name: str) -> None:
             return x + 1, str(error)
 
     assert compile_fn(program)(t(2))[1] == program(t(2))[1]
+
+
+@pytest.mark.parametrize("name", ["grad mode", "inference mode", "autocast"])
+def test_a_size_decides_on_a_state_of_torch(name: str) -> None:
+    blocks = {
+        "grad mode": lambda on: torch.set_grad_enabled(on),
+        "inference mode": lambda on: torch.inference_mode(on),
+        "autocast": lambda on: torch.autocast("cpu", dtype=torch.bfloat16, enabled=on),
+    }
+    w = torch.ones(2, 2, requires_grad=True)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with blocks[name](x.shape[0] > 4):
+            return x @ w
+
+    compiled = compile_fn(program)
+    for n in (3, 4, 5, 6):
+        x = t(n, 2)
+        got, wanted = compiled(x), program(x)
+        torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+        assert (got.requires_grad, got.is_inference()) == (wanted.requires_grad, wanted.is_inference())
+
+
+def test_a_state_that_torch_refuses_is_the_users_error() -> None:
+    def program(x: torch.Tensor, on: Any) -> Any:
+        try:
+            torch.set_grad_enabled(on)
+        except TypeError as error:
+            return x + 1, str(error)
+
+    assert compile_fn(program)(t(2), "on")[1] == program(t(2), "on")[1]
