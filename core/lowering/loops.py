@@ -255,6 +255,7 @@ class Program:
         checks: what must not have happened when the graph has run: (a buffer of one bool, the message, the exception).
         constants: tensors that the graph holds, by the name of their buffer: full before the first step.
         floats: the inputs that are Python floats; their buffers are float64 without dimensions.
+        numbers: integers made of the sizes that kernels compute with: 64 bits must hold them.
     """
 
     buffers: dict[str, Buffer]
@@ -265,6 +266,7 @@ class Program:
     checks: list[tuple[str, str, type[Exception]]] = field(default_factory=list)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     floats: frozenset[int] = frozenset()
+    numbers: tuple[Index, ...] = ()
 
     def verify(self) -> None:
         """Every buffer is filled once and before it is read, dtypes agree, loop variables are the nest's own."""

@@ -17,6 +17,7 @@ from jitney.lowering.call import Call, bound
 from jitney.lowering.floats import computed
 from jitney.lowering.index import Index, Size
 from jitney.lowering.loops import Extern, Number, Program, Strided
+from jitney.lowering.numbers import must_fit
 from jitney.lowering.policy import CPU, Policy
 from jitney.lowering.rules import RULES, VIEWS
 from jitney.lowering.signals import NoRule, NotLowered
@@ -76,6 +77,7 @@ class _Lowering:
         self.inputs: list[str | Size | None] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.floats: set[int] = set()
+        self.numbers: list[Index] = []
         self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
         self.outputs: list[Any] = []
         self.live = _live(graph.graph)
@@ -97,6 +99,7 @@ class _Lowering:
             self.builder.checks,
             self.constants,
             frozenset(self.floats),
+            tuple(dict.fromkeys(self.numbers)),
         )
 
     # ------------------------------------------------------------------ where values come from
@@ -156,7 +159,9 @@ class _Lowering:
     def _call_function(self, node: fx.Node) -> None:
         val = node.meta.get("val")
         if isinstance(val, torch.SymInt):
-            self.values[node] = self.sizes.index(val)
+            made = self.values[node] = self.sizes.index(val)
+            if must_fit(node, made):
+                self.numbers.append(made)
         elif node.target is operator.getitem:
             source, number = node.args
             self.values[node] = self.values[source][number]  # type: ignore[index]

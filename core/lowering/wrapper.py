@@ -21,6 +21,7 @@ from jitney.lowering.index import Atom, Index, Size, index, render
 from jitney.lowering.kernel import Kernel
 from jitney.lowering.labels import labels
 from jitney.lowering.loops import LAST, Buffer, Extern, Number, Strided, strided
+from jitney.lowering.numbers import GREATEST, LEAST, too_large
 from jitney.lowering.schedule import Schedule
 from jitney.lowering.schedule.memory import root
 
@@ -195,6 +196,9 @@ class Wrapper:
         readers = {"value": "i{0}", "size": "i{0}.size({1})", "stride": "i{0}.stride({1})"}
         for size, reading in self.program.sizes.items():
             self.lines.append(f"{self.spelled[size]} = {readers[reading.what].format(reading.input, reading.dim)}")
+        for number in self.program.numbers:
+            refuse = f"{self.constant(too_large)}({str(number)!r})"
+            self.lines.append(f"if not {LEAST} <= {self.size(number)} <= {GREATEST}: {refuse}")
 
     def _begin(self) -> None:
         taken = {n: self.program.buffers[name] for n, name in enumerate(self.program.inputs)

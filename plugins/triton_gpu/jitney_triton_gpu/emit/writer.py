@@ -15,7 +15,7 @@ from jitney.lowering.index import Atom, Index, Opaque, Size, Var
 from jitney.lowering.schedule.spaces import linear
 from jitney.lowering.values import Apply, Constant, Load, Position, Value, walk
 from jitney_triton_gpu.emit.dtypes import HALVES, NAMES, literal
-from jitney_triton_gpu.emit.indices import text
+from jitney_triton_gpu.emit.indices import Spell, in_32_bits, text
 from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded
 from jitney_triton_gpu.emit.spaces import Axis
 
@@ -130,15 +130,16 @@ class Writer:
 
     # ------------------------------------------------------------------ indices
 
-    def index(self, x: Index) -> str:
-        """The text of an index expression."""
+    def index(self, x: Index, spell: Spell | None = None) -> str:
+        """The text of an index expression; ``spell`` gives that of an atom, if it is not as usual."""
+        spell = spell or self._spell
         for axis in self._axes():
             if len(axis.loops) > 1 and all(v in x.atoms for v in axis.list_of(axis.loops[0])):
                 loops = axis.list_of(axis.loops[0])
                 rest = x - linear(loops)
                 if not any(v in rest.atoms for v in loops):  # it goes through memory as the axis does
-                    return axis.name if rest.value == 0 else f"({axis.name} + {text(rest, self._spell)})"
-        return text(x, self._spell)
+                    return axis.name if rest.value == 0 else f"({axis.name} + {text(rest, spell)})"
+        return text(x, spell)
 
     def axes_of(self, x: Index) -> Axes:
         """The axes along which an index differs."""
@@ -166,6 +167,9 @@ class Writer:
                 if atom in axis.loops:
                     return self._decomposed(section, axis, atom)
         raise KeyError(f"{atom} is no loop here")
+
+    def _spell_wide(self, atom: Atom) -> str:
+        return f"(tl.full([], 0, tl.int64) + {self._spell(atom)})"
 
     def _decomposed(self, section: Section, axis: Axis, var: Var) -> str:
         shown = axis.spelled(var, self._spell)
@@ -216,7 +220,7 @@ class Writer:
             self._assign(v, literal(v.value, v.dtype), frozenset(), "c")
         elif isinstance(v, Position):
             axes = self.axes_of(v.index)
-            shown = self.index(v.index)
+            shown = self.index(v.index, None if in_32_bits(v.index) else self._spell_wide)
             self._assign(v, self._number(shown, v.dtype), axes)
         elif isinstance(v, Load):
             self._load(v)

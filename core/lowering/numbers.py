@@ -1,0 +1,49 @@
+"""Python's integers have no end, a kernel's have 64 bits: which of a graph's must be looked at in each call."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+from torch import fx
+
+from jitney.lowering.call import bound, parameters
+from jitney.lowering.index import Atom, Compound, Index
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+RING = (operator.add, operator.sub, operator.mul, operator.neg, operator.pos)  # right modulo 2**64 in any order
+SHAPES = frozenset({"size", "stride", "shape"})  # what memory has them all
+
+
+def must_fit(node: fx.Node, made: Index) -> bool:
+    """Must an integer of the graph be looked at: may it leave 64 bits, and would a result be wrong then?"""
+    return _most(made) > GREATEST and any(_reads(user, node) for user in node.users)
+
+
+def too_large(what: str) -> None:
+    """Raises ``OverflowError``: the frame runs in eager, where Python's integers are right, or refused."""
+    raise OverflowError(f"{what} has more than 64 bits")
+
+
+def _reads(user: fx.Node, node: fx.Node) -> bool:
+    """Does this user read the number itself, not only what sums and products of it are, or the shape of a tensor?"""
+    if user.op != "call_function" or user.target in RING:
+        return False
+    if getattr(user.target, "_schema", None) is None:  # one of Python's
+        return True
+    given = zip(parameters(user.target), bound(user.target, user.args, user.kwargs), strict=True)
+    for (name, _), value in given:
+        inside = value if isinstance(value, (list, tuple)) else (value,)
+        if name not in SHAPES and any(item is node for item in inside):
+            return True
+    return False
+
+
+def _most(x: Index) -> int:
+    """No value of it is further from 0, if no atom has more than 64 bits."""
+    if isinstance(x, Atom):
+        low, high = x.bounds()
+        return GREATEST if low is None or high is None else max(abs(low), abs(high))
+    if isinstance(x, Compound):
+        return _most(x.a) if x.kind == "floordiv" else max(_most(x.a), _most(x.b))
+    return abs(x.constant) + sum(abs(coef) * math.prod(map(_most, product)) for coef, product in x.terms)

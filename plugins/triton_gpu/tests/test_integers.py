@@ -1,0 +1,11 @@
+"""Integers that kernels compute with, beside eager: those of all backends that make kernels."""
+
+from __future__ import annotations
+
+import pytest
+from backend_integers import *  # noqa: F403
+
+
+@pytest.fixture
+def backend() -> str:
+    return "triton_gpu"
