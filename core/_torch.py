@@ -134,13 +134,14 @@ def dispatch_kept() -> Iterator[None]:
     Torch prints tensors with transforms switched off by a local variable (of ``torch._tensor_str``). A traceback that
     holds such a frame, since printing has raised, keeps them off.
     """
+    outside = sys.exception()
     include, exclude = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
     with _C._ForceDispatchKeyGuard(include, exclude):
         try:
             yield
         except Exception as error:
             seen: BaseException | None = error
-            while seen is not None:
+            while seen is not None and seen is not outside:
                 traceback.clear_frames(seen.__traceback__)
                 seen.__traceback__, seen = None, seen.__context__
             raise

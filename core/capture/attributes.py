@@ -30,11 +30,25 @@ UNCHANGING = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,
     torch.memory_format,
 )  # fmt: skip
+ERROR_NAME: Any = vars(AttributeError)["name"]
+ERROR_OBJ: Any = vars(AttributeError)["obj"]
 MODULE_GETATTR = torch.nn.Module.__getattr__ if is_own(torch.nn.Module.__getattr__) else None
 
 
 def load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     """``obj.name``. Raises ``UserRaised(AttributeError)`` where Python would raise it."""
+    try:
+        return _load_attr(vm, obj, name)
+    except UserRaised as raised:
+        error = raised.value
+        if isinstance(error, AttributeError) and vm.world.record_of(error) is None:
+            if ERROR_NAME.__get__(error) is None is ERROR_OBJ.__get__(error):  # as Python adds to what methods raise
+                ERROR_NAME.__set__(error, name)
+                ERROR_OBJ.__set__(error, obj)
+        raise
+
+
+def _load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     kind = type(obj)
     if kind in DIRECT:
         return vm.native(getattr, obj, name)
@@ -86,10 +100,16 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
             if fallback and isinstance(raised.value, AttributeError):
                 return _fallback(vm, obj, kind, name, raised)
             raise
-    error = AttributeError(f"{kind.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+    error = AttributeError(f"{name_in_c(kind)!r} object has no attribute {name!r}", name=name, obj=obj)
     if fallback:
         return _fallback(vm, obj, kind, name, UserRaised(error))
     return vm.raise_user(error)
+
+
+def name_in_c(kind: type) -> str:
+    """``tp_name``, by which messages call a class: that of a class written in C may have its module in it."""
+    in_module = not kind.__flags__ & HEAP_TYPE and kind.__module__ != "builtins"
+    return f"{kind.__module__}.{kind.__name__}" if in_module else kind.__name__
 
 
 def _fallback(vm: Interpreter, obj: Any, kind: type, name: str, raised: UserRaised) -> Any:
@@ -318,9 +338,11 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
                 return storage.value
         return vm.native(descriptor.__get__, obj, owner)
     if record is None:
-        if owner is types.FrameType:
-            tracebacks.refuse_locals(obj, name)
+        if owner in tracebacks.KEPT:
+            tracebacks.refuse_read(obj, name)
         value = vm.native(descriptor.__get__, obj, owner)
+        if name == "__context__" and value is None and id(obj) in vm.raised_at:
+            vm.ask_outside()
         if isinstance(value, torch.Tensor) and not is_stand_in(value):
             raise Break(f"a tensor behind the C attribute {owner.__name__}.{name}")
         return value
@@ -473,7 +495,7 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
         vm.native(descriptor.__delete__, obj)
         return
     if instance_get(vm, obj, name) is ABSENT:
-        vm.raise_user(AttributeError(f"{kind.__name__!r} object has no attribute {name!r}", name=name, obj=obj))
+        vm.raise_user(AttributeError(f"{name_in_c(kind)!r} object has no attribute {name!r}"))
     record = vm.world.record_of(obj)
     storage: Record | None = vm.world.dict_record(record) if record is not None else None
     if storage is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture import contexts
 from jitney.capture.arrays.stand_in import HOOKS, Array
 from jitney.capture.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.exposure import (
@@ -234,7 +235,7 @@ class SequenceView:
             return getitem(self.vm, self.value, index)
         except UserRaised as raised:
             error = raised.value
-        raise error
+        contexts.hand_on(error)
 
 
 def next_value(vm: Interpreter, iterator: Any) -> Any:

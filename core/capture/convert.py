@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 import traceback
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import FrameSummary
@@ -83,9 +85,9 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
     """
     if devices() is None or _torch.dispatch_mode_depth():
         raise GiveUp("a torch function or dispatch mode is active", "leave the mode before calling compiled code")
-    check = state_check()
+    check, outside = state_check(), sys.exception()
     with lifted() as modes:
-        return _captured(_Start(target, arguments, cells, settings, check, modes))
+        return _captured(_Start(target, arguments, cells, settings, check, modes, outside))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class _Start:
     settings: Settings
     check: Callable[[], bool]  # is the global state still as it was when the frame was called?
     modes: list[Any]  # those that set a default device
+    outside: BaseException | None  # what is being handled where the frame was called
 
 
 def _captured(start: _Start) -> Captured:
@@ -107,6 +110,7 @@ def _captured(start: _Start) -> Captured:
     forced: dict[int, Restart] = {}
     for _ in range(MAX_RESTARTS):
         vm = Interpreter(settings.dynamic_dims, forced, settings.max_steps)
+        vm.outside = start.outside
         vm.world.is_dynamic = settings.dynamic_number
         vm.world.steady = settings.steady
         vm.world.make_symbol = vm.symbols.scalar
@@ -122,7 +126,7 @@ def _captured(start: _Start) -> Captured:
             known = forced.get(restart.step)
             if known is not None and known.place == restart.place:
                 raise GiveUp(restart.reason, restart.hint) from None
-            _let_go(restart)
+            _let_go(restart, start.outside)
             forced[restart.step] = restart
             continue
         except Exception:
@@ -161,11 +165,10 @@ def _attempt(vm: Interpreter, start: _Start) -> tuple[Emitted, events.GraphBreak
                 raise vm.pending
         except Break as reason:
             stopped = _stop(vm, reason)
-            _let_go(reason)
+            _let_go(reason, start.outside)
         except UserRaised as raised:
             error, step = vm.raised_at[id(raised.value)]
-            text = f"{type(error).__name__} is raised: {error}" if str(error) else f"{type(error).__name__} is raised"
-            raise Restart(step, text) from None
+            raise Restart(step, _told(error)) from None
         vm.elsewhere.settle()
         vm.over = True
         vm.tracer.pause = True
@@ -212,10 +215,21 @@ class _Scopes:
         self.vm.tracer.close_scopes()
 
 
-def _let_go(error: BaseException) -> None:
-    """Drop what an exception of ours keeps alive: the interpreter's frames, and with them the user's objects."""
+def _told(error: BaseException) -> str:
+    """Which exception is raised; its text only where no code of the program's makes it."""
+    kind = type(error)
+    plain = not isinstance(kind.__str__, types.FunctionType) and all(type(v) in (str, int, float) for v in error.args)
+    text = str(error) if plain else ""
+    return f"{kind.__name__} is raised: {text}" if text else f"{kind.__name__} is raised"
+
+
+def _let_go(error: BaseException, outside: BaseException | None) -> None:
+    """Drop what an exception of ours keeps alive: the interpreter's frames, and with them the user's objects.
+
+    Its contexts end with what the program itself is handling, which stays as it is.
+    """
     seen: BaseException | None = error
-    while seen is not None:
+    while seen is not None and seen is not outside:
         traceback.clear_frames(seen.__traceback__)
         seen.__traceback__ = None
         seen.__context__, seen = None, seen.__context__

@@ -6,6 +6,7 @@ import collections
 import functools
 import math
 import re
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ LATE_GUARDS = "# conditions on sizes that the compiled graph adds"
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
-    r"|retry|failed|from_numpy|from_readonly|from_scalar"
+    r"|retry|failed|handled|from_numpy|from_readonly|from_scalar"
     r"|inputs|often|guard_errors|facts|holding|before|locks|unchanged|value|drawn|random_states)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
@@ -454,6 +455,9 @@ class Emitter:
             if self.inputs:
                 program.fetch("_inputs", f"({', '.join(tensor_names)})")
             program.check("_tensors(*_inputs)" if self.inputs else f"_tensors({', '.join(tensor_names)})")
+        if vm.asks_outside:
+            self.pool.namespace["_handled"] = sys.exception
+            symbol_guards = ["_handled() is None", *symbol_guards]
         extra = [*dict.fromkeys(related), *symbol_guards, *strides]
         for text in extra:
             program.check(f"({text})")

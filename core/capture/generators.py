@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jitney.capture.frame import NULL
+from jitney.capture import contexts, tracebacks
+from jitney.capture.frame import NULL, ExcInfo
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 
 if TYPE_CHECKING:
@@ -53,11 +54,15 @@ class InterpretedGenerator:
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
         """Raise inside the generator, where it waits."""
         error = _normalise(kind, value)
-        if self.state == "finished":
-            raise error
+        if self.vm.world.record_of(error) is not None:
+            raise Break("an exception object from outside the compiled function is thrown into a generator")
+        if traceback is not None:
+            tracebacks.TRACEBACK.__set__(error, traceback)
         if self.state == "created":
             self.state = "finished"
-            raise error
+            tracebacks.before_it_ran(error, self.frame)
+        if self.state == "finished":
+            contexts.hand_on(error)
         inner = self._delegate()
         if inner is not None and not isinstance(error, GeneratorExit):
             return self._throw_into(inner, error)
@@ -93,17 +98,18 @@ class InterpretedGenerator:
             return self._resume(error)
         try:
             return thrower(error)
-        except StopIteration as stop:
-            send = self.frame.instrs[self.frame.at - 1]
-            self.frame.stack.pop()
-            self.frame.stack.append(stop.value)
-            self.frame.ip = send.target
-            if self.frame.instrs[send.target].op == "END_SEND":
-                self.frame.stack.insert(-1, inner)
-            return self._resume(None)
-        except Exception as raised:
+        except Exception as raised:  # a handler of ours would become the context of what comes next
+            result = raised
+        if not isinstance(result, StopIteration):
             self.frame.stack.append(None)
-            return self._resume(raised)
+            return self._resume(result)
+        send = self.frame.instrs[self.frame.at - 1]
+        self.frame.stack.pop()
+        self.frame.stack.append(result.value)
+        self.frame.ip = send.target
+        if self.frame.instrs[send.target].op == "END_SEND":
+            self.frame.stack.insert(-1, inner)
+        return self._resume(None)
 
     def _resume(self, error: BaseException | None) -> Any:
         vm, frame = self.vm, self.frame
@@ -112,6 +118,8 @@ class InterpretedGenerator:
         handling = vm.handling
         if self.handling is not None:
             vm.handling = self.handling
+            outermost = next(value for value in frame.stack if type(value) is ExcInfo)
+            outermost.previous = handling  # of the caller, who may be another one than before
         depth = len(vm.frames)
         frame.generator = self
         failure: BaseException | None = None
@@ -119,6 +127,7 @@ class InterpretedGenerator:
         try:
             vm.push_frame(frame)
             if error is not None:
+                contexts.raised(error, self.handling)
                 vm.unwind(error, depth)
             value = vm.run()
         except UserRaised as raised:
@@ -134,7 +143,7 @@ class InterpretedGenerator:
                 vm.handling, self.handling = handling, vm.handling if vm.handling is not handling else None
         if failure is not None:  # raised here, since a handler of ours would become its context
             self._let_go()
-            raise failure
+            contexts.hand_on(failure)
         if self.state == "suspended":
             return value
         self.state = "finished"
@@ -156,8 +165,10 @@ def _normalise(kind: Any, value: Any) -> BaseException:
         return kind
     if isinstance(value, BaseException):
         return value
-    made: BaseException = kind() if value is None else kind(value)
-    return made
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        name = type(kind).__name__
+        raise TypeError(f"exceptions must be classes or instances deriving from BaseException, not {name}")
+    return kind() if value is None else kind(value)
 
 
 class Reentrant:
@@ -177,7 +188,7 @@ class Reentrant:
             error = raised.value
         except Break as stop:  # C code has begun: only before its call can the graph be broken
             raise Restart(self.vm.break_step(), stop.reason, stop.hint, self.vm.user_stack()) from None
-        raise error
+        contexts.hand_on(error)
 
 
 class ReentrantIterator:
@@ -200,4 +211,4 @@ class ReentrantIterator:
             error = raised.value
         except Break as stop:  # C code has begun: only before its call can the graph be broken
             raise Restart(self.vm.break_step(), stop.reason, stop.hint, self.vm.user_stack()) from None
-        raise error
+        contexts.hand_on(error)

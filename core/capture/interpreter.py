@@ -17,6 +17,7 @@ from jitney import _torch
 from jitney.callers import is_ours
 from jitney.capture import (  # noqa: F401 (register handlers)
     checkpoints,
+    contexts,
     control_flow,
     copying,
     directive_rules,
@@ -70,6 +71,8 @@ class Interpreter:
         self.returned: Any = None
         self.handling: BaseException | None = None
         self.raised_at: dict[int, tuple[BaseException, int]] = {}
+        self.outside: BaseException | None = None  # what the caller of compiled code is handling
+        self.asks_outside = False  # does anything depend on whether there is one?
         self.symbols = Symbols(dynamic_dims)
         self.tracer = Tracer(self.symbols, self.user_stack)
         self.tracer.reads_numbers = self.reads_numbers
@@ -150,11 +153,14 @@ class Interpreter:
                     HANDLERS[instr.op](self, frame, instr)
             except UserRaised as raised:
                 self.refuse_entered()
-                self.unwind(raised.value, base, again=raised.again)
-            except KeyError as error:
+                error = raised.value
+                if not (raised.again or id(error) in self.raised_at or self.world.record_of(error) is not None):
+                    contexts.raised_by_c(error, self.handling, self.outside)
+                self.unwind(error, base, again=raised.again)
+            except KeyError:
                 if instr.op not in HANDLERS:
                     raise GiveUp(f"the instruction {instr.op} is not known") from None
-                raise error
+                raise
             if witness is not None and witness.latest:
                 self.refuse_entered()
             if len(frames) == base:
@@ -209,6 +215,10 @@ class Interpreter:
 
     def _note(self, error: BaseException, frame: Frame) -> None:
         """One more entry of the exception's traceback; not seen by the watch, which takes it for the program's."""
+        if self.world.record_of(error) is not None:
+            raise Restart(
+                self.raised_at[id(error)][1], "an exception object from outside the compiled function is raised"
+            )
         watched = self.watch is not None and self.watch.pause()
         tracebacks.passes(error, frame)
         if watched and self.watch is not None:
@@ -264,6 +274,10 @@ class Interpreter:
             if type(error) in (TypeError, AttributeError) and STAND_IN_CLASS.search(str(error)):
                 raise Break(f"{getattr(fn, '__name__', fn)} of a tensor, or of a number that changes, raises") from None
             raise UserRaised(error) from None
+        except BaseException as error:
+            if id(error) in self.raised_at:  # by the program, such as a SystemExit, and not by capture itself
+                raise UserRaised(error) from None
+            raise
 
     def hooked(self, name: str, what: str) -> None:
         """Guard the builtin that Python calls by itself for ``what``; a break where the program has put in its own."""
@@ -273,10 +287,14 @@ class Interpreter:
         self.world.guard_path(f"builtins.{name}", found)
 
     def raise_user(self, error: BaseException) -> None:
-        """Raise in the user's program, with the context that Python would set."""
-        if self.handling is not None and error is not self.handling and error.__context__ is None:
-            error.__context__ = self.handling
+        """Raise a new exception in the user's program."""
         raise UserRaised(error)
+
+    def ask_outside(self) -> None:
+        """Captured code depends on what its caller handles: guarded to be nothing, a break where there is something."""
+        if self.outside is not None:
+            raise Break("the exception is read that the caller of compiled code handles")
+        self.asks_outside = True
 
     def truth(self, value: Any) -> bool:
         """bool(value), as an ``if`` takes it."""

@@ -34,6 +34,8 @@ def mark_allowed(fn: Any) -> None:
 
 
 def _in(collection: weakref.WeakSet[Any], fn: Any) -> bool:
+    if isinstance(type(fn).__hash__, types.FunctionType):  # the program's: not to be called here
+        return any(fn is marked for marked in collection)
     try:
         return fn in collection
     except TypeError:

@@ -88,8 +88,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if kind in PLAIN or isinstance(owner, (str, bytes, int, float, tuple, range, frozenset)):
         return _value_method(vm, fn, owner, name, args, kwargs)
     if getattr(fn, "__objclass__", None) is object or name in OBJECT_METHODS:
-        if isinstance(owner, BaseException) and name == "__init__" and vm.world.record_of(owner) is None:
-            return vm.native(fn, *args, **kwargs)
+        if isinstance(owner, BaseException) and name == "__init__":
+            return _exception_method(vm, fn, owner, name, args, kwargs)
         if isinstance(owner, type) and name in ("__setattr__", "__delattr__") and fn.__objclass__ is object:
             raise Break(f"object.{name} of a class")
         return _object_method(vm, owner, name, args, kwargs)

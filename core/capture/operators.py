@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import _torch
+from jitney.capture import tracebacks
 from jitney.capture.arrays.stand_in import Array
 from jitney.capture.attributes import lookup
 from jitney.capture.containers import (
@@ -215,6 +216,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         return vm.native(COMPARE[symbol], a, b)
     if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
         raise Break("weak references are compared", "compare what they refer to")
+    tracebacks.refuse_comparison(a, b)
     forward = python_method(vm, a, COMPARE_METHODS[symbol])
     reflected = python_method(vm, b, COMPARE_METHODS[MIRROR[symbol]])
     if forward is None and reflected is None:
@@ -251,6 +253,7 @@ def identical(vm: Interpreter, a: Any, b: Any) -> bool:
     same = a is b
     if isinstance(a, weakref.ref) and isinstance(b, weakref.ref):
         raise Break("the identity of weak references", "compare what they refer to")
+    tracebacks.refuse_comparison(a, b)
     if type(a) in VALUES and type(a) is type(b) and not _only_one(a) and vm.world.constant_key(a) and (same or a == b):
         raise GiveUp(f"'is' between equal values of class {type(a).__name__}", "compare them with ==")
     first, second = vm.world.record_of(a), vm.world.record_of(b)

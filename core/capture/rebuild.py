@@ -11,7 +11,7 @@ import re
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,12 +23,13 @@ from jitney.capture.arrays.memory import as_readonly
 from jitney.capture.arrays.stand_in import Array, ArrayMethod
 from jitney.capture.code import PY312
 from jitney.capture.containers import SequenceView
+from jitney.capture.contexts import go_on_outside
 from jitney.capture.exposure import C_METHOD, OWN_TYPES
 from jitney.capture.frame import NULL, ExcInfo
 from jitney.capture.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.graph_runner import InferenceScope
 from jitney.capture.iterators import OutsideIterator, set_state
-from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA
+from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.remade import Made
 from jitney.capture.resume import generator_code, layout_of, stack_kinds
@@ -327,7 +328,9 @@ class Rebuilder:
         return self.assign(value, f"{self.constant(weakref.ref)}({self.expr(value())})")
 
     def _namespace(self, value: Any) -> str:
-        return self.assign(value, f"{self.constant(types.SimpleNamespace)}(**{self._pairs(vars(value))})")
+        name = self.assign(value, f"{self.constant(types.SimpleNamespace)}()")
+        self.lines.append(f"{name}.__dict__.update({self._pairs(vars(value))})")
+        return name
 
     # ------------------------------------------------------------------ instances
 
@@ -393,22 +396,26 @@ class Rebuilder:
             self.lines.append(f"{self.constant(object)}.__setattr__({name}, {slot!r}, {self.expr(found)})")
 
     def _exception(self, value: BaseException) -> str:
-        made = self.expr(type(value))
-        name = self.assign(value, f"{made}.__new__({made}, {self.each(value.args)})")
-        self.lines.append(f"{name}.args = ({self.each(value.args)})")
-        for field in ("__cause__", "__context__"):
-            linked = getattr(value, field)
-            if linked is not None:
-                self.lines.append(f"{name}.{field} = {self.expr(linked)}")
-        if value.__suppress_context__:
-            self.lines.append(f"{name}.__suppress_context__ = True")
-        for field in ("name", "obj", "value", "key"):
-            if field in ("name", "obj", "value") and field in type(value).__dict__:
-                self.lines.append(f"{name}.{field} = {self.expr(getattr(value, field))}")
+        """Made by the C class below the program's, whose own ``__new__`` has run."""
+        cls: Any = type(value)
+        base = cls
+        while base.__flags__ & HEAP_TYPE:
+            base = base.__base__
+        given = ""
+        if isinstance(value, BaseExceptionGroup):
+            given = f"{value.message!r}, {self.expr(value.exceptions)}"
+        name = self.assign(value, f"{self.constant(base)}.__new__({self.expr(cls)}, {given})")
+        plain: Any = vars(BaseException)  # not by the attribute, for which the class may have special methods
+        for field in ("args", "__cause__", "__context__", "__suppress_context__", "__traceback__"):
+            found = plain[field].__get__(value)
+            if found or field == "__suppress_context__":  # a cause sets it too
+                self.lines.append(f"_b.BaseException.{field}.__set__({name}, {self.expr(found)})")
+        if id(value) in self.vm.raised_at and plain["__context__"].__get__(value) is None:
+            self.lines.append(f"{self.constant(go_on_outside)}({name})")
+        for owner, field, found in _fields(value):
+            self.lines.append(f"{self.expr(owner)}.__dict__[{field!r}].__set__({name}, {self.expr(found)})")
         if value.__dict__:
             self.lines.append(f"{name}.__dict__.update({self._pairs(value.__dict__)})")
-        if value.__traceback__ is not None:
-            self.lines.append(f"{name}.__traceback__ = {self.expr(value.__traceback__)}")
         return name
 
     def _traceback(self, value: types.TracebackType) -> str:
@@ -474,6 +481,21 @@ def _slots(value: Any) -> dict[str, Any]:
                 except AttributeError:
                     continue
     return out
+
+
+def _fields(error: BaseException) -> Iterator[tuple[type, str, Any]]:
+    """What an exception keeps in C: the class, name and value of each field that is not as ``__new__`` leaves it."""
+    for cls in type(error).__mro__:
+        if cls in (BaseException, BaseExceptionGroup):
+            continue
+        for name, member in vars(cls).items():
+            if isinstance(member, types.MemberDescriptorType) or (cls, name) == (OSError, "characters_written"):
+                try:
+                    value = member.__get__(error)
+                except AttributeError:
+                    continue
+                if value is not None or cls.__flags__ & HEAP_TYPE:
+                    yield cls, name, value
 
 
 def _finished() -> Any:

@@ -43,6 +43,6 @@ class UserRaised(BaseException):
     """An exception of the user's program, raised while interpreting it; ``again`` in the frame that handled it."""
 
     def __init__(self, value: BaseException, again: bool = False) -> None:
-        super().__init__(repr(value))
+        super().__init__(type(value).__qualname__)  # its repr may be code of the program's
         self.value = value
         self.again = again

@@ -321,6 +321,8 @@ def import_name(vm: Interpreter, name: str, fromlist: Any, level: int) -> Any:
 @special(sys.exc_info)
 def _exc_info(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     error = vm.handling
+    if error is None:
+        vm.ask_outside()
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from jitney.capture.frame import Frame
 
 
+# Its own getter and setter: a class of the program's may have special methods for attributes.
+TRACEBACK: Any = vars(BaseException)["__traceback__"]
+
+
 class Entry(NamedTuple):
     """One frame of a traceback, in values that can be written into code and kept on disk."""
 
@@ -38,7 +42,7 @@ class Entry(NamedTuple):
 
 def passes(error: BaseException, frame: Frame) -> None:
     """The exception has come to this frame, from where it was raised or from a callee: as CPython notes it."""
-    made = error.__traceback__
+    made = TRACEBACK.__get__(error)
     if made is not None and not never_ran(made.tb_frame):
         found, made = _programs(made), None
         for entry in reversed(found):
@@ -46,7 +50,14 @@ def passes(error: BaseException, frame: Frame) -> None:
     code = frame.info.code
     if not is_ours(code.co_filename):
         made = before(made, _entry(code, frame.instrs[frame.at].offset, frame.globals))
-    error.__traceback__ = made
+    TRACEBACK.__set__(error, made)
+
+
+def before_it_ran(error: BaseException, frame: Frame) -> None:
+    """The exception is thrown into a generator that has not started: CPython notes its first line."""
+    code = frame.info.code
+    entry = _entry(code, 0, frame.globals)
+    TRACEBACK.__set__(error, before(TRACEBACK.__get__(error), entry))
 
 
 def before(rest: types.TracebackType | None, entry: tuple[Any, ...]) -> types.TracebackType:
@@ -56,8 +67,11 @@ def before(rest: types.TracebackType | None, entry: tuple[Any, ...]) -> types.Tr
 
 def never_ran(frame: types.FrameType) -> bool:
     """Is it a frame of ours, which has no locals?"""
-    constants = frame.f_code.co_consts
-    return bool(constants) and type(constants[0]) is Entry
+    return _is_stand_in(frame.f_code)
+
+
+def _is_stand_in(code: types.CodeType) -> bool:
+    return bool(code.co_consts) and type(code.co_consts[0]) is Entry
 
 
 def entry_of(frame: types.FrameType) -> Entry:
@@ -66,10 +80,28 @@ def entry_of(frame: types.FrameType) -> Entry:
     return entry
 
 
-def refuse_locals(frame: types.FrameType, name: str) -> None:
-    """Give up where the program reads of a stand-in what it does not have: locals, caller, last instruction."""
-    if never_ran(frame) and name not in ("f_code", "f_globals", "f_builtins", "__class__"):
+KEPT = {
+    types.FrameType: ("f_code", "__class__"),
+    types.TracebackType: ("tb_frame", "tb_lineno", "tb_next", "__class__"),
+    types.CodeType: ("co_filename", "co_name", "co_qualname", "co_firstlineno", "__class__"),
+}
+
+
+def refuse_read(value: types.TracebackType | types.FrameType | types.CodeType, name: str) -> None:
+    """Give up where the program reads of a stand-in, or of its code, what is not the program's: locals, caller..."""
+    frame = value.tb_frame if isinstance(value, types.TracebackType) else value
+    code = frame if isinstance(frame, types.CodeType) else frame.f_code
+    if _is_stand_in(code) and name not in KEPT[type(value)]:
         raise GiveUp(f"{name} of a frame in a traceback is read", "read it outside compiled code")
+
+
+def refuse_comparison(*values: Any) -> None:
+    """Give up where frames or their code are compared, and one is a stand-in: which frame it stands for is not kept."""
+    kinds = {type(value) for value in values}
+    if kinds in ({types.FrameType}, {types.CodeType}) and any(
+        _is_stand_in(value if isinstance(value, types.CodeType) else value.f_code) for value in values
+    ):
+        raise GiveUp("a frame in a traceback is compared", "compare names and lines, or outside compiled code")
 
 
 def _programs(traceback: types.TracebackType | None) -> list[Entry]:
@@ -97,10 +129,19 @@ def _entry(code: types.CodeType, offset: int, names: dict[str, Any]) -> Entry:
     return Entry(code.co_filename, known, code.co_name, code.co_qualname, code.co_firstlineno, *positions)
 
 
-@functools.lru_cache(maxsize=1024)
 def frame_for(values: tuple[Any, ...]) -> types.FrameType:
-    """The frame of a generator that is not started; its first instruction is where the entry's was."""
+    """The frame of a generator that is not started. Not kept, since it holds the globals of the program's module."""
     entry = Entry(*values)
+    module = sys.modules.get(entry.module or "")
+    names = {"__name__": entry.module} if module is None else vars(module)
+    generator = types.FunctionType(_code_for(entry), names)()
+    frame: types.FrameType = generator.gi_frame
+    return frame
+
+
+@functools.lru_cache(maxsize=1024)
+def _code_for(entry: Entry) -> types.CodeType:
+    """The code of a generator whose first instruction is where the entry's was."""
     constant: Any = entry  # an Instr takes any constant that code may have
     try:
         place = InstrLocation(entry.line, entry.end_line, entry.column, entry.end_column)
@@ -117,8 +158,4 @@ def frame_for(values: tuple[Any, ...]) -> types.FrameType:
     made.name, made.qualname, made.filename = entry.name, entry.qualname, entry.file
     made.first_lineno = entry.first_line
     made.flags = bytecode.CompilerFlags.GENERATOR | bytecode.CompilerFlags.OPTIMIZED | bytecode.CompilerFlags.NEWLOCALS
-    module = sys.modules.get(entry.module or "")
-    names = {"__name__": entry.module} if module is None else vars(module)
-    generator = types.FunctionType(made.to_code(), names)()
-    frame: types.FrameType = generator.gi_frame
-    return frame
+    return made.to_code()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import sys
 import traceback
+import types
 from typing import Any
 
 import pytest
 import torch
-from helpers import check, compile_fn, t
+from helpers import check, compile_fn, graph_break, t
+
+from jitney.callers import is_ours
 
 
 class Custom(Exception):
@@ -391,3 +397,445 @@ def test_sys_exc_info_inside_and_outside_handler() -> None:
         return kind, sys.exc_info()[0], x + 1
 
     check(fn, t(), skips=None)
+
+
+# --- exceptions in every part: fields, contexts, what others see of them ----------------------------------------------
+
+FIELDS = (
+    "name obj value code errno strerror filename filename2 characters_written msg lineno offset text encoding object "
+    "start end reason path message exceptions slot"
+).split()
+
+
+def told(value: Any) -> Any:
+    """All that can be read of a value, and of the exceptions that it leads to."""
+    if isinstance(value, BaseException):
+        fields = {name: told(getattr(value, name)) for name in FIELDS if hasattr(value, name)}
+        plain: Any = vars(BaseException)
+        links = [told(plain[name].__get__(value)) for name in ("args", "__cause__", "__context__")]
+        at = plain["__traceback__"].__get__(value)
+        lines = [(entry.name, entry.lineno) for entry in traceback.extract_tb(at) if not is_ours(entry.filename)]
+        said = traceback.format_exception_only(value), value.__suppress_context__
+        return type(value), said, lines, links, fields, told(value.__dict__)
+    if isinstance(value, (list, tuple)):
+        return type(value), [told(one) for one in value]
+    if isinstance(value, dict):
+        return [(key, told(one)) for key, one in value.items()]
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def same_as_eager(fn: Any, times: int = 2) -> None:
+    """The results, twice, and ``LOG``."""
+    seen = []
+    for one in (fn, compile_fn(fn)):
+        LOG.clear()
+        seen.append([told(one(torch.ones(3))) for _ in range(times)] + told(LOG)[1])
+    assert seen[1] == seen[0]
+
+
+LOG: list[Any] = []
+
+
+class Noisy(Exception):
+    """Whose special methods are seen, where somebody calls them."""
+
+    def __init__(self, value: Any) -> None:
+        LOG.append("init")
+
+    def __new__(cls, *args: Any) -> Any:
+        LOG.append("new")
+        return super().__new__(cls, *args)
+
+    def __repr__(self) -> str:
+        LOG.append("repr")
+        return "noisy"
+
+    def __str__(self) -> str:
+        LOG.append("str")
+        return "noisy"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        LOG.append(name)
+        super().__setattr__(name, value)
+
+
+class Slots(Exception):
+    __slots__ = ("slot",)
+
+    def __init__(self, value: Any) -> None:
+        self.slot = value
+
+
+class NamedMissing(AttributeError):
+    pass
+
+
+class Mixed(Special, OSError):
+    def __init__(self) -> None:
+        OSError.__init__(self, 2, "mixed", "file")
+
+
+MADE = {
+    "os": lambda: OSError(2, "no", "file", None, "other"),
+    "blocking": lambda: BlockingIOError(1, "no", 5),
+    "decode": lambda: b"\xff".decode(),
+    "encode": lambda: "\xff".encode("ascii"),
+    "import": lambda: ImportError("no", name="name", path="path"),
+    "syntax": lambda: SyntaxError("no", ("file", 1, 2, "text", 3, 4)),
+    "exit": lambda: SystemExit(3),
+    "stop": lambda: StopIteration(3, 4),
+    "subclass": lambda: NamedMissing("no", name="name", obj=3),
+    "slots": lambda: Slots([1]),
+    "mixed": Mixed,
+    "group": lambda: ExceptionGroup("all", [ValueError(1), KeyError(2)]),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_an_exception_keeps_in_c_survives(name: str) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        try:
+            raise MADE[name]()
+        except BaseException as e:
+            return x + 1, e
+
+    same_as_eager(fn)
+
+
+C_FAILURES = {
+    "int": lambda: int("x"),
+    "index": lambda: [1].index(5),
+    "divide": lambda: 1 // 0,
+    "next": lambda: next(iter([])),
+    "sorted": lambda: sorted([1], key=lambda _: fail("custom")),
+    "generator": lambda: list(fail("key") for _ in range(2)),
+    "unpack": lambda: fail("unpack"),
+    "not iterable": lambda: list(3),  # type: ignore[call-overload]
+}
+
+
+@pytest.mark.parametrize("name", C_FAILURES)
+def test_context_of_what_c_code_raises(name: str) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        try:
+            try:
+                fail("value")
+            except ValueError:
+                C_FAILURES[name]()
+        except Exception as e:
+            return x + 1, e, e.__context__, str(e.__context__)
+
+    same_as_eager(fn)
+
+
+def test_each_raise_sets_the_context_anew_and_makes_no_circle() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        again, log = KeyError("k"), []
+        for i in range(3):
+            try:
+                try:
+                    raise ValueError(str(i))
+                except ValueError as e:
+                    log.append(e)
+                    raise again
+            except KeyError:
+                pass
+        try:
+            try:
+                raise again
+            except KeyError:
+                raise log[-1]
+        except ValueError:
+            return x + 1, log, again
+
+    same_as_eager(fn)
+
+
+def test_suppress_context_is_kept_apart_from_the_cause() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        shown, hidden = ValueError("shown"), ValueError("hidden")
+        shown.__cause__, shown.__suppress_context__ = KeyError("cause"), False
+        hidden.__cause__ = None
+        return x + 1, shown, hidden
+
+    same_as_eager(fn)
+
+
+def caught_by_c(x: torch.Tensor) -> Any:
+    try:
+        int("x")
+    except ValueError as e:
+        return x + 1, e
+
+
+def own_context_through_c(x: torch.Tensor) -> Any:
+    def key(_: int) -> None:
+        try:
+            fail("value")
+        except ValueError:
+            fail("custom")
+
+    try:
+        sorted([1], key=key)
+    except Custom as e:
+        return x + 1, e
+
+
+def nothing_to_raise(x: torch.Tensor) -> Any:
+    try:
+        raise  # noqa: PLE0704
+    except Exception as e:
+        return x + 1, e
+
+
+def asks(x: torch.Tensor) -> Any:
+    return x + 1, sys.exc_info()[:2], sys.exception()
+
+
+def asks_after_a_break(x: torch.Tensor) -> Any:
+    x = x + 1
+    graph_break()
+    return x * 2, sys.exception()
+
+
+def reads_context(x: torch.Tensor) -> Any:
+    try:
+        fail("custom")
+    except Custom as e:
+        return x + 1, e.__context__
+
+
+def exit_stack(x: torch.Tensor) -> Any:
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(fail, "custom")
+            stack.callback(fail, "value")
+            x = x + 1
+    except Custom as e:
+        return x, e
+
+
+@pytest.mark.parametrize("order", [(True, False), (False, True)], ids=["in a handler first", "in a handler second"])
+@pytest.mark.parametrize(
+    "fn",
+    [caught_by_c, own_context_through_c, nothing_to_raise, asks, asks_after_a_break, reads_context, exit_stack],
+    ids=lambda fn: fn.__name__,
+)
+def test_what_the_caller_handles(fn: Any, order: tuple[bool, bool]) -> None:
+    def call(one: Any, handles: bool, number: int) -> Any:
+        try:
+            if handles:
+                raise TypeError(f"outside {number}")
+        except TypeError:
+            return told(one(torch.ones(3)))
+        return told(one(torch.ones(3)))
+
+    compiled = compile_fn(fn)
+    for number, handles in enumerate((*order, *order)):
+        assert call(compiled, handles, number) == call(fn, handles, number)
+
+
+def test_what_the_caller_handles_stays_whole_at_a_break() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        x = x + 1
+        graph_break()
+        return x * 2
+
+    def handles(one: Any) -> Any:
+        try:
+            try:
+                fail("value")
+            except ValueError:
+                fail("custom")
+        except Custom as e:
+            one(torch.ones(3))
+            return told(e), [sorted(frame.f_locals) for frame, _ in traceback.walk_tb(e.__traceback__)][1:]
+
+    assert handles(compile_fn(fn)) == handles(fn)
+
+
+def test_special_methods_of_an_exception_run_as_often_as_in_eager() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        try:
+            try:
+                raise Noisy(1)
+            except Noisy as e:
+                raise KeyError("k") from e
+        except KeyError as e:
+            return x + 1, type(e.__cause__)
+
+    same_as_eager(fn)
+
+
+def test_exceptions_and_what_they_hold_refer_to_each_other() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        listed: list[Any] = []
+        holder = types.SimpleNamespace()
+        first, second = ValueError(listed), KeyError(holder)
+        listed.append(first)
+        holder.error = second
+        return x + 1, first.args[0] is listed, first, listed, second, holder
+
+    result = compile_fn(fn)(torch.ones(3))
+    _, same, first, listed, second, holder = result
+    assert same is True and first.args[0] is listed and listed[0] is first
+    assert second.args[0] is holder and holder.error is second
+
+
+class Quits(BaseException):
+    pass
+
+
+def test_base_exceptions_through_c_code() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        def quits(_: int = 0) -> Any:
+            yield 1
+            raise Quits("now")
+
+        try:
+            list(quits())
+        except Quits as e:
+            caught = e
+        try:
+            sum(i for i in quits())
+        except Quits as e:
+            return x + 1, caught, e
+
+    same_as_eager(fn)
+
+
+def test_a_generator_that_is_thrown_at_handles_what_its_caller_handles() -> None:
+    def waits() -> Any:
+        try:
+            raise KeyError("own")
+        except KeyError:
+            yield sys.exception()
+        yield sys.exception()
+        raise TypeError("end")
+
+    def fn(x: torch.Tensor) -> Any:
+        log, one, other = [], waits(), waits()
+        log.append(next(one))
+        try:
+            fail("value")
+        except ValueError:
+            log.append(next(one))
+            try:
+                next(one)
+            except TypeError as e:
+                log.append(e)
+        for thrown in (ValueError("early"), 3):
+            try:
+                other.throw(thrown)
+            except (ValueError, TypeError) as e:
+                log.append(e)
+        return x + 1, log
+
+    same_as_eager(fn)
+
+
+def test_missing_attributes_are_named_in_the_error() -> None:
+    class Dynamic:
+        @property
+        def broken(self) -> int:
+            raise AttributeError("broken")
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"mine: {name}")
+
+    layer = torch.nn.Linear(2, 2)
+
+    def fn(x: torch.Tensor) -> Any:
+        found: list[Any] = []
+        for value, name in ((Dynamic(), "broken"), (Dynamic(), "other"), (types.SimpleNamespace(), "c"), (layer, "w")):
+            try:
+                getattr(value, name)
+            except AttributeError as e:
+                found.append((str(e), e.name, e.obj is value))
+        return x + 1, found
+
+    same_as_eager(fn)
+
+
+def test_messages_of_wrong_raises_clauses_and_patterns() -> None:
+    def fn(x: torch.Tensor, which: int) -> Any:
+        try:
+            if which == 0:
+                raise KeyError("k") from 3  # type: ignore[misc]
+            if which == 1:
+                _a, _b = 3  # type: ignore[misc]
+            if which == 2:
+                match 3:
+                    case int(_a, _b):  # type: ignore[misc]
+                        pass
+            try:
+                fail("value")
+            except (KeyError, (TypeError, ValueError)):  # type: ignore[misc]  # noqa: B014
+                pass
+        except TypeError as e:
+            return x + 1, e
+
+    for which in range(4):
+        same_as_eager(functools.partial(fn, which=which))
+
+
+OUTSIDE = ValueError("outside")
+
+
+def test_an_exception_from_outside_is_changed_by_each_call_and_not_by_capture() -> None:
+    def again(x: torch.Tensor) -> Any:
+        OUTSIDE.__init__("again", x.shape[0])  # type: ignore[misc]
+        return x + 1
+
+    def thrown(x: torch.Tensor) -> Any:
+        def waits() -> Any:
+            try:
+                yield 1
+            except ValueError as e:
+                yield e is OUTSIDE
+
+        waiting = waits()
+        next(waiting)
+        return x + 1, waiting.throw(OUTSIDE)
+
+    def raised_in_a_callee(x: torch.Tensor) -> Any:
+        def bare() -> None:
+            raise  # noqa: PLE0704
+
+        try:
+            fail("value")
+        except ValueError as e:
+            graph_break()
+            try:
+                bare()
+            except ValueError as same:
+                return x + 1, same is e, same
+
+    for fn in (again, thrown, raised_in_a_callee):
+        seen = []
+        for one in (fn, compile_fn(fn)):
+            OUTSIDE.args, OUTSIDE.__traceback__ = ("outside",), None
+            result = told([one(torch.ones(3)) for _ in range(3)])
+            lines = [line for _, line in traceback.walk_tb(OUTSIDE.__traceback__)]
+            seen.append((result, OUTSIDE.args, lines))
+        assert seen[1] == seen[0], fn
+
+
+def test_a_clause_matches_by_class_alone() -> None:
+    class Meta(type):
+        def __instancecheck__(cls, value: Any) -> bool:
+            LOG.append("asked")
+            return True
+
+    class Never(Exception, metaclass=Meta):
+        pass
+
+    def fn(x: torch.Tensor) -> Any:
+        try:
+            fail("value")
+        except Never:
+            return x
+        except ValueError:
+            return x + 1
+
+    same_as_eager(fn)

@@ -1,10 +1,13 @@
 """The traceback of an exception that captured code raises and catches names the program's frames, as eager's does."""
 
 import contextlib
+import gc
 import io
 import logging
 import sys
 import traceback
+import types
+import weakref
 
 import pytest
 import torch
@@ -307,6 +310,50 @@ def locals_of(x):
         outer(x)
     except ValueError as error:
         return x + 1, sorted(error.__traceback__.tb_frame.f_locals)
+
+
+READS = {
+    "co_varnames": lambda at: at.tb_next.tb_frame.f_code.co_varnames,
+    "f_globals": lambda at: at.tb_frame.f_globals["__name__"],
+    "tb_lasti": lambda at: at.tb_lasti,
+    "compared": lambda at: at.tb_next.tb_frame.f_code is outer.__code__,
+    "compared for equality": lambda at: at.tb_next.tb_frame == at.tb_next.tb_next.tb_frame,
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reading_what_its_frames_do_not_have_runs_eagerly(name):
+    def reads(x):
+        try:
+            outer(x)
+        except ValueError as error:
+            return x + 1, READS[name](error.__traceback__)
+
+    explained = str(jitney.explain(reads)(torch.ones(3)))
+    assert name.split()[0] in explained and "a frame in a traceback is" in explained
+
+
+def test_its_frames_do_not_keep_a_module_alive():
+    module = types.ModuleType("short_lived_module")
+    source = """
+class Kept: pass
+kept = Kept()
+def fails(): raise ValueError('no')
+def caught(x):
+    try: fails()
+    except ValueError as error: return x + 1, error
+"""
+    sys.modules["short_lived_module"] = module
+    try:
+        exec(compile(source, "short_lived_module.py", "exec"), module.__dict__)
+        kept = weakref.ref(module.kept)
+        error = jitney.compile(module.caught, backend="eager")(torch.ones(3))[1]
+        assert [entry.name for entry in traceback.extract_tb(error.__traceback__)] == ["caught", "fails"]
+    finally:
+        del sys.modules["short_lived_module"]
+    del module, error
+    gc.collect()
+    assert kept() is None
 
 
 def test_reading_the_locals_of_its_frames_runs_eagerly():

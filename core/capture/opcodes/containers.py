@@ -5,13 +5,13 @@ from __future__ import annotations
 import dis
 from typing import Any
 
-from jitney.capture import containers, exposure, operators
+from jitney.capture import attributes, containers, exposure, operators
 from jitney.capture.code import PY313
 from jitney.capture.frame import Frame
 from jitney.capture.methods import call_bound
 from jitney.capture.natives import mapping_items, to_text
 from jitney.capture.opcodes.table import op
-from jitney.capture.signals import Break
+from jitney.capture.signals import Break, UserRaised
 from jitney.capture.special import format_value
 
 NB_OPS = [text for _, text in dis._nb_ops]  # type: ignore[attr-defined]
@@ -210,9 +210,12 @@ def unpacked(vm: Any, value: Any) -> list[Any]:
     """All items of an iterable, as unpacking takes them."""
     if type(value) in (tuple, list) and vm.world.record_of(value) is None:
         return list(value)
-    made = containers.iterable(vm, value)
-    items = vm.native(list, made)
-    return list(items)
+    try:
+        return list(vm.native(list, containers.iterable(vm, value)))
+    except UserRaised as raised:
+        if not (hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")):
+            raised.value.args = (f"cannot unpack non-iterable {attributes.name_in_c(type(value))} object",)
+        raise
 
 
 @op("UNPACK_SEQUENCE")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from jitney.capture import contexts
 from jitney.capture.containers import iterable
 from jitney.capture.frame import ExcInfo, Frame
 from jitney.capture.opcodes.table import op
 from jitney.capture.operators import unary
 from jitney.capture.signals import Break, UserRaised
+
+CAUSE: Any = vars(BaseException)["__cause__"]  # past special methods of the program's class
 
 
 @op("LOAD_ASSERTION_ERROR")
@@ -16,33 +19,40 @@ def load_assertion_error(vm: Any, frame: Frame, instr: Any) -> None:
     frame.stack.append(AssertionError)
 
 
-def as_exception(vm: Any, value: Any) -> BaseException:
+def as_exception(vm: Any, value: Any, what: str = "exceptions") -> BaseException:
     """The instance that ``raise value`` raises."""
     if isinstance(value, type) and issubclass(value, BaseException):
         made = vm.call(value)
-        if isinstance(made, BaseException):
-            return made
+        if not isinstance(made, BaseException):
+            text = f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}"
+            return vm.raise_user(TypeError(text))
+        return made
     if isinstance(value, BaseException):
         return value
-    return vm.raise_user(TypeError("exceptions must derive from BaseException"))
+    return vm.raise_user(TypeError(f"{what} must derive from BaseException"))
 
 
 @op("RAISE_VARARGS")
 def raise_varargs(vm: Any, frame: Frame, instr: Any) -> None:
     if instr.arg == 0:
         if vm.handling is None:
+            vm.ask_outside()
             vm.raise_user(RuntimeError("No active exception to reraise"))
         raise UserRaised(vm.handling, again=True)
     if instr.arg == 2:
         value, cause = frame.pop_many(2)
-        error = as_exception(vm, value)
-        error.__cause__ = None if cause is None else as_exception(vm, cause)
-        error.__suppress_context__ = True
+        error = _own(vm, as_exception(vm, value))
+        CAUSE.__set__(error, None if cause is None else as_exception(vm, cause, "exception causes"))
     else:
-        error = as_exception(vm, frame.stack.pop())
+        error = _own(vm, as_exception(vm, frame.stack.pop()))
+    contexts.raised(error, vm.handling)
+    raise UserRaised(error)
+
+
+def _own(vm: Any, error: BaseException) -> BaseException:
     if vm.world.record_of(error) is not None:
         raise Break("an exception object from outside the compiled function is raised")
-    vm.raise_user(error)
+    return error
 
 
 @op("RERAISE")
@@ -68,13 +78,13 @@ def check_exc_match(vm: Any, frame: Frame, instr: Any) -> None:
     if not _all_exceptions(kinds):
         text = "catching classes that do not inherit from BaseException is not allowed"
         vm.raise_user(TypeError(text))
-    frame.stack.append(isinstance(frame.stack[-1], kinds))
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)  # a subclass in C, whatever the class says of instances
+    frame.stack.append(any(kind is cls for kind in wanted for cls in type(frame.stack[-1]).__mro__))
 
 
 def _all_exceptions(kinds: Any) -> bool:
-    if isinstance(kinds, tuple):
-        return all(map(_all_exceptions, kinds))
-    return isinstance(kinds, type) and issubclass(kinds, BaseException)
+    found = kinds if isinstance(kinds, tuple) else (kinds,)
+    return all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in found)
 
 
 @op("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
@@ -88,7 +98,7 @@ def call_intrinsic_1(vm: Any, frame: Frame, instr: Any) -> None:
     if instr.arg == 3:  # INTRINSIC_STOPITERATION_ERROR
         if isinstance(value, StopIteration):
             failure = RuntimeError("generator raised StopIteration")
-            failure.__cause__ = value
+            failure.__cause__ = failure.__context__ = value
             value = failure
         frame.stack.append(value)
     elif instr.arg == 5:  # INTRINSIC_UNARY_POSITIVE

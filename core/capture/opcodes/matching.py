@@ -51,14 +51,14 @@ def match_class(vm: Any, frame: Frame, instr: Any) -> None:
     attributes_wanted = list(names)
     values = []
     if positional:
-        if cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
-            values.append(subject)
-        else:
-            match_args = attributes.load_attr(vm, cls, "__match_args__")
-            attributes_wanted = [*match_args[:positional], *names]
-            if len(match_args) < positional:
-                text = f"{cls.__name__}() accepts {len(match_args)} positional sub-patterns ({positional} given)"
-                vm.raise_user(TypeError(text))
+        whole = cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+        match_args = () if whole else attributes.load_attr(vm, cls, "__match_args__")
+        allowed = 1 if whole else len(match_args)
+        if allowed < positional:
+            patterns = f"{allowed} positional sub-pattern{'s' if allowed != 1 else ''}"
+            vm.raise_user(TypeError(f"{attributes.name_in_c(cls)}() accepts {patterns} ({positional} given)"))
+        values += [subject] * whole
+        attributes_wanted = [*match_args[:positional], *names]
     for name in attributes_wanted:
         try:
             values.append(attributes.load_attr(vm, subject, name))
