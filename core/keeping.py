@@ -144,7 +144,7 @@ def _parts_of_frames(owner: Dispatcher) -> dict[str, Callable[..., Any]]:
         place = _remade().place_again(*recipe)
         return owner.session.point(owner.home, place.code, place.index, place.layout, place.namespace)
 
-    kinds = {kind: functools.partial(_part_of_frame, kind) for kind in ("step", "generator")}
+    kinds = {kind: functools.partial(_part_of_frame, kind) for kind in ("step", "generator", "stand_in")}
     return {**kinds, "point": point}
 
 

@@ -339,7 +339,7 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
         return vm.native(descriptor.__get__, obj, owner)
     if record is None:
         if owner in tracebacks.KEPT:
-            tracebacks.refuse_read(obj, name)
+            tracebacks.refuse_read(obj, name, vm.world.trail)
         value = vm.native(descriptor.__get__, obj, owner)
         if name == "__context__" and value is None and id(obj) in vm.raised_at:
             vm.ask_outside()

@@ -60,7 +60,7 @@ class InterpretedGenerator:
             tracebacks.TRACEBACK.__set__(error, traceback)
         if self.state == "created":
             self.state = "finished"
-            tracebacks.before_it_ran(error, self.frame)
+            tracebacks.passes(error, self.frame.info.code, 0, self.frame.globals)
         if self.state == "finished":
             contexts.hand_on(error)
         inner = self._delegate()

@@ -34,6 +34,7 @@ from jitney.capture.arrays.adopt import adopt
 from jitney.capture.arrays.elsewhere import Elsewhere
 from jitney.capture.arrays.stand_in import Array
 from jitney.capture.calls import construct, dispatch
+from jitney.capture.code import decode
 from jitney.capture.frame import After, ExcInfo, Frame
 from jitney.capture.locks import LockRegions
 from jitney.capture.logs import LogCall
@@ -41,6 +42,7 @@ from jitney.capture.opcodes import HANDLERS
 from jitney.capture.operators import truth
 from jitney.capture.originals import PROTOCOLS
 from jitney.capture.record import Record
+from jitney.capture.resume import origin
 from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.stand_ins import STAND_INS
 from jitney.capture.symbols import Symbols
@@ -220,7 +222,8 @@ class Interpreter:
                 self.raised_at[id(error)][1], "an exception object from outside the compiled function is raised"
             )
         watched = self.watch is not None and self.watch.pause()
-        tracebacks.passes(error, frame)
+        code, at = origin(frame.info.code, frame.at)
+        tracebacks.passes(error, code, decode(code).instrs[at].offset, frame.globals)
         if watched and self.watch is not None:
             self.watch.go_on()
 

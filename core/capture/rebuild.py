@@ -421,14 +421,18 @@ class Rebuilder:
     def _traceback(self, value: types.TracebackType) -> str:
         if not tracebacks.never_ran(value.tb_frame):
             raise GiveUp("a traceback is kept")
-        entry = tuple(tracebacks.entry_of(value.tb_frame))
         rest = self.expr(value.tb_next)
-        return self.assign(value, f"{self.constant(tracebacks.before)}({rest}, {entry!r})")
+        return self.assign(value, f"{self.constant(tracebacks.before)}({rest}, {self._stand_in(value.tb_frame)})")
 
     def _frame(self, value: types.FrameType) -> str:
         if not tracebacks.never_ran(value):
             raise GiveUp("a frame is kept")
-        return self.assign(value, f"{self.constant(tracebacks.frame_for)}({tuple(tracebacks.entry_of(value))!r})")
+        return self.assign(value, f"{self.constant(tracebacks.frame_for)}({self._stand_in(value)})")
+
+    def _stand_in(self, frame: types.FrameType) -> str:
+        code, offset = tracebacks.entry_of(frame)
+        self.made[id(frame.f_code)] = Made("stand_in", code, (offset,))
+        return f"{self.pool.object(frame.f_code)}, {frame.f_globals.get('__name__')!r}"
 
     # ------------------------------------------------------------------ generators
 

@@ -17,6 +17,7 @@ from jitney.capture.code import decode
 from jitney.capture.resume import Exit, Layout, exits, generator_code, pops, resume_code, step_code, uses_super
 from jitney.capture.signals import GiveUp
 from jitney.capture.target import Target
+from jitney.capture.tracebacks import stand_in
 from jitney.errors import CaptureError
 
 
@@ -101,6 +102,12 @@ def _generator(code: CodeType, index: int, layout: Any, waiting: bool) -> CodeTy
     return generator_code(code, index, _checked(code, index, layout, waiting), waiting)
 
 
+def _stand_in(code: CodeType, offset: int) -> CodeType:
+    if offset not in {instr.offset for instr in decode(code).instrs}:
+        raise Stale(f"no instruction is at {offset!s:.80}")
+    return stand_in(code, offset)
+
+
 def _checked(code: CodeType, index: int, found: Any, waiting: bool = False) -> Layout:
     layout = _layout(found)
     layout.verify(code, index, waiting)
@@ -108,7 +115,7 @@ def _checked(code: CodeType, index: int, found: Any, waiting: bool = False) -> L
 
 
 HOWS = {"native", "push", "drop", "instance"}  # see ``step_code``
-MAKERS: dict[str, Callable[..., CodeType]] = {"step": _step, "generator": _generator}
+MAKERS: dict[str, Callable[..., CodeType]] = {"step": _step, "generator": _generator, "stand_in": _stand_in}
 
 
 def made_again(kind: str, reader: Reader, code: int, expected: str, facts: Any) -> CodeType:

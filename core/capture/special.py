@@ -320,14 +320,14 @@ def import_name(vm: Interpreter, name: str, fromlist: Any, level: int) -> Any:
 
 @special(sys.exc_info)
 def _exc_info(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    error = vm.handling
-    if error is None:
-        vm.ask_outside()
+    error = _exception(vm, args, kwargs)
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
 @special(sys.exception)
 def _exception(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if vm.handling is None:
+        vm.ask_outside()
     return vm.handling
 
 

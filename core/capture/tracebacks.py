@@ -6,7 +6,6 @@ program's (file, function, line, columns) and was never started. Such a frame ha
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
 import types
@@ -16,10 +15,11 @@ import bytecode
 from bytecode.instr import InstrLocation
 
 from jitney.callers import is_ours, is_users
+from jitney.capture.code import cached_by_code
 from jitney.capture.signals import GiveUp
 
 if TYPE_CHECKING:
-    from jitney.capture.frame import Frame
+    from jitney.guards.trail import Trail
 
 
 # Its own getter and setter: a class of the program's may have special methods for attributes.
@@ -27,42 +27,42 @@ TRACEBACK: Any = vars(BaseException)["__traceback__"]
 
 
 class Entry(NamedTuple):
-    """One frame of a traceback, in values that can be written into code and kept on disk."""
+    """One frame of a traceback: the program's own code, and the offset of the instruction at which it was."""
 
-    file: str
-    module: str | None
-    name: str
-    qualname: str
-    first_line: int
-    line: int | None
-    end_line: int | None
-    column: int | None
-    end_column: int | None
+    code: types.CodeType
+    offset: int
 
 
-def passes(error: BaseException, frame: Frame) -> None:
-    """The exception has come to this frame, from where it was raised or from a callee: as CPython notes it."""
+def passes(error: BaseException, code: types.CodeType, offset: int, names: dict[str, Any]) -> None:
+    """The exception has come to a frame of this code, from where it was raised or from a callee: CPython notes it.
+
+    Args:
+        error: gets one more entry.
+        code: the program's own.
+        offset: of the instruction that the frame is at.
+        names: the frame's globals.
+    """
     made = TRACEBACK.__get__(error)
     if made is not None and not never_ran(made.tb_frame):
         found, made = _programs(made), None
         for entry in reversed(found):
-            made = before(made, entry)
-    code = frame.info.code
-    if not is_ours(code.co_filename):
-        made = before(made, _entry(code, frame.instrs[frame.at].offset, frame.globals))
-    TRACEBACK.__set__(error, made)
+            made = _with(made, *entry)
+    TRACEBACK.__set__(error, made if is_ours(code.co_filename) else _with(made, code, offset, names))
 
 
-def before_it_ran(error: BaseException, frame: Frame) -> None:
-    """The exception is thrown into a generator that has not started: CPython notes its first line."""
-    code = frame.info.code
-    entry = _entry(code, 0, frame.globals)
-    TRACEBACK.__set__(error, before(TRACEBACK.__get__(error), entry))
+def _with(rest: types.TracebackType | None, code: types.CodeType, offset: int, names: Any) -> types.TracebackType:
+    return before(rest, stand_in(code, offset), _module(names))
 
 
-def before(rest: types.TracebackType | None, entry: tuple[Any, ...]) -> types.TracebackType:
-    """A traceback with one more frame, the values of an ``Entry``, outside of the others."""
-    return types.TracebackType(rest, frame_for(entry), 0, Entry(*entry).line or Entry(*entry).first_line)
+def _module(names: dict[str, Any]) -> str | None:
+    module = names.get("__name__")
+    return module if type(module) is str else None
+
+
+def before(rest: types.TracebackType | None, made: types.CodeType, module: str | None) -> types.TracebackType:
+    """A traceback with one more frame, of this ``stand_in``, outside of the others."""
+    line = next(iter(made.co_positions()))[0] or made.co_firstlineno
+    return types.TracebackType(rest, frame_for(made, module), 0, line)
 
 
 def never_ran(frame: types.FrameType) -> bool:
@@ -85,14 +85,19 @@ KEPT = {
     types.TracebackType: ("tb_frame", "tb_lineno", "tb_next", "__class__"),
     types.CodeType: ("co_filename", "co_name", "co_qualname", "co_firstlineno", "__class__"),
 }
+PLACES = ("tb_lineno", "co_filename", "co_firstlineno")  # which change where a file is edited elsewhere
 
 
-def refuse_read(value: types.TracebackType | types.FrameType | types.CodeType, name: str) -> None:
+def refuse_read(value: types.TracebackType | types.FrameType | types.CodeType, name: str, trail: Trail) -> None:
     """Give up where the program reads of a stand-in, or of its code, what is not the program's: locals, caller..."""
     frame = value.tb_frame if isinstance(value, types.TracebackType) else value
     code = frame if isinstance(frame, types.CodeType) else frame.f_code
-    if _is_stand_in(code) and name not in KEPT[type(value)]:
+    if not _is_stand_in(code):
+        return
+    if name not in KEPT[type(value)]:
         raise GiveUp(f"{name} of a frame in a traceback is read", "read it outside compiled code")
+    if name in PLACES:
+        trail.keep_private("the place of code is read from a traceback")
 
 
 def refuse_comparison(*values: Any) -> None:
@@ -104,49 +109,42 @@ def refuse_comparison(*values: Any) -> None:
         raise GiveUp("a frame in a traceback is compared", "compare names and lines, or outside compiled code")
 
 
-def _programs(traceback: types.TracebackType | None) -> list[Entry]:
+def _programs(traceback: types.TracebackType | None) -> list[tuple[types.CodeType, int, dict[str, Any]]]:
     """The program's part, outermost first: without the interpreter, and what torch does inside an operation."""
-    found: list[Entry] = []
+    found: list[tuple[types.CodeType, int, dict[str, Any]]] = []
     in_operation = False
     while traceback is not None:
         frame = traceback.tb_frame
         if never_ran(frame):
-            found.append(entry_of(frame))
+            found.append((*entry_of(frame), frame.f_globals))
         elif is_ours(frame.f_code.co_filename):
             in_operation = False
         elif in_operation or not is_users(frame.f_code.co_filename):
             in_operation = True
         else:  # called as it is, such as a function that gives constants
-            found.append(_entry(frame.f_code, traceback.tb_lasti, frame.f_globals))
+            found.append((frame.f_code, traceback.tb_lasti, frame.f_globals))
         traceback = traceback.tb_next
     return found
 
 
-def _entry(code: types.CodeType, offset: int, names: dict[str, Any]) -> Entry:
-    positions = next(itertools.islice(code.co_positions(), offset // 2, None))
-    module = names.get("__name__")
-    known = module if type(module) is str else None
-    return Entry(code.co_filename, known, code.co_name, code.co_qualname, code.co_firstlineno, *positions)
-
-
-def frame_for(values: tuple[Any, ...]) -> types.FrameType:
+def frame_for(made: types.CodeType, module: str | None) -> types.FrameType:
     """The frame of a generator that is not started. Not kept, since it holds the globals of the program's module."""
-    entry = Entry(*values)
-    module = sys.modules.get(entry.module or "")
-    names = {"__name__": entry.module} if module is None else vars(module)
-    generator = types.FunctionType(_code_for(entry), names)()
+    found = sys.modules.get(module or "")
+    names = {"__name__": module} if found is None else vars(found)
+    generator = types.FunctionType(made, names)()
     frame: types.FrameType = generator.gi_frame
     return frame
 
 
-@functools.lru_cache(maxsize=1024)
-def _code_for(entry: Entry) -> types.CodeType:
-    """The code of a generator whose first instruction is where the entry's was."""
-    constant: Any = entry  # an Instr takes any constant that code may have
+@cached_by_code(maxsize=1024)
+def stand_in(code: types.CodeType, offset: int) -> types.CodeType:
+    """A generator's code whose first instruction is where the one at ``offset`` of the program's code is."""
+    constant: Any = Entry(code, offset)  # an Instr takes any constant that code may have
+    line, *rest = next(itertools.islice(code.co_positions(), offset // 2, None))
     try:
-        place = InstrLocation(entry.line, entry.end_line, entry.column, entry.end_column)
+        place = InstrLocation(line, *rest)
     except ValueError:  # code that was not written by Python's compiler may say anything
-        place = InstrLocation(entry.line or entry.first_line, None, None, None)
+        place = InstrLocation(line or code.co_firstlineno, None, None, None)
     made = bytecode.Bytecode(
         [
             bytecode.Instr("RETURN_GENERATOR", location=place),
@@ -155,7 +153,7 @@ def _code_for(entry: Entry) -> types.CodeType:
             bytecode.Instr("RETURN_VALUE"),
         ]
     )
-    made.name, made.qualname, made.filename = entry.name, entry.qualname, entry.file
-    made.first_lineno = entry.first_line
+    made.name, made.qualname, made.filename = code.co_name, code.co_qualname, code.co_filename
+    made.first_lineno = code.co_firstlineno
     made.flags = bytecode.CompilerFlags.GENERATOR | bytecode.CompilerFlags.OPTIMIZED | bytecode.CompilerFlags.NEWLOCALS
     return made.to_code()

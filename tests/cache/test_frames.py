@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pytest
@@ -302,3 +303,60 @@ def test_a_loaded_frame_that_fails_draws_what_eager_draws() -> None:
         found, expected, story = run(text, call)
         assert torch.equal(found, expected)
         assert story.loaded == loaded, story.steps
+
+
+RAISING = """
+    import sys, traceback
+    def fails(x):
+        raise ValueError("no")
+    def told(error):
+        return [(entry.lineno, entry.name) for entry in traceback.extract_tb(error.__traceback__)]
+    def caught(x):
+        try:
+            fails(x)
+        except ValueError as error:
+            return x + 1, error
+    def line(x):
+        try:
+            fails(x)
+        except ValueError as error:
+            return x + 1, error.__traceback__.tb_next.tb_lineno
+    def asks(x):
+        return x + 1, sys.exception()
+    def arguments():
+        return (torch.ones(3),)
+"""
+
+
+def _raising(name: str) -> str:
+    return textwrap.dedent(RAISING) + f"fn = {name}\n"
+
+
+def test_a_traceback_names_the_lines_of_the_file_as_it_is_now() -> None:
+    def call(function: Any, module: Any) -> Any:
+        return module.told(function(torch.ones(3))[1])
+
+    found, expected, story = run(_raising("caught"), call)
+    assert found == expected and "stored" in story.steps
+    found, expected, story = run("\n# one line more\n" + _raising("caught"), call)
+    assert found == expected and story.loaded
+
+
+def test_a_frame_that_read_a_line_of_a_traceback_is_not_kept() -> None:
+    for text in (_raising("line"), "\n# one line more\n" + _raising("line")):
+        found, expected, story = run(text)
+        assert found[1] == expected[1] and not story.loaded
+
+
+def test_a_frame_that_asked_what_is_handled_asks_again_when_it_was_loaded() -> None:
+    def call(function: Any, module: Any) -> Any:
+        found = [function(torch.ones(3))[1]]
+        try:
+            raise KeyError("outside")
+        except KeyError as outside:
+            return [*found, function(torch.ones(3))[1] is outside]
+
+    for _ in range(2):
+        found, expected, story = run(_raising("asks"), call)
+        assert found == expected == [None, True]
+    assert "loaded" in story.steps

@@ -389,9 +389,10 @@ def test_a_traceback_is_taken_off_an_exception_from_outside_by_each_call():
 
 
 def test_impossible_columns_leave_the_line():
-    entry = tracebacks.Entry("<odd>", None, "odd", "odd", 3, 5, 4, 8, 0)
-    (found,) = traceback.extract_tb(tracebacks.before(None, entry))
-    assert (found.filename, found.lineno, found.name) == ("<odd>", 5, "odd")
+    odd = outer.__code__.replace(co_linetable=bytes([0xF7, 2, 2, 9, 1]), co_filename="<odd>")  # column 8 to column 0
+    assert next(iter(odd.co_positions())) == (odd.co_firstlineno + 1, odd.co_firstlineno + 3, 8, 0)
+    (found,) = traceback.extract_tb(tracebacks.before(None, tracebacks.stand_in(odd, 0), "nowhere"))
+    assert (found.filename, found.lineno, found.name) == ("<odd>", odd.co_firstlineno + 1, "outer")
 
 
 def test_what_a_logger_is_told_has_the_traceback(caplog):
