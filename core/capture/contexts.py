@@ -51,9 +51,9 @@ def go_on_outside(error: BaseException) -> None:
 
 def _chain(error: BaseException) -> list[BaseException]:
     """The exception, its context, the context of that and so on, each once."""
-    found: list[BaseException] = []
+    found: dict[int, BaseException] = {}
     seen: BaseException | None = error
-    while seen is not None and not any(seen is one for one in found):
-        found.append(seen)
+    while seen is not None and id(seen) not in found:
+        found[id(seen)] = seen
         seen = CONTEXT.__get__(seen)
-    return found
+    return list(found.values())
