@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,17 @@ from cache.again import NAME
 import jitney
 from jitney import keeping
 from jitney.cache import frames, store
+from jitney.capture import marks
+
+_stay: set[str] = set()  # marks that are no garbage
+
+
+@pytest.fixture(autouse=True)
+def marks_of_others() -> None:
+    """Marks are part of a frame's key: those of an earlier test's functions must not go while a test runs."""
+    if not _stay.issuperset(marks.everything_said()):
+        gc.collect()
+        _stay.update(marks.everything_said())
 
 
 @pytest.fixture(autouse=True)
