@@ -42,17 +42,22 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from jitney.late import putting_off
 
-_NO_SYMBOLS = "on tensor with symbolic sizes/strides"  # what C++ says of a size that it wants as a number
+# What C++ says of a size that it wants as a number, before anything is done.
+_NO_SYMBOLS = ("on tensor with symbolic sizes/strides", "expected to contain only concrete integers")
 # What an operation raises on a stand-in if it needs data.
 NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
 
 
 def run_on_stand_ins(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call an operator; one whose C++ does not take symbolic sizes, as ``matmul`` in torch 2.11, in its Python form."""
+    """Call an operator; one whose C++ does not take symbolic sizes, in its Python form.
+
+    Such as ``matmul`` in torch 2.11, and those in place that functionalization first tries without data (``clamp_``).
+    """
     try:
         return func(*args, **kwargs)
     except RuntimeError as error:
-        if _NO_SYMBOLS not in str(error):
+        of_many = getattr(func, "__name__", "").startswith("_foreach_")  # some of them may be done
+        if of_many or not any(text in str(error) for text in _NO_SYMBOLS):
             raise
     with enable_python_dispatcher():
         return func(*args, **kwargs)

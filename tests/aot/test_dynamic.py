@@ -110,6 +110,37 @@ def test_writes_to_results_of_operators() -> None:
     check(f, make(3), make(4), make(6))
 
 
+IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "clamp_": lambda x: x.clamp_(-0.5, 0.5),
+    "clip_": lambda x: x.clip_(min=0.1),
+    "cumsum_": lambda x: x.cumsum_(0),
+    "tril_": lambda x: x.tril_(),
+    "nan_to_num_": lambda x: x.nan_to_num_(),
+    "logit_": lambda x: x.logit_(0.1),
+    "hardsigmoid_": lambda x: F.hardsigmoid(x, inplace=True),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_operators_in_place_whose_cpp_takes_no_symbols(name: str) -> None:
+    """Functionalization tries them without data first, and wants numbers for sizes there."""
+    write = IN_PLACE[name]
+
+    def fn(x: torch.Tensor) -> Any:
+        write(x)
+        return x * 2, write(x.sin())
+
+    check(fn, lambda: (t(3, 4),), lambda: (t(5, 6),))
+    check(lambda x: write(x * 2) * x, leaf(3, 4), leaf(5, 6))
+
+
+def test_a_loss_that_clamps_inside() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cosine_embedding_loss(x, y, torch.ones(x.shape[0]), margin=0.2) + F.cosine_similarity(x, y).sum()
+
+    check(fn, lambda: (t(3, 4, requires_grad=True), t(3, 4)), lambda: (t(5, 6, requires_grad=True), t(5, 6)))
+
+
 def test_broadcasting_and_reductions() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> Any:
         return x + y, (x * y).sum(-1), x.mean(0), x.softmax(-1), x.amax(1)
