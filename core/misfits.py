@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.arrays.memory import FETCHES
@@ -37,6 +37,17 @@ def why_not(entry: Entry, arguments: Mapping[str, Any], cells: tuple[Any, ...]) 
         return first_failing(json.loads(entry.report), entry.function.__globals__, scope) or (UNKNOWN, "", "")
     several = _tensor_failure(entry, scope) or first_unmet(entry.emitted.conditions, scope)
     return *(several or (UNKNOWN, "")), ""
+
+
+def misfits(entries: Iterable[Entry], arguments: Mapping[str, Any], cells: tuple[Any, ...]) -> list[Misfit] | None:
+    """Why each entry does not hold; None if one may hold, or there are none."""
+    found = []
+    for entry in entries:
+        reason = why_not(entry, arguments, cells)
+        if reason[0] == UNKNOWN:
+            return None
+        found.append(reason)
+    return found or None
 
 
 def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:

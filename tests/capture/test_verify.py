@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 import torch
 from helpers import CountingBackend, t
@@ -85,3 +88,35 @@ def test_guard_that_does_not_hold_on_its_own_values(monkeypatch: pytest.MonkeyPa
         jitney.compile(fn, backend="eager")(t(), 2)
     with jitney.config.patch(verify=False):
         assert torch.equal(jitney.compile(fn, backend="eager")(t(), 2), fn(t(), 2))
+
+
+COUNT = 0
+
+
+def test_a_thread_that_changes_what_was_just_guarded_costs_one_call() -> None:
+    """Not the frame: the next call captures it again."""
+    global COUNT
+    COUNT = 1
+    done = threading.Event()
+    waiting = threading.Thread(target=done.wait)
+    compiled_graphs: list[Any] = []
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        return x + COUNT
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        global COUNT
+        if not compiled_graphs:
+            COUNT += 1  # as another thread would meanwhile
+        compiled_graphs.append(graph)
+        return graph.forward
+
+    waiting.start()
+    try:
+        compiled = jitney.compile(counted, backend=backend)
+        for _ in range(3):
+            assert torch.equal(compiled(t()), t() + 2)
+    finally:
+        done.set()
+        waiting.join()
+    assert len(compiled_graphs) == 2
