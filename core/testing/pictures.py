@@ -26,6 +26,14 @@ _BY_REPR = (range, torch.dtype, torch.device, torch.layout, torch.memory_format,
 _SKIPPED_ATTRIBUTES = ("_compiled_call_impl", "__orig_class__", "__weakref__", "_is_torch_compile")
 
 
+def leaf(tensor: torch.Tensor) -> str:
+    """Is it a leaf? A part of a ``split`` whose whole was written to does not say: what it raises, then."""
+    try:
+        return str(tensor.is_leaf)
+    except RuntimeError as error:
+        return str(error)
+
+
 @dataclasses.dataclass
 class Node:
     """One object: what kind it is, and its named parts."""
@@ -119,7 +127,7 @@ class Freezer:
                 "shape": str(tuple(t.shape)),
                 "device": str(t.device),
                 "requires_grad": str(t.requires_grad),
-                "is_leaf": str(t.is_leaf),
+                "is_leaf": leaf(t),
                 "inference": str(t.is_inference()),
             }
             if type(t).__name__ == "FakeTensor":
@@ -131,7 +139,7 @@ class Freezer:
                 storage = self.storages.setdefault(t.untyped_storage()._cdata, path)
                 parts["shares storage with"] = storage
             parts["values"] = Values(t.detach().clone() if t.layout is torch.strided else t.detach().to_dense())
-            if t.is_leaf and t.grad is not None:
+            if leaf(t) == "True" and t.grad is not None:
                 parts["grad"] = self.freeze(t.grad, f"{path}.grad")
         return parts | self._attributes(t, path)
 

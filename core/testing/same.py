@@ -31,7 +31,7 @@ from jitney.debug.doubles import Recording
 from jitney.testing.compare import Difference
 from jitney.testing.compiling import compiles_for
 from jitney.testing.examples import examples_on
-from jitney.testing.pictures import Freezer, Mismatch, Values, mismatches, numbers
+from jitney.testing.pictures import Freezer, Mismatch, Values, leaf, mismatches, numbers
 from jitney.testing.program import Loaded, Program
 from jitney.testing.wide import Truth
 
@@ -248,7 +248,7 @@ def _collect(value: Any, found: dict[int, torch.Tensor], seen: set[int]) -> None
 
 
 def _leaves(value: Any) -> list[torch.Tensor]:
-    return [t for t in _tensors(value) if t.is_leaf and t.requires_grad]
+    return [t for t in _tensors(value) if leaf(t) == "True" and t.requires_grad]
 
 
 def seed_everything(seed: int = SEED) -> None:
