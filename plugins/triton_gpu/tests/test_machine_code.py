@@ -59,6 +59,12 @@ def integers(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
     return [*made, a.clamp(-3, 3), (a > 0).sum(), a.float() / 3, a.prod(1), a.amax(1), a.sum(0)]
 
 
+def beyond_32_bits(x: torch.Tensor) -> torch.Tensor:
+    n, m = x.shape
+    steps = torch.arange(0, 10**11 * m, 10**11, device=x.device)
+    return x * (n * n * m) + steps + (n * n + m) // 7 + n * n % m
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
     "gelu of halves": (
         lambda x, b, y: F.gelu(x + b, approximate="tanh") + y,
@@ -85,6 +91,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     "sum of everything": (lambda x: (x * x).sum(), lambda: (r(500, 40),)),
     "mean and variance": (lambda x: (x.mean(0), x.var(0), x.var(), x.std(1)), lambda: (r(130, 40),)),
     "positions": (lambda x: (x.argmax(), x.argmin(0), x.argmax(1), x.max(1), x.min(0)), lambda: (r(50, 40),)),
+    "integers beyond 32 bits": (beyond_32_bits, lambda: (r(20, 6),)),
     "truth values": (lambda x: ((x > 0).any(1), (x > -1).all(0), (x > 3).any(), x.isnan().all()), lambda: (r(20, 6),)),
     "rope": (rotated, lambda: (r(2, 3, 16, 8).to(HALF), r(16, 8), r(16, 8))),
     "an optimizer": (moved, lambda: (r(300), r(300), r(300))),
