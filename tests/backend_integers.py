@@ -35,6 +35,8 @@ OF_A_NUMBER: dict[str, Program] = {
     "compared with a square": lambda x, n: torch.where(x < n * n, x, -x),
     "a shift of a square": lambda x, n: x.roll(n * n % 5),
     "in a float": lambda x, n: x * (n * n / 3),
+    "times a float": lambda x, n: x * (n * n * n * n * 0.5),
+    "and a float": lambda x, n: x + (0.25 - n * n * n),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 
+import torch
 from torch import fx
 
 from jitney.lowering.call import bound, parameters
@@ -27,8 +28,10 @@ def too_large(what: str) -> None:
 
 def _reads(user: fx.Node, node: fx.Node) -> bool:
     """Does this user read the number itself, not only what sums and products of it are, or the shape of a tensor?"""
-    if user.op != "call_function" or user.target in RING:
+    if user.op != "call_function":
         return False
+    if user.target in RING:  # beside a float it is read
+        return not isinstance(user.meta.get("val"), torch.SymInt)
     if getattr(user.target, "_schema", None) is None:  # one of Python's
         return True
     given = zip(parameters(user.target), bound(user.target, user.args, user.kwargs), strict=True)
