@@ -18,7 +18,7 @@ from jitney.aot.cost import has_effect, is_random
 from jitney.aot.inverses import only_moved
 from jitney.aot.layout import Layout
 from jitney.aot.results import GRADIENT_TYPES, Before, Output, Result, Results, Update, root_of
-from jitney.aot.rewritten import REWRITTEN
+from jitney.aot.rewritten import REWRITTEN, without_symbols
 from jitney.aot.signals import NotSplit
 from jitney.aot.sizes import is_symbolic
 from jitney.aot.trace import BACKWARD, FORWARD, AtenTracer
@@ -244,6 +244,7 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
         if node.op == "output":
             return tuple(args[0]), state
         kwargs = fx.node.map_arg(node.kwargs, values.__getitem__)
+        args, kwargs = without_symbols(node.target, args), without_symbols(node.target, kwargs)
         if node.target is enter_inference_mode:
             raise NotSplit("a part of it runs in inference mode")
         if "out" in kwargs and getattr(node.target, "__name__", "") in MIXES_UP_OUT:

@@ -37,3 +37,20 @@ REWRITTEN: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.one_hot.default: one_hot,
     _RRELU: rrelu,
 }
+
+# They make constants of symbolic integers, and keep 32 bits of one that is not in a list.
+_FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, "new_tensor")
+
+
+def without_symbols(target: Any, values: Any) -> Any:
+    """The arguments of an operation as it takes them: numbers for the symbolic integers that C++ would cut off.
+
+    Args:
+        target: what the captured graph calls, or a method's name.
+        values: a tuple of arguments, or a dictionary.
+    """
+    if target not in _FROM_DATA:
+        return values
+    if isinstance(values, dict):
+        return dict(zip(values, without_symbols(target, tuple(values.values())), strict=True))
+    return tuple(int(v) if isinstance(v, torch.SymInt) else v for v in values)

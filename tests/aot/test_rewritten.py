@@ -77,3 +77,17 @@ def test_a_leaky_relu_of_random_slopes_has_eagers_strides(layout: str, module: b
     torch.testing.assert_close(sides[0][0], sides[1][0])
     assert sides[0][1] == sides[1][1]
     assert [t.stride() for t in sides[0][0]] == [t.stride() for t in sides[1][0]]
+
+
+@pytest.mark.parametrize("form", ["tensor", "keyword", "as_tensor", "method"])
+def test_a_tensor_of_a_number_has_all_its_bits(form: str) -> None:
+    forms: dict[str, Any] = {
+        "tensor": lambda x, k: torch.tensor(k * k),
+        "keyword": lambda x, k: torch.tensor(data=k * k) + x,
+        "as_tensor": lambda x, k: torch.as_tensor(k * k, dtype=torch.int64),
+        "method": lambda x, k: x.new_tensor(k * k),
+    }
+    compiled = jitney.compile(forms[form], backend="aot_eager")
+    x = torch.ones(2, dtype=torch.int64)
+    for k in (3, 4, 46341, 2**31 + 5):
+        torch.testing.assert_close(compiled(x, k), forms[form](x, k), rtol=0, atol=0)
