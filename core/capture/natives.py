@@ -115,8 +115,12 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         call_args[0] = caller(vm, args[0])
     if key in COMPARING and kwargs.get("key") is None:
         check_elements(vm, call_args if len(call_args) > 1 else call_args[0])
-    if fn is sum and call_args and not (isinstance(call_args[0], FRESH_CONTAINERS) and _all_plain(call_args[0])):
+    if fn is sum and call_args:
         return _python_sum(vm, *call_args, **kwargs)
+    if fn is math.prod and call_args:
+        kwargs, call_args = dict(kwargs), [vm.native(list, call_args[0]), *call_args[1:]]
+        values = _of_one_kind([*call_args[0], *kwargs.values()])
+        call_args[0], kwargs = values[: len(call_args[0])], dict(zip(kwargs, values[len(call_args[0]) :], strict=True))
     return vm.native(fn, *call_args, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
 
 
@@ -142,21 +146,36 @@ def _truths(vm: Interpreter, values: Any) -> Any:
         yield truth(vm, value)
 
 
-def _all_plain(values: Any) -> bool:
-    return all(type(v) in PLAIN for v in values)
+NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat)
+
+
+def _of_one_kind(values: list[Any]) -> list[Any]:
+    """Symbolic numbers as constants where there are floats: torch would add (or multiply) in another order."""
+    kinds = set(map(type, values))
+    return values if kinds.isdisjoint((float, complex, torch.SymFloat)) else list(map(specialise, values))
 
 
 def _python_sum(vm: Interpreter, values: Any, start: Any = 0) -> Any:
-    """``sum``, item by item as they come: what yields them may change what was added already."""
+    """``sum``: of the numbers that come first in C (which may compensate for rounding), then item by item as they come.
+
+    What yields them may change what was added already.
+    """
     total = start
     if isinstance(total, (str, bytes)):
         raise Break("sum() of text")
     iterator = vm.native(iter, values)
-    while True:
+    value = vm.native(next, iterator, END)
+    numbers = [total]
+    while type(total) in NUMBERS and type(value) in NUMBERS:
+        numbers.append(value)
         value = vm.native(next, iterator, END)
-        if value is END:
-            return total
+    if len(numbers) > 1:
+        total, *numbers = _of_one_kind(numbers)
+        total = vm.native(sum, numbers, total)
+    while value is not END:
         total = binary(vm, "+", total, value)
+        value = vm.native(next, iterator, END)
+    return total
 
 
 END = object()
@@ -249,6 +268,10 @@ def _make_callback(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     call_args = [caller(vm, a) if i == at or (cls is map and i == 0) else iterable(vm, a) for i, a in enumerate(args)]
     if cls is filter and args[0] is None:
         call_args[0] = Reentrant(vm, bool)
+    if cls is itertools.accumulate and len(args) < 2 and kwargs.get("func") is None:  # the sum, step by step
+        kwargs = {**kwargs, "func": operator.add}
+    if cls is itertools.accumulate and len(args) == 2 and args[1] is None:
+        call_args[1] = caller(vm, operator.add)
     return vm.native(cls, *call_args, **{k: caller(vm, v) for k, v in kwargs.items()})
 
 

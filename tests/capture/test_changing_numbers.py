@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import itertools
 import math
 import operator
 import string
@@ -31,6 +32,13 @@ class Held:
 Flags = enum.IntFlag("Flags", {"X": 1, "Y": 2})
 
 PROGRAMS: dict[str, Any] = {
+    "sums": lambda k, s: (sum([k, 0.1, 0.1, 0.1]), sum([s, 0.1, 0.1, k]), sum([0.1] * 3, start=k)),
+    "sums of what comes": lambda k, s: (sum(v for v in (k, 0.1, 0.1, s)), sum(i * s for i in range(k))),
+    "products": lambda k, s: (math.prod([k, 0.1, 0.1, 0.1]), math.prod([0.1] * 3, start=k), math.prod([0.1, s, 0.3])),
+    "sums step by step": lambda k, s: (
+        *itertools.accumulate([k, 0.1, 0.1, 0.1]),
+        *itertools.accumulate([s, 0.1], None),
+    ),
     "divmod": lambda k, s: (divmod(k, 2), divmod(-k, 3), divmod(7, k), divmod(s, 0.3), divmod(k, s)),
     "divmod by zero": lambda k, s: divmod(k, 0),
     "divmod given to C code": lambda k, s: (list(map(divmod, [k], [2])), functools.partial(divmod, k)(2)),
