@@ -24,7 +24,8 @@ def cat(call: Call) -> Tensor:
     """One after another."""
     parts, dim = call.args
     parts = [p for p in parts if not (len(p.size) == 1 and p.size[0] == 0 and len(call.size) != 1)]
-    return joined(call, [converted(p, call.dtype) for p in parts], axis(dim, len(call.size)))
+    dim = axis(dim, len(call.size)) if len(call.size) > 1 else 0  # of nothing but empty parts, torch takes any
+    return joined(call, [converted(p, call.dtype) for p in parts], dim)
 
 
 @join(aten.stack.default)

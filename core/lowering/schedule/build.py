@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jitney.errors import BackendFailed
 from jitney.lowering.index import Index, Names, Var, equal, index
 from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
 from jitney.lowering.loops import SCANS, Buffer, Computed, identity
@@ -164,6 +165,8 @@ class _Builder:
     def _reduce(self, member: Member, at: int, value: Value) -> None:
         """A reduction within the row: to a register, or to scratch memory where a row has several results."""
         step, name = member.step, member.step.buffer
+        if set(step.reduced).intersection(self.outer):
+            raise BackendFailed(f"lowering: the rows of {self.name} go along what is reduced in {step}")
         local = [v for v in step.vars if v not in self.outer]
         if not local:
             dtype = self.buffers[name].dtype

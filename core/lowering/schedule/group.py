@@ -219,7 +219,8 @@ def _refined(member: Member, table: Mapping[Var, Index], spine: Sequence[Var]) -
 
 
 def _new_depth(group: Group, table: Mapping[Var, Index]) -> int:
-    return sum(len(table[v].atoms) if v in table else 1 for v in group.spine[: group.depth])
+    loops = [table[v].atoms if v in table else {v} for v in group.spine[: group.depth]]
+    return sum(isinstance(atom, Var) for atoms in loops for atom in atoms)
 
 
 def _reachable(group: Group, member: Member, load: Load, outer: Sequence[Var]) -> bool:
