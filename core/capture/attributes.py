@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney.capture import class_writes, tracebacks
+from jitney.capture import attribute_errors, class_writes, tracebacks
 from jitney.capture.arrays.stand_in import HOOKS, Array
 from jitney.capture.frame import NULL
 from jitney.capture.generators import InterpretedGenerator
@@ -30,8 +30,6 @@ UNCHANGING = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,
     torch.memory_format,
 )  # fmt: skip
-ERROR_NAME: Any = vars(AttributeError)["name"]
-ERROR_OBJ: Any = vars(AttributeError)["obj"]
 MODULE_GETATTR = torch.nn.Module.__getattr__ if is_own(torch.nn.Module.__getattr__) else None
 
 
@@ -42,9 +40,7 @@ def load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     except UserRaised as raised:
         error = raised.value
         if isinstance(error, AttributeError) and vm.world.record_of(error) is None:
-            if ERROR_NAME.__get__(error) is None is ERROR_OBJ.__get__(error):  # as Python adds to what methods raise
-                ERROR_NAME.__set__(error, name)
-                ERROR_OBJ.__set__(error, obj)
+            attribute_errors.complete(error, obj, name)
         raise
 
 
@@ -100,16 +96,11 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
             if fallback and isinstance(raised.value, AttributeError):
                 return _fallback(vm, obj, kind, name, raised)
             raise
-    error = AttributeError(f"{name_in_c(kind)!r} object has no attribute {name!r}", name=name, obj=obj)
+    error = attribute_errors.lacking(obj, name)
+    attribute_errors.complete(error, obj, name)
     if fallback:
         return _fallback(vm, obj, kind, name, UserRaised(error))
     return vm.raise_user(error)
-
-
-def name_in_c(kind: type) -> str:
-    """``tp_name``, by which messages call a class: that of a class written in C may have its module in it."""
-    in_module = not kind.__flags__ & HEAP_TYPE and kind.__module__ != "builtins"
-    return f"{kind.__module__}.{kind.__name__}" if in_module else kind.__name__
 
 
 def _fallback(vm: Interpreter, obj: Any, kind: type, name: str, raised: UserRaised) -> Any:
@@ -495,7 +486,7 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
         vm.native(descriptor.__delete__, obj)
         return
     if instance_get(vm, obj, name) is ABSENT:
-        vm.raise_user(AttributeError(f"{name_in_c(kind)!r} object has no attribute {name!r}"))
+        vm.raise_user(attribute_errors.lacking(obj, name))
     record = vm.world.record_of(obj)
     storage: Record | None = vm.world.dict_record(record) if record is not None else None
     if storage is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import operator
 
 import torch
 from torch import fx
 
 from jitney.lowering.call import bound, parameters
-from jitney.lowering.index import Atom, Compound, Index
+from jitney.lowering.index import Index
+from jitney.lowering.ranges import furthest
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 RING = (operator.add, operator.sub, operator.mul, operator.neg, operator.pos)  # right modulo 2**64 in any order
@@ -18,7 +18,7 @@ SHAPES = frozenset({"size", "stride", "shape"})  # what memory has them all
 
 def must_fit(node: fx.Node, made: Index) -> bool:
     """Must an integer of the graph be looked at: may it leave 64 bits, and would a result be wrong then?"""
-    return _most(made) > GREATEST and any(_reads(user, node) for user in node.users)
+    return furthest(made, GREATEST) > GREATEST and any(_reads(user, node) for user in node.users)
 
 
 def too_large(what: str) -> None:
@@ -40,13 +40,3 @@ def _reads(user: fx.Node, node: fx.Node) -> bool:
         if name not in SHAPES and any(item is node for item in inside):
             return True
     return False
-
-
-def _most(x: Index) -> int:
-    """No value of it is further from 0, if no atom has more than 64 bits."""
-    if isinstance(x, Atom):
-        low, high = x.bounds()
-        return GREATEST if low is None or high is None else max(abs(low), abs(high))
-    if isinstance(x, Compound):
-        return _most(x.a) if x.kind == "floordiv" else max(_most(x.a), _most(x.b))
-    return abs(x.constant) + sum(abs(coef) * math.prod(map(_most, product)) for coef, product in x.terms)

@@ -7,6 +7,7 @@ end of their range at which the expression is lowest: ``j < S`` is ``S - 1 - j >
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,17 @@ INTERVALS: dict[str, Callable[[Any], Interval]] = {
     "min": _of_min,
     "max": _of_max,
 }
+
+
+def furthest(x: ix.Index, most: int) -> int:
+    """No value of it is further from 0, if no atom of it is further than ``most``."""
+    if isinstance(x, ix.Atom):
+        low, high = x.bounds()
+        return most if low is None or high is None else min(max(abs(low), abs(high)), most)
+    if isinstance(x, ix.Compound):
+        return furthest(x.a, most) if x.kind == "floordiv" else max(furthest(x.a, most), furthest(x.b, most))
+    products = (abs(coef) * math.prod(furthest(factor, most) for factor in product) for coef, product in x.terms)
+    return abs(x.constant) + sum(products)
 
 
 # --- symbolic sizes -------------------------------------------------------------------------------------------------

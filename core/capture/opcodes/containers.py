@@ -5,7 +5,8 @@ from __future__ import annotations
 import dis
 from typing import Any
 
-from jitney.capture import attributes, containers, exposure, operators
+from jitney.capture import containers, exposure, operators
+from jitney.capture.attribute_errors import name_in_c
 from jitney.capture.code import PY313
 from jitney.capture.frame import Frame
 from jitney.capture.methods import call_bound
@@ -214,7 +215,7 @@ def unpacked(vm: Any, value: Any) -> list[Any]:
         return list(vm.native(list, containers.iterable(vm, value)))
     except UserRaised as raised:
         if not (hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")):
-            raised.value.args = (f"cannot unpack non-iterable {attributes.name_in_c(type(value))} object",)
+            raised.value.args = (f"cannot unpack non-iterable {name_in_c(type(value))} object",)
         raise
 
 

@@ -6,6 +6,7 @@ import collections.abc
 from typing import Any
 
 from jitney.capture import attributes, containers, operators
+from jitney.capture.attribute_errors import name_in_c
 from jitney.capture.frame import Frame
 from jitney.capture.opcodes.table import op
 from jitney.capture.signals import UserRaised
@@ -56,7 +57,7 @@ def match_class(vm: Any, frame: Frame, instr: Any) -> None:
         allowed = 1 if whole else len(match_args)
         if allowed < positional:
             patterns = f"{allowed} positional sub-pattern{'s' if allowed != 1 else ''}"
-            vm.raise_user(TypeError(f"{attributes.name_in_c(cls)}() accepts {patterns} ({positional} given)"))
+            vm.raise_user(TypeError(f"{name_in_c(cls)}() accepts {patterns} ({positional} given)"))
         values += [subject] * whole
         attributes_wanted = [*match_args[:positional], *names]
     for name in attributes_wanted:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jitney.lowering.index import Atom, Compound, Index, Var, index
 from jitney.lowering.kernel import Kernel, Reduce
+from jitney.lowering.ranges import furthest
 from jitney.lowering.values import Load, walk
 
 Spell = Callable[[Atom], str]
@@ -48,17 +48,7 @@ def in_32_bits(x: Index) -> bool:
     if isinstance(x, Atom):
         return True
     parts = (x.a, x.b) if isinstance(x, Compound) else [factor for _, product in x.terms for factor in product]
-    return _most(x) < 2**31 and all(map(in_32_bits, parts))
-
-
-def _most(x: Index) -> int:
-    """No value of it is further from 0, if no atom is further than 32 bits."""
-    if isinstance(x, Atom):
-        low, high = x.bounds()
-        return 2**31 if low is None or high is None else min(max(abs(low), abs(high)), 2**31)
-    if isinstance(x, Compound):
-        return _most(x.a) if x.kind == "floordiv" else max(_most(x.a), _most(x.b))
-    return abs(x.constant) + sum(abs(coef) * math.prod(map(_most, product)) for coef, product in x.terms)
+    return furthest(x, 2**31) < 2**31 and all(map(in_32_bits, parts))
 
 
 def product(loops: Iterable[Var]) -> Index:
