@@ -12,11 +12,11 @@ MINUTES ?= 30
 
 BIN := $(VENV)/bin
 # Of contrib/ comes along what needs nothing more than the core, and does not change torch for the whole process (Inductor).
-PLUGINS := $(wildcard plugins/*/pyproject.toml) contrib/null/pyproject.toml
+PROJECTS := $(addsuffix /pyproject.toml,lowering tools testing) $(wildcard plugins/*/pyproject.toml) contrib/null/pyproject.toml
 READY := $(VENV)/.installed
 CONTRIB := $(VENV)-contrib
 ENGINES := $(CONTRIB)/.installed
-BRIDGES := $(filter-out $(PLUGINS),$(wildcard contrib/*/pyproject.toml))
+BRIDGES := $(filter-out $(PROJECTS),$(wildcard contrib/*/pyproject.toml))
 LINKS := build/typing
 
 .PHONY: demo docs test test-gpu engines test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
@@ -84,10 +84,10 @@ $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@
 
-$(READY): pyproject.toml constraints.txt $(PLUGINS)
+$(READY): pyproject.toml constraints.txt $(PROJECTS)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found: make PYTHON=/path/to/python"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,testing]' $(foreach p,$(PLUGINS),-e $(dir $(p)))
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' $(foreach p,$(PROJECTS),-e $(dir $(p)))
 	touch $@
 
 $(ENGINES): $(READY) $(BRIDGES)
@@ -98,10 +98,10 @@ $(ENGINES): $(READY) $(BRIDGES)
 	touch $@
 
 # mypy does not follow setuptools' editable installs of a renamed folder; these links are what it reads.
-$(LINKS): $(wildcard plugins/*/pyproject.toml contrib/*/pyproject.toml)
+$(LINKS): $(wildcard */pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 	mkdir -p $@
 	ln -sfn ../../core $@/jitney
-	for f in plugins/*/jitney_*/__init__.py contrib/*/jitney_*/__init__.py; do d=$$(dirname $$f); ln -sfn ../../$$d $@/$$(basename $$d); done
+	for f in */jitney_*/__init__.py plugins/*/jitney_*/__init__.py contrib/*/jitney_*/__init__.py; do d=$$(dirname $$f); ln -sfn ../../$$d $@/$$(basename $$d); done
 	touch $@
 
 clean:

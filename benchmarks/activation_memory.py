@@ -29,7 +29,7 @@ MIB = 2**20
 
 def joints(program: models.Program, level: str) -> tuple[list[tuple[Any, set[int]]], float]:
     """The joint graph of each captured graph, with where parameters and buffers are, and the seconds of tracing."""
-    from jitney.aot.joint import trace_joint
+    from jitney.aot.trace.joint import trace_joint
     from jitney.backends import core_decompositions
 
     found: list[tuple[Any, set[int]]] = []
@@ -80,7 +80,7 @@ def copied(joint: Any) -> Any:
 
 def jitney_cut(joint: Any) -> tuple[list[fx.Node], float]:
     """What jitney saves, and the seconds that it took to find out."""
-    from jitney.aot.partition import partition
+    from jitney.aot.partition.min_cut import partition
 
     joint = copied(joint)
     start = perf_counter()

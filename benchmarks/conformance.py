@@ -20,7 +20,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from testing.all_wrong import WRONG
 
-from jitney.testing import run_conformance
+from jitney_testing import run_conformance
 
 
 def main(argv: Sequence[str] | None = None) -> int:

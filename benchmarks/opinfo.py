@@ -22,11 +22,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from jitney.testing.known import EVERYWHERE, Known, read_known, stale, unexpected
-from jitney.testing.opinfo import Outcome
-from jitney.testing.samples import DTYPES, VARIANTS, Choice, Variant, operators
-from jitney.testing.tally import Tally, percent, plain, tallies
-from jitney.testing.workers import Plan, Task, run_tasks
+from jitney_testing.opinfo.case import Outcome
+from jitney_testing.opinfo.known_failures import EVERYWHERE, Known, read_known, stale, unexpected
+from jitney_testing.opinfo.samples import DTYPES, VARIANTS, Choice, Variant, operators
+from jitney_testing.opinfo.tally import Tally, percent, plain, tallies
+from jitney_testing.opinfo.workers import Plan, Task, run_tasks
 
 TESTS = Path(__file__).parent.parent / "tests"
 

@@ -26,8 +26,9 @@ from typing import Any
 
 import models
 import report
-import tools
 import torch
+
+import tools
 
 BLOCK_SECONDS = 0.003
 TRAINING = "train"

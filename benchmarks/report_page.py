@@ -22,8 +22,8 @@ import torch
 
 import jitney
 from jitney.config import config
-from jitney.debug import folder
-from jitney.debug.report import write_report
+from jitney_tools.folder import folder
+from jitney_tools.report import write_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PROBE = """

@@ -9,8 +9,8 @@ import torch
 
 import jitney
 from jitney.config import config
-from jitney.debug import folder
-from jitney.debug.bisect import bisect
+from jitney_tools.bisect import bisect
+from jitney_tools.folder import folder
 
 
 def small(x: torch.Tensor) -> torch.Tensor:

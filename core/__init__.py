@@ -2,7 +2,6 @@
 
 from jitney import errors, events
 from jitney.api import allow_in_graph, compile, disable, disallow_in_graph, reset, run
-from jitney.capture.arrays.wrapped import wrap_numpy
 from jitney.capture.directives import (
     assume_constant_result,
     error_on_graph_break,
@@ -13,10 +12,11 @@ from jitney.capture.directives import (
     mark_static,
     maybe_mark_dynamic,
 )
+from jitney.capture.numpy.wrap_numpy import wrap_numpy
 from jitney.config import config
 from jitney.debug import CompileProfiler, compile_times, explain, set_logs
-from jitney.shipping import load, save
-from jitney.stance import set_stance
+from jitney.runtime.package import load, save
+from jitney.runtime.stance import set_stance
 
 __version__ = "0.1.0"
 

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from jitney import compiled as _compiled
 from jitney.backends import resolve
 from jitney.backends.options import check_kinds
 from jitney.backends.resolve import Spec
 from jitney.capture import marks
-from jitney.compiled import running_originals as running_originals
-from jitney.dispatch import Session
 from jitney.errors import InvalidOption
+from jitney.runtime import wrappers as _compiled
+from jitney.runtime.dispatch import Session
+from jitney.runtime.wrappers import running_originals as running_originals
 
 F = TypeVar("F", bound=Callable[..., Any])
 

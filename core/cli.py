@@ -1,54 +1,35 @@
-"""The command line: ``jitney COMMAND``, one file per command in ``commands/``."""
+"""The command line: ``jitney COMMAND``; the core's commands are in ``commands/``, others come with distributions."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import sys
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 
-from jitney.commands import (
-    backends,
-    bisect,
-    cache,
-    conformance,
-    demo,
-    doctor,
-    explain,
-    memory,
-    minify,
-    new_backend,
-    profile,
-    replay,
-    report,
-)
 from jitney.config import config
 from jitney.errors import JitneyError
 
-# Each has configure(parser) and run(arguments) -> exit status; its docstring is the help.
-COMMANDS = {
-    "demo": demo,
-    "backends": backends,
-    "cache": cache,
-    "doctor": doctor,
-    "explain": explain,
-    "memory": memory,
-    "profile": profile,
-    "report": report,
-    "bisect": bisect,
-    "minify": minify,
-    "replay": replay,
-    "conformance": conformance,
-    "new-backend": new_backend,
+GROUP = "jitney.commands"  # entry points: name -> module
+# A command's module has configure(parser) and run(arguments) -> exit status; its docstring is the help.
+CORE = ("backends", "cache", "doctor", "explain")
+# What the distributions released with the core have: the message for one that is not installed says how to get it.
+ELSEWHERE = {
+    **dict.fromkeys(("demo", "memory", "profile", "report", "bisect", "minify", "replay", "new-backend"), "tools"),
+    "conformance": "testing",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0 fine, 1 a failure that was reported, 2 wrong usage, 130 Ctrl-C."""
-    arguments = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    modules = _modules(words)
+    arguments = _parser(modules).parse_args(words)
     try:
-        return COMMANDS[arguments.command].run(arguments)
+        return int(modules[arguments.command].run(arguments))
     except KeyboardInterrupt:
         if config.verbose:
             traceback.print_exc()
@@ -63,11 +44,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+class _Absent(ModuleType):
+    """A command that cannot run here: it is listed, and says why."""
+
+    def __init__(self, summary: str, reason: str) -> None:
+        super().__init__("absent", summary)
+        self.reason = reason
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Take whatever is given."""
+        parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Say why, as any other error."""
+        raise JitneyError(self.reason)
+
+
+def _modules(words: Sequence[str]) -> dict[str, ModuleType]:
+    """The commands by name; where the first word is one of them, that one alone is imported."""
+    points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+    names = dict.fromkeys((*CORE, *ELSEWHERE, *sorted(points)))
+    chosen = [words[0]] if words and words[0] in names else names
+    return {name: _module(name, points.get(name)) for name in chosen}
+
+
+def _module(name: str, point: importlib.metadata.EntryPoint | None) -> ModuleType:
+    if name in CORE:
+        return importlib.import_module(f"jitney.commands.{name}")
+    if point is None:
+        extra = ELSEWHERE[name]
+        need = f"it comes with the package jitney-{extra}: pip install 'jitney[{extra}]'"
+        return _Absent(f"(not installed: {need})", need)
+    try:
+        found: ModuleType = importlib.import_module(point.value)
+        return found
+    except Exception as error:  # a broken package costs its own commands only
+        package = point.dist.name if point.dist is not None else point.value
+        return _Absent(f"(broken: see jitney {name})", f"{package} fails to import: {type(error).__name__}: {error}")
+
+
+def _parser(modules: dict[str, ModuleType]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jitney", description="A compile stack for PyTorch.")
     parser.add_argument("--version", action="version", version=f"jitney {importlib.metadata.version('jitney')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
+    for name, module in modules.items():
         summary = (module.__doc__ or "").strip()
         module.configure(commands.add_parser(name, help=summary.splitlines()[0], description=summary))
     return parser

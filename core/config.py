@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, get_origin, get_type_hints
 
-from jitney.callers import warn
+from jitney._util.callers import warn
+from jitney._util.type_check import fits, show
 from jitney.errors import InvalidOption, nearest
-from jitney.fits import fits, show
 
 _PREFIX = "JITNEY_"
 

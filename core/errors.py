@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from traceback import FrameSummary
 
-from jitney.callers import is_users
+from jitney._util.callers import is_users
 
 
 def describe_frame(frame: FrameSummary) -> str:

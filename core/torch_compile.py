@@ -15,7 +15,7 @@ from torch import fx
 from jitney.aot.compiler import compile_graph
 from jitney.backends import resolve
 from jitney.errors import JitneyError
-from jitney.pipeline import aot_request
+from jitney.graph_compile.pipeline import aot_request
 
 TorchBackend = Callable[..., Callable[..., Sequence[Any]]]
 

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 
-from jitney.testing.pictures import Freezer, Values, differences
+from jitney_testing.pictures import Freezer, Values, differences
 
 FRONTEND = os.environ.get("JITNEY_TEST_FRONTEND", "jitney")
 BACKEND = os.environ.get("JITNEY_TEST_BACKEND", "eager")

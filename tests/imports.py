@@ -95,9 +95,13 @@ def core_violations(source: str, module: str) -> list[str]:
         other = parts[1] if len(parts) > 1 else ""
         if other not in {part} | MAY_IMPORT[part] | SHARED and (module, other) not in EXCEPTIONS:
             broken.append(f"{module} imports {name}: {part} may import {sorted(MAY_IMPORT[part] | SHARED)}")
-    if module not in ("_torch", "_torch_stand_ins"):
+    if module not in ("torch_compat.torch_private", "torch_compat.torch_private_symbolic"):
         used = [*imported(tree, package), *dotted(tree)]
-        broken += [f"{module} uses {name}: that belongs into _torch.py" for name in used if private(name, "torch")]
+        broken += [
+            f"{module} uses {name}: that belongs into torch_compat/torch_private.py"
+            for name in used
+            if private(name, "torch")
+        ]
     return broken
 
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 import torch
 
-from jitney.lowering.index import Compound, FloorDiv, Index, Mod, Size, Var
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
-from jitney.lowering.operations import OPERATIONS
-from jitney.lowering.values import Apply, Constant, Load, Position, Ref, Value, walk
+from jitney_lowering.index.expr import Compound, FloorDiv, Index, Mod, Size, Var
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
+from jitney_lowering.ir.operations import OPERATIONS
+from jitney_lowering.ir.values import Apply, Constant, Load, Position, Ref, Value, walk
 
 Table = dict[object, "int | torch.Tensor"]
 

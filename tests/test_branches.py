@@ -12,8 +12,9 @@ from helpers import t
 from torch.nn import functional as F
 
 import jitney
-from jitney import branches, events
+from jitney import events
 from jitney.backends import Backend
+from jitney.graph_compile import branches
 
 cond, while_loop, scan = Operators.cond, Operators.while_loop, Operators.scan
 LAYER = torch.nn.Linear(3, 3)

@@ -3,7 +3,7 @@ import warnings
 import torch
 
 import jitney
-from jitney import callers
+from jitney._util import callers
 
 
 def caught(call):

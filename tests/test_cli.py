@@ -11,8 +11,9 @@ import torch
 import jitney
 from jitney.backends import Backend, Listing, register_backend, registry
 from jitney.cli import COMMANDS, main
-from jitney.commands import demo, demo_speed, doctor, explain
+from jitney.commands import doctor, explain
 from jitney.config import config
+from jitney_tools.commands import demo, demo_speed
 
 
 def test_python_dash_m_and_the_installed_script_are_the_same_program():

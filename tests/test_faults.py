@@ -11,12 +11,13 @@ import torch
 from helpers import t
 
 import jitney
-from jitney import _torch, events
+from jitney import events
 from jitney.backends import Backend
-from jitney.capture import emit
+from jitney.backends.faults import raises_too
+from jitney.capture.codegen import emit
 from jitney.errors import BackendFailed
-from jitney.faults import raises_too
-from jitney.random_state import RandomStates
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.rng_state import RandomStates
 
 LEVELS = ("torch", "aten")
 AFTER = {"torch": "capture", "aten": "aot"}
@@ -246,5 +247,5 @@ def test_generators_of_devices_without_any() -> None:
     assert states.changed()
     states.failed(ValueError())
     assert not states.changed() and torch.equal(torch.rand(3), expected)
-    states.failed(_torch.STOPS_RECOMPUTATION())
+    states.failed(torch_private.STOPS_RECOMPUTATION())
     assert states.changed()

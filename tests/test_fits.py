@@ -3,7 +3,7 @@ from typing import Any, Literal, Optional
 
 import pytest
 
-from jitney.fits import fits, show
+from jitney._util.type_check import fits, show
 
 
 @pytest.mark.parametrize(

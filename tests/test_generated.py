@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers import compile_fn
 
-from jitney.generated import build
+from jitney._util.generated_code import build
 
 
 def test_tracebacks_show_the_text_as_long_as_the_function_lives():

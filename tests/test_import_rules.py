@@ -88,7 +88,7 @@ def test_what_the_rules_allow(module, source):
 @pytest.mark.parametrize(
     "source",
     [
-        "from jitney._torch import FakeTensor",
+        "from jitney.torch_compat.torch_private import FakeTensor",
         "from jitney.backends.registry import _load",
         "import jitney\njitney._torch",
         "import jitney_llvm_cpu",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jitney.late import putting_off
+from jitney.torch_compat.lazy_imports import putting_off
 
 MODULE = "SETTING = 'loaded'\nOTHER = 'only loaded'\nclass Kind: pass\ndef double(x): return 2 * x\n"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from jitney.layouts import StandInMode
+from jitney.torch_compat.strides import StandInMode
 
 aten = torch.ops.aten
 

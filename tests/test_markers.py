@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import jitney
-from jitney import config, events, markers
+from jitney import config, events
+from jitney._util import markers
 
 F = torch.nn.functional
 

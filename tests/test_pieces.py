@@ -169,7 +169,7 @@ def test_values_that_no_later_piece_reads_are_let_go(everywhere):
     compiled = jitney.compile(lambda x: x.sin().cos().tan(), backend=backend)
     compiled(torch.ones(2))
     assert seen == [1, 1, 1]
-    text = jitney.generated.text_of(compiled._jitney_root.functions[0].__globals__["_graph"]).source
+    text = jitney._util.generated_code.text_of(compiled._jitney_root.functions[0].__globals__["_graph"]).source
     assert "del a0\n" in text and "del v0\n" in text
 
 

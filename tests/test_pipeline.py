@@ -10,11 +10,12 @@ import torch
 from helpers import t
 
 import jitney
-from jitney import events, pipeline
+from jitney import events
 from jitney.backends import Backend
-from jitney.capture.opcodes import HANDLERS
+from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed, CaptureError
+from jitney.graph_compile import pipeline
 
 
 def inner(x: torch.Tensor) -> Any:

@@ -11,9 +11,9 @@ import torch
 from helpers import compile_fn, observe
 
 import jitney
-from jitney import stance
-from jitney.debug.bisect import _uncompiled
 from jitney.errors import RecompileError
+from jitney.runtime import stance
+from jitney_tools.bisect import _uncompiled
 
 
 @pytest.fixture(autouse=True)

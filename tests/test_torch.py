@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from jitney import _torch, unsaid
+from jitney.torch_compat import operator_effects, torch_private
 
 
 def run(program: str, **environment: str) -> str:
@@ -134,11 +134,14 @@ def test_wrappers_are_as_torch_left_them_after_a_capture() -> None:
 
 def test_a_symbolic_size_comes_from_our_shape_env_as_from_torchs() -> None:
     found = []
-    for shapes, mode in ((_torch.ShapeEnv, _torch.LeanFakeTensorMode), (_torch.TorchShapeEnv, _torch.FakeTensorMode)):
+    for shapes, mode in (
+        (torch_private.ShapeEnv, torch_private.LeanFakeTensorMode),
+        (torch_private.TorchShapeEnv, torch_private.FakeTensorMode),
+    ):
         fake_mode = mode(shape_env=shapes(duck_shape=False))
-        dims = [_torch.DimDynamic.DYNAMIC, _torch.DimDynamic.STATIC]
-        context = _torch.StatelessSymbolicContext(dynamic_sizes=dims)
-        fake = fake_mode.from_tensor(torch.zeros(5, 3), symbolic_context=context, source=_torch.NamedSource("x"))
+        dims = [torch_private.DimDynamic.DYNAMIC, torch_private.DimDynamic.STATIC]
+        context = torch_private.StatelessSymbolicContext(dynamic_sizes=dims)
+        fake = fake_mode.from_tensor(torch.zeros(5, 3), symbolic_context=context, source=torch_private.NamedSource("x"))
         with fake_mode:
             out = torch.cat([fake, fake]).view(-1)
         assert out.shape[0] > 12
@@ -146,7 +149,7 @@ def test_a_symbolic_size_comes_from_our_shape_env_as_from_torchs() -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("target", unsaid.HIDDEN_WRITES, ids=str)
+@pytest.mark.parametrize("target", operator_effects.HIDDEN_WRITES, ids=str)
 def test_running_statistics_are_written_to_by_name(target: Any) -> None:
     """The table's positions are those of the schema's arguments."""
     graph = torch.fx.Graph()
@@ -154,10 +157,10 @@ def test_running_statistics_are_written_to_by_name(target: Any) -> None:
     nodes = [graph.placeholder(name) for name in names]
     given = [True if name == "training" else node for name, node in zip(names, nodes, strict=True)]
     call = graph.call_function(target, tuple(given))
-    assert [n.name for n in unsaid.hidden_writes(call)] == ["running_mean", "running_var"]
+    assert [n.name for n in operator_effects.hidden_writes(call)] == ["running_mean", "running_var"]
     if "training" in names:
         call.args = tuple(False if name == "training" else node for name, node in zip(names, nodes, strict=True))
-        assert unsaid.hidden_writes(call) == []
+        assert operator_effects.hidden_writes(call) == []
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")  # torch's own forward-mode formulas
@@ -166,7 +169,7 @@ def test_an_operator_that_fails_leaves_the_dispatcher_as_it_was() -> None:
         found: torch.Tensor = torch.func.vmap(torch.func.jacfwd(lambda a: a * 2))(x)
         return found
 
-    with _torch.FakeTensorMode(), contextlib.suppress(Exception):  # of torch 2.13, raises and disturbs
-        with _torch.dispatch_kept():
+    with torch_private.FakeTensorMode(), contextlib.suppress(Exception):  # of torch 2.13, raises and disturbs
+        with torch_private.dispatch_kept():
             mapped(torch.ones(2, 3))
     assert mapped(torch.ones(2, 3)).shape == (2, 3, 3)

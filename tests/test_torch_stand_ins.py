@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import jitney
-from jitney import _torch
+from jitney.torch_compat import torch_private
 
 REFUSAL = "Cannot call numel() on tensor with symbolic sizes/strides"
 
@@ -26,7 +26,7 @@ def test_what_refuses_symbols_runs_in_its_python_form() -> None:
             raise RuntimeError(REFUSAL)
         return x + y
 
-    assert _torch.run_on_stand_ins(picky, (1,), {"y": 2}) == 3
+    assert torch_private.run_on_stand_ins(picky, (1,), {"y": 2}) == 3
     assert forms == [False, True]
 
 
@@ -38,7 +38,7 @@ def test_other_errors_are_what_they_are() -> None:
         raise RuntimeError("no symbols in this")
 
     with pytest.raises(RuntimeError, match="no symbols"):
-        _torch.run_on_stand_ins(wrong, (), {})
+        torch_private.run_on_stand_ins(wrong, (), {})
     assert len(calls) == 1
 
 
@@ -52,14 +52,14 @@ def test_a_product_that_refuses_symbols_is_captured(backend: str, monkeypatch: p
             raise RuntimeError(REFUSAL)
         return func(*args, **kwargs)
 
-    run = _torch.run_on_stand_ins
+    run = torch_private.run_on_stand_ins
     seen: list[str] = []
 
     def noting(func: Any, args: Any, kwargs: Any) -> Any:
         seen.append(getattr(func, "__name__", ""))
         return run(lambda *a, **k: refusing(func, a, k), args, kwargs)
 
-    monkeypatch.setattr(_torch, "run_on_stand_ins", noting)
+    monkeypatch.setattr(torch_private, "run_on_stand_ins", noting)
     captured: list[Any] = []
     compiled = jitney.compile(lambda x, w: torch.matmul(x, w).relu(), backend=backend, dynamic=True, fullgraph=True)
     w = torch.randn(4, 4)

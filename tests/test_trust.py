@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import jitney
-from jitney.trust import trusted, trusted_file, trusted_module
+from jitney._util.ownership import trusted, trusted_file, trusted_module
 
 MINE = "def softmax(x): return x\nclass Linear:\n    def forward(self): pass\n"
 

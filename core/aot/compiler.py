@@ -12,23 +12,23 @@ import torch
 from torch import fx
 
 from jitney import events
-from jitney.aot.backward import Backward, Tangent
-from jitney.aot.checked import ANYTHING, checked
-from jitney.aot.cost import has_effect
 from jitney.aot.freeze import freeze
-from jitney.aot.glue import Glue
-from jitney.aot.joint import Joint, trace_joint
-from jitney.aot.kept_half import write_half
-from jitney.aot.merge import merge_equal
-from jitney.aot.partition import partition
-from jitney.aot.repeatable import of_graph
+from jitney.aot.partition.cost import has_effect
+from jitney.aot.partition.cse import merge_equal
+from jitney.aot.partition.min_cut import partition
+from jitney.aot.partition.split import Half, Saved, backward_half, forward_half, keep_old_values
+from jitney.aot.partition.undefined_gradients import without
+from jitney.aot.runtime.backward import Backward, Tangent
+from jitney.aot.runtime.backward_serialization import write_half
+from jitney.aot.runtime.glue import Glue
+from jitney.aot.runtime.replay_safety import of_graph
+from jitney.aot.runtime.result_check import ANYTHING, checked
+from jitney.aot.runtime.subclass_glue import WrappedGlue
 from jitney.aot.signals import NotSplit
-from jitney.aot.split import Half, Saved, backward_half, forward_half, keep_old_values
-from jitney.aot.undefined import without
-from jitney.aot.wrapped_glue import WrappedGlue
+from jitney.aot.trace.joint import Joint, trace_joint
+from jitney.backends.faults import blaming, running_again
 from jitney.config import config
-from jitney.faults import blaming, running_again
-from jitney.state import TRACING, without_anomaly_mode
+from jitney.torch_compat.global_state import TRACING, without_anomaly_mode
 
 HalfKind = Literal["inference", "forward", "backward"]
 

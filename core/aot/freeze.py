@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import _torch
-from jitney.aot.cost import bytes_of, has_effect
-from jitney.aot.results import is_view
-from jitney.aot.split import Half
+from jitney.aot.partition.cost import bytes_of, has_effect
+from jitney.aot.partition.split import Half
+from jitney.aot.trace.results import is_view
+from jitney.torch_compat import torch_private
 
 aten = torch.ops.aten
 # What is computed may be larger than the parameters that it is computed from by this many bytes.
@@ -62,7 +62,7 @@ def freeze(half: Half, constants: Mapping[int, torch.Tensor]) -> Folded:
         constants: by input, the tensor whose numbers may be taken for granted.
     """
     work = _Freezer(half, constants)
-    with torch.inference_mode(False), torch.no_grad(), _torch.DisableAutocast():
+    with torch.inference_mode(False), torch.no_grad(), torch_private.DisableAutocast():
         work.compute()
         merged = work.merge()
         computed = work.put_in()
@@ -120,7 +120,9 @@ class _Freezer:
         inputs = node.all_input_nodes
         if not all(n in self.values for n in inputs) or has_effect(node) or node.target in EMPTY:
             return False
-        if not isinstance(node.target, _torch.OPERATOR_CLASSES) or not isinstance(node.meta.get("val"), torch.Tensor):
+        if not isinstance(node.target, torch_private.OPERATOR_CLASSES) or not isinstance(
+            node.meta.get("val"), torch.Tensor
+        ):
             return False
         if any(isinstance(n, torch.SymInt) for n in (*node.meta["val"].shape, *node.meta["val"].stride())):
             return False
@@ -214,7 +216,7 @@ class _Freezer:
         return node
 
     def _fake(self, value: torch.Tensor) -> Any:
-        mode = next(v.fake_mode for v in self.half.inputs if isinstance(v, _torch.FakeTensor))
+        mode = next(v.fake_mode for v in self.half.inputs if isinstance(v, torch_private.FakeTensor))
         return mode.from_tensor(value, static_shapes=True)
 
     def put_in(self) -> int:

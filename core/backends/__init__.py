@@ -3,7 +3,7 @@
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.decompositions import core_decompositions
 from jitney.backends.hookspecs import HOOK_API_VERSION, TrainingRun, hookimpl
-from jitney.backends.late import late
+from jitney.backends.lazy_functions import late
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
 from jitney.backends.resolve import BoundBackend, resolve
 

@@ -111,7 +111,7 @@ class CompileRequest:
         return events.detailed()
 
     def scheduled(self, launches: Sequence[events.Launch], arena: int, before: str, after: str) -> None:
-        """Tell what runs, in order: see ``events.Scheduled``. ``jitney.lowering.describe`` makes it of a schedule.
+        """Tell what runs, in order: see ``events.Scheduled``. ``jitney_lowering.describe`` makes it of a schedule.
 
         Args:
             launches: kernels and operators that run as a whole, in order.

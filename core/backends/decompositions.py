@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from jitney import _torch
+from jitney.torch_compat import torch_private
 
 
 @functools.cache
 def core_decompositions() -> Mapping[Any, Callable[..., Any]]:
     """torch's own table to core ATen operators, less random operators: those must draw as eager does."""
-    table = _torch.core_decompositions()
+    table = torch_private.core_decompositions()
     return MappingProxyType(
         {op: rule for op, rule in table.items() if torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())}
     )

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
-from jitney import callers
+from jitney._util import callers
+from jitney._util.type_check import fits, show
 from jitney.backends.backend import Backend, ExtensionOptions
 from jitney.errors import InvalidOption, nearest
-from jitney.fits import fits, show
 
 # torch.compile's. "default" is the backend's own choice.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import events, unsaid
+from jitney import events
+from jitney._util.generated_code import build
 from jitney.backends.backend import Backend, Compiled, CompileRequest
-from jitney.backends.parts import supports
-from jitney.generated import build
+from jitney.backends.backend_fields import supports
+from jitney.torch_compat import operator_effects
 
 EAGER = "eagerly"
 _counter = itertools.count()
@@ -98,7 +99,7 @@ def split(graph: fx.Graph, backends: Sequence[Backend], request: CompileRequest)
 def _written(node: fx.Node) -> list[fx.Node]:
     """The arguments that an operator may write to."""
     schema = getattr(node.target, "_schema", None)
-    return node.all_input_nodes if schema is not None and schema.is_mutable else unsaid.hidden_writes(node)
+    return node.all_input_nodes if schema is not None and schema.is_mutable else operator_effects.hidden_writes(node)
 
 
 def _keeps_order(node: fx.Node) -> bool:

@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 from jitney import events
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept
+from jitney.backends.common_options import OwnOptions
 from jitney.backends.hookspecs import HOOK_API_VERSION, PROJECT, Hooks, TrainingRun
-from jitney.backends.own_options import OwnOptions
 
 # In the order of the page.
 OBJECTS = (Backend, CompileRequest, Kept, Argument, ExtensionOptions, TrainingRun, OwnOptions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import logging
+import re
 import sys
 import threading
 import traceback
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import pluggy
 
 from jitney import events
+from jitney._util.distributions import SIBLINGS
 from jitney.backends.backend import Backend, options_problem
 from jitney.backends.hookspecs import GRAPH_HOOKS, HOOK_API_VERSION, PROJECT, Hooks
 from jitney.config import config
@@ -102,6 +104,14 @@ class Registry:
         known = self._loaded.get(backend.name)
         points = self._entry_points(BACKENDS).get(backend.name, [])
         return _packages(points) if points and known is not None and known.compile is backend.compile else ""
+
+    def required_siblings(self, backend: Backend) -> list[str]:
+        """Import names of the distributions released with the core that a backend's package requires."""
+        points = self._entry_points(BACKENDS).get(backend.name, [])
+        required = {
+            re.split(r"[^\w-]", text)[0] for point in points if point.dist for text in point.dist.requires or ()
+        }
+        return [name for name in SIBLINGS if name.replace("_", "-") in required]
 
     def listings(self, *, load: bool = False) -> list[Listing]:
         """One row per name; with ``load`` every plugin is imported, so that the broken ones show."""

@@ -15,22 +15,23 @@ import pluggy
 import torch
 from torch import fx
 
-from jitney import callers, events, markers
+from jitney import events
+from jitney._util import callers, markers
+from jitney._util.out_of_memory import advice, is_exhausted
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
-from jitney.backends.extended import Extended, transformed, watched
+from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of
+from jitney.backends.common_options import OwnOptions, own_options
+from jitney.backends.extension_calls import Extended, transformed, watched
+from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
+from jitney.backends.faults import said
 from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
-from jitney.backends.own_files import LAUNCHER, REPRO, own_file
-from jitney.backends.own_options import OwnOptions, own_options
-from jitney.backends.parts import PartFailed, decompositions_of, lacks_of
 from jitney.backends.placement import place
 from jitney.backends.registry import registry
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
 from jitney.config import config
 from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, JitneyError, PluginError
-from jitney.exhausted import advice, is_exhausted
-from jitney.faults import said
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 

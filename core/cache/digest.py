@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jitney.trust import place_of, trusted, trusted_module
+from jitney._util.ownership import place_of, trusted, trusted_module
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 BY_REPR = (torch.dtype, torch.layout, torch.memory_format, torch.device, torch.Size, range)

@@ -10,10 +10,10 @@ from jitney.cache.container import unpack
 from jitney.cache.digest import of_code
 from jitney.cache.frame_writer import LOOKING, at_name, described, is_fixed, look_up
 from jitney.cache.recipes import Reader, Stale, module
-from jitney.cache.steps import step
+from jitney.cache.source_steps import step
 from jitney.guards.miss import MISS
 from jitney.guards.tensors import TensorFact, tensor_check
-from jitney.state import state_check, state_difference, state_text
+from jitney.torch_compat.global_state import state_check, state_difference, state_text
 
 # Recipes of objects that are told apart by identity: two of them must not have become one.
 BY_IDENTITY = {"path", "source", "module", "globals", "global", "known", "code", "bare_code", "cell", "part"}

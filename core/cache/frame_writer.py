@@ -11,16 +11,16 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jitney import _torch
+from jitney._util.ownership import trusted
 from jitney.cache.container import pack
 from jitney.cache.digest import ATOMS, IMMUTABLE, Fingerprints, NotStorable, digest, of_code
 from jitney.cache.recipes import Recipe, Writer
 from jitney.guards import Guard, Source
-from jitney.guards.report import rows
+from jitney.guards.assumptions import Trail
 from jitney.guards.source import STEPS
+from jitney.guards.stored_guards import rows
 from jitney.guards.tensors import TensorFact
-from jitney.guards.trail import Trail
-from jitney.trust import trusted
+from jitney.torch_compat import torch_private
 
 # What the reader puts into the namespace itself.
 OWN = ("_state", "_tensors", "_graph", "_failed", "_retry", "_facts")
@@ -245,7 +245,7 @@ def _by_name(value: Any) -> Recipe | None:
     name = value.get("__name__") if type(value) is dict else None
     if isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is value:
         return ["globals", name]
-    for name, table in _torch.global_module_hooks().items():
+    for name, table in torch_private.global_module_hooks().items():
         if table is value:
             module, _, short = name.rpartition(".")
             return ["global", module, short]

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from jitney import _torch
+from jitney._util.distributions import SIBLINGS, folder_of
 from jitney.cache.digest import digest
 from jitney.config import config, variable
+from jitney.torch_compat import torch_private
 
 FORMAT = 3  # of what is stored: another number finds nothing of what there is
 # Of torch's backends.
@@ -48,7 +49,7 @@ def environment() -> str:
         (torch.__version__, torch.version.git_version, torch.__file__, np.__version__),
         (torch.backends.cpu.get_cpu_capability(), torch.cuda.is_available(), _devices()),
         [_changed(path) for path in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})],
-        sources("jitney"),
+        [sources(package) for package in ("jitney", *SIBLINGS)],
         variables(),
     )
 
@@ -82,7 +83,7 @@ def sources(package: str) -> str:
 def contents(package: str) -> str:
     """Of what is written in the files of an imported package: the same wherever it was installed."""
     found = _files(package)
-    folder = os.path.dirname(str(getattr(sys.modules.get(package), "__file__", "")))
+    folder = os.path.commonpath([os.path.dirname(path) for path, _, _ in found]) if found else ""
     return digest([(os.path.relpath(path, folder), Path(path).read_bytes()) for path, _, _ in found])
 
 
@@ -94,6 +95,8 @@ def edited(package: str) -> bool:
 
 def _files(package: str) -> list[tuple[str, int, int]]:
     file = getattr(sys.modules.get(package), "__file__", None)
+    if file is None and package in SIBLINGS and folder_of(package):  # perhaps not imported yet
+        file = os.path.join(folder_of(package), "__init__.py")
     if file is None:
         return []
     folder, name = os.path.split(file)
@@ -121,4 +124,4 @@ def flags() -> list[tuple[str, object]]:
         for name in FLAGS:
             found.append((f"{backend.__name__}.{name}", getattr(backend, name, None)))
     filled = getattr(torch.utils.deterministic, "fill_uninitialized_memory", None)
-    return [*found, ("kernels", _torch.program_kernels()), ("fill_uninitialized_memory", filled)]
+    return [*found, ("kernels", torch_private.program_kernels()), ("fill_uninitialized_memory", filled)]

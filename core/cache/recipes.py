@@ -29,10 +29,11 @@ import numpy as np
 import torch
 from torch import fx
 
-from jitney import _torch, generated
+from jitney._util import generated_code
+from jitney._util.ownership import trusted_module
 from jitney.cache.digest import C_FUNCTIONS, Fingerprints, NotStorable
-from jitney.cache.steps import attribute
-from jitney.trust import trusted_module
+from jitney.cache.source_steps import attribute
+from jitney.torch_compat import torch_private
 
 Recipe = list[Any]
 RECIPE = "_jitney_recipe"
@@ -233,7 +234,7 @@ _PLAIN: dict[type, Callable[[Any], Recipe]] = {
     **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), lambda v: ["torch", str(v).partition(".")[2]]),
     torch.device: lambda v: ["device", str(v)],
     range: lambda v: ["range", v.start, v.stop, v.step],
-    **dict.fromkeys(_torch.OPERATOR_CLASSES, lambda v: ["operator", str(v)]),
+    **dict.fromkeys(torch_private.OPERATOR_CLASSES, lambda v: ["operator", str(v)]),
 }
 
 
@@ -250,7 +251,7 @@ def _slice(writer: Writer, value: slice) -> Recipe:
 
 
 def _function(writer: Writer, value: types.FunctionType) -> Recipe | None:
-    text = generated.text_of(value)
+    text = generated_code.text_of(value)
     if text is None:
         return None
     return ["text", text.source, text.name, writer.space(text.source, value.__globals__, (text.name,))]
@@ -291,7 +292,7 @@ class GraphText:
     def forward(self) -> Any:
         """The graph's ``forward`` again."""
         filename = f"<jitney kept graph {next(_counter)}>"
-        function = generated.build(self.source, filename, dict(self.names), "forward")
+        function = generated_code.build(self.source, filename, dict(self.names), "forward")
         return types.MethodType(function, types.SimpleNamespace(**self.held))
 
 
@@ -449,7 +450,7 @@ def _call(reader: Reader, loader: str, arguments: Sequence[int]) -> Any:
 
 
 def _text(reader: Reader, source: str, name: str, names: Mapping[str, int]) -> Any:
-    return generated.build(source, f"<jitney kept {name} {next(_counter)}>", reader.space(names), name)
+    return generated_code.build(source, f"<jitney kept {name} {next(_counter)}>", reader.space(names), name)
 
 
 def _make_graph(reader: Reader, source: str, names: Mapping[str, int], held: Mapping[str, int]) -> Any:

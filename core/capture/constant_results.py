@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from jitney import _torch
-from jitney.capture.checkpoints import writes
-from jitney.capture.exposure import has_tensor
-from jitney.capture.signals import Break, UserRaised
+from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.python.c_boundary import has_tensor
+from jitney.capture.torch.checkpoints import writes
+from jitney.torch_compat import torch_private
 
 CONSTANTS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
@@ -25,7 +25,7 @@ def call(vm: Any, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     paused = vm.watch is not None and vm.watch.pause()
     entered = vm.witness.latest if vm.witness is not None else ""
     try:
-        with _torch.without_modes():
+        with torch_private.without_modes():
             result = fn(*args, **kwargs)
     except Exception as error:
         raise UserRaised(error) from None

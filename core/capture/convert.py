@@ -15,22 +15,23 @@ from typing import Any
 
 import torch
 
-from jitney import _torch, events
-from jitney.capture.binding import closure_cells
-from jitney.capture.code import decode
+from jitney import events
+from jitney.capture.codegen.emit import Emitted, Emitter, MakePoint
 from jitney.capture.directive_rules import breaks_are_errors
-from jitney.capture.emit import Emitted, Emitter, MakePoint
-from jitney.capture.frame import Frame, make_frame
-from jitney.capture.interpreter import Interpreter
-from jitney.capture.iterators import reaches_iterator
-from jitney.capture.resume import pops
-from jitney.capture.signals import Break, GiveUp, Restart, UserRaised
-from jitney.capture.target import VARARGS, VARKEYWORDS, Target, parameters
+from jitney.capture.interpreter.binding import closure_cells
+from jitney.capture.interpreter.code import decode
+from jitney.capture.interpreter.frame import Frame, make_frame
+from jitney.capture.interpreter.iterators import reaches_iterator
+from jitney.capture.interpreter.loop import Interpreter
+from jitney.capture.interpreter.resume import pops
+from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
+from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.config import config
-from jitney.default_device import devices, lifted, within
 from jitney.errors import CaptureError
 from jitney.guards import Source
-from jitney.state import StateKeeper, state_check
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.default_device import devices, lifted, within
+from jitney.torch_compat.global_state import StateKeeper, state_check
 
 FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 MAX_RESTARTS = 64
@@ -83,7 +84,7 @@ def capture(target: Target, arguments: dict[str, Any], cells: tuple[Any, ...], s
     Raises:
         GiveUp: the frame must run eagerly.
     """
-    if devices() is None or _torch.dispatch_mode_depth():
+    if devices() is None or torch_private.dispatch_mode_depth():
         raise GiveUp("a torch function or dispatch mode is active", "leave the mode before calling compiled code")
     check, outside = state_check(), sys.exception()
     with lifted() as modes:
@@ -175,7 +176,7 @@ def _attempt(vm: Interpreter, start: _Start) -> tuple[Emitted, events.GraphBreak
         emitter = Emitter(vm, target.signature(), start.check, settings.drive, settings.make_point, settings.through)
         try:
             with (
-                _torch.without_modes(),
+                torch_private.without_modes(),
                 _watched(vm),
             ):
                 made = emitter.returned(value) if stopped is None else emitter.broken()

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from jitney.capture import attributes
 from jitney.capture.directives import (
     BREAKS,
     graph_break,
@@ -16,8 +15,9 @@ from jitney.capture.directives import (
     mark_static,
     maybe_mark_dynamic,
 )
-from jitney.capture.signals import Break
-from jitney.capture.special import special
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.python import attributes
+from jitney.capture.python.builtins import special
 
 
 @special(graph_break)

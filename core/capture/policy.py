@@ -9,23 +9,23 @@ from typing import Any
 
 import torch
 
-from jitney import _torch
 from jitney.capture.marks import is_disallowed
+from jitney.torch_compat import torch_private
 
-_op_names = {n for ns in _torch.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
-TORCH_OPS = {id(getattr(ns, n)) for ns in _torch.OP_NAMESPACES for n in _op_names if hasattr(ns, n)}
+_op_names = {n for ns in torch_private.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
+TORCH_OPS = {id(getattr(ns, n)) for ns in torch_private.OP_NAMESPACES for n in _op_names if hasattr(ns, n)}
 _functions = [v for v in vars(torch).values() if isinstance(v, types.BuiltinFunctionType)]
 TORCH_OPS |= {id(v) for v in _functions if v.__name__ in _op_names}
-_OP_OWNERS = {id(getattr(torch.relu, "__self__", None)), *(id(ns) for ns in _torch.OP_NAMESPACES)}
+_OP_OWNERS = {id(getattr(torch.relu, "__self__", None)), *(id(ns) for ns in torch_private.OP_NAMESPACES)}
 
 STATE_QUERIES = [
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled, torch.get_autocast_dtype,
     torch.is_autocast_cache_enabled, torch.is_autocast_cpu_enabled, torch.get_default_dtype,
-    _torch.tracing_state, _torch.autocast_available, _torch.current_accelerator,
-    _torch.log_api_usage, _torch.deterministic_algorithms,
+    torch_private.tracing_state, torch_private.autocast_available, torch_private.current_accelerator,
+    torch_private.log_api_usage, torch_private.deterministic_algorithms,
 ]  # fmt: skip
 STATE_CHANGES = [
-    _torch.set_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,
+    torch_private.set_grad_enabled, torch.set_autocast_enabled, torch.set_autocast_dtype,
     torch.set_autocast_cache_enabled, torch.autocast_increment_nesting, torch.autocast_decrement_nesting,
     torch.clear_autocast_cache,
 ]  # fmt: skip
@@ -46,7 +46,7 @@ LEAF_FUNCTIONS = {"is_tensor", "is_storage", "typename", "is_deterministic_algor
 
 def is_torch_op(fn: Any) -> bool:
     """Is this C function (or operator object) a tensor operation?"""
-    if isinstance(fn, _torch.OPERATOR_CLASSES):
+    if isinstance(fn, torch_private.OPERATOR_CLASSES):
         return not is_disallowed(fn)
     if not isinstance(fn, types.BuiltinFunctionType):
         return False
@@ -55,11 +55,11 @@ def is_torch_op(fn: Any) -> bool:
 
 # What these tell inside a capture is not what they tell of the interpreter, which has modes of its own active.
 CONSTANTS: dict[int, Any] = {
-    id(_torch.function_mode_enabled): False,
-    id(_torch.function_mode_depth): 0,
-    id(_torch.dispatch_mode_depth): 0,
-    id(_torch.tracing_state): None,
-    id(_torch.out_of_tree_device): _torch.out_of_tree_device(),
+    id(torch_private.function_mode_enabled): False,
+    id(torch_private.function_mode_depth): 0,
+    id(torch_private.dispatch_mode_depth): 0,
+    id(torch_private.tracing_state): None,
+    id(torch_private.out_of_tree_device): torch_private.out_of_tree_device(),
 }
 QUERY_PREFIXES = ("_get_", "_is_", "is_", "get_", "_has_", "has_")
 

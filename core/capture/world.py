@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney.capture.arrays.dtypes import SCALARS
-from jitney.capture.arrivals import Arrival, arrival
+from jitney._util.ownership import trusted
+from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA
+from jitney.capture.numpy.dtypes import SCALARS
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
-from jitney.capture.signals import Break
+from jitney.capture.wrap_value import Arrival, arrival
 from jitney.guards import Guard, Source
-from jitney.guards.trail import Trail
-from jitney.guards.watch import Watch
-from jitney.trust import trusted
+from jitney.guards.assumptions import Trail
+from jitney.guards.reentry import Watch
 
 if TYPE_CHECKING:
-    from jitney.capture.tensors import Tracer
+    from jitney.capture.torch.tensors import Tracer
 
 _NOTHING = contextlib.nullcontext()
 

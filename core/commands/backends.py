@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from jitney._util.type_check import show
 from jitney.backends import HOOK_API_VERSION, Listing, registry
+from jitney.backends.backend_fields import lacks_of
+from jitney.backends.common_options import OwnOptions
 from jitney.backends.options import default_of
-from jitney.backends.own_options import OwnOptions
-from jitney.backends.parts import lacks_of
 from jitney.backends.reference import taken_apart
 from jitney.errors import PluginError
-from jitney.fits import show
 
 SCHEMA = 1
 

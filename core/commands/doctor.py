@@ -21,7 +21,7 @@ from rich.markup import escape
 
 from jitney.api import compile as compile_function
 from jitney.backends import Listing, registry
-from jitney.backends.parts import lacks_of
+from jitney.backends.backend_fields import lacks_of
 from jitney.cache.store import cache_folder, held
 from jitney.config import Config, config, unknown_variables, variable
 from jitney.debug import logs

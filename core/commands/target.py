@@ -17,7 +17,7 @@ from traceback import StackSummary, TracebackException
 from types import ModuleType
 from typing import Any
 
-from jitney.callers import is_ours, is_users
+from jitney._util.callers import is_ours, is_users
 from jitney.errors import JitneyError, nearest
 
 _LOADED: set[str] = set()  # the names of files that were imported here

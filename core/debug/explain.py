@@ -22,7 +22,7 @@ from jitney.errors import describe_frame
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from jitney.debug.bisect import Bisection
+    from jitney_tools.bisect import Bisection
 
 
 @dataclass
@@ -179,7 +179,7 @@ def explain(
     here; and if none of its forms fits the call, the report says why. A backward is compiled at the first backward,
     after the call. With ``bisect`` the function runs some times more, on copies, with one step of compiling more each
     time: the report says which step is to blame for an error of jitney's or for wrong numbers; see
-    ``jitney.debug.bisect``.
+    ``jitney_tools.bisect``.
 
     Raises:
         TypeError: ``fn`` is not callable.
@@ -193,7 +193,7 @@ def explain(
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
         found: Bisection | None = None
         if bisect:
-            climb = importlib.import_module("jitney.debug.bisect").bisect
+            climb = importlib.import_module("jitney_tools.bisect").bisect
             found = climb(fn, args, kwargs, backend=backend, options=options)
         wanted = how.arguments() | {"fullgraph": False, "backend": how.backend or _run_as_it_is}
         compiled = compile_function(how.function, **wanted)

@@ -15,7 +15,7 @@ from typing import TextIO
 from torch.fx import GraphModule
 
 from jitney import events
-from jitney.callers import warn
+from jitney._util.callers import warn
 from jitney.config import config
 from jitney.debug.graphs import readable
 from jitney.debug.hints import hints

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any
 
+from jitney._util.ownership import trusted
 from jitney.errors import GuardError
-from jitney.guards.absence import absences, is_absence
+from jitney.guards.absent_names import absences, is_absence
 from jitney.guards.guard import Guard
 from jitney.guards.pool import Pool
 from jitney.guards.source import Source
-from jitney.trust import trusted
 
 TERMS = 12  # conditions in one ``if``: more need longer jumps, which bytecode pays for one by one
 OFTEN = 12  # uses that make reading a constant into a local variable pay; each makes the frame larger

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jitney import _torch
+from jitney.torch_compat import torch_private
 
 Sizes = tuple[int | None, ...]  # None where it is symbolic
 
@@ -28,7 +28,7 @@ class TensorFact:
     @classmethod
     def of(cls, tensor: torch.Tensor, sizes: Sizes, strides: Sizes) -> TensorFact:
         """The facts about a tensor, with those sizes and strides that count."""
-        facts = tensor.dtype, tensor.device, tensor.requires_grad, _torch.dispatch_keys(tensor)
+        facts = tensor.dtype, tensor.device, tensor.requires_grad, torch_private.dispatch_keys(tensor)
         return cls(type(tensor), *facts, sizes, strides)
 
     def holds(self, tensor: Any) -> bool:
@@ -47,10 +47,10 @@ def tensor_check(tensors: Sequence[torch.Tensor], facts: Sequence[TensorFact]) -
         tensors: of which the facts hold. torch's global state must be the user's, since the check remembers it.
         facts: one for each.
     """
-    if _torch.TensorGuards is None:
+    if torch_private.TensorGuards is None:
         return python_tensor_check(facts)
     sizes, strides = [list(f.sizes) for f in facts], [list(f.strides) for f in facts]
-    made = _torch.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    made = torch_private.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = made.check
     return check
 

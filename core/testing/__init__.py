@@ -1,63 +1,14 @@
-"""For who writes a backend: programs, generated and given, on it and in eager; and a suite that says what is wrong.
-
-Needs ``pip install jitney[testing]``. Names are imported when they are asked for: those of graphs and programs that
-Hypothesis draws and the suite need ``hypothesis``, ``conformance_tests`` needs ``pytest``.
-"""
+"""The old import path of ``jitney_testing``, a distribution of its own: ``pip install jitney-testing``."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from jitney.testing.compare import Difference
-    from jitney.testing.compiling import compiled
-    from jitney.testing.conformance import run_conformance
-    from jitney.testing.drawn_graphs import graphs
-    from jitney.testing.drawn_programs import python_programs
-    from jitney.testing.examples import example
-    from jitney.testing.program import Program
-    from jitney.testing.pytest_plugin import conformance_tests
-    from jitney.testing.report import Finding, Report, Xfail, read_xfails
-    from jitney.testing.same import NotSame, assert_same
-
-# name -> the module that has it
-_PLACES = {
-    "Difference": "compare",
-    "Finding": "report",
-    "NotSame": "same",
-    "Program": "program",
-    "Report": "report",
-    "Xfail": "report",
-    "assert_same": "same",
-    "compiled": "compiling",
-    "conformance_tests": "pytest_plugin",
-    "example": "examples",
-    "graphs": "drawn_graphs",
-    "python_programs": "drawn_programs",
-    "read_xfails": "report",
-    "run_conformance": "conformance",
-}
-
-__all__ = [
-    "Difference",
-    "Finding",
-    "NotSame",
-    "Program",
-    "Report",
-    "Xfail",
-    "assert_same",
-    "compiled",
-    "conformance_tests",
-    "example",
-    "graphs",
-    "python_programs",
-    "read_xfails",
-    "run_conformance",
-]
+from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    try:
+        module = importlib.import_module("jitney_testing")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("jitney.testing is a package now: pip install jitney-testing") from error
+    return getattr(module, name)

@@ -40,8 +40,8 @@ MODULES = {
     "jitney.errors": "",
     "jitney.events": "",
     "jitney.backends": "How they go together: [the guide](../backend-authors.md). What each is: [hooks](../hooks.md).",
-    "jitney.lowering": "",
-    "jitney.testing": "[The conformance suite](../conformance.md) is made of it.",
+    "jitney_lowering": "",
+    "jitney_testing": "[The conformance suite](../conformance.md) is made of it.",
 }
 
 ROOT_HEADING = ("    options:", "      show_root_heading: true", "      show_root_full_path: false")

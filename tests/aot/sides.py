@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from helpers import compile_fn, observe, seed_everything
 
-from jitney.testing.pictures import Freezer, Node, Values, differences
+from jitney_testing.pictures import Freezer, Node, Values, differences
 
 Make = Callable[[], tuple[Any, ...]]
 

@@ -18,7 +18,7 @@ from hypothesis import given, note, seed, settings
 from hypothesis import strategies as st
 from programs.test_programs import run
 
-from jitney.testing.drawn_programs import functions
+from jitney_testing.drawn.programs import functions
 
 SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
 

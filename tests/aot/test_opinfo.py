@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jitney.testing.known import EVERYWHERE, read_known, unexpected
-from jitney.testing.samples import Choice, calls, operators
-from jitney.testing.workers import Plan, run_task
+from jitney_testing.opinfo.known_failures import EVERYWHERE, read_known, unexpected
+from jitney_testing.opinfo.samples import Choice, calls, operators
+from jitney_testing.opinfo.workers import Plan, run_task
 
 TESTS = Path(__file__).parent.parent
 KNOWN = read_known(EVERYWHERE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jitney.backends.own_files import LAUNCHER, have_written, own_file
+from jitney.backends.failure_files import LAUNCHER, have_written, own_file
 from jitney.config import config
 
 
@@ -66,7 +66,7 @@ def test_a_worker_of_multiprocessing_has_its_number(folder: Path) -> None:
     program.write_text(
         "import multiprocessing, os\n"
         "def say():\n"
-        "    from jitney.backends.own_files import own_file\n"
+        "    from jitney.backends.failure_files import own_file\n"
         "    print(own_file('repro.py').name == f'repro_{os.getpid()}.py')\n"
         "if __name__ == '__main__':\n"
         "    worker = multiprocessing.get_context('fork').Process(target=say)\n"

@@ -13,10 +13,10 @@ from torch import fx
 
 import jitney
 from jitney import events
-from jitney._torch import FakeTensorMode
 from jitney.backends import Backend, Registry
 from jitney.backends.placement import devices
 from jitney.errors import BackendFailed, InvalidOption
+from jitney.torch_compat.torch_private import FakeTensorMode
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from cache.again import NAME
 
 import jitney
-from jitney import keeping
 from jitney.cache import frames, store
 from jitney.capture import marks
+from jitney.runtime import frame_cache
 
 _stay: set[str] = set()  # marks that are no garbage
 
@@ -29,7 +29,7 @@ def marks_of_others() -> None:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     # Somebody may be editing jitney while its tests run; a process that goes on as it began is no worse for it.
-    monkeypatch.setattr(keeping, "edited", lambda package: False)
+    monkeypatch.setattr(frame_cache, "edited", lambda package: False)
     frames._cache.cache_clear()
     store._warned.clear()
     with jitney.config.patch(cache=True, cache_dir=str(tmp_path / "cache")):

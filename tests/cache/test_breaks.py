@@ -16,11 +16,12 @@ import torch
 from cache.again import Story, begin, run
 
 import jitney
-from jitney import events, keeping
+from jitney import events
 from jitney.cache import frames
 from jitney.cache.container import pack, unpack
-from jitney.cache.saved import read
+from jitney.cache.package_file import read
 from jitney.errors import SavedError
+from jitney.runtime import frame_cache
 
 # Each: a program whose ``fn`` breaks. Prints, and what ``LOG`` gets, are compared with eager.
 PROGRAMS = {
@@ -469,7 +470,7 @@ def test_recipes_that_do_not_fit_the_code_are_refused(name: str, kind: str, monk
 
     text = program("a print")
     run(text, called)
-    monkeypatch.setattr(keeping, "stored", spoilt)
+    monkeypatch.setattr(frame_cache, "stored", spoilt)
     found, expected, story = run(text, called)
     assert same(found, expected)
     assert any(step.startswith("refused: ") and "grad_mode" not in step for step in story.steps)
@@ -579,7 +580,7 @@ def test_a_frame_that_is_an_entry_is_not_tried_again(monkeypatch: pytest.MonkeyP
     """
     tried: list[bytes] = []
 
-    class Watched(keeping.StoredFrame):
+    class Watched(frame_cache.StoredFrame):
         def __init__(self, content: bytes, *rest: Any) -> None:
             tried.append(content)
             super().__init__(content, *rest)
@@ -590,7 +591,7 @@ def test_a_frame_that_is_an_entry_is_not_tried_again(monkeypatch: pytest.MonkeyP
     kinds = ["c", "bb", "aaa", "dddd"]
     run(text, call)
     kinds.reverse()
-    monkeypatch.setattr(keeping, "StoredFrame", Watched)
+    monkeypatch.setattr(frame_cache, "StoredFrame", Watched)
     found, expected, story = run(text, call)
     assert same(found, expected) and story.loaded
     assert len(tried) < 2 * len(story.steps)

@@ -10,7 +10,7 @@ import torch
 from cache.again import begin, run
 
 import jitney
-from jitney import _torch
+from jitney.torch_compat import torch_private
 
 PROGRAMS = {
     "a function": """
@@ -280,9 +280,9 @@ def test_a_function_transform_is_loaded_though_it_makes_torch_register_kernels()
 
 
 def test_what_vmap_registers_when_it_is_called_first_is_no_kernel_of_the_programs() -> None:
-    before = _torch.program_kernels()
+    before = torch_private.program_kernels()
     torch.vmap(torch.sin)(torch.ones(2, 3))
-    assert _torch.program_kernels() == before
+    assert torch_private.program_kernels() == before
     assert any(name.endswith("/FuncTorchBatched") for name in torch.library._impls)  # else it registers nothing
 
 

@@ -49,8 +49,9 @@ PROGRAM = """
         difference = (compiled(x) - net(x)).abs().max().item()
         difference = max(difference, (compiled(x, scale=3.0) - net(x, scale=3.0)).abs().max().item())
         difference = max(difference, (compiled_broken(x) - broken(x)).abs().max().item())
-    heavy = [name for name in ("sympy", "networkx", "torch._dynamo", "jitney.compiling", "jitney.capture.interpreter",
-                               "jitney.lowering", "jitney.aot.compiler") if name in sys.modules]
+    heavy = [name for name in ("sympy", "networkx", "torch._dynamo", "jitney.runtime.compile_frame",
+                               "jitney.capture.interpreter.loop",
+                               "jitney_lowering", "jitney.aot.compiler") if name in sys.modules]
     print(json.dumps({"difference": difference, "steps": steps, "heavy": heavy}))
 """
 

@@ -20,11 +20,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jitney._util.generated_code import build
 from jitney.backends import Backend, BoundBackend, CompileRequest, Kept
 from jitney.cache.container import pack, unpack
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
-from jitney.generated import build
 from jitney.guards.guard import same
 from jitney.guards.source import KINDS, STEPS
 

@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 import jitney
 from jitney import events
-from jitney.cache import saved
+from jitney.cache import package_file
 from jitney.errors import SavedError
 
 LINEAR = """
@@ -207,18 +207,18 @@ def test_without_a_cache_and_under_run_what_was_loaded_is_used(tmp_path: Path, e
 def test_every_need_is_compared(tmp_path: Path, elsewhere: Any) -> None:
     path = saved_by(LINEAR, tmp_path / "fn", no_grad(2, 4))
     elsewhere(LINEAR)
-    about, frames = saved.read(path)
+    about, frames = package_file.read(path)
     assert {"Python", "torch", "NumPy", "jitney", "the CPU", "the platform", "the backend"} <= set(about.needs)
     for name in about.needs:
         about.needs[name], before = "another", about.needs[name]
-        saved.write(path, about, frames)
+        package_file.write(path, about, frames)
         with pytest.raises(SavedError) as caught:
             jitney.load(path)
         assert f"{name} is {before}, it was another" in str(caught.value)
         about.needs[name] = before
     with jitney.config.patch(activation_memory_budget=0.5):
         with pytest.raises(SavedError, match=r"config.activation_memory_budget is 0.5, it was 1.0"):
-            saved.write(path, about, frames)
+            package_file.write(path, about, frames)
             jitney.load(path)
 
 
@@ -251,15 +251,15 @@ def test_files_that_are_damaged_or_foreign_are_refused(tmp_path: Path, elsewhere
     torch.save({"weights": torch.ones(2)}, damaged)  # a zip too
     with pytest.raises(SavedError, match="damaged"):
         jitney.load(damaged)
-    about, frames = saved.read(path)
-    saved.write(damaged, saved.About(**{**vars(about), "format": 99}), frames)
+    about, frames = package_file.read(path)
+    package_file.write(damaged, package_file.About(**{**vars(about), "format": 99}), frames)
     with pytest.raises(SavedError, match="has format 99, this version of jitney reads 2"):
         jitney.load(damaged)
     with zipfile.ZipFile(damaged, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("about.json", b"0" * 1_000_000)
     with pytest.raises(SavedError, match="damaged"):
         jitney.load(damaged)
-    saved.write(damaged, saved.About(**{**vars(about), "fullgraph": "yes"}), frames)  # type: ignore[arg-type]
+    package_file.write(damaged, package_file.About(**{**vars(about), "fullgraph": "yes"}), frames)  # type: ignore[arg-type]
     with pytest.raises(SavedError, match="of other types"):
         jitney.load(damaged)
     with pytest.raises(FileNotFoundError):
@@ -268,17 +268,17 @@ def test_files_that_are_damaged_or_foreign_are_refused(tmp_path: Path, elsewhere
 
 def test_two_threads_may_write_one_file(tmp_path: Path, elsewhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved_by(LINEAR, tmp_path / "fn", no_grad(2, 4))
-    about, frames = saved.read(path)
+    about, frames = package_file.read(path)
     replace = os.replace
 
     def interrupted(*names: Any) -> None:
         monkeypatch.setattr(os, "replace", replace)
-        saved.write(path, about, frames)  # another thread's, from beginning to end
+        package_file.write(path, about, frames)  # another thread's, from beginning to end
         replace(*names)
 
     monkeypatch.setattr(os, "replace", interrupted)
-    saved.write(path, about, frames)
-    assert saved.read(path) == (about, frames) and [p.name for p in tmp_path.glob("*fn*")] == ["fn"]
+    package_file.write(path, about, frames)
+    assert package_file.read(path) == (about, frames) and [p.name for p in tmp_path.glob("*fn*")] == ["fn"]
 
 
 CANNOT = {
@@ -345,7 +345,7 @@ def main(folder):
     net = Net()
     found = difference(jitney.load(f"{folder}/fn", compile=False), fn, torch.randn(8, 8))
     found = max(found, difference(jitney.load(f"{folder}/net", net, compile=False), net))
-    heavy = [name for name in ("sympy", "jitney.compiling", "jitney.aot.compiler", "jitney.lowering") if name in sys.modules]
+    heavy = [name for name in ("sympy", "jitney.runtime.compile_frame", "jitney.aot.compiler", "jitney_lowering") if name in sys.modules]
     print(json.dumps({"difference": found, "steps": steps, "heavy": heavy}))
 """  # noqa: E501
 

@@ -17,10 +17,11 @@ from cache.again import begin, run
 from torch import nn
 
 import jitney
-from jitney import _torch, keeping
 from jitney.backends import registry
 from jitney.cache import key
-from jitney.guards.watch import MONITORED
+from jitney.guards.reentry import MONITORED
+from jitney.runtime import frame_cache
+from jitney.torch_compat import torch_private
 
 # before -> after: what the second run has edited
 EDITS = {
@@ -678,7 +679,7 @@ def test_a_loaded_frame_keeps_no_argument_alive() -> None:
 
 
 def test_while_jitney_is_edited_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "edited", lambda package: package == "jitney")
+    monkeypatch.setattr(frame_cache, "edited", lambda package: package == "jitney")
     story = run("def fn(x): return x + 1\ndef arguments(): return [torch.ones(2)]\n")[2]
     assert story.steps[-1].startswith("not stored: files of jitney's")
 
@@ -754,7 +755,9 @@ def test_kernels_that_a_program_registers_for_torchs_operators_are_part_of_the_k
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = key.flags()
-    monkeypatch.setattr(_torch, "python_kernels", _torch.python_kernels | {"aten/selu/CompositeImplicitAutograd"})
+    monkeypatch.setattr(
+        torch_private, "python_kernels", torch_private.python_kernels | {"aten/selu/CompositeImplicitAutograd"}
+    )
     assert key.flags() != before
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cache.again import run
 
-from jitney.cache.steps import attribute, step
+from jitney.cache.source_steps import attribute, step
 
 RAN: list[str] = []
 

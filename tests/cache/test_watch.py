@@ -9,7 +9,7 @@ import pytest
 import torch
 from cache.again import run
 
-from jitney.guards.watch import is_hooked, is_plain, watching
+from jitney.guards.reentry import is_hooked, is_plain, watching
 
 # What C code enters of a class made by ``mk``, and the use that enters it; ``k`` is the closure's.
 ENTERED = {

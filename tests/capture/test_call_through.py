@@ -590,8 +590,8 @@ def codes(module: Any) -> Iterator[CodeType]:
 
 @pytest.mark.parametrize("module", [contextlib, inspect, traceback, functools, asyncio.tasks, torch.nn.modules.module])
 def test_rewritten_code_of_real_modules_is_well_formed(module: Any) -> None:
-    from jitney.capture import call_through
-    from jitney.capture.code import decode
+    from jitney.capture.codegen import call_through
+    from jitney.capture.interpreter.code import decode
 
     for code in codes(module):
         made = call_through.through_code(code)

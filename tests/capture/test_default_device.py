@@ -12,7 +12,7 @@ from helpers import observe
 from torch import nn
 
 import jitney
-from jitney import _torch
+from jitney.torch_compat import torch_private
 
 META = torch.device("meta")
 BACKENDS = ("eager", "aot_eager", "llvm_cpu")
@@ -20,10 +20,10 @@ BACKENDS = ("eager", "aot_eager", "llvm_cpu")
 
 @pytest.fixture(autouse=True)
 def modes_are_left_alone() -> Iterator[None]:
-    assert _torch.function_modes() == []
+    assert torch_private.function_modes() == []
     yield
-    left = _torch.function_modes()
-    _torch.set_function_modes([])
+    left = torch_private.function_modes()
+    torch_private.set_function_modes([])
     assert left == []
 
 
@@ -143,7 +143,7 @@ def test_blocks_within(fn: Callable[..., Any], backend: str) -> None:
     compiled = jitney.compile(fn, backend=backend)
     for _ in range(2):
         assert facts(compiled(x)) == facts(fn(x))
-        assert _torch.function_modes() == []
+        assert torch_private.function_modes() == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -257,7 +257,7 @@ def in_both(x: torch.Tensor) -> Any:
 
 
 def in_device_context(x: torch.Tensor) -> Any:
-    with _torch.DeviceContext(META):
+    with torch_private.DeviceContext(META):
         made = torch.ones(2)
     return made, torch.ones(2), torch.sin(x)
 
@@ -284,7 +284,7 @@ def test_a_failed_capture_leaves_no_mode() -> None:
     for _ in range(2):
         with pytest.raises(AttributeError):
             jitney.compile(fn, backend="eager")(torch.ones(2))
-        assert _torch.function_modes() == []
+        assert torch_private.function_modes() == []
 
 
 def test_numbers_that_change_beside_another_default_device() -> None:

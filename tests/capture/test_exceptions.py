@@ -13,7 +13,7 @@ import pytest
 import torch
 from helpers import check, compile_fn, graph_break, t
 
-from jitney.callers import is_ours
+from jitney._util.callers import is_ours
 
 
 class Custom(Exception):

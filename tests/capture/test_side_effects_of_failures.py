@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import BACKEND, FRONTEND, check, compile_fn, t
 
-from jitney.testing.pictures import Freezer, differences
+from jitney_testing.pictures import Freezer, differences
 
 
 class Box:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import jitney
-from jitney.capture import tracebacks
+from jitney.capture.interpreter import tracebacks
 
 
 def fails(x, text="no"):

@@ -10,9 +10,9 @@ import torch
 from helpers import CountingBackend, t
 
 import jitney
+from jitney.capture.codegen.emit import Emitted
 from jitney.capture.convert import Captured
-from jitney.capture.emit import Emitted
-from jitney.capture.resume import EMPTY, VALUE, Layout
+from jitney.capture.interpreter.resume import EMPTY, VALUE, Layout
 from jitney.errors import CaptureError, GuardError
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.guard import CHECKS

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from jitney.cli import main
-from jitney.commands.memory import compared
 from jitney.commands.target import load
 from jitney.debug.compiled_as import compiled_as
+from jitney_tools.commands.memory import compared
 
 PROGRAM = """
 import torch

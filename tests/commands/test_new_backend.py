@@ -11,9 +11,9 @@ import torch
 
 from jitney.backends import registry
 from jitney.cli import main
-from jitney.commands import new_backend
 from jitney.errors import JitneyError
-from jitney.testing import run_conformance
+from jitney_testing import run_conformance
+from jitney_tools.commands import new_backend
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from faulty_backends import crashes_on_relu
 from torch import nn
 
 import jitney
-from jitney import pipeline
 from jitney.backends import Backend
-from jitney.capture.opcodes import HANDLERS
+from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.config import config
-from jitney.debug.bisect import bisect
+from jitney.graph_compile import pipeline
+from jitney_tools.bisect import bisect
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_wrong_numbers_of_capture(monkeypatch: pytest.MonkeyPatch) -> None:
         made = before(*args, **kwargs)
         return lambda *inputs: [out * 1.01 for out in made(*inputs)]
 
-    monkeypatch.setattr("jitney.compiling.graph_function", wrong)
+    monkeypatch.setattr("jitney.runtime.compile_frame.graph_function", wrong)
     found = bisect(program, (torch.ones(2),), backend="aot_eager")
     assert found.phase == "capture" and "result 0: 2 of 2 elements are wrong" in str(found)
 

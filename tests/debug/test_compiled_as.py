@@ -12,10 +12,10 @@ from faulty_backends import crashes_on_relu, kept
 
 import jitney
 from jitney.cli import main
-from jitney.compiled import running_originals
 from jitney.config import config
-from jitney.debug.bisect import bisect
 from jitney.debug.compiled_as import compiled_as, original_of
+from jitney.runtime.wrappers import running_originals
+from jitney_tools.bisect import bisect
 
 
 @pytest.fixture(autouse=True)

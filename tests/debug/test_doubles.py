@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from jitney.debug.doubles import InDoubles, Recording, close, doubled, too_far
+from jitney_tools.compare.float64_oracle import InDoubles, Recording, close, doubled, too_far
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

@@ -20,8 +20,8 @@ import torch
 
 from jitney.backends import registry
 from jitney.config import config
-from jitney.debug.bisect import bisect
-from jitney.debug.minifier import minify, write_case
+from jitney_tools.bisect import bisect
+from jitney_tools.minifier import minify, write_case
 
 
 class Net(torch.nn.Module):
@@ -105,7 +105,7 @@ def find_and_minify(name: str, folder: Path) -> None:
 RUN = """
 import json, runpy, sys, warnings
 from pathlib import Path
-from jitney.debug.verdict import cause_of
+from jitney_tools.compare.verdict import cause_of
 ended = {}
 for path in sorted(Path(sys.argv[1]).glob("*.py")):
     try:

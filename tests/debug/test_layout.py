@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitney.debug.layout import GAP_X, Box, Picture, lay_out
+from jitney_tools.drawing.layout import GAP_X, Box, Picture, lay_out
 
 
 @st.composite

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jitney.debug.limit import TimeLimit, time_limit
+from jitney_tools.compare.time_limit import TimeLimit, time_limit
 
 
 def test_what_takes_too_long_is_stopped():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import jitney
-from jitney.debug.peaks import highest, peak
+from jitney_tools.peak_memory import highest, peak
 
 CPU = torch.device("cpu")
 MB = 2**20

@@ -5,8 +5,8 @@ import torch
 
 import jitney
 from jitney import events
-from jitney.debug.picture import svg
-from jitney.debug.rows import Row, rows
+from jitney_tools.drawing.picture import svg
+from jitney_tools.drawing.rows import Row, rows
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,9 +5,9 @@ import torch
 
 import jitney
 from jitney import events
-from jitney.debug import profiling
-from jitney.debug.profiling import Key, bytes_told, measure, parts_of, rows_of
-from jitney.markers import Span
+from jitney._util.markers import Span
+from jitney_tools import call_profile
+from jitney_tools.call_profile import Key, bytes_told, measure, parts_of, rows_of
 
 
 def span(kind: str, begin: float, end: float, name: str = "", detail: str = "forward") -> Span:
@@ -41,7 +41,7 @@ def test_what_the_clocks_take_is_taken_off_where_they_are() -> None:
 
 def test_a_frame_without_a_graph_has_no_guards_to_tell() -> None:
     parts = parts_of([span("frame", 1.0, 1.0)], [(0.0, 3.0)])
-    assert parts == {profiling.PARTS["frame"]: 2.0, profiling.PARTS["call"]: 1.0}
+    assert parts == {call_profile.PARTS["frame"]: 2.0, call_profile.PARTS["call"]: 1.0}
 
 
 def test_rows_are_medians_with_bytes() -> None:
@@ -61,7 +61,7 @@ def test_a_measured_program_has_rows_and_parts(backend: str) -> None:
     bare, marked = (jitney.compile(program, backend=backend) for _ in range(2))
     with events.listen(bytes_told(moved)), events.details(), jitney.config.patch(cache=False):
         profile = measure(lambda: bare(x), lambda: marked(x), 3, moved)
-    assert profile.calls == 3 and profile.seconds > 0 and set(profile.parts) <= set(profiling.PARTS.values())
+    assert profile.calls == 3 and profile.seconds > 0 and set(profile.parts) <= set(call_profile.PARTS.values())
     rows = {row.name: row for row in profile.rows}
     if backend == "eager":
         assert not rows
@@ -71,4 +71,4 @@ def test_a_measured_program_has_rows_and_parts(backend: str) -> None:
 
 
 def test_the_machine_copies_at_some_speed() -> None:
-    assert profiling.copy_bandwidth(torch.device("cpu")) > 0
+    assert call_profile.copy_bandwidth(torch.device("cpu")) > 0

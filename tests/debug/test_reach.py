@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from jitney.debug.outcome import modules_of
 from jitney.debug.reach import reached
+from jitney_tools.compare.outcome import modules_of
 
 LAYER = torch.nn.Linear(2, 2)
 

@@ -19,12 +19,12 @@ import pytest
 import torch
 
 import jitney
-from jitney.capture.opcodes import HANDLERS
+from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.cli import main
 from jitney.config import config
-from jitney.debug.record import Recorder, write_record
-from jitney.debug.replay import Missing, NotReplayed, read_record
 from jitney.errors import CaptureError
+from jitney_tools.frame_record import Recorder, write_record
+from jitney_tools.replay import Missing, NotReplayed, read_record
 
 
 @pytest.fixture(autouse=True)
@@ -274,7 +274,7 @@ def test_what_cannot_be_recorded_is_named() -> None:
 
 
 def test_what_a_frame_reaches_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitney.debug.record.MAX_OBJECTS", 10)
+    monkeypatch.setattr("jitney_tools.frame_record.MAX_OBJECTS", 10)
     recorder = Recorder(False)
     recorder.ref([[i] for i in range(1000)])
     assert sum(recipe[0] == "missing" for recipe in recorder.objects) >= 990

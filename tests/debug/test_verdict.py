@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from jitney.debug.verdict import Fault, Terms, essence, judge, leaking, raised
 from jitney.errors import BackendFailed
+from jitney_tools.compare.verdict import Fault, Terms, essence, judge, leaking, raised
 
 
 def plain(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:

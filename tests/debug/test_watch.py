@@ -16,10 +16,10 @@ from wrapper_classes import Pair
 import jitney
 from jitney.backends import Backend
 from jitney.config import config
-from jitney.debug.bisect import bisect
-from jitney.debug.minifier.script import load, minified
-from jitney.debug.verdict import cause_of
 from jitney.errors import BackendFailed, InvalidOption, WrongNumbers
+from jitney_tools.bisect import bisect
+from jitney_tools.compare.verdict import cause_of
+from jitney_tools.minifier.script import load, minified
 
 
 @pytest.fixture

@@ -58,8 +58,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def programs(seed: int, only: str) -> Iterator[tuple[str, Any]]:
     """Batch after batch, with the name of the strategy and the seed."""
-    from jitney.testing import graphs, python_programs
-    from jitney.testing.suite.generated import drawn
+    from jitney_testing import graphs, python_programs
+    from jitney_testing.suite.generated import drawn
 
     strategies = {
         "graphs": graphs(most=14, train=False),
@@ -76,8 +76,8 @@ def programs(seed: int, only: str) -> Iterator[tuple[str, Any]]:
 
 def endless(program: Any) -> bool:
     """Does it take as long in eager? Some loops that are drawn have no end."""
-    from jitney.debug.limit import TimeLimit, time_limit
-    from jitney.testing.suite.check import Subject
+    from jitney_testing.suite.check import Subject
+    from jitney_tools.compare.time_limit import TimeLimit, time_limit
 
     try:
         with time_limit(PATIENCE / 2):  # which are two runs
@@ -91,10 +91,10 @@ def endless(program: Any) -> bool:
 
 def look(run: Run, origin: str, program: Any, backend: Any, name: str) -> None:
     """Try one program on one backend; write it down if it fails in a new way."""
-    from jitney.debug.limit import TimeLimit, time_limit
-    from jitney.testing.compare import Difference
-    from jitney.testing.suite.check import Subject
-    from jitney.testing.suite.generated import minimal
+    from jitney_testing.opinfo.compare import Difference
+    from jitney_testing.suite.check import Subject
+    from jitney_testing.suite.generated import minimal
+    from jitney_tools.compare.time_limit import TimeLimit, time_limit
 
     run.tried[name] = run.tried.get(name, 0) + 1
     subject = Subject(backend)
@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None, backends: dict[str, Any] | None = No
         chosen = {name: name for name in installed()}
     elif "triton_gpu" in chosen and not torch.cuda.is_available():
         interpret_triton()
-    from jitney.testing.conformance import quiet
+    from jitney_testing.conformance import quiet
 
     console = Console()
     console.print(f"seed {options.seed}; {', '.join(chosen)}; {options.minutes:g} minutes", highlight=False)

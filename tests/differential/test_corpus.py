@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from differential.backends import installed
 
-from jitney.testing import Program, assert_same
+from jitney_testing import Program, assert_same
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.py"))
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -9,8 +9,8 @@ import pytest
 from differential import fuzz
 from testing.wrong_backends import WRONG
 
-from jitney.testing import Program
-from jitney.testing.same import compare
+from jitney_testing import Program
+from jitney_testing.same import compare
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

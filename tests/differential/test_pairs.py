@@ -13,8 +13,8 @@ from differential.backends import installed, pairs
 from hypothesis import given, settings
 from hypothesis import seed as seeded
 
-from jitney.testing import NotSame, Program, graphs, python_programs
-from jitney.testing.same import compare
+from jitney_testing import NotSame, Program, graphs, python_programs
+from jitney_testing.same import compare
 
 SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
 FEW = settings(max_examples=max(1, settings.default.max_examples // 8))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from jitney.guards import Guard, Source
-from jitney.guards.report import first_failing, rows
+from jitney.guards.stored_guards import first_failing, rows
 from jitney.guards.tensors import tensor_facts
 
 x, n, other = (Source(None, "local", name) for name in ("x", "n", "other"))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers import compile_fn, observe
 
-from jitney.guards.watch import MONITORED, Watch
+from jitney.guards.reentry import MONITORED, Watch
 
 CLOSED: list[int] = []
 GARBAGE: list[Any] = []

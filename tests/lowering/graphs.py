@@ -10,12 +10,12 @@ import torch
 from torch import fx
 
 import jitney
-from jitney._torch import FakeTensorMode
 from jitney.backends import Backend
-from jitney.lowering import decompositions, lower
-from jitney.lowering.loops import Computed, Extern, Program
-from jitney.lowering.reference import run
-from jitney.testing.referee import WIDE, as_good, wide
+from jitney.torch_compat.torch_private import FakeTensorMode
+from jitney_lowering import decompositions, lower
+from jitney_lowering.ir.loops import Computed, Extern, Program
+from jitney_lowering.ir.reference import run
+from jitney_testing.opinfo.referee import WIDE, as_good, wide
 
 
 class Captured:

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from jitney.lowering.index import Index, Size, Var
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
-from jitney.lowering.loops import SCANS, Computed
-from jitney.lowering.operations import OPERATIONS
-from jitney.lowering.values import Apply, Constant, Load, Position, Ref, Value
+from jitney_lowering.index.expr import Index, Size, Var
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
+from jitney_lowering.ir.loops import SCANS, Computed
+from jitney_lowering.ir.operations import OPERATIONS
+from jitney_lowering.ir.values import Apply, Constant, Load, Position, Ref, Value
 
 Memory = dict[str, torch.Tensor]
 Scope = dict[Any, int]

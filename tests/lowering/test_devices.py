@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney._torch import FakeTensorMode
-from jitney.lowering import lower
-from jitney.lowering.loops import Computed, Extern, Program
+from jitney.torch_compat.torch_private import FakeTensorMode
+from jitney_lowering import lower
+from jitney_lowering.ir.loops import Computed, Extern, Program
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jitney.errors import BackendFailed
-from jitney.lowering import index as ix
-from jitney.lowering import polynomial
-from jitney.lowering.index import Names, Opaque, Size, Var, at_most, equal, index, less, max_, min_
+from jitney_lowering.index import expr as ix
+from jitney_lowering.index import polynomial
+from jitney_lowering.index.expr import Names, Opaque, Size, Var, at_most, equal, index, less, max_, min_
 
 # --- programs of arithmetic: the same one is run on Index and on ints -------------------------------------------------
 

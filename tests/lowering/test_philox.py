@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jitney.lowering import philox
+from jitney_lowering import philox
 
 
 def test_the_first_words_are_those_of_the_authors() -> None:

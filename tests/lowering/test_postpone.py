@@ -11,8 +11,8 @@ from lowering.graphs import lowered
 from torch.testing import assert_close
 
 import jitney
-from jitney.lowering.kernel import Kernel
-from jitney.lowering.schedule import schedule
+from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.schedule import schedule
 
 THIN, LONG = torch.randn(40, 2), torch.randn(2, 50)
 TALL, WIDE = torch.randn(3, 200), torch.randn(200, 3)

@@ -16,7 +16,7 @@ import torch
 from helpers import FRONTEND, check_made, disable, graph_break, t
 from hypothesis import given, note, seed, settings
 
-from jitney.testing.drawn_programs import functions
+from jitney_testing.drawn.programs import functions
 
 SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
 

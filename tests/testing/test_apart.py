@@ -12,8 +12,8 @@ import pytest
 
 from jitney.cli import main
 from jitney.errors import JitneyError
-from jitney.testing.apart import run_apart
-from jitney.testing.report import Finding, Result
+from jitney_testing.isolated import run_apart
+from jitney_testing.report import Finding, Result
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TESTS = str(Path(__file__).parents[1])
@@ -41,7 +41,7 @@ def test_a_crash_is_a_finding_and_the_rest_is_tried(tmp_path: Path, capsys: Any)
 
 
 def test_a_process_that_ends_before_it_began_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitney.testing.apart._serve", lambda *given: os._exit(7))
+    monkeypatch.setattr("jitney_testing.isolated._serve", lambda *given: os._exit(7))
     context = multiprocessing.get_context("fork")  # faster
     monkeypatch.setattr("multiprocessing.get_context", lambda kind: context)
     with pytest.raises(JitneyError, match="ended with exit status 7 before it began"):

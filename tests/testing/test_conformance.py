@@ -15,13 +15,13 @@ from testing.wrong_backends import WRONG
 
 from jitney.cli import main
 from jitney.errors import BackendNotFound, InvalidOption
-from jitney.testing import Program, Xfail, conformance_tests, read_xfails, run_conformance
-from jitney.testing.compare import Difference
-from jitney.testing.conformance import run_case, run_check
-from jitney.testing.report import Finding, Result, stale_xfails
-from jitney.testing.scorecard import page
-from jitney.testing.suite.check import Case, Check, Subject
-from jitney.testing.suite.table import CHECKS, checks
+from jitney_testing import Program, Xfail, conformance_tests, read_xfails, run_conformance
+from jitney_testing.conformance import run_case, run_check
+from jitney_testing.opinfo.compare import Difference
+from jitney_testing.report import Finding, Result, stale_xfails
+from jitney_testing.scorecard import page
+from jitney_testing.suite.check import Case, Check, Subject
+from jitney_testing.suite.table import CHECKS, checks
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -204,7 +204,9 @@ def test_the_command_needs_hypothesis(capsys: Any, monkeypatch: Any) -> None:
 
 
 def test_a_scorecard_that_cannot_be_written_is_an_error_at_once(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("jitney.commands.conformance._with_progress", lambda *given: pytest.fail("it has begun"))
+    monkeypatch.setattr(
+        "jitney_testing.commands.conformance._with_progress", lambda *given: pytest.fail("it has begun")
+    )
     (tmp_path / "file").write_text("")
     assert main(["conformance", "eager", "--report", str(tmp_path / "file" / "report.html")]) == 1
     assert "report.html cannot be written" in capsys.readouterr().err.replace("\n", "")
@@ -216,7 +218,7 @@ def test_a_scorecard_that_cannot_be_written_is_an_error_at_once(tmp_path: Path, 
 def test_a_check_is_a_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        from jitney.testing import Xfail, conformance_tests
+        from jitney_testing import Xfail, conformance_tests
         from testing.wrong_backends import WRONG
 
         wrong, _ = WRONG["works_on_copies"]

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import seed as seeded
 
 from jitney.backends import Backend
-from jitney.testing import Program, assert_same, graphs, python_programs
-from jitney.testing.grammar import TABLES
-from jitney.testing.same import compare
-from jitney.testing.smaller import smaller
-from jitney.testing.suite.generated import drawn
+from jitney_testing import Program, assert_same, graphs, python_programs
+from jitney_testing.drawn.grammar import TABLES
+from jitney_testing.same import compare
+from jitney_testing.shrink import smaller
+from jitney_testing.suite.generated import drawn
 
 SEED = int(os.environ.get("JITNEY_TEST_SEED", "0"))
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from jitney.testing.suite.check import Subject
-from jitney.testing.suite.handover import imported_lazily
+from jitney_testing.suite.check import Subject
+from jitney_testing.suite.handover import imported_lazily
 
 
 def test_early_imports_are_looked_for_without_any_other_backend(monkeypatch: pytest.MonkeyPatch) -> None:

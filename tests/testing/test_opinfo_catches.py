@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from jitney._util.copies import copied
 from jitney.backends import Backend
-from jitney.copies import copied
-from jitney.testing.compare import difference, sharing
-from jitney.testing.known import Known, read_known, stale, unexpected
-from jitney.testing.opinfo import Outcome, try_case
-from jitney.testing.samples import Case, Choice, calls
-from jitney.testing.tally import percent, tallies
+from jitney_testing.opinfo.case import Outcome, try_case
+from jitney_testing.opinfo.compare import difference, sharing
+from jitney_testing.opinfo.known_failures import Known, read_known, stale, unexpected
+from jitney_testing.opinfo.samples import Case, Choice, calls
+from jitney_testing.opinfo.tally import percent, tallies
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -125,7 +125,7 @@ def made_outcome(op="sin", failure=None, index=0, **facts):
 
 
 def test_known_failures_cover_what_they_say(tmp_path):
-    from jitney.testing.opinfo import Failure
+    from jitney_testing.opinfo.case import Failure
 
     path = tmp_path / "known.toml"
     path.write_text('[[known]]\nop = "s.n"\nfailure = "strides"\nreason = "r"\n[[known]]\nop = "cos"\nreason = "r"\n')

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-import jitney.testing
+import jitney_testing
 
 
 def test_jitney_imports_no_hypothesis_and_no_pytest() -> None:
     code = (
-        "import sys, jitney, jitney.cli, jitney.testing; "
-        "print([m for m in ('hypothesis', 'pytest', 'jitney.testing.same') if m in sys.modules])"
+        "import sys, jitney, jitney.cli, jitney_testing; "
+        "print([m for m in ('hypothesis', 'pytest', 'jitney_testing.same') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 def test_every_public_name_is_there() -> None:
-    assert all(getattr(jitney.testing, name).__name__ == name for name in jitney.testing.__all__)
+    assert all(getattr(jitney_testing, name).__name__ == name for name in jitney_testing.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
-        jitney.testing.no_such_name
+        jitney_testing.no_such_name
 
 
 def test_no_module_has_the_name_of_something_public() -> None:
     """Its import would take the name's place."""
-    folder = Path(jitney.testing.__file__).parent
-    assert {path.stem for path in folder.iterdir()}.isdisjoint(jitney.testing.__all__)
+    folder = Path(jitney_testing.__file__).parent
+    assert {path.stem for path in folder.iterdir()}.isdisjoint(jitney_testing.__all__)

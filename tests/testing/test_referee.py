@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from jitney.backends import Backend
-from jitney.testing.opinfo import try_case
-from jitney.testing.referee import as_good, wide
-from jitney.testing.samples import Call, Case
+from jitney_testing.opinfo.case import try_case
+from jitney_testing.opinfo.referee import as_good, wide
+from jitney_testing.opinfo.samples import Call, Case
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from jitney.backends import Backend
-from jitney.testing import NotSame, Program, assert_same, compiled, example
-from jitney.testing.same import compare
-from jitney.testing.suite.check import Subject, whole
-from jitney.testing.suite.generated import minimal
+from jitney_testing import NotSame, Program, assert_same, compiled, example
+from jitney_testing.same import compare
+from jitney_testing.suite.check import Subject, whole
+from jitney_testing.suite.generated import minimal
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -217,7 +217,7 @@ def test_what_a_backward_has_freed_is_no_fault_of_a_backend() -> None:
     """Results that a program keeps for its next call: compiled, they are of one autograd function."""
     kept = """
 import torch
-from jitney.testing import example
+from jitney_testing import example
 
 KEPT = []
 

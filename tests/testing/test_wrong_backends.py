@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from testing.all_wrong import WRONG
 
-from jitney.testing.conformance import run_check
-from jitney.testing.suite.check import Subject
-from jitney.testing.suite.table import CHECKS
+from jitney_testing.conformance import run_check
+from jitney_testing.suite.check import Subject
+from jitney_testing.suite.table import CHECKS
 
 BY_NAME = {check.name: check for check in CHECKS}
 DRAWN = {"graphs", "programs"}

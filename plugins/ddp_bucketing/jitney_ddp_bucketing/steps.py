@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney import callers
+from jitney._util import callers
 from jitney_ddp_bucketing import private
 from jitney_ddp_bucketing.in_graph import Variant
 

@@ -10,9 +10,6 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest
-from jitney.lowering import NotLowered, Wrapper, decompositions, describe, lower, schedule, sizes_in
-from jitney.lowering.kernel import Kernel
-from jitney.lowering.loops import Extern
 from jitney_llvm_cpu import shims
 from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.engine import Dump, Engine, Library
@@ -21,6 +18,9 @@ from jitney_llvm_cpu.machine import Machine, engine, machine
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_llvm_cpu.products import NATIVE, call_of, native_call, shims_of
 from jitney_llvm_cpu.warm_memory import memory
+from jitney_lowering import NotLowered, Wrapper, decompositions, describe, lower, schedule, sizes_in
+from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir.loops import Extern
 
 
 def compile_graph(

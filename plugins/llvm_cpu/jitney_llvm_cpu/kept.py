@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jitney._util.generated_code import build
 from jitney.backends import CompileRequest, Kept
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney.errors import BackendFailed
-from jitney.generated import build
 from jitney_llvm_cpu.engine import Library
 from jitney_llvm_cpu.machine import engine, machine
 from jitney_llvm_cpu.options import LlvmCpuOptions

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jitney.testing.known import EVERYWHERE, read_known, unexpected
-from jitney.testing.samples import DTYPES, Choice, operators
-from jitney.testing.workers import Plan, run_task
+from jitney_testing.opinfo.known_failures import EVERYWHERE, read_known, unexpected
+from jitney_testing.opinfo.samples import DTYPES, Choice, operators
+from jitney_testing.opinfo.workers import Plan, run_task
 
 TESTS = Path(__file__).parents[3] / "tests"
 KNOWN = read_known(EVERYWHERE) + read_known(TESTS / "opinfo_known_llvm_cpu.toml")

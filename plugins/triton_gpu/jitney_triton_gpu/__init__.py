@@ -29,7 +29,7 @@ def compile_graph(
 
 def aten_decompositions(options: TritonGpuOptions) -> Mapping[Any, Callable[..., Any]]:
     """The operators that are taken apart."""
-    table: Mapping[Any, Callable[..., Any]] = late("jitney.lowering:decompositions")(
+    table: Mapping[Any, Callable[..., Any]] = late("jitney_lowering:decompositions")(
         fallback_random=options.fallback_random
     )
     return table

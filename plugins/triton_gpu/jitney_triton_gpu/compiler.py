@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney import callers
+from jitney._util import callers
 from jitney.backends import CompileRequest
-from jitney.lowering import GPU, NotLowered, Schedule, Wrapper, describe, lower, schedule
-from jitney.lowering.loops import Computed, Extern, Program
-from jitney.lowering.rules import VIEWS
+from jitney_lowering import GPU, NotLowered, Schedule, Wrapper, describe, lower, schedule
+from jitney_lowering.ir.loops import Computed, Extern, Program
+from jitney_lowering.rules import VIEWS
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.contest import takes
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory

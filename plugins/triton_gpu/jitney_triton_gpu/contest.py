@@ -6,11 +6,11 @@ from collections.abc import Mapping, Set
 
 from torch import fx
 
-from jitney.lowering import NotLowered
-from jitney.lowering.canonical import canonical
-from jitney.lowering.kernel import Kernel
-from jitney.lowering.loops import Program, strided
-from jitney.lowering.schedule.products import Offer, Takes
+from jitney_lowering import NotLowered
+from jitney_lowering.ir.canonical import canonical
+from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir.loops import Program, strided
+from jitney_lowering.schedule.products import Offer, Takes
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit import emit
 from jitney_triton_gpu.options import TritonGpuOptions

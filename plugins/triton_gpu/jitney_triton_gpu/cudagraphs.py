@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jitney.devices import end_pool
+from jitney.backends.devices import end_pool
 
 
 class Cuda:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jitney.devices import fresh_cuda
+from jitney.backends.devices import fresh_cuda
 
 # Triton reads it when a function is defined, so it holds for the whole process.
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")

@@ -61,7 +61,7 @@ def shift_right_unsigned(a, b, bits: tl.constexpr):
 
 @triton.jit
 def uniform(seed, counter):
-    """See ``jitney.lowering.philox``: the highest 24 bits of Philox's first word."""
+    """See ``jitney_lowering.philox``: the highest 24 bits of Philox's first word."""
     bits = tl.randint(seed, counter).to(tl.uint32, bitcast=True) >> 8
     return bits.to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
 

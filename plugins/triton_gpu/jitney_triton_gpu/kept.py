@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from jitney._util.generated_code import build
 from jitney.backends import CompileRequest, Kept
+from jitney.backends.devices import raw_stream
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
-from jitney.devices import raw_stream
-from jitney.generated import build
-from jitney.lowering.index import Size, index
+from jitney_lowering.index.expr import Size, index
 from jitney_triton_gpu.code import Function, Parameter
 from jitney_triton_gpu.device import INTERPRETED, Memory, on_device
 from jitney_triton_gpu.images import Image, Launcher

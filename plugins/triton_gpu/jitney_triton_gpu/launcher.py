@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from jitney.backends.devices import raw_stream
 from jitney.cache.store import DiskCache, cache_folder
-from jitney.devices import raw_stream
-from jitney.lowering import Kernel, NotLowered, Schedule, Wrapper
-from jitney.lowering.canonical import canonical
-from jitney.lowering.index import Size, index
-from jitney.lowering.loops import Extern, Program
+from jitney_lowering import Kernel, NotLowered, Schedule, Wrapper
+from jitney_lowering.index.expr import Size, index
+from jitney_lowering.ir.canonical import canonical
+from jitney_lowering.ir.loops import Extern, Program
 from jitney_triton_gpu import width
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, too_large

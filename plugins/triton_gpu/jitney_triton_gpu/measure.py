@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from triton.testing import do_bench
 
-from jitney.devices import raw_stream
-from jitney.lowering.loops import Extern, Strided
+from jitney.backends.devices import raw_stream
+from jitney_lowering.ir.loops import Extern, Strided
 from jitney_triton_gpu.code import Code, Function
 from jitney_triton_gpu.failures import NotCompiled
 from jitney_triton_gpu.module import load

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from jitney.backends import CompileRequest
-from jitney.devices import storage_of, storage_users
+from jitney.backends.devices import storage_of, storage_users
 
 WARM_UP = 2  # calls before the first recording, which show where inputs come from
 MOST = 4  # recordings of a graph

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from jitney.cache.store import DiskCache
-from jitney.lowering import NotLowered
-from jitney.lowering.loops import Extern
+from jitney_lowering import NotLowered
+from jitney_lowering.ir.loops import Extern
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.tiles import OTHERS, USUAL, Tuning
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jitney.lowering.index import Index
-from jitney.lowering.kernel import Kernel
-from jitney.lowering.loops import Program
+from jitney_lowering.index.expr import Index
+from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir.loops import Program
 from jitney_triton_gpu.emit.indices import product
 from jitney_triton_gpu.emit.product import product_of
 

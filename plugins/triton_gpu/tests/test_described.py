@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 import jitney
-from jitney import events, markers
+from jitney import events
+from jitney._util import markers
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -13,10 +13,10 @@ import torch
 from cache.again import begin, run
 
 import jitney
-from jitney import keeping
 from jitney.cache import frames
 from jitney.cache.recipes import Stale
 from jitney.config import config
+from jitney.runtime import frame_cache
 from jitney_triton_gpu import kept
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -25,7 +25,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty cache that is used, whoever edits files of ours meanwhile."""
-    monkeypatch.setattr(keeping, "edited", lambda package: False)
+    monkeypatch.setattr(frame_cache, "edited", lambda package: False)
     frames._cache.cache_clear()
     with config.patch(cache=True, cache_dir=str(tmp_path)):
         yield

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from test_tuning import Clock
 
 import jitney
-from jitney.lowering.loops import Extern
+from jitney_lowering.ir.loops import Extern
 from jitney_triton_gpu import compiler, width
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.product import product_of

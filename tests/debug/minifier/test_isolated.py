@@ -9,11 +9,11 @@ import pytest
 import torch
 from faulty_backends import crashes_on_relu, takes_the_process_down
 
-from jitney.debug.minifier import write_case
-from jitney.debug.minifier.case import bound, captured, plain_case
-from jitney.debug.minifier.isolated import Isolated
-from jitney.debug.minifier.script import load, minified
-from jitney.debug.verdict import Terms
+from jitney_tools.compare.verdict import Terms
+from jitney_tools.minifier import write_case
+from jitney_tools.minifier.case import bound, captured, plain_case
+from jitney_tools.minifier.isolated import Isolated
+from jitney_tools.minifier.script import load, minified
 
 
 def program(x0: torch.Tensor) -> Any:

@@ -12,10 +12,10 @@ import torch
 from faulty_backends import crashes_on_relu, off_by_a_percent
 
 from jitney.backends import Backend, register_backend, registry
-from jitney.debug.minifier import Case, Given, write_case
-from jitney.debug.minifier.case import NotMinified, bound, captured, plain_case
-from jitney.debug.minifier.script import load, naming
-from jitney.debug.verdict import Fault
+from jitney_tools.compare.verdict import Fault
+from jitney_tools.minifier import Case, Given, write_case
+from jitney_tools.minifier.case import NotMinified, bound, captured, plain_case
+from jitney_tools.minifier.script import load, naming
 
 
 def case(backend: Any = crashes_on_relu, options: Any = None, *values: Any, **facts: Any) -> Case:

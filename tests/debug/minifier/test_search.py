@@ -10,10 +10,10 @@ import torch
 from faulty_backends import crashes_on_relu, wrong_for_strides
 from torch import fx
 
-from jitney.debug.minifier import Case, minify
-from jitney.debug.minifier.case import NotMinified, bound, captured, number_of, plain_case, python
-from jitney.debug.minifier.steps import STEPS
-from jitney.debug.verdict import Fault, Terms
+from jitney_tools.compare.verdict import Fault, Terms
+from jitney_tools.minifier import Case, minify
+from jitney_tools.minifier.case import NotMinified, bound, captured, number_of, plain_case, python
+from jitney_tools.minifier.steps import STEPS
 
 
 def case(function: Callable[..., Any], values: Sequence[Any], backend: Any, **facts: Any) -> Case:

@@ -2,7 +2,7 @@
 
 import torch
 
-from jitney.testing import example
+from jitney_testing import example
 
 SIZES = (2, 5)
 
@@ -20,6 +20,6 @@ def inputs(n):
 
 
 if __name__ == "__main__":
-    from jitney.testing import Program, assert_same
+    from jitney_testing import Program, assert_same
 
     assert_same(Program.read(__file__), backends=["llvm_cpu", "triton_gpu"])

@@ -1,6 +1,6 @@
 """aot_eager, 2026-11: two copies of one tensor became one, which results shared that are views of it."""
 
-from jitney.testing import example
+from jitney_testing import example
 
 SIZES = (3, 4)
 
@@ -16,6 +16,6 @@ def inputs(n):
 
 
 if __name__ == "__main__":
-    from jitney.testing import Program, assert_same
+    from jitney_testing import Program, assert_same
 
     assert_same(Program.read(__file__), backends=["aot_eager"])

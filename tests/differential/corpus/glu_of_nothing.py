@@ -2,7 +2,7 @@
 
 from torch.nn import functional as F
 
-from jitney.testing import example
+from jitney_testing import example
 
 SIZES = (4, 0)
 
@@ -16,6 +16,6 @@ def inputs(n):
 
 
 if __name__ == "__main__":
-    from jitney.testing import Program, assert_same
+    from jitney_testing import Program, assert_same
 
     assert_same(Program.read(__file__), backends=["llvm_cpu"])

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from jitney.testing import example
+from jitney_testing import example
 
 cell = nn.GRUCell(4, 5)
 
@@ -22,6 +22,6 @@ def inputs(n):
 
 
 if __name__ == "__main__":
-    from jitney.testing import Program, assert_same
+    from jitney_testing import Program, assert_same
 
     assert_same(Program.read(__file__), backends=["llvm_cpu"])

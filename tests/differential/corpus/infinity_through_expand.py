@@ -1,6 +1,6 @@
 """aot_eager, 2026-11: what is written through an expanded view was base + (new - base): NaN for infinities."""
 
-from jitney.testing import example
+from jitney_testing import example
 
 SIZES = (4, 0)
 
@@ -17,6 +17,6 @@ def inputs(n):
 
 
 if __name__ == "__main__":
-    from jitney.testing import Program, assert_same
+    from jitney_testing import Program, assert_same
 
     assert_same(Program.read(__file__), backends=["aot_eager"])

@@ -1,6 +1,6 @@
 """triton_gpu, 2026-11: minus 0.0 was 0.0, and what is divided by it infinite with the other sign."""
 
-from jitney.testing import example
+from jitney_testing import example
 
 
 def program(x):
@@ -12,6 +12,6 @@ def inputs():
 
 
 if __name__ == "__main__":
-    from jitney.testing import Program, assert_same
+    from jitney_testing import Program, assert_same
 
     assert_same(Program.read(__file__), backends=["triton_gpu"])

@@ -1,6 +1,6 @@
 """llvm_cpu and triton_gpu, 2026-11: an index or a source without dimensions, which count as one, failed to compile."""
 
-from jitney.testing import example
+from jitney_testing import example
 
 
 def program(x, index, one):
@@ -12,6 +12,6 @@ def inputs():
 
 
 if __name__ == "__main__":
-    from jitney.testing import Program, assert_same
+    from jitney_testing import Program, assert_same
 
     assert_same(Program.read(__file__), backends=["llvm_cpu"])

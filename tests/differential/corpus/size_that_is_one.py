@@ -1,6 +1,6 @@
 """llvm_cpu and triton_gpu, 2026-11: a symbolic size that guards say is 1 (s // 17) was not broadcast."""
 
-from jitney.testing import example
+from jitney_testing import example
 
 OPTIONS = {"dynamic": True}
 
@@ -14,6 +14,6 @@ def inputs():
 
 
 if __name__ == "__main__":
-    from jitney.testing import Program, assert_same
+    from jitney_testing import Program, assert_same
 
     assert_same(Program.read(__file__), backends=["llvm_cpu"])

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from lowering.graphs import lowered
 
-from jitney.lowering.rules.pointwise import POINTWISE
+from jitney_lowering.rules.pointwise import POINTWISE
 
 aten = torch.ops.aten
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

@@ -1,4 +1,4 @@
-"""The scalar operations: one short function per row of ``jitney.lowering.operations.OPERATIONS``.
+"""The scalar operations: one short function per row of ``jitney_lowering.ir.operations.OPERATIONS``.
 
 Each works on any width, in the dtype that the operands are held in; float16 and bfloat16 are float32 here, and
 ``apply`` rounds the result.
@@ -12,11 +12,11 @@ from typing import Protocol
 
 import torch
 
-from jitney.lowering import philox
 from jitney_llvm_cpu.emit import casts
 from jitney_llvm_cpu.emit.dtypes import HALVES, rounded
 from jitney_llvm_cpu.emit.text import Function, Reg, literal, typed
 from jitney_llvm_cpu.target import Target
+from jitney_lowering import philox
 
 
 class Callee(Protocol):
@@ -333,7 +333,7 @@ def _call(o: Ops, name: str, args: Sequence[Reg]) -> Reg:
 
 
 def _uniform(o: Ops, seed: Reg, counter: Reg) -> Reg:
-    """Philox; see ``jitney.lowering.philox``. Products of 32 bits each, in lanes of 64."""
+    """Philox; see ``jitney_lowering.philox``. Products of 32 bits each, in lanes of 64."""
 
     def number(value: int) -> Reg:
         return literal(value, counter.type)

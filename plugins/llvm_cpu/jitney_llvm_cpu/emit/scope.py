@@ -12,11 +12,24 @@ from dataclasses import dataclass, field
 
 import torch
 
-from jitney.lowering.index import Atom, Compound, FloorDiv, Index, Max, Min, Opaque, Size, Term, Var, from_terms, index
-from jitney.lowering.values import Load, Position, Ref, Value
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.text import Function, Lines, Reg, literal, number
+from jitney_lowering.index.expr import (
+    Atom,
+    Compound,
+    FloorDiv,
+    Index,
+    Max,
+    Min,
+    Opaque,
+    Size,
+    Term,
+    Var,
+    from_terms,
+    index,
+)
+from jitney_lowering.ir.values import Load, Position, Ref, Value
 
 FUNCTION, ITERATION, NEST = 0, 1, 2
 

@@ -10,13 +10,13 @@ from functools import cache
 import pytest
 import torch
 
-from jitney.lowering.index import Size, index
-from jitney.lowering.kernel import Kernel
 from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.engine import Engine
 from jitney_llvm_cpu.target import Target
 from jitney_llvm_cpu.threads import threads
 from jitney_llvm_cpu.vector_math import VectorMath
+from jitney_lowering.index.expr import Size, index
+from jitney_lowering.ir.kernel import Kernel
 
 
 @cache

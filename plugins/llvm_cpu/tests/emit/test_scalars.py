@@ -10,10 +10,10 @@ import torch
 from kernel_reference import applied
 from scalar_cases import DTYPES, compare, defined, operand_dtypes, operands, result_dtypes, samples
 
-from jitney.lowering.index import Var, index
-from jitney.lowering.kernel import Kernel, Nest, Store
-from jitney.lowering.operations import FLOATS, OPERATIONS
-from jitney.lowering.values import apply, constant, load
+from jitney_lowering.index.expr import Var, index
+from jitney_lowering.ir.kernel import Kernel, Nest, Store
+from jitney_lowering.ir.operations import FLOATS, OPERATIONS
+from jitney_lowering.ir.values import apply, constant, load
 
 
 @dataclass(frozen=True)

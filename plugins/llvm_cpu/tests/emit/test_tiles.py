@@ -8,14 +8,14 @@ import pytest
 import torch
 from kernel_reference import run_kernel
 
-from jitney.lowering.index import Size, Var, index
-from jitney.lowering.kernel import Kernel, Nest, Reduce, Store
-from jitney.lowering.operations import ALL
-from jitney.lowering.values import apply, load, position, ref
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.tiles import plan
 from jitney_llvm_cpu.target import Target
 from jitney_llvm_cpu.vector_math import VectorMath
+from jitney_lowering.index.expr import Size, Var, index
+from jitney_lowering.ir.kernel import Kernel, Nest, Reduce, Store
+from jitney_lowering.ir.operations import ALL
+from jitney_lowering.ir.values import apply, load, position, ref
 
 F = torch.float32
 MACHINE = Machine(Target.host(), VectorMath(Target.host()))

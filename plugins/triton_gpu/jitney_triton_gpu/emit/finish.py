@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from jitney.lowering.index import Index, Var, index
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Store
-from jitney.lowering.values import Load, Ref, Value, ref, walk
+from jitney_lowering.index.expr import Index, Var, index
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Store
+from jitney_lowering.ir.values import Load, Ref, Value, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Function, Workspace
 from jitney_triton_gpu.emit.function import Draft, blocks_of

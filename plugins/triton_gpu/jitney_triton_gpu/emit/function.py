@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import fx
 
-from jitney.lowering.index import Index, Size
-from jitney.lowering.kernel import Kernel
+from jitney_lowering.index.expr import Index, Size
+from jitney_lowering.ir.kernel import Kernel
 from jitney_triton_gpu.code import Function, Parameter, Workspace
 from jitney_triton_gpu.emit.policies import policies
 from jitney_triton_gpu.emit.rough import rough

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from jitney.lowering.index import Atom, Compound, Index, Var, index
-from jitney.lowering.kernel import Kernel, Reduce
-from jitney.lowering.ranges import furthest
-from jitney.lowering.values import Load, walk
+from jitney_lowering.index.expr import Atom, Compound, Index, Var, index
+from jitney_lowering.index.ranges import furthest
+from jitney_lowering.ir.kernel import Kernel, Reduce
+from jitney_lowering.ir.values import Load, walk
 
 Spell = Callable[[Atom], str]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jitney.lowering.index import Index, Var
-from jitney.lowering.kernel import Accumulate, Kernel, Reduce, Store
-from jitney.lowering.signals import NotLowered
+from jitney_lowering.index.expr import Index, Var
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Reduce, Store
+from jitney_lowering.signals import NotLowered
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.pointwise import NOTHING, pointwise
 from jitney_triton_gpu.emit.prepare import prepare

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from jitney.lowering.index import Opaque, Var
-from jitney.lowering.kernel import Kernel, Nest, Statement, Store
-from jitney.lowering.values import Load, walk
+from jitney_lowering.index.expr import Opaque, Var
+from jitney_lowering.ir.kernel import Kernel, Nest, Statement, Store
+from jitney_lowering.ir.values import Load, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of

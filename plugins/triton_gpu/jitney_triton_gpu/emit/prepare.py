@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from jitney.lowering.index import Index, Var
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Statement, Store
-from jitney.lowering.values import Load, Ref, Value, rebuild, walk
+from jitney_lowering.index.expr import Index, Var
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Statement, Store
+from jitney_lowering.ir.values import Load, Ref, Value, rebuild, walk
 
 
 def prepare(kernel: Kernel, replaced: Collection[str] = ()) -> Kernel:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from jitney.lowering.index import Var
-from jitney.lowering.kernel import Kernel, Reduce, Store
-from jitney.lowering.values import Apply, Load, Position, Value, ref, walk
+from jitney_lowering.index.expr import Var
+from jitney_lowering.ir.kernel import Kernel, Reduce, Store
+from jitney_lowering.ir.values import Apply, Load, Position, Value, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.dtypes import HALVES, NAMES
@@ -34,7 +34,7 @@ class Product:
 
 
 def product_of(kernel: Kernel) -> Product | None:
-    """The product that a kernel computes, if that is its form; see ``jitney.lowering.schedule.products``."""
+    """The product that a kernel computes, if that is its form; see ``jitney_lowering.schedule.products``."""
     if len(kernel.outer) < 2 or len(kernel.body) != 2 or kernel.memory or kernel.finish:
         return None
     summed, stored = kernel.body

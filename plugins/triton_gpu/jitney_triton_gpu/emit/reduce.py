@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from jitney.lowering.index import Index
-from jitney.lowering.kernel import Accumulate, Reduce
-from jitney.lowering.loops import identity
-from jitney.lowering.values import Value
+from jitney_lowering.index.expr import Index
+from jitney_lowering.ir.kernel import Accumulate, Reduce
+from jitney_lowering.ir.loops import identity
+from jitney_lowering.ir.values import Value
 from jitney_triton_gpu.emit.dtypes import literal, register
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register, Writer

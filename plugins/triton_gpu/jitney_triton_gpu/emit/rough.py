@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from jitney.lowering.kernel import Reduce, Statement
-from jitney.lowering.values import Apply, Constant, Value, walk
+from jitney_lowering.ir.kernel import Reduce, Statement
+from jitney_lowering.ir.values import Apply, Constant, Value, walk
 from jitney_triton_gpu.emit.dtypes import HALVES
 
 # Operations that pass relative errors on as they are.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitney.lowering.index import min_
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Reduce, Scratch, Store
-from jitney.lowering.signals import NotLowered
-from jitney.lowering.values import Load, ref, walk
+from jitney_lowering.index.expr import min_
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scratch, Store
+from jitney_lowering.ir.values import Load, ref, walk
+from jitney_lowering.signals import NotLowered
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.function import Draft, blocks_of

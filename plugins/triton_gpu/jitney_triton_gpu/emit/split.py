@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jitney.lowering.index import Index, Var, index
-from jitney.lowering.kernel import Accumulate, Kernel, Reduce, Store
-from jitney.lowering.values import Apply, Load, load, rebuild, ref, walk
+from jitney_lowering.index.expr import Index, Var, index
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Reduce, Store
+from jitney_lowering.ir.values import Apply, Load, load, rebuild, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jitney.lowering.index import Index, Var, index
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Store
-from jitney.lowering.loops import identity
-from jitney.lowering.signals import NotLowered
-from jitney.lowering.values import Load
+from jitney_lowering.index.expr import Index, Var, index
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Store
+from jitney_lowering.ir.loops import identity
+from jitney_lowering.ir.values import Load
+from jitney_lowering.signals import NotLowered
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.finish import Part, finish

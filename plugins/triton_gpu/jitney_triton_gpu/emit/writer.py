@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from jitney.lowering.index import Atom, Index, Opaque, Size, Var
-from jitney.lowering.schedule.spaces import linear
-from jitney.lowering.values import Apply, Constant, Load, Position, Value, walk
+from jitney_lowering.index.expr import Atom, Index, Opaque, Size, Var
+from jitney_lowering.ir.values import Apply, Constant, Load, Position, Value, walk
+from jitney_lowering.schedule.spaces import linear
 from jitney_triton_gpu.emit.dtypes import HALVES, NAMES, literal
 from jitney_triton_gpu.emit.indices import Spell, in_32_bits, text
 from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded

@@ -10,10 +10,10 @@ import pytest
 import torch
 from kernel_reference import run_kernel
 
-from jitney.devices import raw_stream
-from jitney.lowering.canonical import canonical
-from jitney.lowering.index import Size
-from jitney.lowering.kernel import Kernel
+from jitney.backends.devices import raw_stream
+from jitney_lowering.index.expr import Size
+from jitney_lowering.ir.canonical import canonical
+from jitney_lowering.ir.kernel import Kernel
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Parameter
 from jitney_triton_gpu.device import INTERPRETED

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jitney.lowering import NotLowered
-from jitney.lowering.index import Index, Size, Var, index
-from jitney.lowering.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scratch, Store
-from jitney.lowering.operations import ALL
-from jitney.lowering.values import Value, apply, constant, indirect, load, position, ref
+from jitney_lowering import NotLowered
+from jitney_lowering.index.expr import Index, Size, Var, index
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scratch, Store
+from jitney_lowering.ir.operations import ALL
+from jitney_lowering.ir.values import Value, apply, constant, indirect, load, position, ref
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.emit.pointwise import independent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume, given
 from random_kernels import SETTINGS, kernels
 
-from jitney.lowering import NotLowered
+from jitney_lowering import NotLowered
 
 
 @SETTINGS

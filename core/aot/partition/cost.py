@@ -1,0 +1,132 @@
+"""What an ATen node costs: bytes of its result, work to compute it, and what kind of operator it is."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot.memory_overlap import hint
+from jitney.aot.trace.results import is_view, root_of
+from jitney.torch_compat import operator_effects, torch_private
+
+aten = torch.ops.aten
+
+# Operators without the pointwise tag that cost no more than a pass over their result.
+CHEAP_PACKETS = frozenset(
+    {
+        aten.clone, aten._to_copy, aten.copy, aten.where, aten.index, aten.gather, aten.triu, aten.tril, aten.cat,
+        aten.stack, aten.constant_pad_nd, aten.slice_scatter, aten.select_scatter, aten.flip, aten.roll, aten.repeat,
+        aten.sum, aten.mean, aten.amax, aten.amin, aten.var, aten.var_mean, aten.std, aten.any, aten.all, aten.argmax,
+        aten._unsafe_view, aten.sum_to_size, aten.masked_fill, aten.lerp, aten.isnan, aten.isinf,
+    }
+)  # fmt: skip
+FACTORY_PACKETS = frozenset(
+    {
+        aten.full, aten.zeros, aten.ones, aten.arange, aten.empty, aten.eye, aten.scalar_tensor, aten.full_like,
+        aten.zeros_like, aten.ones_like, aten.empty_like, aten.new_zeros, aten.new_ones, aten.new_full, aten.new_empty,
+        aten.new_empty_strided, aten.empty_strided, aten.linspace,
+    }
+)  # fmt: skip
+
+
+def _packet(node: fx.Node) -> Any:
+    return getattr(node.target, "overloadpacket", None)
+
+
+def is_random(node: fx.Node) -> bool:
+    """Does the operator draw from a generator?"""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def is_factory(node: fx.Node) -> bool:
+    """Does it make a tensor out of nothing but numbers?"""
+    return _packet(node) in FACTORY_PACKETS
+
+
+def is_cheap(node: fx.Node) -> bool:
+    """Could a compiler fuse it: does it take no more than one pass over memory?"""
+    if node.target is operator.getitem:
+        return True
+    if is_view(node) or is_factory(node) or _packet(node) in CHEAP_PACKETS:
+        return not is_random(node)
+    return torch.Tag.pointwise in getattr(node.target, "tags", ()) and not is_random(node)
+
+
+def is_copy(node: fx.Node) -> bool:
+    """Does it only put the same elements elsewhere?"""
+    return _packet(node) is aten.clone
+
+
+def is_reduction(node: fx.Node) -> bool:
+    """Has its result much fewer elements than what it reads? Then keeping the result costs little."""
+    return _count(node.meta["val"]) * 4 < sum(_count(a.meta["val"]) for a in node.all_input_nodes)
+
+
+def has_effect(node: fx.Node) -> bool:
+    """Must the operator run even if nobody uses its result?"""
+    if not isinstance(node.target, torch_private.OPERATOR_CLASSES):
+        return False
+    if operator_effects.hidden_writes(node):
+        return True
+    return is_random(node) or not getattr(node.target, "_schema").returns  # noqa: B009 (a packet has none)
+
+
+def read_once(graph: fx.Graph) -> set[fx.Node]:
+    """Operators that read memory to which another one writes though no schema says so: when they run matters."""
+    written = {root_of(a) for node in graph.nodes for a in operator_effects.hidden_writes(node)}
+    users = [user for root in written for user in _seen_through_views(root)]
+    return {user for user in users if not is_view(user)}
+
+
+def _seen_through_views(root: fx.Node) -> list[fx.Node]:
+    """What uses this node's memory: its users, and those of its views."""
+    found: list[fx.Node] = []
+    todo = [root]
+    while todo:
+        users = list(todo.pop().users)
+        found += users
+        todo += filter(is_view, users)
+    return found
+
+
+def bytes_of(node: fx.Node) -> int:
+    """Bytes of a node's result; of all results of an operator that returns several."""
+    return _bytes(node.meta.get("val"))
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return math.prod(hint(s) for s in value.shape) * value.element_size()
+    if isinstance(value, tuple | list):
+        return sum(map(_bytes, value))
+    return 0
+
+
+def memory_of(node: fx.Node) -> int:
+    """Bytes that keeping a node's result keeps alive: a view's base, however little of it the view shows."""
+    return bytes_of(root_of(node))
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return math.prod([hint(s) for s in value.shape])
+    if isinstance(value, tuple | list):
+        return sum(map(_count, value))
+    return 0
+
+
+def work_of(node: fx.Node) -> float:
+    """A rough count of operations, to compare nodes with: what is computed again first, if memory is short."""
+    packet = _packet(node)
+    reads = [a.meta["val"] for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]
+    result = _bytes(node.meta["val"])
+    if packet in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution) and len(reads) > 1:
+        inner = max(hint(s) for r in reads[-2:] for s in r.shape) if reads else 1
+        return 2.0 * result * inner
+    if is_cheap(node):
+        return float(result + sum(map(_bytes, reads)))
+    return 8.0 * (result + sum(map(_bytes, reads)))

@@ -1,0 +1,315 @@
+"""The Python around compiled halves, written for each graph: autograd function, writes to inputs, views of inputs.
+
+The text can be printed (artefact ``aot_wrapper``) and stepped through. There are no loops over flags at call time.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from jitney.aot.memory_overlap import Overlap
+from jitney.aot.partition.split import Saved
+from jitney.aot.runtime.assembly import assemble
+from jitney.aot.runtime.backward import own, saved_and_kept_of, saved_of
+from jitney.aot.runtime.double_backward import Again, keep, refusing
+from jitney.aot.runtime.replay_safety import plan
+from jitney.aot.trace.joint import Joint
+from jitney.aot.trace.results import Argument, Constant, Output, Result, Step, Update, View
+from jitney.aot.trace.underivable import underivable
+from jitney.torch_compat import torch_private
+
+
+@dataclass
+class Glue:
+    """Writes the function that stands for a captured graph.
+
+    Args:
+        joint: what was traced.
+        inputs: the FakeTensors and symbols that the graph was traced with.
+        saved: where the forward finds what the backward needs.
+        name: the user's function.
+        autocast: was autocast on where the graph begins?
+        filled: outputs that are inputs, which the forward has written to itself.
+        failed: ``failed(error, arguments)`` is called if the forward raises before anything was written; its results
+            are the function's.
+        started: called at each run of a forward that has a backward, for somebody who watches (``compiler.Watch``).
+        again: how the graph runs once more, for derivatives of its gradients.
+    """
+
+    joint: Joint
+    inputs: Sequence[Any]
+    saved: Sequence[Saved]
+    name: str
+    autocast: bool
+    namespace: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+    filled: frozenset[int] = frozenset()
+    failed: Callable[..., Sequence[Any]] | None = None
+    started: Callable[[], Any] | None = None
+    again: Again = field(default_factory=lambda: refusing("it has no backward"))
+
+    def __post_init__(self) -> None:
+        self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
+        self.namespace.update(_ref=weakref.ref, _is_grad_enabled=torch.is_grad_enabled, _saved=saved_of)
+        self.namespace.update(_saved_and_kept=saved_and_kept_of, _keep=keep, _own=own, _underivable=underivable)
+        self.namespace.update(_no_autocast=torch_private.DisableAutocast, _foreach_copy_=torch_private.foreach_copy)
+
+    # ------------------------------------------------------------------ the parts of the text
+
+    def build(
+        self,
+        forward: Callable[..., Sequence[Any]],
+        backward: Callable[..., Any] | None,
+        eagerly: Callable[..., Sequence[Any]],
+    ) -> Callable[..., tuple[Any, ...]]:
+        """The function: the captured graph's inputs in, its outputs out.
+
+        Args:
+            forward: the compiled forward, or the whole graph for inference.
+            backward: ``backward(saved tensors, numbers, tangents)``: gradients, one per input; None for inference.
+            eagerly: the captured graph as it is, for arguments that share memory.
+        """
+        names = [f"a{i}" for i in range(len(self.inputs))]
+        arguments = ", ".join(names)
+        space = self.namespace
+        space.update(_forward=forward, _eagerly=eagerly)
+        lines: list[str] = []
+        if backward is not None:
+            lines += self._function(arguments)
+        lines.append(f"def _run({arguments}):")
+        body = self._overlap(arguments)
+        body += self._without_derivative(arguments) if backward is not None else []
+        body += self._tried(self._call(arguments, backward is not None), arguments)
+        for update in self.joint.updates:
+            if update.geometry is not None:
+                size, stride = map(self._text, update.geometry)
+                hidden = self.joint.ambient_grad and not update.tracked
+                body += self._scoped(f"a{update.input}.as_strided_({size}, {stride})", False, hidden)
+        body += self._updates()
+        body += self._views()
+        values = "".join(f"{self._value(i, result)}, " for i, result in enumerate(self.joint.results))
+        for i, (target, args) in enumerate(self.joint.final_state):
+            space[f"_state{i}"] = target
+            body.append(f"_state{i}(*{self._object(args)})")
+        body.append(f"return ({values})")
+        lines += [f"    {line}" for line in body]
+        self.source = "\n".join(lines) + "\n"
+        if backward is not None:
+            space["_backward"] = backward
+        return assemble(self.source, self.name, space)
+
+    def _function(self, arguments: str) -> list[str]:
+        """The autograd function's two methods."""
+        count = len(self.joint.outputs)
+        tensors = [self._place(s) for s in self.saved if s.tensor]
+        numbers = [self._place(s) for s in self.saved if not s.tensor]
+        plain = [i for i in range(count) if i not in self.joint.tangents and self._is_tensor(i)]
+        lines = [f"def _forward_with(ctx, {arguments}):"]
+        body = self._scoped(f"r = _forward({arguments})", self.autocast)
+        body.append(f"if {' or '.join(f'r[{i}]._is_view()' for i in range(count) if self._is_tensor(i))}: r = _own(r)")
+        body.append(f"ctx.save_for_backward({', '.join(tensors)})")
+        body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
+        body.append("ctx.set_materialize_grads(False)")
+        if self.started is not None:
+            self.namespace["_started"] = self.started
+            body.append("ctx.watched = _started()")
+        self._plan()
+        body += self._for_again()
+        inner = [i for i, v in enumerate(self.inputs) if self._is_inner(v) and not self._unreached(i)]
+        if inner and self.again.reason:  # what the engine goes on to from gradients that cannot be differentiated
+            body.append(f"ctx.inner = ({''.join(f'_ref(a{i}), ' for i in inner)})")
+        if plain:
+            body.append(f"ctx.mark_non_differentiable({', '.join(f'r[{i}]' for i in plain)})")
+        body.append(f"return ({''.join(f'r[{i}], ' for i in range(count))})")
+        lines += [f"    {line}" for line in body]
+        grads = ", ".join(f"g{i}" for i in range(count))
+        tangents = "".join(f"g{i}, " for i in self.joint.tangents)
+        lines.append(f"def _backward_with(ctx, {grads}):")
+        missing = " and ".join(f"g{i} is None" for i in self.joint.tangents)
+        lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
+        lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}), _again)")
+        how = "_backward(" if self.started is None else "_backward.of_run(ctx.watched, "
+        saved = "_saved_and_kept" if self._inputs_found("kept") else "_saved"
+        lines.append(f"    return {how}{saved}(ctx, _backward, ({tangents})), ctx.numbers, ({tangents}))")
+        return lines
+
+    def _plan(self) -> None:
+        """Say where a second derivative finds the inputs."""
+        if any(isinstance(v, torch.Tensor) and v.is_inference() for v in self.inputs):
+            self.again = refusing("an input of it was made in inference mode, where nobody counts writes")
+        if not self.again.reason:
+            tensors = [s for s in self.saved if s.tensor]
+            saved = {s.at: i for i, s in enumerate(tensors) if s.source == "input"}
+            found = plan(self.joint, self.inputs, saved, self.again.unread, self._unreached)
+            self.again = replace(self.again, inputs=found)
+        self.namespace["_again"] = self.again
+
+    def _inputs_found(self, *how: str) -> list[int]:
+        return [i for i, found in enumerate(self.again.inputs) if found.how in how]
+
+    def _for_again(self) -> list[str]:
+        """What the autograd function notes for a second derivative: numbers, weak references, versions."""
+        parts = {
+            "given": [f"a{i}, " for i in self._inputs_found("number")],
+            "alive": [f"_ref(a{i}), " for i in self._inputs_found("alive")],
+            "unread": [f"(_ref(a{i}), a{i}.shape, a{i}.stride()), " for i in self._inputs_found("unread")],
+            "written": [f"_ref(a{i}), " for i in self._inputs_found("written")],
+            "versions": [f"a{i}._version, " for i in self._inputs_found("leaf", "alive")],
+        }
+        return [f"ctx.{name} = ({''.join(values)})" for name, values in parts.items() if values]
+
+    def _place(self, saved: Saved) -> str:
+        return f"a{saved.at}" if saved.source == "input" else f"r[{saved.at}]"
+
+    def _is_tensor(self, at: int) -> bool:
+        node = self.joint.outputs[at]
+        return hasattr(node, "meta") and isinstance(node.meta["val"], torch.Tensor)
+
+    @staticmethod
+    def _scoped(line: str, *conditions: Any) -> list[str]:
+        """The line, inside the context managers whose condition holds: no autocast, no_grad, enable_grad."""
+        names = ("_no_autocast()", "_torch_no_grad()", "_enable_grad()")
+        scopes = [name for name, wanted in zip(names, conditions, strict=False) if wanted]
+        return [f"with {', '.join(scopes)}:", f"    {line}"] if scopes else [line]
+
+    def _tried(self, lines: list[str], arguments: str) -> list[str]:
+        if self.failed is None:
+            return lines
+        self.namespace["_failed"] = self.failed
+        handler = ["except Exception as error:", f"    return _failed(error, ({arguments},))"]
+        return ["try:", *(f"    {line}" for line in lines), *handler]
+
+    def _call(self, arguments: str, trains: bool) -> list[str]:
+        if trains:
+            given = ", ".join(map(self._given, range(len(self.inputs))))
+            kept = ", ".join(f"a{i}" for i in self._inputs_found("kept"))
+            call = f"r = _apply({given})"
+            if kept:
+                call += f"; r[{next(iter(self.joint.tangents))}].grad_fn.kept = _keep({kept})"
+            return self._scoped(call, False, False, not self.joint.ambient_grad)
+        quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
+        return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
+
+    def _given(self, i: int) -> str:
+        """An input as autograd sees it."""
+        return f"a{i}.detach()" if self._unreached(i) else f"a{i}"
+
+    @staticmethod
+    def _is_inner(value: Any) -> bool:
+        """May it be an inner node of the user's autograd graph? Parameters are leaves."""
+        tensor = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+        return tensor and bool(value.requires_grad)
+
+    def _unreached(self, i: int) -> bool:
+        """Does an input require grad and get none? Then the engine must not go on through it, as in eager.
+
+        Unless none of them gets one: results that depend on them require grad all the same.
+        """
+        if all(gradient is None for gradient in self.joint.gradients):
+            return False
+        value = self.inputs[i]
+        return isinstance(value, torch.Tensor) and value.requires_grad and self.joint.gradients[i] is None
+
+    def _overlap(self, arguments: str) -> list[str]:
+        """Arguments that share memory, one of them written to: a functional graph cannot say what happens then."""
+        written = [u.input for u in self.joint.updates]
+        tensors = [i for i, v in enumerate(self.inputs) if isinstance(v, torch.Tensor)]
+        loose = [i for i in written if any(isinstance(n, torch.SymInt) for n in _geometry(self.inputs[i]))]
+        if not written or (len(tensors) < 2 and not loose):
+            return []
+        self.namespace["_overlap"] = Overlap([self.inputs[i] for i in tensors], [i in written for i in tensors])
+        return [f"if _overlap(({''.join(f'a{i}, ' for i in tensors)})):", f"    return _eagerly({arguments})"]
+
+    def _without_derivative(self, arguments: str) -> list[str]:
+        """Arguments behind which the engine raises if it comes there, for no gradient too."""
+        inner = [i for i, v in enumerate(self.inputs) if self._is_inner(v) and not self._unreached(i)]
+        asked = " or ".join(f"_underivable(a{i})" for i in inner)
+        return [f"if {asked}: return _eagerly({arguments})"] if inner else []
+
+    def _updates(self) -> list[str]:
+        tracked = [u for u in self.joint.updates if u.at is not None and u.tracked]
+        hidden = [u for u in self.joint.updates if u.at is not None and not u.tracked and u.at not in self.filled]
+        lines = [f"a{u.input}.copy_(r[{u.at}])" for u in tracked]
+        filled = "".join(f"a{u.input}, " for u in self.joint.updates if u.at in self.filled)
+        if filled:
+            self.namespace["_increment_version"] = torch.autograd.graph.increment_version
+            lines.append(f"_increment_version(({filled}))")
+        guarded = self.joint.ambient_grad and any(self._sees_grad(u) for u in hidden)
+        if len(hidden) == 1:
+            lines += self._scoped(f"{self._written(hidden[0])}.copy_(r[{hidden[0].at}])", False, guarded)
+        elif hidden:
+            targets = ", ".join(map(self._written, hidden))
+            values = ", ".join(f"r[{u.at}]" for u in hidden)
+            lines += self._scoped(f"_foreach_copy_([{targets}], [{values}])", False, guarded)
+        return lines
+
+    @staticmethod
+    def _written(update: Update) -> str:
+        return f"a{update.input}.data" if update.silent else f"a{update.input}"
+
+    def _sees_grad(self, update: Update) -> bool:
+        value = self.inputs[update.input]
+        return bool(value.requires_grad) or self.joint.trains
+
+    # ------------------------------------------------------------------ results
+
+    def _views(self) -> list[str]:
+        lines: list[str] = []
+        several: dict[Any, str] = {}  # calls that make several views at once: their names
+        taken: set[str] = set()
+        for i, result in enumerate(self.joint.results):
+            if not isinstance(result, View):
+                continue
+            text = f"a{result.base.at}" if isinstance(result.base, Argument) else f"r[{result.base.at}]"
+            for step in result.steps:
+                text = self._step(text, step)
+                if step.item is None:
+                    continue
+                key = (text, result.detached)
+                if key not in several or f"{several[key]}[{step.item}]" in taken:
+                    several[key] = f"s{len(lines)}"
+                    lines += self._scoped(f"{several[key]} = {text}", False, result.detached)
+                text = f"{several[key]}[{step.item}]"
+            taken.add(text)  # a second result is another tensor
+            lines += self._scoped(f"v{i} = {text}", False, result.detached)
+        return lines
+
+    def _step(self, base: str, step: Step) -> str:
+        name = "_" + str(step.target).replace(".", "_")
+        self.namespace[name] = step.target
+        parts = [base, *map(self._text, step.args), *(f"{k}={self._text(v)}" for k, v in step.kwargs)]
+        return f"{name}({', '.join(parts)})"
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Output):
+            return f"r[{value.at}]"
+        if isinstance(value, tuple):
+            return f"[{', '.join(map(self._text, value))}]"
+        if value is None or type(value) in (int, float, bool):
+            return repr(value)
+        return self._object(value)
+
+    def _object(self, value: Any) -> str:
+        name = f"_c{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def _value(self, i: int, result: Result) -> str:
+        match result:
+            case Constant(value):
+                return self._text(value) if not isinstance(value, tuple) else self._object(value)
+            case Output(at):
+                return f"r[{at}]"
+            case Argument(at):
+                return f"a{at}"
+            case _:
+                return f"v{i}"
+
+
+def _geometry(value: Any) -> tuple[Any, ...]:
+    return (*value.shape, *value.stride())

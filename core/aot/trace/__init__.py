@@ -1,0 +1,1 @@
+"""A captured graph run once more below functionalization and autograd: the joint ATen graph."""

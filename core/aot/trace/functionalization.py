@@ -1,0 +1,296 @@
+"""torch's functionalization, as far as it is used here: wrap stand-ins, run, ask what was written."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot.memory_overlap import hint, overlaps_itself
+from jitney.aot.signals import NotSplit
+from jitney.torch_compat import torch_private
+
+
+@contextlib.contextmanager
+def functionalizing() -> Iterator[None]:
+    """In-place operators and views on wrapped tensors become functional operators; views stay view operators."""
+    torch_private.functionalization.enable(reapply_views=True)
+    try:
+        with torch.autograd.set_multithreading_enabled(False):  # modes are of this thread
+            yield
+    finally:
+        torch_private.functionalization.disable()
+
+
+@contextlib.contextmanager
+def below_subclasses() -> Iterator[None]:
+    """As ``functionalizing``, for programs with tensors of subclasses that wrap tensors.
+
+    What is called on an outer tensor goes past functionalization, to the subclass; what that calls on inner tensors
+    arrives at the dispatch mode, which sends it to functionalization (``AtenTracer.functionalize``).
+    """
+    with torch_private.functionalization_skipped(), torch.autograd.set_multithreading_enabled(False):
+        yield
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """No functionalization for a while."""
+    if not torch_private.functionalization_active():
+        yield
+        return
+    torch_private.functionalization.disable()
+    try:
+        yield
+    finally:
+        torch_private.functionalization.enable(reapply_views=True)
+
+
+def tangent_like(fake_mode: Any, inner: Any) -> Any:
+    """A stand-in for a result's gradient, seen by no mode, while functionalizing.
+
+    It has the result's strides; if those are symbolic, its order of dimensions without gaps. ``backward.Tangent`` lays
+    out each gradient so.
+    """
+    stride = list(inner.stride())
+    if any(isinstance(s, torch.SymInt) for s in stride):
+        step: Any = 1
+        for d in sorted(range(inner.dim()), key=lambda d: -hint(inner.stride(d)))[::-1]:
+            stride[d] = step
+            step = step * inner.shape[d]
+    with paused(), torch_private.without_modes(), fake_mode:
+        return torch.empty_strided(inner.shape, stride, dtype=inner.dtype, device=inner.device)
+
+
+# In-place operators after which a tensor has other strides, in eager too.
+RESHAPING = frozenset({"t_", "transpose_", "swapdims_", "swapaxes_", "squeeze_", "unsqueeze_", "as_strided_", "set_"})
+
+
+@contextlib.contextmanager
+def layouts_kept(node: fx.Node, values: Sequence[Any]) -> Iterator[None]:
+    """What an operation writes to keeps its strides: the functional operator's result may have others.
+
+    Whether ``reshape`` makes a view, for one, depends on strides.
+    """
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    roots = {}
+    if name.split(".")[0] not in RESHAPING:
+        for value in values:
+            if is_wrapped(value):
+                root = value if value._base is None else value._base
+                roots[id(root)] = (root, unwrapped(root))
+    yield
+    for root, before in roots.values():
+        inner = unwrapped(root)
+        if inner is not before and same(inner.shape, before.shape) and not same(inner.stride(), before.stride()):
+            _lay_out(root, before.stride())
+
+
+@contextlib.contextmanager
+def writes_checked(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], inputs: Set[int]) -> Iterator[None]:
+    """Refuse writes of one operation that a functional graph cannot say; ``inputs``: the graph's inputs' storages.
+
+    Raises:
+        NotSplit: it wrote to a tensor some of whose elements are in one place, or are those that it read by another
+            view, or ``out=`` gave another size to a tensor that somebody else may see.
+    """
+    given = list(_tensors((args, kwargs)))
+    spread = [(v, unwrapped(v)) for v in given if overlaps_itself(v.shape, v.stride())]
+    related = _assigned(*args) if node.target in (operator.setitem, "__setitem__") else _related(given)
+    outs = [(v, v.shape) for v in _tensors(kwargs.get("out"))]
+    listed = _listed_twice(node, given)
+    yield
+    if any(unwrapped(v) is not before for v, before in spread):
+        raise NotSplit("a write to a tensor some of whose elements share memory")
+    for v, before, place, other in related:
+        if unwrapped(v) is not before and _meet(place, other):
+            raise NotSplit("a write to elements that the same operation reads by another view")
+    if any(unwrapped(v) is not before for v, before in listed):
+        raise NotSplit("a write to tensors of a list that share memory with others of its lists")
+    for v, size in outs:
+        if not same(v.shape, size) and (v._base is not None or v.is_inference() or storage_of(v) in inputs):
+            raise NotSplit("a tensor that is given as out= is resized")
+
+
+def memory_order(x: Any) -> list[int]:
+    """The dimensions as the elements of a dense tensor lie in memory; of any other as they are."""
+    found = sorted(range(x.dim()), key=lambda d: -hint(x.stride(d)))
+    size = 1
+    for d in reversed(found):
+        if hint(x.size(d)) != 1 and hint(x.stride(d)) != size:
+            return list(range(x.dim()))
+        size *= hint(x.size(d))
+    return found
+
+
+def _listed_twice(node: fx.Node, given: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Tensors in the lists of a ``_foreach`` operation whose memory is there more than once, and what they stand for.
+
+    Eager goes through the lists one after the other, and reads what it wrote before.
+    """
+    if not getattr(node.target, "__name__", str(node.target)).startswith("_foreach"):
+        return []
+    storages = Counter(map(storage_of, given))
+    return [(v, unwrapped(v)) for v in given if storages[storage_of(v)] > 1]
+
+
+def _assigned(target: Any, subscript: Any, value: Any) -> list[tuple[Any, Any, Any, Any]]:
+    """As ``_related``, for ``target[subscript] = value``: where that part of the target is."""
+    if not is_wrapped(target) or not is_wrapped(value) or storage_of(target) != storage_of(value):
+        return []
+    if any(True for _ in _tensors(subscript)):  # a copy, or values: nothing that could tell where it is
+        return []
+    before = unwrapped(target)
+    with paused(), torch_private.without_modes(), torch.no_grad():
+        return [(target, before, before[subscript], unwrapped(value))]
+
+
+def _related(given: Sequence[Any]) -> list[tuple[Any, Any, Any, Any]]:
+    """Pairs of different views of one memory: the first, what it stands for now, and where both are."""
+    groups: dict[int, list[Any]] = {}
+    for value in given:
+        groups.setdefault(storage_of(value), []).append(value)
+    return [
+        (one, unwrapped(one), unwrapped(one), unwrapped(other))
+        for group in groups.values()
+        for at, one in enumerate(group)
+        for other in group[:at]
+        if other is not one
+    ]
+
+
+def _meet(one: Any, other: Any) -> bool:
+    """Have two views of one memory elements in common, but not all of them in the same order?"""
+    shapes = [(tuple(map(hint, t.shape)), tuple(map(hint, t.stride())), hint(t.storage_offset())) for t in (one, other)]
+    if shapes[0] == shapes[1]:
+        return False
+    spans = [(at, at + sum((n - 1) * s for n, s in zip(size, stride, strict=True))) for size, stride, at in shapes]
+    if any(0 in size for size, _, _ in shapes) or spans[0][1] < spans[1][0] or spans[1][1] < spans[0][0]:
+        return False
+    if any(math.prod(size) > _FEW for size, _, _ in shapes):
+        return True  # perhaps
+    first, second = (_places(*shape) for shape in shapes)
+    return not first.isdisjoint(second)
+
+
+_FEW = 1 << 16  # elements that are looked at one by one
+
+
+def _places(size: Sequence[int], stride: Sequence[int], offset: int) -> set[int]:
+    found = {offset}
+    for count, step in zip(size, stride, strict=True):
+        found = {place + i * step for place in found for i in range(count)} if count > 1 else found
+    return found
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif is_wrapped(value):
+        yield value
+        return
+    elif not isinstance(value, (list, tuple)):
+        return
+    for item in value:
+        yield from _tensors(item)
+
+
+def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Are these the same sizes? Symbolic ones if they are written alike: nothing is guarded."""
+    return len(some) == len(others) and all(_expression(a) == _expression(b) for a, b in zip(some, others, strict=True))
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def _lay_out(root: Any, stride: tuple[Any, ...]) -> None:
+    """Replace a functional tensor's current value by one of equal elements and these strides."""
+    inner = unwrapped(root)
+    with paused(), torch.no_grad():
+        made = _with_strides(inner, stride)
+    torch_private.functionalization.replace(root, made)
+    torch_private.functionalization.commit(root)
+    torch_private.functionalization.sync(root)
+
+
+def _with_strides(inner: Any, stride: tuple[Any, ...]) -> Any:
+    order = sorted(range(inner.dim()), key=lambda d: hint(stride[d]), reverse=True)
+    made = inner.permute(order).clone(memory_format=torch.contiguous_format)
+    made = made.permute([order.index(d) for d in range(inner.dim())])
+    if same(made.stride(), stride):
+        return made
+    if any(type(n) is int and n == 0 for n in inner.shape):
+        return inner.new_empty_strided(inner.shape, stride)
+    count = 1 + sum((n - 1) * s for n, s in zip(inner.shape, stride, strict=True))
+    memory = inner.new_empty((count,)).as_strided_scatter(inner, inner.shape, stride)
+    return memory.as_strided(inner.shape, stride)
+
+
+class _Enter(torch.autograd.Function):
+    """An inner node of the user's autograd graph: gradients arrive at ``leaf``, in-place operators are allowed."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Any, make: Callable[[], Any]) -> Any:
+        ctx.set_materialize_grads(False)  # no gradient stays none
+        return make()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0], None
+
+
+def wrapped(make: Callable[[], Any], requires_grad: bool, is_leaf: bool) -> tuple[Any, Any]:
+    """(what the program gets, the leaf whose gradient is the input's) for what makes a functional tensor."""
+    leaf = make()
+    if not requires_grad:
+        return leaf, None
+    leaf.requires_grad_(True)
+    if is_leaf:
+        return leaf, leaf
+    with torch.enable_grad():
+        return _Enter.apply(leaf, make), leaf
+
+
+def is_wrapped(value: Any) -> bool:
+    """Is it a functional tensor?"""
+    return isinstance(value, torch.Tensor) and torch_private.functionalization.is_wrapped(value)
+
+
+def unwrapped(value: Any) -> Any:
+    """The stand-in that holds a functional tensor's current value."""
+    if not is_wrapped(value):
+        return value
+    torch_private.functionalization.sync(value)
+    return torch_private.functionalization.unwrap(value)
+
+
+def storage_of(value: Any) -> int:
+    """Equal for functional tensors that are views of one another."""
+    return int(value.untyped_storage()._cdata)
+
+
+def data_written(value: Any) -> bool:
+    """Has its data been written to?"""
+    return bool(torch_private.functionalization.has_data_mutation(value))
+
+
+def metadata_written(value: Any) -> bool:
+    """Has its shape been changed in place?"""
+    return bool(torch_private.functionalization.has_metadata_mutation(value))
+
+
+def version(value: Any) -> int:
+    """How often it was written to, as autograd counts; -1 for numbers and tensors of inference mode."""
+    return int(value._version) if isinstance(value, torch.Tensor) and not value.is_inference() else -1
+
+
+def memory_replaced(value: Any) -> bool:
+    """Has ``set_`` or a resize replaced its memory?"""
+    return bool(torch_private.functionalization.storage_changed(value))

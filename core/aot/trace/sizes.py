@@ -1,0 +1,109 @@
+"""Symbolic sizes in an ATen graph: each expression becomes nodes over the graph's own inputs."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot.signals import NotSplit
+from jitney.torch_compat.scalars import expression_nodes
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Is it a symbolic size, float or truth value (one that stands for a constant included)?"""
+    return isinstance(value, SYMBOLIC)
+
+
+class SizeNodes:
+    """Which node computes which symbol. Inputs are told with ``add``; expressions are asked for with ``node``."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self._inputs: dict[Any, fx.Node] = {}  # symbol -> the placeholder that is it
+        self._tensors: dict[Any, tuple[fx.Node, str, int]] = {}  # symbol -> (placeholder, which, dimension)
+        self._late: set[Any] = set()  # symbols that nodes in the middle of the graph compute
+        self._made: dict[Any, Any] = {}  # expression -> node
+        self.at: Any = None  # nodes go after this one: the last placeholder
+
+    def add(self, node: fx.Node, value: Any) -> None:
+        """A placeholder: a symbol itself, or a tensor whose sizes or strides are symbols."""
+        if is_symbolic(value):
+            if value.node.expr.is_Symbol:
+                self._inputs.setdefault(value.node.expr, node)
+            return
+        for which, sizes in (("size", value.shape), ("stride", value.stride())):
+            for dim, size in enumerate(sizes):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    self._tensors.setdefault(size.node.expr, (node, which, dim))
+        offset = value.storage_offset()
+        if isinstance(offset, torch.SymInt) and offset.node.expr.is_Symbol:
+            self._tensors.setdefault(offset.node.expr, (node, "offset", 0))
+
+    def knows(self, value: Any) -> bool:
+        """Is this symbol an input, or the size of one?"""
+        symbol = value.node.expr
+        return symbol in self._inputs or symbol in self._tensors
+
+    def known(self, value: Any, node: fx.Node) -> None:
+        """A symbol that a node has computed."""
+        self._inputs[value.node.expr] = node
+        self._late.add(value.node.expr)
+
+    def node(self, value: Any) -> Any:
+        """The node, or plain number, that ``value`` is."""
+        expr = value.node.expr
+        if not expr.free_symbols:
+            return value.node.pytype(expr)
+        found = self._inputs.get(expr) or self._made.get(expr)
+        if found is None:
+            found = self._made[expr] = self._make(expr)
+        return found
+
+    def symbols(self, value: Any) -> list[fx.Node]:
+        """The nodes of the symbols that a size is made of."""
+        found = []
+        for symbol in sorted(value.node.expr.free_symbols, key=str):
+            if symbol not in self._inputs:
+                with self.graph.inserting_after(self.at):
+                    self.at = self._symbol(symbol)
+            found.append(self._inputs[symbol])
+        return found
+
+    def _make(self, expr: Any) -> Any:
+        if self._late & expr.free_symbols:  # made of what a node computes: after it, so at the end
+            return self._expression(expr)
+        with self.graph.inserting_after(self.at):
+            marker = self.graph.call_function(operator.pos, (0,))  # nodes go before it, in order
+        with self.graph.inserting_before(marker):
+            made = self._expression(expr)
+        if isinstance(made, fx.Node) and made.op != "placeholder":
+            self.at = made
+        self.graph.erase_node(marker)
+        return made
+
+    def _expression(self, expr: Any) -> Any:
+        nodes = {symbol: self._symbol(symbol) for symbol in sorted(expr.free_symbols, key=str)}
+        return expression_nodes(self.graph, expr, nodes, "val")
+
+    def _symbol(self, symbol: Any) -> fx.Node:
+        found = self._inputs.get(symbol)
+        if found is not None:
+            return found
+        known = self._tensors.get(symbol)
+        if known is None:
+            raise NotSplit(f"the symbolic size {symbol} is not one of an input's")
+        tensor, which, dim = known
+        name = {"size": "sym_size", "stride": "sym_stride", "offset": "sym_storage_offset"}[which]
+        packet = getattr(torch.ops.aten, name)
+        node = self.graph.call_function(
+            packet.default if which == "offset" else packet.int, (tensor,) if which == "offset" else (tensor, dim)
+        )
+        fake = tensor.meta["val"]
+        node.meta["val"] = {"size": fake.shape, "stride": fake.stride(), "offset": [fake.storage_offset()]}[which][dim]
+        self._inputs[symbol] = node
+        return node

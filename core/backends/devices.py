@@ -1,0 +1,31 @@
+"""What backends need to know of accelerators, in names that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from jitney.torch_compat import torch_private
+
+# The current stream of a CUDA device (its index) as CUDA's own handle.
+raw_stream: Callable[[int], int] = torch_private.current_raw_stream
+
+
+def end_pool(device: torch.device, pool: tuple[int, int]) -> None:
+    """Memory is no longer taken from this pool of a CUDA graph, whose recording has failed."""
+    if torch_private.end_allocate_to_pool is not None:
+        torch_private.end_allocate_to_pool(device.index, pool)
+
+
+# How many tensors and wrappers hold a memory that ``storage_of`` names: views that nobody has a name for, too.
+storage_users: Callable[[int], int] = torch_private.storage_users
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """A name for the tensor's memory, while something holds it."""
+    return torch_private.storage_of(tensor)
+
+
+# ``(size, stride, dtype)`` on the current CUDA device, without the parsing of arguments; None where torch lacks it.
+fresh_cuda: Callable[..., torch.Tensor] | None = torch_private.empty_strided_cuda

@@ -1,0 +1,91 @@
+"""A compiled graph has raised: is it the program's fault, or the backend's? The graph as it was captured tells."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from jitney._util import callers
+from jitney._util.out_of_memory import advise
+from jitney.cache.recipes import RECIPE, call
+from jitney.config import config
+from jitney.errors import JitneyError
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.global_state import StateKeeper
+
+
+def said(error: BaseException) -> str:
+    """An error as a warning tells it; with ``config.verbose``, with the traceback of its cause."""
+    if not config.verbose:
+        return str(error)
+    return f"{error}\n{''.join(traceback.format_exception(error.__cause__ or error)).rstrip()}"
+
+
+def raises_too(graph: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    """Does this graph raise on these inputs? Random generators and torch's global state are put back.
+
+    Args:
+        graph: what does the same without a backend, and writes to none of its inputs.
+        inputs: tensors and numbers.
+    """
+    keeper = StateKeeper()
+    devices = sorted({t.device.index for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda})
+    try:
+        with torch.random.fork_rng(devices):
+            graph(*inputs)
+    except Exception:
+        return True
+    finally:
+        keeper.restore()
+    return False
+
+
+def blaming(
+    compiled: Callable[..., Sequence[Any]], graph: Callable[..., Any], failure: Callable[[Exception], Exception]
+) -> Callable[..., Sequence[Any]]:
+    """``compiled``; what it raises and ``graph`` does not is raised as ``failure`` says, with the cause."""
+
+    def run(*inputs: Any) -> Sequence[Any]:
+        try:
+            return compiled(*inputs)
+        except Exception as error:
+            if isinstance(error, (JitneyError, torch_private.STOPS_RECOMPUTATION)) or raises_too(graph, inputs):
+                raise
+            raise failure(error) from error
+
+    run.__dict__[RECIPE] = lambda writer: writer.ref(compiled)
+    return run
+
+
+def running_again(
+    eagerly: Callable[..., Sequence[Any]], blame: Callable[[Exception], Exception]
+) -> Callable[[Exception, Sequence[Any]], Sequence[Any]]:
+    """What a graph that writes to its inputs does when its compiled forward has raised, before any of these writes.
+
+    It runs as it was captured, to fail as eager does, with eager's message and eager's writes up to there. If that does
+    not fail, the backend has, and one warning says so.
+    """
+
+    def run(error: Exception, inputs: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(error, (JitneyError, torch_private.STOPS_RECOMPUTATION)):
+            raise error
+        try:
+            outputs = eagerly(*inputs)
+        except Exception as own:
+            advise(own, "a graph that writes to its inputs")
+            raise own from None
+        callers.warn(f"{said(blame(error))}\n(calls for which it raises run as captured)")
+        return outputs
+
+    run.__dict__[RECIPE] = lambda writer: call(
+        "jitney.backends.faults:running_again", writer.ref(eagerly), writer.ref(unknown)
+    )
+    return run
+
+
+def unknown(error: Exception) -> Exception:
+    """The blame for a graph of an earlier process, of which nobody knows any more where it was."""
+    return JitneyError(f"a graph that was kept on disk raised {type(error).__name__}: {error}", phase="backend")

@@ -1,0 +1,1 @@
+"""What a capture becomes: the text of one Python function."""

@@ -1,0 +1,1 @@
+"""The interpreter of bytecode: frames, instructions, generators, breaks and what goes on after them."""

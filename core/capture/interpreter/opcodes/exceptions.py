@@ -1,0 +1,114 @@
+"""raise, except, finally, assert."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jitney.capture.interpreter import exception_context
+from jitney.capture.interpreter.frame import ExcInfo, Frame
+from jitney.capture.interpreter.opcodes.table import op
+from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.python.containers import iterable
+from jitney.capture.python.operators import unary
+
+CAUSE: Any = vars(BaseException)["__cause__"]  # past special methods of the program's class
+
+
+@op("LOAD_ASSERTION_ERROR")
+def load_assertion_error(vm: Any, frame: Frame, instr: Any) -> None:
+    frame.stack.append(AssertionError)
+
+
+def as_exception(vm: Any, value: Any, what: str = "exceptions") -> BaseException:
+    """The instance that ``raise value`` raises."""
+    if isinstance(value, type) and issubclass(value, BaseException):
+        made = vm.call(value)
+        if not isinstance(made, BaseException):
+            text = f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}"
+            return vm.raise_user(TypeError(text))
+        return made
+    if isinstance(value, BaseException):
+        return value
+    return vm.raise_user(TypeError(f"{what} must derive from BaseException"))
+
+
+@op("RAISE_VARARGS")
+def raise_varargs(vm: Any, frame: Frame, instr: Any) -> None:
+    if instr.arg == 0:
+        if vm.handling is None:
+            vm.ask_outside()
+            vm.raise_user(RuntimeError("No active exception to reraise"))
+        raise UserRaised(vm.handling, again=True)
+    if instr.arg == 2:
+        value, cause = frame.pop_many(2)
+        error = _own(vm, as_exception(vm, value))
+        CAUSE.__set__(error, None if cause is None else as_exception(vm, cause, "exception causes"))
+    else:
+        error = _own(vm, as_exception(vm, frame.stack.pop()))
+    exception_context.raised(error, vm.handling)
+    raise UserRaised(error)
+
+
+def _own(vm: Any, error: BaseException) -> BaseException:
+    if vm.world.record_of(error) is not None:
+        raise Break("an exception object from outside the compiled function is raised")
+    return error
+
+
+@op("RERAISE")
+def reraise(vm: Any, frame: Frame, instr: Any) -> None:
+    raise UserRaised(frame.stack.pop(), again=True)
+
+
+@op("PUSH_EXC_INFO")
+def push_exc_info(vm: Any, frame: Frame, instr: Any) -> None:
+    error = frame.stack.pop()
+    frame.stack += (vm.set_handling(error), error)
+
+
+@op("POP_EXCEPT")
+def pop_except(vm: Any, frame: Frame, instr: Any) -> None:
+    marker = frame.stack.pop()
+    vm.handling = marker.previous if isinstance(marker, ExcInfo) else None
+
+
+@op("CHECK_EXC_MATCH")
+def check_exc_match(vm: Any, frame: Frame, instr: Any) -> None:
+    kinds = frame.stack.pop()
+    if not _all_exceptions(kinds):
+        text = "catching classes that do not inherit from BaseException is not allowed"
+        vm.raise_user(TypeError(text))
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)  # a subclass in C, whatever the class says of instances
+    frame.stack.append(any(kind is cls for kind in wanted for cls in type(frame.stack[-1]).__mro__))
+
+
+def _all_exceptions(kinds: Any) -> bool:
+    found = kinds if isinstance(kinds, tuple) else (kinds,)
+    return all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in found)
+
+
+@op("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
+def exception_groups(vm: Any, frame: Frame, instr: Any) -> None:
+    raise Break("except* (exception groups)")
+
+
+@op("CALL_INTRINSIC_1")
+def call_intrinsic_1(vm: Any, frame: Frame, instr: Any) -> None:
+    value = frame.stack.pop()
+    if instr.arg == 3:  # INTRINSIC_STOPITERATION_ERROR
+        if isinstance(value, StopIteration):
+            failure = RuntimeError("generator raised StopIteration")
+            failure.__cause__ = failure.__context__ = value
+            value = failure
+        frame.stack.append(value)
+    elif instr.arg == 5:  # INTRINSIC_UNARY_POSITIVE
+        frame.stack.append(unary(vm, "+", value))
+    elif instr.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
+        frame.stack.append(tuple(iterable(vm, value)))
+    else:
+        raise Break("an instruction about types or imports (CALL_INTRINSIC_1)")
+
+
+@op("CALL_INTRINSIC_2")
+def call_intrinsic_2(vm: Any, frame: Frame, instr: Any) -> None:
+    raise Break("an instruction about types or exception groups (CALL_INTRINSIC_2)")

@@ -1,0 +1,64 @@
+"""Attributes of arrays, and calls of their methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.numpy import composites, creation, indexing, reductions, shapes, torch_numpy, ufuncs, wrap_numpy  # noqa: F401 (register handlers)
+from jitney.capture.numpy.calls import METHODS, attempt, view
+from jitney.capture.numpy.stand_in import HOOKS, Array, ArrayMethod
+from jitney.config import config
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+READERS: dict[str, Any] = {
+    "shape": lambda x: tuple(x.tensor.shape),
+    "ndim": lambda x: x.tensor.ndim,
+    "dtype": lambda x: x.dtype,
+    "size": lambda x: x.tensor.numel(),
+    "itemsize": lambda x: x.dtype.itemsize,
+    "nbytes": lambda x: x.tensor.numel() * x.dtype.itemsize,
+    "__class__": lambda x: x.kind,
+}
+
+
+def array_attr(vm: Interpreter, array: Array, name: str) -> Any:
+    """``array.name``. Breaks at what shows the array's memory, and at what it does not have."""
+    if name in READERS:
+        return READERS[name](array)
+    if name in ("T", "mT") and not array.scalar:
+        x = array.tensor
+        return view(array, x.permute(tuple(range(x.ndim))[::-1]) if name == "T" else x.transpose(-1, -2))
+    if callable(getattr(array.kind, name, None)) and not name.startswith("__"):
+        return ArrayMethod(array, name)
+    raise Break(f"{array.kind.__name__}.{name} is not captured", "read it outside the compiled function")
+
+
+def call_method(vm: Interpreter, method: ArrayMethod, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """``array.name(...)``."""
+    name = f"ndarray.{method.name}"
+    handler = METHODS.get(method.name)
+    if handler is None:
+        raise Break(f"{name}() is not captured", "it runs in NumPy")
+    if not config.trace_numpy:
+        raise Break(f"{name}() with config.trace_numpy off", "it runs in NumPy")
+    return attempt(vm, name, lambda vm, given, named: handler(vm, method.owner, given, named), args, kwargs)
+
+
+def length(array: Array) -> Any:
+    """``len(array)``, which may be a symbol."""
+    if array.tensor.ndim == 0:
+        raise Break("len() of an array without dimensions", "NumPy raises for it")
+    return array.tensor.shape[0]
+
+
+HOOKS.update(
+    attr=array_attr,
+    method=call_method,
+    len=length,
+    getitem=indexing.getitem,
+    setitem=indexing.setitem,
+    from_tensor=creation.from_tensor,
+)

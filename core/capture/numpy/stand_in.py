@@ -1,0 +1,201 @@
+"""The stand-in for an ndarray or a scalar of NumPy: a stand-in tensor, and what NumPy says of the array besides.
+
+It behaves as the array where C code works with it: operators, functions of NumPy and ufuncs go to the handlers in
+``SPECIAL``. What would need its values stops the capture.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.numpy.dtypes import BACK
+from jitney.guards import Source
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+
+# What the interpreter does with arrays, by name: ``attr``, ``getitem``... (set by ``attributes.py``, which imports us)
+HOOKS: dict[str, Callable[..., Any]] = {}
+
+
+class _Slot:
+    """A special method of the stand-in. It is no Python function, since those would be interpreted as the user's."""
+
+    def __init__(self, made: Callable[..., Any]) -> None:
+        self.made = made
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        return self if owner is None else types.MethodType(self.made, owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.made(*args, **kwargs)
+
+
+class Array:
+    """An ndarray, or with ``scalar`` a scalar of NumPy, of the running capture.
+
+    Args:
+        vm: the capture.
+        tensor: a stand-in over the same memory; of no dimensions for a scalar, whose memory is its own.
+        scalar: is it an ``np.generic``?
+        readonly: may nobody write to it?
+        source: where it came from; None for one that the frame made.
+    """
+
+    __slots__ = ("readonly", "scalar", "source", "tensor", "vm")
+
+    def __init__(
+        self,
+        vm: Interpreter,
+        tensor: Any,
+        scalar: bool = False,
+        readonly: bool = False,
+        source: Source | None = None,
+    ) -> None:
+        self.vm = vm
+        self.tensor = tensor
+        self.scalar = scalar
+        self.readonly = readonly
+        self.source = source
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype."""
+        return BACK[self.tensor.dtype]
+
+    @property
+    def kind(self) -> type:
+        """The class that the program sees."""
+        return self.dtype.type if self.scalar else np.ndarray
+
+    # ------------------------------------------------------------------ C code meets it
+
+    @_Slot
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__":
+            raise Break(f"np.{ufunc.__name__}.{method}() is not captured")
+        return self.vm.call(ufunc, *inputs, **kwargs)
+
+    @_Slot
+    def __array_function__(self, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+        return self.vm.call(func, *args, **kwargs)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise Break(
+            f"{getattr(func, '__name__', 'a function')} of torch is called with an array",
+            "use torch.from_numpy, or a function of NumPy",
+        )
+
+    @_Slot
+    def __getitem__(self, key: Any) -> Any:
+        return HOOKS["getitem"](self.vm, self, key)
+
+    @_Slot
+    def __bool__(self) -> NoReturn:
+        raise Break(
+            "data-dependent control flow: a branch depends on the values of an array",
+            "use np.where, or keep the branch outside the compiled function",
+        )
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise Break(f"{name} of an array needs its values, or is not captured", "move it out of the compiled function")
+
+    return method
+
+
+for _name in (
+    "len iter contains float int complex index array repr str format hash reduce_ex reduce round trunc floor ceil "
+    "setitem delitem copy deepcopy dlpack"
+).split():
+    setattr(Array, f"__{_name}__", _Slot(_refusing(f"__{_name}__")))
+
+
+def _operator(ufunc: Any) -> Callable[..., Any]:
+    return lambda self, other: self.vm.call(ufunc, self, other)
+
+
+def _reflected(ufunc: Any) -> Callable[..., Any]:
+    return lambda self, other: self.vm.call(ufunc, other, self)
+
+
+def _in_place(ufunc: Any) -> Callable[..., Any]:
+    return lambda self, other: NotImplemented if self.scalar else self.vm.call(ufunc, self, other, out=self)
+
+
+def _unary(ufunc: Any) -> Callable[..., Any]:
+    return lambda self: self.vm.call(ufunc, self)
+
+
+def power_ufunc(base: Any, exponent: Any) -> tuple[Any, ...]:
+    """The ufunc and the operands that ``base ** exponent`` means: NumPy has shorter ways for some numbers."""
+    if type(base) is not Array:
+        return np.power, base, exponent
+    if base.dtype.kind == "b":
+        raise Break("a power of booleans, which is int8 in NumPy")
+    if type(exponent) in (torch.SymInt, torch.SymFloat):  # which way it is depends on the number
+        exponent = int(exponent) if type(exponent) is torch.SymInt else float(exponent)
+    if not base.scalar and type(exponent) in (int, float):
+        if base.dtype.kind == "f" and exponent in POWERS:
+            return POWERS[exponent], base
+        if type(exponent) is int and exponent == 2:
+            return np.square, base
+    return np.power, base, exponent
+
+
+def _power(self: Any, other: Any) -> Any:
+    return self.vm.call(*power_ufunc(self, other))
+
+
+def _power_in_place(self: Any, other: Any) -> Any:
+    return NotImplemented if self.scalar else self.vm.call(*power_ufunc(self, other), out=self)
+
+
+POWERS: dict[float, Any] = {1: np.positive, -1: np.reciprocal, 0.5: np.sqrt, 2: np.square}
+BINARY: dict[str, Any] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "floordiv": np.floor_divide,
+    "mod": np.remainder, "pow": np.power, "matmul": np.matmul, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "divmod": np.divmod,
+}  # fmt: skip
+COMPARISONS: dict[str, Any] = {
+    "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+UNARY: dict[str, Any] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
+for _name, _ufunc in {**BINARY, **COMPARISONS}.items():
+    setattr(Array, f"__{_name}__", _Slot(_operator(_ufunc)))
+for _name, _ufunc in BINARY.items():
+    setattr(Array, f"__r{_name}__", _Slot(_reflected(_ufunc)))
+    if _name != "divmod":
+        setattr(Array, f"__i{_name}__", _Slot(_in_place(_ufunc)))
+for _name, _method in {"pow": _power, "ipow": _power_in_place}.items():
+    setattr(Array, f"__{_name}__", _Slot(_method))
+for _name, _ufunc in UNARY.items():
+    setattr(Array, f"__{_name}__", _Slot(_unary(_ufunc)))
+
+
+class ArrayMethod:
+    """A method of an array, bound: what ``x.sum`` is before it is called."""
+
+    __slots__ = ("name", "owner")
+
+    def __init__(self, owner: Array, name: str) -> None:
+        self.owner = owner
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it from C code."""
+        return self.owner.vm.call(self, *args, **kwargs)
+
+
+def holds_array(value: Any) -> bool:
+    """Is it a stand-in for an array, or a list or tuple with one?"""
+    return type(value) is Array or (type(value) in (list, tuple) and any(map(holds_array, value)))

@@ -1,0 +1,418 @@
+"""Builtins and methods that the interpreter must see for itself, each a short function in a table."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import contextlib
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture.codegen.graph_runner import InferenceScope
+from jitney.capture.interpreter.frame import NULL
+from jitney.capture.interpreter.generators import InterpretedGenerator
+from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.numpy.stand_in import Array
+from jitney.capture.original_functions import is_known
+from jitney.capture.policy import refused_class
+from jitney.capture.python import attributes, containers
+from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.python.c_boundary import PLAIN, caller, demanded, plain_text, printable, python_method, specialise
+from jitney.capture.python.containers import iterable
+from jitney.capture.python.natives import allocate, to_text
+from jitney.capture.record import ABSENT, CONTENT_TYPES
+from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.torch.stand_ins import STAND_INS
+from jitney.guards.assumptions import each_class
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.default_device import innermost
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+Handler = Callable[[Any, Args, Kwargs], Any]
+
+SPECIAL: dict[int, Handler] = {}
+# By the id of its code: for functions of torch's that are made anew for each use.
+BY_CODE: dict[int, Callable[[Any, types.FunctionType, Args, Kwargs], Any]] = {}
+_kept: list[Any] = []
+
+
+def special(*functions: Any) -> Callable[[Handler], Handler]:
+    """Register a handler for these very functions."""
+
+    def register(handler: Handler) -> Handler:
+        for fn in functions:
+            if isinstance(fn, types.FunctionType) and not is_known(fn):
+                continue  # the program has put its own in the place of torch's
+            SPECIAL[id(fn)] = handler
+            _kept.append(fn)
+        return handler
+
+    return register
+
+
+# ------------------------------------------------------------------ attributes and types
+
+
+@special(getattr)
+def _getattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    obj, name, *default = args
+    try:
+        return attributes.load_attr(vm, obj, name)
+    except UserRaised as raised:
+        if default and isinstance(raised.value, AttributeError):
+            return default[0]
+        raise
+
+
+@special(hasattr)
+def _hasattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    try:
+        attributes.load_attr(vm, args[0], args[1])
+    except UserRaised as raised:
+        if isinstance(raised.value, AttributeError):
+            return False
+        raise
+    return True
+
+
+@special(setattr)
+def _setattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    attributes.store_attr(vm, *args)
+
+
+@special(delattr)
+def _delattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    attributes.delete_attr(vm, *args)
+
+
+@special(type)
+def _type(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        return python_type(vm, args[0])
+    if all(type(b) is type for b in args[1]):
+        return vm.world.mark_fresh(vm.native(type, *args, **kwargs))
+    raise Break("a class with a metaclass is made by calling type()")
+
+
+@special(isinstance)
+def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    value, classes = args
+    check = None
+    if isinstance(classes, type):
+        check = lookup(vm, type(classes), "__instancecheck__")
+    if type(check) is PYTHON_FUNCTION and not attributes.trusted(type(classes)):
+        return vm.truth(vm.call(check, classes, value))
+    kind = type(value)
+    if kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
+        plain = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[kind]
+        return vm.native(isinstance, plain, classes) or vm.native(isinstance, value, classes)
+    if kind is InterpretedGenerator:
+        return bool(vm.native(issubclass, types.GeneratorType, classes))
+    if kind in STAND_INS:
+        return bool(vm.native(isinstance, value, classes)) and classes is not torch_private.FakeTensor
+    if kind is Array:
+        return bool(vm.native(issubclass, value.kind, classes))
+    record = vm.world.record_of(value)
+    others = [c for c in each_class(classes) if type(c) is not type and not attributes.trusted(c)]
+    if record is not None and others:
+        result = bool(vm.native(isinstance, value, classes))  # an abstract class or a protocol: it may change its mind
+        vm.world.guard(record.source, "instance", (classes, result))
+        return result
+    vm.world.trail.asked(kind, classes)
+    return bool(vm.native(isinstance, value, classes))
+
+
+@special(issubclass)
+def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    if len(args) == 2 and isinstance(args[0], type):
+        vm.world.trail.asked(*args)
+    return bool(vm.native(issubclass, *args))
+
+
+@special(callable)
+def _callable(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    kind = type(args[0])
+    if kind.__flags__ & attributes.HEAP_TYPE and not isinstance(args[0], type):
+        return lookup(vm, kind, "__call__") is not ABSENT
+    return callable(args[0])
+
+
+@special(id)
+def _id(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    value = args[0]
+    record = vm.world.record_of(value)
+    if isinstance(value, (type, types.ModuleType, types.FunctionType)) and not vm.world.is_fresh(value):
+        if record is None or record.source.is_const:
+            vm.world.trail.keep_private("id() of an object")
+            return id(value)
+    if isinstance(value, torch.Tensor):
+        real = vm.tracer.real_of(value)
+        source = vm.tracer.source_of(value)
+        if source is not None:
+            vm.world.guard(source, "true", f"_b.id({{v}}) == {id(real)}")
+            return id(real)
+    elif record is not None:
+        vm.world.guard(record.source, "true", f"_b.id({{v}}) == {id(value)}")
+        return id(value)
+    raise Break("id() of an object made in the compiled function", "compare objects with `is`")
+
+
+@special(hash)
+def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    method = python_method(vm, args[0], "__hash__")
+    if method is not None:
+        return vm.call(method, args[0])
+    vm.world.trail.keep_private("hash() of a value")
+    if type(args[0]) in PLAIN or isinstance(args[0], type) or plain_text(args[0]):
+        return vm.native(hash, specialise(args[0]))
+    if isinstance(args[0], CONTENT_TYPES):
+        return vm.native(hash, args[0])
+    raise Break("hash() of an object by its identity")
+
+
+@special(vars)
+def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return _locals(vm, args, kwargs)
+    return attributes.load_attr(vm, args[0], "__dict__")
+
+
+@special(dir)
+def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if args and isinstance(args[0], (type, types.ModuleType)) and not vm.class_writes:
+        vm.world.trail.keep_private("dir() of a class or module")
+        return vm.world.mark_fresh(vm.native(dir, args[0]))
+    raise Break("dir() of an object")
+
+
+@special(globals)
+def _globals(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    namespace = vm.frames[-1].globals
+    vm.world.anchor(namespace)
+    return namespace
+
+
+@special(locals)
+def _locals(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    frame = vm.frames[-1]
+    if frame.namespace is not None:
+        return frame.namespace
+    made = dict(frame.locals)
+    for name, cell in frame.cells.items():
+        with contextlib.suppress(UserRaised):
+            made[name] = attributes.cell_get(vm, cell, name)
+    order = [*frame.info.code.co_varnames, *frame.info.code.co_cellvars, *frame.info.code.co_freevars]
+    return vm.world.mark_fresh({n: made[n] for n in dict.fromkeys(order) if n in made})
+
+
+@special(super)
+def _super(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if args:
+        return make_super(vm, *args)
+    frame = vm.frames[-1]
+    cell = frame.cells.get("__class__")
+    if cell is None or frame.first_argument is NULL:
+        return vm.raise_user(RuntimeError("super(): no arguments"))
+    return make_super(vm, attributes.cell_get(vm, cell, "__class__"), frame.first_argument)
+
+
+def make_super(vm: Interpreter, cls: type, obj: Any = None) -> Any:
+    """A ``super`` object."""
+    return vm.native(super, cls, obj)
+
+
+# ------------------------------------------------------------------ protocol functions
+
+
+@special(len)
+def _len(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return containers.length(vm, args[0])
+
+
+@special(iter)
+def _iter(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        return vm.native(iter, caller(vm, args[0]), args[1])
+    return containers.get_iter(vm, args[0])
+
+
+@special(next)
+def _next(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    try:
+        return containers.next_value(vm, args[0])
+    except UserRaised as raised:
+        if len(args) > 1 and isinstance(raised.value, StopIteration):
+            return args[1]
+        raise
+
+
+@special(repr)
+def _repr(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return to_text(vm, args[0], "__repr__")
+
+
+@special(format)
+def _format(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return format_value(vm, *args)
+
+
+def format_value(vm: Interpreter, value: Any, spec: str = "") -> str:
+    """``format(value, spec)``, as f-strings do it."""
+    value = printable(value)
+    if type(value) is str and not spec:
+        return value
+    method = python_method(vm, value, "__format__")
+    if method is not None:
+        return str(demanded(vm.call(method, value, spec), str, "__format__"))
+    if not spec:
+        return to_text(vm, value, "__str__")
+    if isinstance(value, torch.Tensor):
+        raise Break("a tensor is turned into text", "print outside the compiled function")
+    return str(vm.native(format, value, spec))
+
+
+def _outside_handler(name: str, what: str) -> Handler:
+    def handler(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        raise Break(f"{name}() {what}", "move it out of the compiled function")
+
+    return handler
+
+
+for _name, _what in (
+    ("print", "writes to the terminal"),
+    ("input", "reads from the terminal"),
+    ("open", "opens a file"),
+    ("breakpoint", "starts the debugger"),
+    ("exec", "runs text as code"),
+    ("eval", "runs text as code"),
+    ("compile", "compiles text"),
+):
+    SPECIAL[id(getattr(builtins, _name))] = _outside_handler(_name, _what)
+
+
+@special(__import__)
+def _import(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return import_name(vm, args[0], args[3] if len(args) > 3 else None, args[4] if len(args) > 4 else 0)
+
+
+def import_name(vm: Interpreter, name: str, fromlist: Any, level: int) -> Any:
+    """``import``: done if the module is loaded already, a break if it must be loaded."""
+    vm.hooked("__import__", "import")
+    namespace = vm.frames[-1].globals
+    package = namespace.get("__package__") or ""
+    full = name
+    if level:
+        base = package.rsplit(".", level - 1)[0] if level > 1 else package
+        full = f"{base}.{name}" if name else base
+    if full not in sys.modules:
+        raise Break(f"import of {full}, which is not loaded yet", "import it at the top of the file")
+    return vm.native(__import__, name, namespace, None, fromlist, level)
+
+
+@special(sys.exc_info)
+def _exc_info(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    error = _exception(vm, args, kwargs)
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+@special(sys.exception)
+def _exception(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if vm.handling is None:
+        vm.ask_outside()
+    return vm.handling
+
+
+@special(sys._getframe)
+def _getframe(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    raise Break("sys._getframe() looks at the stack")
+
+
+# ------------------------------------------------------------------ object's own methods
+
+
+@special(object.__new__)
+def _object_new(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    why = refused_class(args[0])
+    if why:
+        raise Break(f"an instance of {args[0].__qualname__} is made: {why}")
+    return allocate(vm, args[0], object.__new__, None, [], {})
+
+
+@special(tuple.__new__, int.__new__, float.__new__, str.__new__, frozenset.__new__)
+def _immutable_new(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    cls = args[0]
+    base = next(b for b in (tuple, int, float, str, frozenset) if issubclass(cls, b))
+    rest = [iterable(vm, a) for a in args[1:]] if base in (tuple, frozenset) else list(map(specialise, args[1:]))
+    return vm.world.mark_fresh(vm.native(base.__new__, cls, *rest, **kwargs))
+
+
+@special(dict.__new__, list.__new__, set.__new__, BaseException.__new__, Exception.__new__)
+def _mutable_new(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    cls = args[0]
+    rest = args[1:] if issubclass(cls, BaseException) else []
+    return vm.world.mark_fresh(vm.native(cls.__mro__[-2].__new__ if rest else _builtin_new(cls), cls, *rest))
+
+
+def _builtin_new(cls: type) -> Any:
+    return next(b for b in (collections.OrderedDict, dict, list, set, BaseException) if issubclass(cls, b)).__new__
+
+
+@special(typing.cast)
+def _cast(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """For type checkers only: the value itself."""
+    return kwargs["val"] if "val" in kwargs else args[-1]
+
+
+@special(InferenceScope.__enter__)
+def _enter_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    vm.tracer.enter_scope(args[0])
+
+
+@special(InferenceScope.__exit__)
+def _exit_inference(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    vm.tracer.exit_scope(args[0])
+
+
+@special(torch.get_default_device)
+def _default_device(vm: Interpreter, args: Args, kwargs: Kwargs) -> torch.device:
+    """That of the program: capture's own modes have none."""
+    device = innermost()
+    if device.type not in ("cpu", "meta") and ":" not in str(device):
+        raise Break("torch.get_default_device() tells the current device", "name the device's number")
+    return device
+
+
+@special(*torch_private.FUNCTION_MODE_CALLS)
+def _function_mode(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """What a mode does at each operation is the program's own Python: nothing is captured within."""
+    raise Break("a torch function mode is entered, left or asked for", "use it outside the compiled function")
+
+
+@special(*torch_private.has_torch_function)
+def _has_torch_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    """Outside a capture no mode is active, so only tensors of classes with rules of their own take over."""
+    values = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    if any(type(v) in STAND_INS and type(v) is not torch_private.FakeTensor for v in values):
+        raise Break("a tensor's class may take over a function of torch's")
+    if any(hasattr(type(v), "__torch_function__") for v in values if type(v) not in STAND_INS):
+        raise Break("an argument's class may take over a function of torch's")
+    return False
+
+
+@special(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _is_compiling(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+    """True, but for torch's own code that computes otherwise where it is told so.
+
+    nn.Module's call skips its exception handling; the optimizers do their bias correction in the step's dtype.
+    """
+    reader = str(vm.frames[-1].globals.get("__name__"))
+    return reader != torch_private.MODULE_CALL_FILE and not reader.startswith("torch.optim")

@@ -1,0 +1,223 @@
+"""Values as C code may see them: which may go as they are, which are replaced, which are refused."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import re
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
+from jitney.capture.interpreter.iterators import OutsideIterator
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import ATOMS
+from jitney.capture.numpy.stand_in import Array
+from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
+from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.torch.stand_ins import STAND_INS
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+PLAIN = frozenset({*ATOMS, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool, range})
+OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator, OutsideIterator})
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+DEEP = frozenset({*SYMBOLIC, tuple, list, torch.Size, dict})
+FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
+TRANSPARENT = (*CONTENT_TYPES, tuple, str, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
+               types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
+DUNDERS = (
+    "__eq__ __lt__ __hash__ __bool__ __len__ __iter__ __next__ __getitem__ __contains__ __index__ __int__ "
+    "__float__ __add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__ __floor__ "
+    "__ceil__ __trunc__ __complex__ __bytes__ __length_hint__ __pow__ __rpow__ __divmod__ __rdivmod__ __gt__ __ne__"
+).split()
+
+
+C_METHOD = type(re.compile("").match)  # a bound method of C code that is told its class
+COMPARISONS = ("__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__")
+VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def expose(vm: Interpreter, value: Any) -> Any:
+    """The value with every container from outside replaced by its guarded shadow, all the way down."""
+    kind = type(value)
+    if kind in PLAIN or kind in STAND_INS:
+        return value
+    record = vm.world.record_of(value)
+    if record is not None and isinstance(value, CONTENT_TYPES):
+        return expose_items(vm, vm.world.content(record))
+    if kind in FRESH_CONTAINERS:
+        return expose_items(vm, value)
+    return value
+
+
+def expose_items(vm: Interpreter, value: Any) -> Any:
+    """The container itself, or a copy where an item had to be replaced."""
+    if isinstance(value, dict):
+        made = {expose(vm, k): expose(vm, v) for k, v in value.items()}
+        if all(made.get(k) is v for k, v in value.items()):
+            return value
+        return collections.OrderedDict(made) if isinstance(value, collections.OrderedDict) else made
+    items = [expose(vm, v) for v in value]
+    if all(a is b for a, b in zip(items, value, strict=True)):
+        return value
+    return type(value)(items)
+
+
+def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
+    """Break where C code would look into an object from outside that no guard describes (an array, a file...)."""
+    for value in values:
+        kind = type(value)
+        if kind in PLAIN or kind in STAND_INS or isinstance(value, TRANSPARENT):
+            continue
+        if what == "membership" and default_equality(vm, value):
+            continue
+        if vm.world.record_of(value) is not None:
+            raise Break(f"{what} of a {kind.__qualname__} from outside", "move it out of the compiled function")
+
+
+def has_tensor(value: Any) -> bool:
+    """Does a plain value contain a stand-in?"""
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+        return any(map(has_tensor, value))
+    if isinstance(value, dict):
+        return any(map(has_tensor, value.values())) or any(map(has_tensor, value))
+    return False
+
+
+def plain_text(value: Any) -> bool:
+    """Is the text of this value the same in every call for which the capture holds, all the way down?"""
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        return type(value) in FRESH_CONTAINERS and all(map(plain_text, items))
+    return type(value) in PLAIN or isinstance(value, (type, slice))
+
+
+def specialise(value: Any) -> Any:
+    """A symbolic number as the constant that it is in this capture (which guards it)."""
+    try:
+        return _specialise(value)
+    except torch_private.GuardOnDataDependentSymNode:
+        raise Break("a number read from a tensor is needed before the graph has run") from None
+
+
+def printable(value: Any) -> Any:
+    """A value as text shows it: symbolic numbers are constants, in containers of containers too."""
+    if type(value) in SYMBOLIC:
+        return specialise(value)
+    if type(value) in (tuple, list, torch.Size) and any(type(v) in DEEP for v in value):
+        made = [printable(v) for v in value]
+        return made if type(value) is list else type(value)(made)
+    if type(value) is dict and any(type(v) in DEEP for v in (*value, *value.values())):
+        return {printable(k): printable(v) for k, v in value.items()}
+    return value
+
+
+def _specialise(value: Any) -> Any:
+    if type(value) is torch.SymInt:
+        return int(value)
+    if type(value) is torch.SymFloat:
+        return float(value)
+    if type(value) is torch.SymBool:
+        return bool(value)
+    if type(value) is list and any(type(v) in SYMBOLIC for v in value):
+        return list(map(_specialise, value))
+    if type(value) is tuple:
+        made = tuple(map(_specialise, value))
+        return value if all(a is b for a, b in zip(made, value, strict=True)) else made
+    if type(value) is slice:
+        return slice(specialise(value.start), specialise(value.stop), specialise(value.step))
+    return value
+
+
+def python_method(vm: Interpreter, value: Any, name: str) -> Any:
+    """The class's method of this name if it is written in Python, else None."""
+    kind = type(value)
+    if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or kind is Array or not kind.__flags__ & HEAP_TYPE:
+        return None
+    found = lookup(vm, kind, name)
+    return found if type(found) is PYTHON_FUNCTION else None
+
+
+def demanded(value: Any, kind: type, name: str) -> Any:
+    """What a special method gave; a break where it is not of the class that Python demands: Python shall complain."""
+    if not isinstance(value, kind) and not (kind is int and type(value) is torch.SymInt):
+        raise Break(f"{name} gave a {type(value).__qualname__}")
+    return value
+
+
+def callback(vm: Interpreter, value: Any) -> Any:
+    """A callable that C code may call: Python functions re-enter the interpreter."""
+    if isinstance(value, (types.FunctionType, types.MethodType)) or python_method(vm, value, "__call__"):
+        return Reentrant(vm, value)
+    if (
+        not isinstance(value, TRANSPARENT) and vm.world.record_of(value) is not None
+    ):  # a partial: what it holds is guarded
+        return Reentrant(vm, value)
+    if isinstance(value, type) and value.__flags__ & HEAP_TYPE:
+        return Reentrant(vm, value)
+    return value
+
+
+def caller(vm: Interpreter, value: Any) -> Any:
+    """As ``callback``, of what C code calls at once: classes and C functions too see values as the interpreter does."""
+    return Reentrant(vm, value) if isinstance(value, type | types.BuiltinFunctionType) else callback(vm, value)
+
+
+def default_equality(vm: Interpreter, value: Any) -> bool:
+    """Is the object equal to itself only?"""
+    return all(lookup(vm, type(value), name) is vars(object)[name] for name in ("__eq__", "__ne__"))
+
+
+def refuse_own_hash(vm: Interpreter, *values: Any) -> None:
+    """Break where C code would hash an object by a method written in Python."""
+    for value in values:
+        vm.world.distinct(value)
+    by_identity = vars(object)["__hash__"]
+    refuse_protocol(vm, "hashing", *[v for v in values if lookup(vm, type(v), "__hash__") is not by_identity])
+
+
+def check_elements(vm: Interpreter, value: Any) -> None:
+    """Break where C code would run Python methods of the items (``__eq__``, ``__lt__``, ``__hash__``)."""
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque, *VIEWS)):
+        items: Any = value
+        for item in items:
+            if isinstance(item, weakref.ref):
+                raise Break("weak references are compared by C code")
+            if any(python_method(vm, item, name) for name in COMPARISONS) and not safe_to_compare(type(item)):
+                raise Break(f"items of class {type(item).__qualname__} are compared by C code")
+            vm.world.distinct(item)
+            check_elements(vm, item)
+    elif isinstance(value, dict):
+        record = vm.world.record_of(value)
+        check_elements(vm, list((value if record is None else vm.world.content(record)).items()))
+
+
+def safe_to_compare(kind: type) -> bool:
+    """Do the class's Python methods for comparing and hashing look at constants only?"""
+    return issubclass(kind, enum.Enum)
+
+
+def has_python_protocol(vm: Interpreter, value: Any) -> bool:
+    """Would C code that works on this object run Python methods of its class?"""
+    kind = type(value)
+    if not kind.__flags__ & HEAP_TYPE or issubclass(kind, (enum.Enum, type)):
+        return False
+    return any(python_method(vm, value, name) for name in DUNDERS)
+
+
+def refuse_protocol(vm: Interpreter, what: str, *values: Any) -> None:
+    """Break where C code would run an object's Python methods natively."""
+    for value in values:
+        kind: Any = type(value)
+        if isinstance(value, weakref.ref):
+            raise Break(f"{what} of a weak reference")
+        if not isinstance(value, (torch.Tensor, tuple)) and has_python_protocol(vm, value):
+            raise Break(f"{what} of a {kind.__qualname__}, whose methods are written in Python")

@@ -1,0 +1,427 @@
+"""Calling: who is called decides whether a frame is made, a torch operation recorded, or C code run."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import inspect
+import operator
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from jitney._util.ownership import trusted
+from jitney.capture import constant_results, original_functions, policy
+from jitney.capture.codegen.graph_runner import InferenceScope
+from jitney.capture.interpreter.binding import bind_arguments
+from jitney.capture.interpreter.code import leaves_traces
+from jitney.capture.interpreter.frame import After, Frame
+from jitney.capture.interpreter.generators import Reentrant
+from jitney.capture.interpreter.signals import Break, GiveUp
+from jitney.capture.kinds import ATOMS
+from jitney.capture.marks import (
+    DISABLED,
+    frame_only,
+    is_allowed,
+    is_constant_result,
+    is_disabled,
+    is_of_torch_compile,
+    without_patches,
+)
+from jitney.capture.numpy.stand_in import HOOKS, ArrayMethod
+from jitney.capture.python import logs, natives
+from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
+from jitney.capture.python.builtins import BY_CODE, SPECIAL
+from jitney.capture.python.c_boundary import (
+    C_METHOD,
+    OWN_TYPES,
+    expose,
+    has_tensor,
+    printable,
+    python_method,
+    refuse_opaque,
+    refuse_protocol,
+    specialise,
+)
+from jitney.capture.python.containers import getitem
+from jitney.capture.python.methods import call_bound
+from jitney.capture.record import ABSENT
+from jitney.capture.torch import autograd_functions, collectives
+from jitney.capture.torch.optimizers import is_courtesy_break
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+
+GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ignore[index]
+WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.MethodType)
+KNOWN_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+# torch keeps it from its own compiler; there is nothing in it that ours does not know.
+ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad if original_functions.is_own(torch.optim.Optimizer.zero_grad) else None
+MODULE_CALL = torch.nn.Module.__call__ if original_functions.is_own(torch.nn.Module.__call__) else None
+MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+
+
+def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """The value of a call, or a ``Frame`` to run for it."""
+    special = SPECIAL.get(id(fn))
+    if special is not None:
+        return special(vm, args, kwargs)
+    caller = CALLERS.get(type(fn))
+    if caller is not None:
+        return caller(vm, fn, args, kwargs)
+    if isinstance(fn, type):
+        return _call_class(vm, fn, args, kwargs)
+    return _call_object(vm, fn, args, kwargs)
+
+
+def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    fn = without_patches(fn)
+    if is_disabled(fn):
+        raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
+    made = BY_CODE.get(id(fn.__code__))
+    if made is not None:
+        return made(vm, fn, args, kwargs)
+    if fn.__dict__ and is_constant_result(fn):
+        return constant_results.call(vm, fn, args, kwargs)
+    if fn is ZERO_GRAD:
+        return bind_arguments(vm, fn.__wrapped__, args, kwargs)
+    if fn.__code__ is torch_private.DISABLED_CODE:
+        raise Break(f"{fn.__qualname__} is disabled for compiling by torch", "call it outside the compiled function")
+    if fn is MODULE_CALL:
+        frame = _call_module(vm, args, kwargs)
+        if frame is not None:
+            return frame
+    module = fn.__module__ or ""
+    if module.startswith("torch.distributed") and collectives.is_one(fn):
+        return collectives.call(vm, fn, args, kwargs)
+    if is_allowed(fn) or (policy.is_leaf_module(module) and policy.is_leaf(fn) and _is_undisturbed(vm, fn)):
+        return _call_leaf(vm, fn, args, kwargs)
+    if fn is autograd_functions.APPLY:
+        return autograd_functions.call(vm, args, kwargs)
+    why = policy.refused("torch._dynamo" if is_of_torch_compile(fn) else module, fn.__qualname__)
+    if why and is_courtesy_break(vm, fn):
+        return None
+    if why:
+        raise Break(f"{module}.{fn.__qualname__} {why}", "call it outside the compiled function")
+    if fn.__code__.co_flags & ASYNC:
+        raise Break(f"{fn.__qualname__} is a coroutine function", "asynchronous code runs in Python")
+    return bind_arguments(vm, fn, args, kwargs)
+
+
+def _is_undisturbed(vm: Interpreter, fn: types.FunctionType) -> bool:
+    """Is it torch's own function, and what it calls by name too? Guarded; one that is not is looked into."""
+    if not original_functions.is_own(fn):
+        return False
+    if not (fn.__module__ or "").startswith("torch"):
+        return True
+    if original_functions.is_disturbed(fn):
+        return False
+    for owner, name in original_functions.callees(fn):
+        vm.world.guard_name(owner, name, original_functions.named(owner, name))
+    return True
+
+
+def _may_differ(vm: Interpreter, value: Any) -> bool:
+    """Is this an object of which guards know no more than its class?"""
+    record = vm.world.record_of(value)
+    return record is not None and not record.source.is_const and not isinstance(value, (*KNOWN_BY_IDENTITY, enum.Enum))
+
+
+def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
+    args = [expose(vm, a) for a in args]
+    kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
+    if is_allowed(fn):
+        vm.tracer.pause = True
+        try:
+            result = vm.tracer.run(fn, tuple(args), kwargs)
+        finally:
+            vm.tracer.pause = False
+        vm.tracer.record(fn, tuple(args), kwargs, result)
+        return result
+    if not (fn.__module__ or "").startswith("torch"):
+        args, kwargs = [printable(a) for a in args], {k: printable(v) for k, v in kwargs.items()}
+        values = [v for v in (*args, *kwargs.values()) if not trusted(type(v)) or isinstance(v, WITH_ITEMS)]
+        refuse_protocol(vm, f"{fn.__qualname__}()", *values)
+        refuse_opaque(vm, f"{fn.__qualname__}()", *values)
+        if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
+        if has_tensor(values) and fn.__module__ != "inspect":
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
+        if any(_may_differ(vm, v) for v in (*args, *kwargs.values())):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with an object from outside, and looks into it")
+    if fn.__module__.startswith("importlib"):
+        vm.world.trail.keep_private(f"what {fn.__qualname__} finds")
+    result = vm.native(fn, *args, **kwargs)
+    if policy.may_answer_otherwise(fn) and isinstance(result, ATOMS) and not args and not kwargs:
+        vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {result!r}")
+    if hasattr(type(result), "__next__"):
+        raise Break(f"{fn.__module__}.{fn.__qualname__} gives an iterator")
+    return result
+
+
+def _call_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """``nn.Module.__call__`` on a module without hooks is its ``forward``; None where it is more than that."""
+    module = args[0]
+    world = vm.world
+    if (
+        not isinstance(module, torch.nn.Module)
+        or lookup(vm, type(module), "_call_impl") is not torch_private.module_call
+    ):
+        return None
+    if torch_private.tracing_state() or not _without_hooks(vm, module):
+        return None
+    for name, hooks in torch_private.global_module_hooks().items():
+        if hooks:
+            return None
+        source = world.const(hooks)
+        source.label = name
+        world.guard(source, "empty")
+    forward = vm.call(getattr, module, "forward")
+    if frame_only(forward) is not None:  # torch's own code is to break at the call of ``forward``
+        return None
+    return dispatch(vm, forward, args[1:], kwargs)
+
+
+def _without_hooks(vm: Interpreter, module: torch.nn.Module) -> bool:
+    """Has the module no hooks of its own? One guard for each table of hooks."""
+    record = vm.world.record_of(module)
+    storage = vm.world.dict_record(record) if record is not None else None
+    for name in MODULE_FORWARD_HOOKS:
+        if storage is None or name in storage.overlay or storage.content is not None:
+            hooks = instance_get(vm, module, name)
+            if hooks is ABSENT or vm.truth(hooks):
+                return False
+        elif storage.value.get(name, True):
+            return False
+        else:
+            source = storage.source.item(name)
+            known = vm.world.record_of(storage.value[name])
+            if known is not None and (known.dirty or known.source is not source):
+                return not vm.truth(instance_get(vm, module, name))
+            vm.world.guard(source, "empty")
+    return True
+
+
+def _call_method(vm: Interpreter, fn: types.MethodType, args: Args, kwargs: Kwargs) -> Any:
+    inner = fn.__func__
+    if type(inner) is types.FunctionType:
+        inner = without_patches(inner)
+    if is_disabled(inner):
+        raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
+    if type(fn.__self__) in OWN_TYPES:
+        return vm.native(fn, *args, **kwargs)
+    return dispatch(vm, inner, [fn.__self__, *args], kwargs)
+
+
+def _call_partial(vm: Interpreter, fn: functools.partial[Any], args: Args, kwargs: Kwargs) -> Any:
+    func, first, named = fn.func, fn.args, fn.keywords
+    record = vm.world.record_of(fn)
+    if record is not None:
+        func = vm.world.wrap(func, record.source.attr("func"))
+        first = vm.world.wrap(first, record.source.attr("args"))
+        storage = vm.world.wrap(named, record.source.attr("keywords"))
+        named = vm.world.content(vm.world.anchor(storage))
+    if isinstance(func, Reentrant):
+        func = func.fn
+    return dispatch(vm, func, [*first, *args], {**named, **kwargs})
+
+
+def _call_builtin(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A C function, or a C method bound to an object."""
+    owner = fn.__self__
+    if owner is None or isinstance(owner, types.ModuleType) or policy.is_torch_op(fn) or policy.is_free(fn):
+        return _call_c_function(vm, fn, args, kwargs)
+    return call_bound(vm, fn, owner, fn.__name__, args, kwargs)
+
+
+def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A C method through its class: ``list.append(x, 1)``."""
+    if not args:
+        return vm.native(fn, *args, **kwargs)
+    if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):
+        return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    if not isinstance(args[0], fn.__objclass__):
+        return vm.native(fn, *args, **kwargs)
+    return call_bound(vm, fn.__get__(args[0], type(args[0])), args[0], fn.__name__, args[1:], kwargs)
+
+
+def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    if policy.is_torch_op(fn):
+        return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    if id(fn) in policy.CONSTANTS:
+        return policy.CONSTANTS[id(fn)]
+    if policy.is_state(fn):
+        if fn in policy.STATE_QUERIES:
+            return vm.native(fn, *args, **kwargs)
+        return vm.native(vm.tracer.record_state, fn, *map(specialise, args))
+    if policy.is_query(fn) and not has_tensor(args):
+        value = vm.native(fn, *args, **kwargs)
+        if not kwargs and isinstance(value, ATOMS) and all(isinstance(a, ATOMS) for a in args):
+            vm.world.guard(vm.world.const(fn), "true", f"{{v}}({', '.join(map(repr, args))}) == {value!r}")
+        return value
+    if not natives.is_pure(fn):
+        name = f"{getattr(fn, '__module__', None) or ''}.{getattr(fn, '__qualname__', fn)}".lstrip(".")
+        raise Break(f"call of the C function {name}", "call it outside the compiled function")
+    return natives.call_pure(vm, fn, args, kwargs)
+
+
+def _call_reentrant(vm: Interpreter, fn: Reentrant, args: Args, kwargs: Kwargs) -> Any:
+    return dispatch(vm, fn.fn, args, kwargs)
+
+
+def _call_numpy(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    raise Break(f"{fn.__module__}.{fn.__name__} is not captured", "it runs in NumPy")
+
+
+def _call_weakref(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    target = vm.native(fn, *args, **kwargs)
+    record = vm.world.record_of(fn)
+    if record is not None:
+        return vm.world.wrap(target, record.source.step("call"))
+    return target
+
+
+def _call_getter(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """operator.itemgetter, attrgetter, methodcaller: what they stand for."""
+    if vm.world.record_of(fn) is not None:
+        raise Break(f"an operator.{type(fn).__name__} from outside is called")
+    made, first, *_ = fn.__reduce__()
+    if type(fn) is operator.itemgetter:
+        values = [getitem(vm, args[0], key) for key in first]
+    elif type(fn) is operator.attrgetter:
+        values = []
+        for path in first:
+            value = args[0]
+            for name in path.split("."):
+                value = load_attr(vm, value, name)
+            values.append(value)
+    else:
+        name = first[0] if made is type(fn) else made.args[0]
+        rest, named = (first[1:], {}) if made is type(fn) else (first, made.keywords)
+        return vm.call(load_attr(vm, args[0], name), *rest, **named)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    if logs.only_logs(fn):
+        return logs.call_later(vm, fn, args, kwargs)
+    if trusted(fn) and not has_tensor(args) and not has_tensor(list(kwargs.values())):
+        return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
+    asks = fn.__name__.startswith(("is_", "_is_", "has_", "_has_", "get_", "_get_"))
+    if asks and not kwargs and all(isinstance(a, ATOMS) for a in args):
+        value = vm.native(fn, *args)
+        if isinstance(value, ATOMS):
+            vm.world.guard(vm.world.const(fn), "true", f"{{v}}({', '.join(map(repr, args))}) == {value!r}")
+            return value
+    raise Break(f"call of the cached function {fn.__qualname__} (functools.lru_cache)", "call it outside compiled code")
+
+
+# ------------------------------------------------------------------ classes and objects
+
+
+def _call_class(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
+    meta_call = lookup(vm, type(cls), "__call__")
+    if isinstance(meta_call, type):
+        return dispatch(vm, meta_call, args, kwargs)
+    if type(meta_call) is PYTHON_FUNCTION and not _native_metaclass(type(cls)):
+        return bind_arguments(vm, meta_call, [cls, *args], kwargs)
+    return construct(vm, cls, args, kwargs)
+
+
+def _native_metaclass(meta: type) -> bool:
+    return trusted(meta) and meta.__module__ in ("enum", "typing", "torch.nn.parameter", "torch")
+
+
+def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
+    """``type.__call__``: ``__new__`` then ``__init__``."""
+    if cls is torch_private.InferenceModeGuard:
+        return vm.world.mark_fresh(InferenceScope(*map(specialise, args)))
+    if not cls.__flags__ & HEAP_TYPE or natives.is_value_class(cls):
+        return natives.make_value(vm, cls, args, kwargs)
+    if cls is torch.autograd.profiler.record_function:
+        return dispatch(vm, contextlib.nullcontext, [], {})
+    why = policy.refused_class(cls)
+    if why:
+        raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")
+    if any(isinstance(vars(c).get("__del__"), types.FunctionType) for c in cls.__mro__):
+        raise GiveUp(f"an instance of {cls.__qualname__}, which has __del__, is made", "make it outside compiled code")
+    getter: Any = cls.__getattribute__
+    if type(getter) is PYTHON_FUNCTION and leaves_traces(getter.__code__):
+        raise GiveUp(f"an instance of {cls.__qualname__} is made, whose __getattribute__ writes")
+    new = lookup(vm, cls, "__new__")
+    new_function = new.__func__ if type(new) is staticmethod else new
+    init = lookup(vm, cls, "__init__")
+    if type(new_function) is PYTHON_FUNCTION:
+        made = vm.call(new_function, cls, *args, **kwargs)
+        if not isinstance(made, cls):
+            return made
+    else:
+        made = natives.allocate(vm, cls, new_function, init, args, kwargs)
+    if type(init) is PYTHON_FUNCTION:
+        frame = dispatch(vm, init, [made, *args], kwargs)
+        if type(frame) is Frame:
+            frame.after = After.INSTANCE
+            frame.instance = made
+            return frame
+        return made
+    if init is not object.__init__ and not isinstance(made, torch.Tensor):
+        call_bound(vm, init.__get__(made, cls), made, "__init__", args, kwargs)
+    return made
+
+
+def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An instance whose class has ``__call__``."""
+    original = getattr(type(fn), "_jitney_is_compiled", False) and instance_get(vm, fn, "_jitney_original")
+    if original:
+        return dispatch(vm, original, args, kwargs)
+    if policy.is_torch_op(fn):
+        return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
+    if isinstance(fn, GENERIC_ALIASES) and isinstance(fn.__origin__, type):
+        made = vm.call(fn.__origin__, *args, **kwargs)
+        if vm.world.is_fresh(made) and type(made).__dictoffset__:
+            store_attr(vm, made, "__orig_class__", fn)
+        return made
+    if isinstance(fn, torch.library.CustomOpDef):
+        return dispatch(vm, fn._opoverload, args, kwargs)
+    method = python_method(vm, fn, "__call__")
+    if method is not None:
+        if is_disabled(fn):
+            raise Break(f"a {type(fn).__qualname__} is disabled for compiling", DISABLED)
+        return dispatch(vm, method, [fn, *args], kwargs)
+    entry = lookup(vm, type(fn), "__call__")
+    if entry is ABSENT:
+        return vm.native(fn, *args, **kwargs)
+    if isinstance(entry, (staticmethod, classmethod)) or callable(entry):
+        bound = vm.call(getattr, fn, "__call__") if not isinstance(entry, types.WrapperDescriptorType) else None
+        if bound is not None and type(bound) in CALLERS:
+            return dispatch(vm, bound, args, kwargs)
+    raise Break(f"call of an object of class {type(fn).__qualname__}", "call it outside the compiled function")
+
+
+CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
+    types.FunctionType: _call_function,
+    types.MethodType: _call_method,
+    **dict.fromkeys((types.BuiltinFunctionType, C_METHOD), _call_builtin),
+    types.MethodWrapperType: _call_builtin,
+    types.MethodDescriptorType: _call_descriptor,
+    types.WrapperDescriptorType: _call_descriptor,
+    types.ClassMethodDescriptorType: _call_c_function,
+    functools.partial: _call_partial,
+    Reentrant: _call_reentrant,
+    ArrayMethod: lambda vm, fn, args, kwargs: HOOKS["method"](vm, fn, args, kwargs),
+    weakref.ref: _call_weakref,
+    type(np.sum): _call_numpy,
+    **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
+    type(functools.lru_cache(lambda: None)): _call_lru_cache,
+}

@@ -1,0 +1,294 @@
+"""Subscripts, iteration and length, by Python's own protocol."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import operator
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture.interpreter import exception_context
+from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
+from jitney.capture.interpreter.iterators import OutsideIterator, advance
+from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.numpy.stand_in import HOOKS, Array
+from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.python.c_boundary import (
+    FRESH_CONTAINERS,
+    OWN_TYPES,
+    PLAIN,
+    demanded,
+    expose,
+    python_method,
+    refuse_opaque,
+    safe_to_compare,
+    specialise,
+)
+from jitney.capture.record import ABSENT, CONTENT_TYPES
+from jitney.capture.torch.stand_ins import STAND_INS
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+
+# ------------------------------------------------------------------ subscripts and membership
+
+
+def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
+    """``obj[key]``."""
+    kind = type(obj)
+    if kind in STAND_INS:
+        return vm.native(operator.getitem, obj, expose(vm, key))
+    if kind is Array:
+        return HOOKS["getitem"](vm, obj, key)
+    method = python_method(vm, obj, "__getitem__")
+    if method is not None:
+        return vm.call(method, obj, key)
+    if isinstance(obj, type):
+        return class_getitem(vm, obj, key)
+    if isinstance(obj, dict):
+        return dict_getitem(vm, obj, key)
+    if kind is torch.Size or kind in (tuple, list):
+        if type(key) is slice and kind is torch.Size:
+            return vm.native(operator.getitem, obj, specialise(key))
+    key = specialise(key)
+    record = vm.world.record_of(obj)
+    if record is not None and isinstance(obj, CONTENT_TYPES):
+        obj = vm.world.content(record)
+    elif not isinstance(obj, (str, bytes, tuple, list, range, collections.deque)) and not (
+        isinstance(obj, types.MappingProxyType) and record is None
+    ):
+        if record is not None or not _known_subscript(obj):
+            raise Break(f"a {kind.__qualname__} is subscripted")
+    return vm.native(operator.getitem, obj, _index(vm, key))
+
+
+def _known_subscript(obj: Any) -> bool:
+    return not hasattr(type(obj), "__getitem__")
+
+
+def _index(vm: Interpreter, key: Any) -> Any:
+    method = python_method(vm, key, "__index__")
+    return vm.call(method, key) if method is not None else key
+
+
+def class_getitem(vm: Interpreter, cls: type, key: Any) -> Any:
+    """``cls[key]``: an enum's member, or a generic alias."""
+    method = lookup(vm, type(cls), "__getitem__")
+    if type(method) is PYTHON_FUNCTION and not issubclass(type(cls), enum.EnumType):
+        return vm.call(method, cls, key)
+    return vm.native(operator.getitem, cls, key)
+
+
+def dict_getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
+    """``obj[key]`` for dictionaries, with ``__missing__``."""
+    check_key(vm, key)
+    key = specialise(key)
+    record = vm.world.record_of(obj)
+    if record is not None:
+        vm.native(hash, key)
+        value = vm.world.dict_get(record, key)
+    else:
+        value = vm.native(dict.get, obj, key, ABSENT)
+    if value is not ABSENT:
+        return value
+    missing = lookup(vm, type(obj), "__missing__")
+    if type(missing) is PYTHON_FUNCTION:
+        return vm.call(missing, obj, key)
+    if isinstance(obj, collections.defaultdict):
+        factory = obj.default_factory
+        if record is not None:
+            factory = vm.world.wrap(factory, record.source.attr("default_factory"))
+        if factory is not None:
+            made = vm.call(factory.fn if isinstance(factory, Reentrant) else factory)
+            setitem(vm, obj, key, made)
+            return made
+    return vm.raise_user(KeyError(key))
+
+
+def dict_base(obj: Any) -> Any:
+    """The builtin class whose methods keep this dictionary in order."""
+    return collections.OrderedDict if isinstance(obj, collections.OrderedDict) else dict
+
+
+def check_key(vm: Interpreter, key: Any) -> None:
+    """Break where looking a key up would run Python code on an object from outside."""
+    if type(key) in PLAIN:
+        return
+    vm.world.distinct(key)
+    if isinstance(key, weakref.ref):
+        raise Break("a dictionary is looked up by a weak reference", "look it up outside the compiled function")
+    if type(key) is tuple:
+        for part in key:
+            check_key(vm, part)
+    elif python_method(vm, key, "__hash__") and not safe_to_compare(type(key)):
+        generated = type(key).__hash__.__code__.co_filename == "<string>"  # a dataclass's
+        if vm.world.record_of(key) is not None or not generated:
+            raise Break(f"a dictionary key of class {type(key).__qualname__} with its own __hash__")
+
+
+def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
+    """``obj[key] = value``."""
+    if type(obj) in STAND_INS:
+        vm.native(operator.setitem, obj, expose(vm, key), value)
+        return
+    if type(obj) is Array:
+        HOOKS["setitem"](vm, obj, key, value)
+        return
+    method = python_method(vm, obj, "__setitem__")
+    if method is not None:
+        vm.call(method, obj, key, value)
+        return
+    raw_setitem(vm, obj, key, value)
+
+
+def raw_setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
+    """The builtin container's own ``__setitem__``."""
+    record = vm.world.record_of(obj)
+    key = specialise(key)
+    if isinstance(obj, dict):
+        check_key(vm, key)
+        if record is not None:
+            vm.native(hash, key)
+            vm.world.dict_set(record, key, value)
+        else:
+            vm.native(dict_base(obj).__setitem__, obj, key, value)
+        return
+    key = _index(vm, key)
+    if type(key) is slice:
+        value = iterable(vm, value)
+    if record is not None and isinstance(obj, CONTENT_TYPES):
+        vm.native(operator.setitem, vm.world.content(record), key, value)
+        record.dirty = True
+    elif isinstance(obj, list | collections.deque):
+        vm.native(operator.setitem, obj, key, value)
+    elif hasattr(type(obj), "__setitem__"):
+        raise Break(f"an item of a {type(obj).__qualname__} is set")
+    else:
+        vm.native(operator.setitem, obj, key, value)
+
+
+def delitem(vm: Interpreter, obj: Any, key: Any) -> None:
+    """``del obj[key]``."""
+    method = python_method(vm, obj, "__delitem__")
+    if method is not None:
+        vm.call(method, obj, key)
+        return
+    record = vm.world.record_of(obj)
+    key = specialise(key)
+    if isinstance(obj, dict):
+        check_key(vm, key)
+    if record is not None and isinstance(obj, CONTENT_TYPES):
+        vm.native(operator.delitem, vm.world.content(record), key)
+        record.dirty = True
+    elif isinstance(obj, dict):
+        vm.native(dict_base(obj).__delitem__, obj, key)
+    elif isinstance(obj, CONTENT_TYPES) or not hasattr(type(obj), "__delitem__"):
+        vm.native(operator.delitem, obj, key)
+    else:
+        raise Break(f"an item of a {type(obj).__qualname__} is deleted")
+
+
+# ------------------------------------------------------------------ iteration
+
+
+def get_iter(vm: Interpreter, value: Any) -> Any:
+    """``iter(value)``."""
+    kind = type(value)
+    if kind in OWN_TYPES:
+        return value
+    if kind is Array:
+        HOOKS["len"](value)
+        return iter(SequenceView(vm, value))
+    method = python_method(vm, value, "__iter__")
+    if method is not None:
+        return vm.call(method, value)
+    record = vm.world.record_of(value)
+    if record is not None and isinstance(value, CONTENT_TYPES):
+        return iter(vm.world.content(record))
+    if record is not None and not isinstance(value, (tuple, range, str, type)):
+        if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
+            return iter(SequenceView(vm, value))
+        if hasattr(kind, "__next__"):
+            return value
+        raise Break(f"an object of class {kind.__qualname__} from outside is iterated over")
+    if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
+        return iter(SequenceView(vm, value))
+    if isinstance(value, (set, frozenset)):
+        vm.world.trail.order_of(value)
+    return vm.native(iter, value)
+
+
+class SequenceView:
+    """An object with only ``__getitem__``, as ``iter`` sees it."""
+
+    def __init__(self, vm: Interpreter, value: Any) -> None:
+        self.vm = vm
+        self.value = value
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return getitem(self.vm, self.value, index)
+        except UserRaised as raised:
+            error = raised.value
+        exception_context.hand_on(error)
+
+
+def next_value(vm: Interpreter, iterator: Any) -> Any:
+    """``next(iterator)``; raises ``UserRaised(StopIteration)`` at the end."""
+    method = python_method(vm, iterator, "__next__")
+    if method is not None and type(iterator) not in OWN_TYPES:
+        return vm.call(method, iterator)
+    record = vm.world.record_of(iterator)
+    if record is not None:
+        return advance(vm, iterator, record)
+    return vm.native(next, iterator)
+
+
+def iterable(vm: Interpreter, value: Any) -> Any:
+    """Something that C code may iterate over with the same items."""
+    kind = type(value)
+    if kind in PLAIN or kind in OWN_TYPES:
+        return value
+    record = vm.world.record_of(value)
+    if kind in FRESH_CONTAINERS and record is None:
+        if kind in (set, frozenset):
+            vm.world.trail.order_of(value)
+        return value
+    made = get_iter(vm, value)
+    step = python_method(vm, made, "__next__")
+    if step is not None and type(made) not in OWN_TYPES:
+        return ReentrantIterator(vm, made, step)
+    record = vm.world.record_of(made)
+    if record is not None:
+        return OutsideIterator(vm, made, record)
+    return made
+
+
+def length(vm: Interpreter, value: Any) -> Any:
+    """``len(value)``."""
+    method = python_method(vm, value, "__len__")
+    if method is not None:
+        size = demanded(vm.call(method, value), int, "__len__")
+        if size < 0:
+            raise Break("__len__ gave a negative number")
+        return size
+    record = vm.world.record_of(value)
+    if record is not None and isinstance(value, CONTENT_TYPES):
+        if record.content is None and not record.overlay and not record.pending:
+            vm.world.guard(record.source, "len", len(value))
+            return len(value)
+        return len(vm.world.content(record))
+    if type(value) in STAND_INS:
+        vm.world.guard_method("__len__")
+        if value.dim() == 0:
+            return vm.native(len, value)
+        return value.size(0)
+    if type(value) is Array:
+        return HOOKS["len"](value)
+    refuse_opaque(vm, "len()", value)
+    return vm.native(len, value)

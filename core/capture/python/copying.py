@@ -1,0 +1,106 @@
+"""copy.copy and copy.deepcopy of plain objects, by the protocol of the ``copy`` module.
+
+Interpreting that module's own code would need ``id()`` of objects that exist only while capturing.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import ATOMS
+from jitney.capture.python import attributes
+from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
+from jitney.capture.python.builtins import special
+from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.torch.symbols import SYMBOLIC
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+SHARED = (
+    *ATOMS, type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.device, range,
+    torch.layout, torch.memory_format, torch.Size, property,
+)  # fmt: skip
+
+
+@special(copy.copy)
+def _copy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    value = args[0]
+    if isinstance(value, SHARED) or type(value) in SYMBOLIC:
+        return value
+    method = lookup(vm, type(value), "__copy__")
+    if type(method) is PYTHON_FUNCTION:
+        return vm.call(method, value)
+    return _rebuilt(vm, value, lambda part: part, {})
+
+
+@special(copy.deepcopy)
+def _deepcopy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) > 1 or kwargs:
+        raise Break("copy.deepcopy() with a memo")
+    return _deep(vm, args[0], {})
+
+
+def _deep(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
+    if isinstance(value, SHARED) or type(value) in SYMBOLIC:
+        return value
+    if id(value) in memo:
+        return memo[id(value)][1]
+    if isinstance(value, torch.Tensor):
+        raise Break("copy.deepcopy() of a tensor", "use clone()")
+    if type(lookup(vm, type(value), "__deepcopy__")) is PYTHON_FUNCTION:
+        raise Break(f"copy.deepcopy() of a {type(value).__qualname__}, which has its own __deepcopy__")
+    if type(value) is tuple:
+        made = tuple(_deep(vm, v, memo) for v in value)
+        result = value if all(a is b for a, b in zip(made, value, strict=True)) else made
+        memo[id(value)] = (value, result)
+        return result
+    return _rebuilt(vm, value, lambda part: _deep(vm, part, memo), memo)
+
+
+def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> Any:
+    """A copy of a container or plain instance with ``each`` applied to its parts."""
+    kind = type(value)
+    for name in ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs_ex__", "__getnewargs__"):
+        entry = lookup(vm, kind, name)
+        if type(entry) is PYTHON_FUNCTION:
+            raise Break(f"a copy of a {kind.__qualname__}, which has its own {name}")
+    base: Any = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
+    if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & HEAP_TYPE) == 0:
+        raise Break(f"a copy of a {kind.__qualname__}")
+    made = vm.world.mark_fresh(base.__new__(kind) if isinstance(value, CONTENT_TYPES) else object.__new__(kind))
+    memo[id(value)] = (value, made)
+    if isinstance(value, CONTENT_TYPES):
+        _copy_content(vm, value, made, each)
+    if kind.__dictoffset__:
+        storage = attributes.load_attr(vm, value, "__dict__")
+        record = vm.world.record_of(storage)
+        items = vm.world.dict_content(record) if record is not None else storage
+        for key, part in dict(items).items():
+            made.__dict__[key] = each(part)
+    for cls in kind.__mro__:
+        for member in vars(cls).values():
+            if isinstance(member, types.MemberDescriptorType) and cls.__flags__ & HEAP_TYPE:
+                raise Break(f"a copy of a {kind.__qualname__}, which has __slots__")
+    return made
+
+
+def _copy_content(vm: Interpreter, value: Any, made: Any, each: Any) -> None:
+    record = vm.world.record_of(value)
+    content = vm.world.content(record) if record is not None else value
+    if isinstance(value, dict):
+        if hasattr(value, "default_factory"):
+            made.default_factory = value.default_factory
+        base: Any = dict if not hasattr(value, "move_to_end") else type(content)
+        for key, part in list(content.items()):
+            base.__setitem__(made, each(key), each(part))
+    elif isinstance(value, set):
+        set.update(made, map(each, content))
+    else:
+        for part in list(content):
+            made.append(each(part))

@@ -1,0 +1,389 @@
+"""C methods bound to objects: containers go through their records, values are read under guards, the rest breaks."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import operator
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.numpy.stand_in import HOOKS
+from jitney.capture.python import attributes, c_boundary, containers, operators
+from jitney.capture.python.attributes import lookup
+from jitney.capture.python.builtins import format_value
+from jitney.capture.python.c_boundary import (
+    PLAIN,
+    callback,
+    caller,
+    expose,
+    has_tensor,
+    printable,
+    python_method,
+    specialise,
+)
+from jitney.capture.python.containers import iterable
+from jitney.capture.python.natives import allocate, mapping_items
+from jitney.capture.record import ABSENT, CONTENT_TYPES
+from jitney.capture.torch.stand_ins import STAND_INS
+from jitney.config import config
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+
+
+def _object_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """Methods that every object has from ``object``."""
+    if name == "__init__":
+        return None
+    if name == "__setattr__":
+        return attributes.generic_store(vm, owner, *args)
+    if name == "__delattr__":
+        return attributes.generic_delete(vm, owner, *args)
+    if name == "__getattribute__":
+        if isinstance(owner, type):
+            return attributes.class_attr(vm, owner, *args)
+        return attributes.generic_attr(vm, owner, args[0], fallback=False)
+    if name == "__eq__":
+        return True if owner is args[0] else NotImplemented
+    if name == "__ne__":
+        return NotImplemented if owner is not args[0] else False
+    if name == "__init_subclass__":
+        return None
+    if name == "__format__":
+        return format_value(vm, owner, *args)
+    if name in ("__str__", "__repr__") and python_method(vm, owner, "__repr__") and name == "__str__":
+        return vm.call(lookup(vm, type(owner), "__repr__"), owner)
+    raise Break(f"object.{name} of a {type(owner).__qualname__}")
+
+
+OBJECT_METHODS = {"__init__", "__setattr__", "__delattr__", "__getattribute__", "__init_subclass__"}
+
+# Methods of containers that do not look into their arguments.
+STORING = {"append", "insert", "appendleft", "add", "setdefault", "__setitem__", "pop", "popleft", "discard", "remove",
+           "clear", "popitem", "copy", "keys", "values", "items", "get", "move_to_end", "rotate", "reverse", "index",
+           "count", "__getitem__", "__delitem__", "__contains__", "__len__", "__iter__", "__reversed__",
+           "__missing__"}  # fmt: skip
+MUTATING = {"append", "insert", "appendleft", "add", "setdefault", "__setitem__", "pop", "popleft", "discard", "remove",
+            "clear", "popitem", "move_to_end", "rotate", "reverse", "extend", "extendleft", "update", "sort",
+            "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__", "__imul__", "__init__",
+            "difference_update", "intersection_update", "symmetric_difference_update"}  # fmt: skip
+ELEMENT_COMPARING = {"index", "count", "remove", "__contains__"}
+
+
+def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A C method bound to ``owner``."""
+    kind = type(owner)
+    if name in ("__str__", "__repr__", "__format__"):
+        vm.world.trail.order_within(expose(vm, owner))
+    if kind in STAND_INS:
+        if name == "numpy" and not args and not kwargs and config.trace_numpy:
+            return HOOKS["from_tensor"](vm, owner)
+        call_args = [expose(vm, a) for a in args]
+        return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
+    if isinstance(owner, CONTENT_TYPES):
+        return _container_method(vm, fn, owner, name, args, kwargs)
+    if kind is torch.device and name in ("__enter__", "__exit__"):
+        return vm.tracer.enter_device(owner) if name == "__enter__" else vm.tracer.exit_device(owner)
+    if kind in PLAIN or isinstance(owner, (str, bytes, int, float, tuple, range, frozenset)):
+        return _value_method(vm, fn, owner, name, args, kwargs)
+    if getattr(fn, "__objclass__", None) is object or name in OBJECT_METHODS:
+        if isinstance(owner, BaseException) and name == "__init__":
+            return _exception_method(vm, fn, owner, name, args, kwargs)
+        if isinstance(owner, type) and name in ("__setattr__", "__delattr__") and fn.__objclass__ is object:
+            raise Break(f"object.{name} of a class")
+        return _object_method(vm, owner, name, args, kwargs)
+    handler = BOUND.get(kind)
+    if handler is not None:
+        return handler(vm, fn, owner, name, args, kwargs)
+    if isinstance(owner, type):
+        return _class_method(vm, fn, owner, name, args, kwargs)
+    if isinstance(owner, BaseException):
+        return _exception_method(vm, fn, owner, name, args, kwargs)
+    if vm.world.record_of(owner) is None and kind in SAFE_OWNERS:
+        return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
+    if name in ("__eq__", "__ne__", "__str__", "__repr__", "__format__", "__hash__"):
+        return _object_method(vm, owner, name, args, kwargs)
+    raise Break(f"call of the C method {kind.__qualname__}.{name}", "call it outside the compiled function")
+
+
+def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A method of str, int, tuple...: a function of values read under guards."""
+    if isinstance(owner, str):
+        if name == "join":
+            return vm.native(fn, iterable(vm, args[0]))
+        if name in ("format", "format_map", "__mod__"):
+            call_args = [printable(expose(vm, a)) for a in args]
+            for value in [*call_args, *kwargs.values()]:
+                if not c_boundary.plain_text(value):
+                    raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
+                vm.world.trail.order_within(value)
+            return vm.native(fn, *call_args, **{k: printable(v) for k, v in kwargs.items()})
+    if isinstance(owner, tuple) and name in ("index", "count", "__contains__", "__eq__"):
+        return _by_comparison(vm, fn, owner, name, args)
+    if name in ("__getattribute__",):
+        return attributes.load_attr(vm, owner, *args)
+    if name == "__init__":
+        return None
+    return vm.native(fn, *[specialise(expose(vm, a)) for a in args], **{k: specialise(v) for k, v in kwargs.items()})
+
+
+def _by_comparison(vm: Interpreter, fn: Any, items: Any, name: str, args: Args) -> Any:
+    """index, count, ``in``: compared one by one by the interpreter where an item is more than plain data."""
+    if all(type(i) in PLAIN for i in items) and all(type(a) in PLAIN for a in args):
+        return vm.native(fn, *map(specialise, args))
+    hits = [i for i, v in enumerate(list(items)) if v is args[0] or vm.truth(operators.compare(vm, "==", v, args[0]))]
+    if name == "__contains__":
+        return bool(hits)
+    if name == "count":
+        return len(hits)
+    if name == "index" and len(args) == 1:
+        return hits[0] if hits else vm.raise_user(ValueError(_not_in(items, args[0])))
+    if name == "remove":
+        if not hits:
+            return vm.raise_user(ValueError("list.remove(x): x not in list"))
+        del items[hits[0]]
+        return None
+    raise Break(f"{name} with positions over objects")
+
+
+def _not_in(items: Any, value: Any) -> str:
+    """What ``index`` says where it finds nothing."""
+    if isinstance(items, tuple):
+        return "tuple.index(x): x not in tuple"
+    if type(value) not in PLAIN:
+        raise Break("index() of an object that is not there")
+    kind = "deque" if isinstance(items, collections.deque) else "list"
+    return f"{specialise(value)!r} is not in {kind}"
+
+
+def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A method of list, dict, set or deque (or of a subclass, reached past its overrides)."""
+    record = vm.world.record_of(owner)
+    if name in ("__setattr__", "__getattribute__", "__delattr__"):
+        return _object_method(vm, owner, name, args, kwargs)
+    if isinstance(owner, dict):
+        handler = DICT_METHODS.get(name)
+        if handler is not None:
+            return handler(vm, owner, record, args, kwargs)
+    if name == "append" and record is not None and record.content is None and isinstance(owner, list):
+        record.pending.append(args[0])
+        record.dirty = True
+        return None
+    target = vm.world.content(record) if record is not None else owner
+    if name == "__setitem__":
+        return containers.raw_setitem(vm, owner, *args)
+    if isinstance(target, set) and name in ("add", "discard", "remove", "__contains__"):
+        c_boundary.refuse_own_hash(vm, *args)
+    if name in ELEMENT_COMPARING and isinstance(target, (list, collections.deque)):
+        if name == "remove" and record is not None:
+            record.dirty = True
+        bound = getattr(_builtin_base(target), name).__get__(target)
+        return _by_comparison(vm, bound, target, name, args)
+    if name == "sort":
+        return _sort(vm, target, record, kwargs)
+    if isinstance(target, dict | set):
+        for value in args:
+            vm.world.distinct(value)
+            if isinstance(value, weakref.ref):
+                raise Break(f"{name}() looks a weak reference up", "look it up outside the compiled function")
+        if isinstance(target, set) and name not in STORING:
+            for value in (target, *args):
+                c_boundary.check_elements(vm, expose(vm, value))
+    if isinstance(target, set) and name == "pop":
+        vm.world.trail.order_of(target)
+    if isinstance(target, list) and name == "append":  # a list holds symbolic numbers as they are, as a display does
+        call_args = list(args)
+    else:
+        call_args = [specialise(a) if name in STORING else _argument(vm, a, name) for a in args]
+    method = getattr(_builtin_base(target), name).__get__(target)
+    if record is not None and name in MUTATING:
+        record.dirty = True
+    result = vm.native(method, *call_args, **kwargs)
+    if name == "copy" or (isinstance(result, CONTENT_TYPES) and result is not target and name not in STORING):
+        vm.world.mark_fresh(result)
+    return owner if result is target and record is not None else result
+
+
+def _builtin_base(value: Any) -> type:
+    bases = (collections.OrderedDict, collections.defaultdict, dict, list, set, collections.deque)
+    return next(b for b in bases if isinstance(value, b))
+
+
+def _argument(vm: Interpreter, value: Any, name: str) -> Any:
+    if name in ("__eq__", "__ne__", "__add__", "__mul__", "__or__", "__and__", "__sub__", "__lt__", "__gt__"):
+        return expose(vm, value)
+    if type(value) in PLAIN:
+        return specialise(value)
+    return iterable(vm, value)
+
+
+def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
+    if record is not None:
+        record.dirty = True
+    if "key" not in kwargs or kwargs["key"] is None:
+        c_boundary.check_elements(vm, target)
+        items = vm.native(sorted, list(target), **kwargs)
+    else:
+        items = vm.native(sorted, list(target), **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
+    target[:] = items
+
+
+# ------------------------------------------------------------------ dictionaries
+
+
+def _dict_get(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+    key = specialise(args[0])
+    containers.check_key(vm, key)
+    if record is None:
+        return vm.native(dict.get, owner, key, *args[1:])
+    vm.native(hash, key)
+    value = vm.world.dict_get(record, key)
+    return (args[1] if len(args) > 1 else None) if value is ABSENT else value
+
+
+def _dict_getitem(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+    return containers.dict_getitem(vm, owner, args[0])
+
+
+def _dict_setitem(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+    return containers.raw_setitem(vm, owner, *args)
+
+
+def _dict_contains(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+    containers.check_key(vm, args[0])
+    if record is None:
+        return vm.native(dict.__contains__, owner, specialise(args[0]))
+    vm.native(hash, args[0])
+    return vm.world.dict_has(record, specialise(args[0]))
+
+
+def _dict_update(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+    for source in args:
+        for key, value in mapping_items(vm, source).items():
+            containers.raw_setitem(vm, owner, key, value)
+    for key, value in kwargs.items():
+        containers.raw_setitem(vm, owner, key, value)
+
+
+def _dict_setdefault(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+    key, default = args[0], (args[1] if len(args) > 1 else None)
+    if _dict_contains(vm, owner, record, [key], {}):
+        return containers.dict_getitem(vm, owner, key)
+    containers.raw_setitem(vm, owner, key, default)
+    return default
+
+
+def _dict_view(name: str) -> Any:
+    def view(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+        target = vm.world.content(record) if record is not None else owner
+        return getattr(_builtin_base(target), name)(target)
+
+    return view
+
+
+def _dict_init(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
+    if isinstance(owner, collections.defaultdict):
+        if args:
+            owner.default_factory = callback(vm, args[0])
+        args = args[1:]
+    return _dict_update(vm, owner, record, args, kwargs)
+
+
+DICT_METHODS: dict[str, Callable[..., Any]] = {
+    "get": _dict_get,
+    "__getitem__": _dict_getitem,
+    "__setitem__": _dict_setitem,
+    "__contains__": _dict_contains,
+    "update": _dict_update,
+    "setdefault": _dict_setdefault,
+    "keys": _dict_view("keys"),
+    "values": _dict_view("values"),
+    "items": _dict_view("items"),
+    "__init__": _dict_init,
+}
+
+
+# ------------------------------------------------------------------ other owners
+
+
+def _generator_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    return vm.native(fn, *args, **kwargs)
+
+
+def _iterator_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    if vm.world.record_of(owner) is not None:
+        raise Break(f"an iterator of class {type(owner).__qualname__} from outside the compiled function")
+    return vm.native(fn, *args, **kwargs)
+
+
+def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """C methods of classes: ``type.__call__``, ``mro``, ``__subclasses__``, ``fromkeys``."""
+    if name == "__call__":
+        return vm.construct(owner, args, kwargs)
+    if name == "fromkeys":
+        if owner not in (dict, collections.OrderedDict):
+            raise Break(f"{owner.__qualname__}.fromkeys()", "make it outside the compiled function")
+        keys = list(iterable(vm, args[0]))
+        c_boundary.check_elements(vm, keys)
+        return vm.world.mark_fresh(vm.native(fn, keys, *args[1:]))
+    if name == "from_iterable":
+        return vm.native(fn, vm.native(map, Reentrant(vm, iter), iterable(vm, args[0])))
+    if name == "__new__":
+        return allocate(vm, args[0], fn, None, args[1:], kwargs)
+    if name == "__subclasses__":
+        raise Break(f"{owner.__qualname__}.__subclasses__() may grow", "call it outside the compiled function")
+    if name in (
+        "mro",
+        "maketrans",
+        "fromhex",
+        "from_bytes",
+        "__instancecheck__",
+        "__subclasscheck__",
+    ):
+        return vm.native(fn, *args, **kwargs)
+    if name in ("__setattr__",):
+        return attributes.generic_store(vm, owner, *args)
+    raise Break(f"call of the C method {owner.__qualname__}.{name}", "call it outside the compiled function")
+
+
+CHANGES_EXCEPTION = ("__init__", "add_note", "with_traceback", "__setstate__")
+
+
+def _exception_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    if has_tensor(args) or name not in (*CHANGES_EXCEPTION, "__str__", "__repr__"):
+        raise Break(f"call of the exception method {name}")
+    if name in CHANGES_EXCEPTION and vm.world.record_of(owner) is not None:
+        raise Break(f"{name} of an exception from outside the compiled function")
+    return vm.native(fn, *args, **kwargs)
+
+
+def _function_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """``function.__get__``: binding by hand."""
+    if name != "__get__" or not args or kwargs:
+        raise Break(f"call of the C method function.{name}", "call it outside the compiled function")
+    return owner if args[0] is None else types.MethodType(owner, args[0])
+
+
+BOUND: dict[type, Callable[..., Any]] = {
+    types.FunctionType: _function_method,
+    InterpretedGenerator: _generator_method,
+    **dict.fromkeys(
+        (zip, enumerate, map, filter, reversed, type(iter([])), type(iter(())), type(iter({})), type(iter(range(1)))),
+        _iterator_method,
+    ),
+}
+SAFE_OWNERS = {
+    slice, types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), property,
+    type(collections.OrderedDict().keys()), type(collections.OrderedDict().values()),
+    type(collections.OrderedDict().items()), torch.Size, operator.itemgetter, functools.partial,
+}  # fmt: skip

@@ -1,0 +1,339 @@
+"""Operators, membership and truth, by Python's own protocol."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import operator
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture.interpreter import tracebacks
+from jitney.capture.interpreter.signals import Break, GiveUp
+from jitney.capture.numpy.stand_in import Array
+from jitney.capture.python.attributes import lookup
+from jitney.capture.python.c_boundary import (
+    PLAIN,
+    check_elements,
+    default_equality,
+    demanded,
+    expose,
+    plain_text,
+    printable,
+    python_method,
+    refuse_opaque,
+    refuse_own_hash,
+    specialise,
+)
+from jitney.capture.python.containers import check_key, delitem, getitem, iterable
+from jitney.capture.record import ABSENT, CONTENT_TYPES
+from jitney.capture.torch.stand_ins import STAND_INS
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
+    "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+    "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,
+    "//=": operator.ifloordiv, "%=": operator.imod, "**=": operator.ipow, "@=": operator.imatmul,
+    "&=": operator.iand, "|=": operator.ior, "^=": operator.ixor, "<<=": operator.ilshift, ">>=": operator.irshift,
+}  # fmt: skip
+METHODS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+COMPARE_METHODS = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
+MIRROR = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
+UNARY: dict[str, Callable[..., Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
+
+
+def truth(vm: Interpreter, value: Any) -> bool:
+    """``bool(value)``."""
+    kind = type(value)
+    if kind is bool:
+        return bool(value)
+    if value is None:
+        return False
+    if kind in STAND_INS:
+        raise_if_data_dependent(vm, value)
+        return vm.native(bool, value)
+    record = vm.world.record_of(value)
+    if record is not None and isinstance(value, CONTENT_TYPES) and not python_method(vm, value, "__bool__"):
+        return _container_truth(vm, value, record)
+    if kind in PLAIN:
+        return vm.native(bool, value)
+    for name in ("__bool__", "__len__"):
+        method = python_method(vm, value, name)
+        if method is not None:
+            return bool(specialise(demanded(vm.call(method, value), bool if name == "__bool__" else int, name)))
+        if lookup(vm, kind, name) is not ABSENT:
+            refuse_opaque(vm, "the truth", value)
+            break
+    return vm.native(bool, value)
+
+
+def _container_truth(vm: Interpreter, value: Any, record: Any) -> bool:
+    if record.content is not None:
+        return bool(record.content)
+    if record.overlay or record.pending:
+        return True
+    vm.world.guard(record.source, "nonempty" if len(value) else "empty")
+    return len(value) != 0
+
+
+def raise_if_data_dependent(vm: Interpreter, value: Any) -> None:
+    """Break with the words that people search for."""
+    try:
+        bool(value)
+    except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
+        raise Break(
+            "data-dependent control flow: a branch depends on the values of a tensor",
+            "use torch.where, or keep the branch outside the compiled function",
+        ) from None
+    except Exception:
+        raise Break("the truth of a tensor with more than one value") from None
+
+
+def exact(*values: Any) -> tuple[Any, ...]:
+    """Numbers for an operation that cannot be put off: a symbolic float is a constant there."""
+    if any(type(v) is torch.SymFloat for v in values):
+        return tuple(map(specialise, values))
+    return values
+
+
+def put_off(vm: Interpreter, target: Callable[..., Any], *values: Any) -> Any:
+    """Float arithmetic with a symbol in it: one Python operation that runs with the graph; None if it is not that."""
+    scalars = vm.symbols.scalars
+    return scalars.compute(target, values) if scalars.applies(target, values) else None
+
+
+def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    """``a symbol b``; ``symbol`` may end in ``=`` for the in-place form."""
+    if type(a) in (str, bytes):  # formatting
+        b = printable(b)
+    if type(a) in PLAIN and type(b) in PLAIN:
+        target = BINARY[symbol.rstrip("=")]
+        made = put_off(vm, target, a, b)
+        if made is None and vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
+            a, b = specialise(a), specialise(b)
+        return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
+    if type(a) in STAND_INS or type(b) in STAND_INS:
+        if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
+            raise Break("an operand with its own __torch_function__")
+        if type(b) in STAND_INS or type(b) in PLAIN:
+            if type(a) in STAND_INS or type(a) in PLAIN:
+                return vm.native(BINARY[symbol], a, b)
+    base = symbol.rstrip("=")
+    name = METHODS[base]
+    if symbol != base:
+        done, value = _inplace(vm, symbol, f"__i{name}__", a, b)
+        if done:
+            return value
+    forward, reflected = python_method(vm, a, f"__{name}__"), python_method(vm, b, f"__r{name}__")
+    if reflected and type(a) is not type(b) and issubclass(type(b), type(a)):
+        value = vm.call(reflected, b, a)
+        if value is not NotImplemented:
+            return value
+        reflected = None
+    if forward:
+        value = vm.call(forward, a, b)
+        if value is not NotImplemented:
+            return value
+    elif not reflected:
+        if python_method(vm, a, "__getattr__") and not hasattr(type(a), f"__{name}__"):
+            return _unsupported(vm, symbol, a, b)
+        refuse_opaque(vm, f"the operator {base}", a, b)
+        if symbol == "%" and isinstance(a, (str, bytes)) and not plain_text(expose(vm, b)):
+            raise Break("an object is turned into text")
+        if symbol == "%" and isinstance(a, (str, bytes)):
+            vm.world.trail.order_within(expose(vm, b))
+        if isinstance(a, SETS):
+            check_elements(vm, expose(vm, a))
+            check_elements(vm, expose(vm, b))
+        return vm.native(BINARY[base], expose(vm, a), expose(vm, b))
+    if reflected and (type(a) is not type(b)):
+        c_forward = getattr(type(a), f"__{name}__", None)
+        if forward is None and c_forward is not None:
+            value = vm.native(c_forward, expose(vm, a), b)
+            if value is not NotImplemented:
+                return value
+        value = vm.call(reflected, b, a)
+        if value is not NotImplemented:
+            return value
+    return _unsupported(vm, symbol, a, b)
+
+
+def _unsupported(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    text = "** or pow()" if symbol == "**" else symbol
+    kinds = f"{type(a).__name__!r} and {type(b).__name__!r}"
+    return vm.raise_user(TypeError(f"unsupported operand type(s) for {text}: {kinds}"))
+
+
+def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[bool, Any]:
+    """Try the in-place method: (was there one, its value)."""
+    method = python_method(vm, a, name)
+    if method is not None:
+        value = vm.call(method, a, b)
+        return value is not NotImplemented, value
+    if type(a) is Array and not a.scalar:
+        return True, vm.native(BINARY[symbol], a, expose(vm, b))
+    if isinstance(a, set):
+        check_elements(vm, expose(vm, a))
+        check_elements(vm, expose(vm, b))
+    record = vm.world.record_of(a)
+    if record is not None and isinstance(a, CONTENT_TYPES) and hasattr(type(a), name):
+        other = iterable(vm, b) if isinstance(a, list | collections.deque) and symbol == "+=" else expose(vm, b)
+        vm.native(BINARY[symbol], vm.world.content(record), other)
+        record.dirty = True
+        return True, a
+    if isinstance(a, CONTENT_TYPES) and hasattr(type(a), name):
+        other = iterable(vm, b) if isinstance(a, list) and symbol == "+=" else expose(vm, b)
+        return True, vm.native(BINARY[symbol], a, other)
+    return False, None
+
+
+def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    """``a symbol b`` for the six comparisons."""
+    if type(a) in PLAIN and type(b) in PLAIN:
+        if vm.symbols.scalars.is_unknown(a) or vm.symbols.scalars.is_unknown(b):
+            raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
+        if torch.SymBool in (type(a), type(b)) or not all(map(vm.symbols.scalars.compares, (a, b))):
+            a, b = specialise(a), specialise(b)
+        return vm.native(COMPARE[symbol], a, b)
+    if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
+        raise Break("weak references are compared", "compare what they refer to")
+    tracebacks.refuse_comparison(a, b)
+    forward = python_method(vm, a, COMPARE_METHODS[symbol])
+    reflected = python_method(vm, b, COMPARE_METHODS[MIRROR[symbol]])
+    if forward is None and reflected is None:
+        if symbol == "!=" and (python_method(vm, a, "__eq__") or python_method(vm, b, "__eq__")):
+            value = compare(vm, "==", a, b)
+            return not truth(vm, value)
+        if symbol in ("==", "!=") and default_equality(vm, a) and default_equality(vm, b):
+            return identical(vm, a, b) == (symbol == "==")
+        for value in (a, b):
+            vm.world.distinct(value)
+            check_elements(vm, expose(vm, value))
+        refuse_opaque(vm, f"the comparison {symbol}", a, b)
+        return vm.native(COMPARE[symbol], expose(vm, a), expose(vm, b))
+    first = [(forward, a, b), (reflected, b, a)]
+    if type(a) is not type(b) and issubclass(type(b), type(a)):
+        first.reverse()
+    for method, x, y in first:
+        if method is not None:
+            value = vm.call(method, x, y)
+            if value is not NotImplemented:
+                return value
+    if symbol == "==":
+        return identical(vm, a, b)
+    if symbol == "!=":
+        return not identical(vm, a, b)
+    kinds = f"{type(a).__name__!r} and {type(b).__name__!r}"
+    return vm.raise_user(TypeError(f"{symbol!r} not supported between instances of {kinds}"))
+
+
+def identical(vm: Interpreter, a: Any, b: Any) -> bool:
+    """``a is b``, guarded where both are objects from outside; eager where only equality is known."""
+    if type(a) in PLAIN and type(b) in PLAIN:
+        a, b = specialise(a), specialise(b)
+    same = a is b
+    if isinstance(a, weakref.ref) and isinstance(b, weakref.ref):
+        raise Break("the identity of weak references", "compare what they refer to")
+    tracebacks.refuse_comparison(a, b)
+    if type(a) in VALUES and type(a) is type(b) and not _only_one(a) and vm.world.constant_key(a) and (same or a == b):
+        raise GiveUp(f"'is' between equal values of class {type(a).__name__}", "compare them with ==")
+    first, second = vm.world.record_of(a), vm.world.record_of(b)
+    if first is not None and second is not None and not same and type(a) is type(b):
+        if not (first.source.is_const and second.source.is_const):
+            vm.world.relate(first.source, second.source, False)
+    return same
+
+
+SETS: tuple[type, ...] = (set, frozenset, type({}.keys()), type({}.items()))
+VALUES = (int, float, complex, str, bytes, tuple)
+
+
+def _only_one(value: Any) -> bool:
+    """Does Python make no second object of this value?"""
+    if type(value) is int:
+        return -5 <= value <= 256
+    if type(value) is str:
+        return not value or (len(value) == 1 and value < "\u0100")
+    return type(value) in (bytes, tuple) and len(value) <= (type(value) is bytes)
+
+
+# What operator.add and its like stand for.
+OPERATOR_FUNCTIONS: dict[int, Callable[[Any, Any, Any], Any]] = {}
+for _symbol, _fn in BINARY.items():
+    OPERATOR_FUNCTIONS[id(_fn)] = functools.partial(lambda symbol, vm, a, b: binary(vm, symbol, a, b), _symbol)
+for _symbol, _fn in COMPARE.items():
+    OPERATOR_FUNCTIONS[id(_fn)] = functools.partial(lambda symbol, vm, a, b: compare(vm, symbol, a, b), _symbol)
+OPERATOR_FUNCTIONS[id(operator.getitem)] = lambda vm, a, b: getitem(vm, a, b)
+OPERATOR_FUNCTIONS[id(operator.contains)] = lambda vm, a, b: contains(vm, a, b)
+OPERATOR_FUNCTIONS[id(operator.delitem)] = lambda vm, a, b: delitem(vm, a, b)
+OPERATOR_FUNCTIONS[id(operator.is_)] = lambda vm, a, b: identical(vm, a, b)
+OPERATOR_FUNCTIONS[id(operator.is_not)] = lambda vm, a, b: not identical(vm, a, b)
+UNARY_FUNCTIONS: dict[int, Callable[[Any, Any], Any]] = {
+    id(operator.neg): lambda vm, a: unary(vm, "-", a),
+    id(operator.pos): lambda vm, a: unary(vm, "+", a),
+    id(operator.invert): lambda vm, a: unary(vm, "~", a),
+    id(operator.inv): lambda vm, a: unary(vm, "~", a),
+    id(operator.not_): lambda vm, a: not truth(vm, a),
+    id(operator.truth): lambda vm, a: truth(vm, a),
+}
+# Builtins that are one method of their argument.
+PROTOCOL = {id(abs): "__abs__", id(round): "__round__", id(divmod): "__divmod__", id(operator.abs): "__abs__"}
+
+
+def unary(vm: Interpreter, symbol: str, value: Any) -> Any:
+    """``-value``, ``+value``, ``~value``."""
+    method = python_method(vm, value, {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[symbol])
+    if method is not None:
+        return vm.call(method, value)
+    refuse_opaque(vm, f"the operator {symbol}", value)
+    if symbol == "~":
+        value = specialise(value)
+    made = put_off(vm, UNARY[symbol], value)
+    return vm.native(UNARY[symbol], *exact(value)) if made is None else made
+
+
+def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
+    """``key in obj``."""
+    if isinstance(key, weakref.ref):
+        raise Break("membership of a weak reference", "ask for what it refers to")
+    method = python_method(vm, obj, "__contains__")
+    if method is not None:
+        return truth(vm, vm.call(method, obj, key))
+    record = vm.world.record_of(obj)
+    if isinstance(obj, dict):
+        check_key(vm, key)
+        key = specialise(key)
+        if record is not None:
+            vm.native(hash, key)
+            return vm.world.dict_has(record, key)
+        return vm.native(operator.contains, obj, key)
+    if python_method(vm, obj, "__iter__") or python_method(vm, obj, "__getitem__") or hasattr(type(obj), "__next__"):
+        return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in iterable(vm, obj))
+    if isinstance(obj, (list, tuple, collections.deque)):
+        items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
+        return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in list(items))
+    check_elements(vm, expose(vm, obj))
+    vm.world.distinct(key)
+    if isinstance(obj, frozenset) and record is not None and not vm.world.fixed_key(key):
+        raise Break("an object from outside is looked for in a frozenset from outside")
+    if isinstance(obj, set) and record is not None:
+        content = vm.world.content(record)
+        vm.world.tell_apart(key, content)
+        refuse_own_hash(vm, key)
+        return vm.native(operator.contains, content, specialise(key))
+    refuse_opaque(vm, "membership", obj, key)
+    return vm.native(operator.contains, expose(vm, obj), specialise(key))

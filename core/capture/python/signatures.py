@@ -1,0 +1,95 @@
+"""``inspect.signature`` of plain Python functions: all that it looks at is guarded."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import ATOMS
+from jitney.capture.python.builtins import SPECIAL, special
+from jitney.capture.world import World
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+HINT = "call it outside the compiled function"
+
+
+def _guard(vm: Interpreter, function: types.FunctionType) -> None:
+    """Guard the code, the defaults, the annotations, and that no attribute says something else; once."""
+    world, source = vm.world, vm.world.const(function)
+    known = _guarded.setdefault(world, set())
+    if id(function) in known:
+        return
+    known.add(id(function))
+    world.guard(source.attr("__code__"), "is", function.__code__)
+    world.guard(source.attr("__defaults__"), "is", function.__defaults__)
+    for name in ("__kwdefaults__", "__annotations__"):
+        table, at = getattr(function, name), source.attr(name)
+        if table is None:
+            world.guard(at, "is", None)
+            continue
+        world.guard(at, "type", dict)
+        world.guard(at, "keys", list(table))
+        for key, value in table.items():
+            world.guard(at.item(key), "equals" if type(value) in ATOMS else "is", value)
+    for name in ("__wrapped__", "__signature__"):
+        world.guard_disjoint(source.step("dict_of"), name)
+
+
+_guarded: weakref.WeakKeyDictionary[World, set[int]] = weakref.WeakKeyDictionary()
+
+
+def _plain(function: types.FunctionType) -> bool:
+    """Are the defaults plain values, the annotations types or text, and is the function not wrapped?"""
+    if "__wrapped__" in vars(function) or "__signature__" in vars(function):
+        return False
+    named, annotations = function.__kwdefaults__ or {}, function.__annotations__
+    if (
+        type(named) is not dict
+        or type(annotations) is not dict
+        or any(type(k) is not str for k in (*named, *annotations))
+    ):
+        return False
+    defaults = (*(function.__defaults__ or ()), *named.values())
+    return all(type(v) in ATOMS for v in defaults) and all(map(_is_type, annotations.values()))
+
+
+def _is_type(value: Any) -> bool:
+    plain = (type, str, type(None), types.GenericAlias, types.UnionType)
+    return isinstance(value, plain) or type(value).__module__ == "typing"
+
+
+@special(inspect.signature)
+def _signature(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    target = args[0] if args else None
+    function = target.__func__ if type(target) is types.MethodType else target
+    if kwargs or len(args) != 1 or type(function) is not types.FunctionType or not _plain(function):
+        raise Break("inspect.signature of more than a plain function", HINT)
+    if not vm.world.is_fresh(function):
+        source = vm.world.anchor(function).source
+        if not source.is_const:
+            vm.world.guard(source, "is", function)
+        _guard(vm, function)
+    return vm.native(inspect.signature, target)
+
+
+def _reader(name: str) -> Any:
+    """Reads a property of a signature that capture has made: it never changes."""
+
+    def read(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        (owner,) = args
+        if vm.world.record_of(owner) is not None or type(owner) not in (inspect.Signature, inspect.Parameter):
+            raise Break(f"{type(owner).__qualname__}.{name} of an object from outside", HINT)
+        return vm.native(getattr, owner, name)
+
+    return read
+
+
+for _cls in (inspect.Signature, inspect.Parameter):
+    for _name, _entry in vars(_cls).items():
+        if isinstance(_entry, property):
+            SPECIAL[id(_entry.fget)] = _reader(_name)

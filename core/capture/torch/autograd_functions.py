@@ -1,0 +1,234 @@
+"""A user's ``autograd.Function`` in a graph: one node that runs it as it is, forward and backward.
+
+Backends may trace through it, forward with the graph and backward later. So whatever its code reads besides its
+arguments is guarded, and code that reads what cannot be guarded is not recorded: the graph breaks there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import operator
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney._util.ownership import trusted
+from jitney.capture import original_functions
+from jitney.capture.codegen.graph_runner import run_function
+from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import ATOMS, METADATA
+from jitney.capture.python.attributes import lookup
+from jitney.capture.python.c_boundary import expose
+from jitney.capture.python.operators import BINARY, COMPARE
+from jitney.capture.record import ABSENT
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.loop import Interpreter
+
+APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined] # a classmethod, not a function
+METHODS = {"forward": False, "setup_context": False, "backward": True, "vjp": True}  # name -> is it for the backward?
+WRITES = ("STORE_GLOBAL", "STORE_SUBSCR", "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_DEREF", "DELETE_DEREF")
+OPCODES = {"UNARY_NEGATIVE": operator.neg, "UNARY_INVERT": operator.invert, "UNARY_NOT": operator.not_,
+           "BINARY_SUBSCR": operator.getitem, "BINARY_SLICE": operator.getitem, "CONTAINS_OP": operator.contains,
+           "GET_ITER": iter, "FOR_ITER": iter, "UNPACK_SEQUENCE": iter}  # fmt: skip
+HINT = "give what it needs as an argument of apply()"
+# Questions that torch answers by its arguments, or by what a graph's guards ask of torch as a whole.
+ANSWERED = {"is_tensor", "is_floating_point", "is_complex", "is_grad_enabled", "is_storage", "is_nonzero"}
+ASKING = ("is_", "get_", "are_", "has_", "_get_", "_is_", "initial_seed", "seed", "manual_seed", "set_", "backends")
+
+
+def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """``cls.apply(*rest)``, recorded as one node."""
+    cls, *rest = args
+    if cls is torch_private.BackwardHookFunction:
+        raise Break("a module's backward hook", "it looks at autograd's own graph; the hooks run as in eager")
+    if kwargs:
+        raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
+    Reader(vm, cls).check()
+    call_args = [expose(vm, a) for a in rest]
+    apply = run_function(cls)
+    vm.tracer.pause = True
+    try:
+        result = vm.tracer.run(apply, tuple(call_args), {})
+    finally:
+        vm.tracer.pause = False
+    if not all(isinstance(r, torch.Tensor) for r in (result if isinstance(result, tuple) else (result,))):
+        raise Break(f"the autograd.Function {cls.__qualname__} gives more than tensors")
+    vm.world.trail.keep_private(f"{cls.__qualname__}, whose forward and backward are recorded as a whole")
+    vm.tracer.record(apply, tuple(call_args), {}, result)
+    return result
+
+
+class Reader:
+    """Goes through the code of one ``autograd.Function`` and of the functions that it calls, and guards what they read.
+
+    Args:
+        vm: the capture.
+        cls: the class.
+    """
+
+    def __init__(self, vm: Interpreter, cls: type) -> None:
+        self.vm = vm
+        self.cls = cls
+        self.later = False  # is it the backward's code, which runs when the guards have long been asked?
+        self.seen: set[tuple[int, bool]] = set()
+
+    def check(self) -> None:
+        """Guard everything; a break where that cannot be done."""
+        if "forward" not in vars(self.cls):
+            raise self.refusal("inherits its forward")
+        for name, self.later in METHODS.items():
+            entry = lookup(self.vm, self.cls, name)
+            function = getattr(entry, "__func__", entry)
+            if not original_functions.is_own(function):
+                self.function(function)
+
+    def refusal(self, why: str) -> Break:
+        """The break of a class that cannot be recorded."""
+        return Break(f"the autograd.Function {self.cls.__qualname__} {why}", HINT)
+
+    def function(self, fn: Any) -> None:
+        """The code of a Python function, its defaults included."""
+        if not isinstance(fn, types.FunctionType):
+            raise self.refusal(f"calls a {type(fn).__qualname__}")
+        if (id(fn), self.later) in self.seen:
+            return
+        self.seen.add((id(fn), self.later))
+        world = self.vm.world
+        if original_functions.trusted_function(fn) and "__wrapped__" in fn.__dict__:  # a decorator of torch's
+            self.function(fn.__dict__["__wrapped__"])
+            return
+        if fn.__code__.co_freevars:
+            raise self.refusal(f"reads variables of the function around it ({', '.join(fn.__code__.co_freevars)})")
+        defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
+        if not all(isinstance(value, (*ATOMS, *METADATA)) for value in defaults):
+            raise self.refusal(f"has a default in {fn.__name__} that is no plain value")
+        source = world.anchor(fn).source
+        world.guard(source.attr("__code__"), "is", fn.__code__)
+        world.guard(source.attr("__defaults__"), "is", fn.__defaults__)
+        world.guard(source.attr("__kwdefaults__"), "equals" if fn.__kwdefaults__ else "is", fn.__kwdefaults__)
+        for code in _codes(fn.__code__):
+            self.code(code, fn)
+
+    def code(self, code: types.CodeType, fn: types.FunctionType) -> None:
+        """One code object: its names and its operators."""
+        if EFFECTFUL.intersection(code.co_names):
+            raise self.refusal("may have effects besides its result")
+        instrs = decode(code).instrs
+        for at, instr in enumerate(instrs):
+            if instr.op in WRITES and not (instr.op.endswith("DEREF") and code is not fn.__code__):
+                raise self.refusal("writes to something besides its context")
+            if instr.op.startswith("IMPORT"):
+                raise self.refusal("imports")
+            if instr.op in ("LOAD_GLOBAL", "LOAD_NAME"):
+                path = []
+                for following in instrs[at + 1 :]:
+                    if following.op not in ("LOAD_ATTR", "LOAD_METHOD"):
+                        break
+                    path.append(following.argval)
+                self.name(fn, instr.argval, path)
+            elif instr.op in ("LOAD_ATTR", "LOAD_METHOD"):
+                self.attribute(instr.argval)
+            else:
+                self.operator(_operator(instr))
+
+    def operator(self, function: Any) -> None:
+        """The methods that an operator may call."""
+        for name in original_functions.PROTOCOLS.get(id(function), ()):
+            self.vm.world.guard_method(name)
+
+    def attribute(self, name: str) -> None:
+        """``.name`` of whatever: it may be a tensor's method."""
+        found = getattr(torch.Tensor, name, ABSENT)
+        if isinstance(found, types.FunctionType):
+            self.torchs(f"Tensor.{name}", found)
+            self.vm.world.guard_method(name)
+        elif callable(found):
+            self.vm.world.guard_method(name)
+
+    def torchs(self, name: str, fn: types.FunctionType) -> None:
+        """A Python function of torch's own that is called."""
+        if not original_functions.is_own(fn) or original_functions.is_disturbed(fn):
+            raise self.refusal(f"calls {name}, which has been replaced")
+        for owner, callee in original_functions.callees(fn):
+            self.vm.world.guard_name(owner, callee, original_functions.named(owner, callee))
+
+    def name(self, fn: types.FunctionType, name: str, path: list[str]) -> None:
+        """A global and the attributes that are read from it."""
+        world, space = self.vm.world, fn.__globals__
+        if name not in space:
+            found = getattr(builtins, name, None)
+            if original_functions.genuine_builtin(name) is None or found in (
+                globals,
+                locals,
+                vars,
+                setattr,
+                delattr,
+                id,
+                dir,
+            ):
+                raise self.refusal(f"uses the name {name}")
+            world.guard_disjoint(world.anchor(space).source, name)
+            world.guard_path(f"builtins.{name}", found)
+            return
+        value = space[name]
+        source = world.anchor(space).source.item(name)
+        if isinstance(value, types.ModuleType) and trusted(value):
+            world.guard(source, "is", value)
+            self.module(value, path, name)
+        elif isinstance(value, (*ATOMS, *METADATA)):
+            if self.later:
+                raise self.refusal(f"reads the global {name} in its backward, which may be another one by then")
+            world.guard(source, "equals", value)
+        elif isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
+            world.guard(source, "is", value)
+            self.callee(value, name)
+        else:
+            raise self.refusal(f"reads the global {name}, a {type(value).__qualname__}")
+
+    def module(self, module: types.ModuleType, path: list[str], name: str) -> None:
+        """Attributes of a module of torch's or the standard library."""
+        value: Any = module
+        for part in path:
+            if not isinstance(value, types.ModuleType):
+                break
+            name = f"{name}.{part}"
+            found = vars(value).get(part, ABSENT)
+            if found is ABSENT or (part.startswith(ASKING) and part not in ANSWERED):
+                raise self.refusal(f"reads {name}")
+            value = self.vm.world.take(value, part, found)
+        if isinstance(value, types.ModuleType):
+            raise self.refusal(f"uses the module {name} as a value")
+        self.callee(value, name)
+
+    def callee(self, value: Any, name: str) -> None:
+        """What a name stands for: a function or class of torch's, a function of the user's, a constant of a module."""
+        if isinstance(value, types.FunctionType):
+            if original_functions.trusted_function(value) and original_functions.is_own(value):
+                self.torchs(name, value)
+            else:
+                self.function(value)
+        elif not original_functions.is_own(value) and not isinstance(value, (*ATOMS, *METADATA)):
+            raise self.refusal(f"uses {name}, a {type(value).__qualname__}")
+
+
+def _operator(instr: Instr) -> Any:
+    """The function that does what an instruction does, if that is an operator."""
+    if instr.op == "BINARY_OP":
+        return BINARY.get(dis._nb_ops[instr.arg][1])  # type: ignore[attr-defined]
+    if instr.op == "COMPARE_OP":
+        return COMPARE.get(str(instr.argval).removeprefix("bool(").removesuffix(")"))
+    return OPCODES.get(instr.op)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object and those of the functions in it."""
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from _codes(part)

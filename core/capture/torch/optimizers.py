@@ -1,0 +1,64 @@
+"""What torch's optimizers call that is not Python: registered like other special functions."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.python.builtins import Args, Kwargs, special
+from jitney.capture.python.c_boundary import expose
+from jitney.guards.frozen import stepped
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.capture.codegen.rebuild import Rebuilder
+    from jitney.capture.interpreter.loop import Interpreter
+
+MODULE = "torch.optim"
+
+
+def in_optimizer(vm: Interpreter) -> bool:
+    """Is the running frame torch's own optimizer code?"""
+    return str(vm.frames[-1].globals.get("__name__")).startswith(MODULE)
+
+
+def is_courtesy_break(vm: Interpreter, fn: types.FunctionType) -> bool:
+    """The graph breaks that the optimizers ask of TorchDynamo, for its own sake."""
+    return fn.__name__ == "graph_break" and fn.__module__ == "torch._dynamo.decorators" and in_optimizer(vm)
+
+
+@special(torch_private.group_tensors)
+def _group_tensors(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """Lists of tensors by device and dtype of the first list's: a dict to (lists, positions)."""
+    lists, with_indices = [expose(vm, a) for a in (*args, *kwargs.values())]
+    groups: dict[Any, Any] = {}
+    first = lists[0]
+    if not all(isinstance(t, torch.Tensor) for t in first) or any(m and len(m) != len(first) for m in lists):
+        raise Break("tensors are grouped whose first list has gaps", "step the optimizer outside the compiled function")
+    for at, tensor in enumerate(first):
+        key = (tensor.device, tensor.dtype)
+        if key not in groups:
+            groups[key] = (vm.world.mark_fresh([vm.world.mark_fresh([]) for _ in lists]), vm.world.mark_fresh([]))
+        members, positions = groups[key]
+        for column, given in zip(members, lists, strict=True):
+            if given:
+                column.append(given[at])
+        if with_indices:
+            positions.append(at)
+    return vm.world.mark_fresh(groups)
+
+
+@special(stepped)
+def _stepped(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    """What is told of frozen parameters after a step waits for the graph, which writes to them."""
+    vm.stepped.append(args[0])
+
+
+def waiting_steps(vm: Interpreter, rebuild: Rebuilder) -> Iterator[str]:
+    """The text of the calls that have waited, in order."""
+    for optimizer in vm.stepped:
+        yield f"{rebuild.expr(stepped)}({rebuild.each((optimizer, None, None))})"

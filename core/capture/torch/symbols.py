@@ -1,0 +1,286 @@
+"""Sizes, ints and floats that may change between calls: ShapeEnv's symbols, their sources, and the guards on them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.torch import wrapper_subclasses
+from jitney.guards import Source
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.scalars import OPERATIONS, Definition, Scalars, expression_nodes
+from jitney.torch_compat.strides import StandInMode
+from jitney.torch_compat.subclasses import Wrapping
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Symbols:
+    """The symbols of one capture. ``dynamic_dims`` says which dimensions of a tensor get one."""
+
+    def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]]) -> None:
+        self.dynamic_dims = dynamic_dims
+        self.env = torch_private.ShapeEnv(
+            duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+        )
+        self.fake_mode = StandInMode(shape_env=self.env, allow_non_fake_inputs=False)
+        self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
+        self.values: dict[Any, Any] = {}  # sympy symbol -> a SymInt or SymFloat that is it
+        self.unknown: set[Any] = set()  # symbols that only the running graph knows
+        self.fixed = False
+        self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
+        self.scalars = Scalars(self.env)
+        self._nodes: dict[Any, fx.Node] = {}
+        self._geometry: dict[int, tuple[Any, Any, Any]] = {}  # id(stand-in) -> size, stride, offset at first
+        self._wrapped: dict[int, tuple[Wrapping, list[Any]]] = {}  # id(stand-in) -> what it is, its inner stand-ins
+
+    def fake(self, real: Any, source: Source) -> Any:
+        """A stand-in with the real tensor's metadata."""
+        dims = self._dims(real, source)
+        inner = real.requires_grad and not real.is_leaf
+        plain = real
+        if inner or (any(dims) and (real._is_view() or real.grad is not None)):
+            # Conversion of an inner node asks for its .grad (a warning); a view's base and a leaf's gradient bring
+            # symbols of their own.
+            plain = _unrelated(real)
+            if isinstance(real, torch.nn.Parameter):
+                plain = torch.nn.Parameter(plain.detach(), real.requires_grad)
+        fake = self._converted(plain, dims, source)
+        if inner:
+            with self.fake_mode, torch.enable_grad():
+                fake = Inner.apply(fake)
+        self.dynamic[id(fake)] = dims
+        if any(dims):
+            self._geometry[id(fake)] = (fake.shape, fake.stride(), fake.storage_offset())
+        return fake
+
+    @contextlib.contextmanager
+    def sizes_fixed(self, fixed: bool) -> Iterator[None]:
+        """No size of a tensor that gets its stand-in meanwhile is symbolic."""
+        before, self.fixed = self.fixed, self.fixed or fixed
+        try:
+            yield
+        finally:
+            self.fixed = before
+
+    def _dims(self, real: Any, source: Source) -> list[bool]:
+        dims = self.dynamic_dims(real, source)
+        return [False] * len(dims) if self.fixed else dims
+
+    def wrapper(self, real: Any, parts: Wrapping, inner: list[Any], source: Source) -> Any:
+        """A stand-in for a tensor of a subclass, around stand-ins for its inner tensors."""
+        dims = self._dims(real, source)
+        size, stride = real.size(), real.stride()
+        if any(dims):
+            like = self._converted(torch.empty_strided(size, stride, dtype=real.dtype, device="meta"), dims, source)
+            size, stride = like.size(), like.stride()
+        fake = self._made(real, parts, inner, size, stride)
+        self.dynamic[id(fake)] = dims
+        self._geometry[id(fake)] = (size, stride, 0)
+        self._wrapped[id(fake)] = (parts, inner)
+        return fake
+
+    def _made(self, real: Any, parts: Wrapping, inner: list[Any], size: Any, stride: Any) -> Any:
+        with self.fake_mode, torch.enable_grad():
+            try:
+                fake = parts.make(inner, size, stride)
+            except Exception as error:
+                name = parts.cls.__qualname__
+                raise Break(
+                    f"the __tensor_unflatten__ of {name} raised {type(error).__name__}", wrapper_subclasses.HINT
+                ) from None
+            wrapper_subclasses.check_made(fake, real)
+            fake.requires_grad_(real.requires_grad)
+            if real.requires_grad and not real.is_leaf:
+                fake = Inner.apply(fake)
+        if isinstance(real, torch.nn.Parameter):
+            fake._is_param = True
+        return fake
+
+    def again(self, fake: Any, real: Any) -> Any:
+        """A stand-in as ``fake`` was before the program wrote to it; ``real`` is the tensor that it stands for."""
+        if id(fake) in self._wrapped:
+            parts, inner = self._wrapped[id(fake)]
+            inner = [self.again(*pair) for pair in zip(inner, parts.inner(real), strict=True)]
+            with torch_private.without_modes():
+                return self._made(real, parts, inner, *self._geometry[id(fake)][:2])
+        where = self._geometry.get(id(fake), (real.size(), real.stride(), real.storage_offset()))
+        size, stride, offset = where
+        leaf = real.is_leaf
+        with torch_private.without_modes(), self.fake_mode, torch.enable_grad():
+            made = torch.empty_strided(size, stride, dtype=real.dtype, device=real.device)
+            if not isinstance(offset, int) or offset:
+                made = torch.empty(_extent(size, stride) + offset, dtype=real.dtype, device=real.device)
+                made = _unrelated(made.as_strided(size, stride, offset))
+            made.requires_grad_(real.requires_grad)
+            return made if leaf or not real.requires_grad else Inner.apply(made)
+
+    def _converted(self, real: Any, dims: list[bool], source: Source) -> Any:
+        if not any(dims):
+            return self.fake_mode.from_tensor(real, static_shapes=True)
+        policy = [torch_private.DimDynamic.DYNAMIC if d else torch_private.DimDynamic.STATIC for d in dims]
+        fake: Any = self.fake_mode.from_tensor(
+            real,
+            symbolic_context=torch_private.StatelessSymbolicContext(dynamic_sizes=policy),
+            source=torch_private.NamedSource(source.name),
+        )
+        read: list[tuple[Any, str, int | None]] = [(size, "size", i) for i, size in enumerate(fake.shape)]
+        read += [(stride, "stride", i) for i, stride in enumerate(fake.stride())]
+        read.append((fake.storage_offset(), "storage_offset", None))
+        found = [r for r in read if isinstance(r[0], torch.SymInt)]
+        # What is one symbol says where that is; a stride that is a size times another stride must not.
+        for value, kind, key in sorted(found, key=lambda r: not r[0].node.expr.is_symbol):
+            self._name_all(value, source.step(kind, key))
+        return fake
+
+    def scalar(self, value: int | float, source: Source) -> Any:
+        """A symbolic int or float for a Python number."""
+        named = torch_private.NamedSource(source.name)
+        if isinstance(value, int):
+            made: Any = self.env.create_unspecified_symint_and_symbol(value, named, torch_private.DimDynamic.DYNAMIC)
+        else:
+            symbol = self.env.create_unspecified_symbol(value, named, torch_private.DimDynamic.DYNAMIC)
+            made = self.env.create_symfloatnode(symbol, hint=value, source=named)
+        for symbol in made.node.expr.free_symbols:
+            self._name(symbol, source)
+            self.values[symbol] = made
+        return made
+
+    def _name_all(self, value: Any, source: Source) -> None:
+        """A size that is one new symbol is that symbol's value; later ones are made of known symbols."""
+        for symbol in value.node.expr.free_symbols:
+            self._name(symbol, source)
+            self.values.setdefault(symbol, value)
+
+    def _name(self, symbol: Any, source: Source) -> None:
+        if symbol not in self.sources:
+            self.sources[symbol] = source
+            source.wanted = True
+
+    def node(self, value: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> Any:
+        """The FX node (or plain number) that computes a symbolic value."""
+        expr = value.node.expr
+        if not expr.free_symbols:
+            return value.node.pytype(expr)
+        if expr in self.scalars.definitions:
+            return self._computed(value, graph, placeholder)
+        if expr in self._nodes:
+            return self._nodes[expr]
+        symbols = sorted(expr.free_symbols, key=str)
+        for symbol in symbols:
+            if symbol in self.scalars.definitions:
+                self._computed(self.scalars.made[symbol], graph, placeholder)
+            elif symbol not in self._nodes:
+                self._nodes[symbol] = placeholder(self.values[symbol], self.sources[symbol])
+        return expression_nodes(graph, expr, {symbol: self._nodes[symbol] for symbol in symbols}, "example_value")
+
+    def _computed(self, value: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> fx.Node:
+        """The node of a float that Python arithmetic made."""
+        symbol = value.node.expr
+        if symbol not in self._nodes:
+            found = self.scalars.definitions[symbol]
+            args = tuple(self.node(a, graph, placeholder) if type(a) in SYMBOLIC else a for a in found.args)
+            made = graph.call_function(found.target, args)
+            made.meta.update(example_value=value, scalar=True)
+            self._nodes[symbol] = made
+        return self._nodes[symbol]
+
+    def read(self, tensor: fx.Node, graph: fx.Graph) -> Any:
+        """The float that a tensor holds, known when the graph runs."""
+        made = self.scalars.unknown()
+        node = graph.call_method("item", (tensor,))
+        node.meta.update(example_value=made, scalar=True)
+        self._nodes[made.node.expr] = node
+        self.unknown.add(made.node.expr)
+        return made
+
+    def is_known(self, value: Any) -> bool:
+        """Can emitted code compute it from what it has fetched? Else the graph returns it."""
+        todo = set(value.node.expr.free_symbols)
+        while todo:
+            symbol = todo.pop()
+            if symbol in self.unknown:
+                return False
+            found = self.scalars.definitions.get(symbol)
+            if found is not None:
+                todo |= {s for a in found.args if type(a) in SYMBOLIC for s in a.node.expr.free_symbols}
+        return True
+
+    def text(self, value: Any, name: Callable[[Source], str]) -> str:
+        """Python text that computes a symbolic value from the emitted code's variables."""
+        return self._print(value.node.expr, name)
+
+    def _print(self, expr: Any, name: Callable[[Source], str]) -> str:
+        text = torch_private.PythonPrinter().doprint(expr)
+        text = re.sub(r"\b(torch|math)\.", r"_\1.", text)
+        by = {}
+        for symbol in expr.free_symbols:
+            found = self.scalars.definitions.get(symbol)
+            by[str(symbol)] = name(self.sources[symbol]) if found is None else self._definition(found, name)
+        # All at once: the user's variables may be named like symbols.
+        return re.sub(r"\b[a-zA-Z_]\w*\b", lambda word: by.get(word.group(), word.group()), text)
+
+    def _definition(self, found: Definition, name: Callable[[Source], str]) -> str:
+        args = [f"({self.text(a, name)})" if type(a) in SYMBOLIC else _literal(a) for a in found.args]
+        return OPERATIONS[found.target].format(*args)
+
+    def guards(self, name: Callable[[Source], str]) -> list[str]:
+        """Conditions on the symbols under which the capture holds, as Python text."""
+        out = []
+        for symbol, source in self.sources.items():
+            interval = self.env.var_to_range.get(symbol)
+            if interval is not None and source.kind == "size":
+                out.append(f"{name(source)} >= {max(int(interval.lower), 0)}")
+        for guard in self.env.guards:
+            out.append(self._print(guard.expr, name))
+        return list(dict.fromkeys(out))
+
+    def strides(self, fake: Any, name: Callable[[Source], str]) -> str | None:
+        """The strides that the stand-in has, as text, where they depend on a symbol."""
+        strides = fake.stride()
+        if not any(isinstance(s, torch.SymInt) for s in strides):
+            return None
+        parts = [self.text(s, name) if isinstance(s, torch.SymInt) else str(s) for s in strides]
+        return f"({', '.join(parts)},)"
+
+
+class Inner(torch.autograd.Function):
+    """An inner node of an autograd graph: no leaf, no view, so that the program may write to it as to the real one."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Any) -> Any:
+        """Its numbers."""
+        return leaf.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """The gradient as it is."""
+        return grads[0]
+
+
+def _unrelated(view: torch.Tensor) -> torch.Tensor:
+    """The same memory and metadata, without being a view."""
+    with torch.no_grad():
+        made = torch.empty(0, dtype=view.dtype, device=view.device)
+        made.set_(view.untyped_storage(), view.storage_offset(), view.size(), view.stride())
+    return made.requires_grad_(view.requires_grad)
+
+
+def _extent(size: Any, stride: Any) -> Any:
+    if any(type(n) is int and n == 0 for n in size):
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+
+
+def _literal(value: int | float) -> str:
+    """A number as Python text; negative ones in parentheses, since ``-1 ** x`` is ``-(1 ** x)``."""
+    if not math.isfinite(value):
+        return f"_b.float({str(value)!r})"
+    return repr(value) if value >= 0 and str(value)[0] != "-" else f"({value!r})"

@@ -1,0 +1,533 @@
+"""Tensors while capturing: stand-ins without data, and the FX graph of what is done to them.
+
+``Tracer`` is a torch function mode. Every torch-level call on a stand-in runs on the stand-in (for its shape, dtype,
+device, aliasing) and is recorded as one node.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from traceback import FrameSummary
+from typing import Any
+
+import torch
+from torch import fx
+from torch.overrides import TorchFunctionMode
+
+from jitney.capture import original_functions
+from jitney.capture.codegen.graph_runner import InferenceScope
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.torch import wrapper_subclasses
+from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
+from jitney.capture.torch.symbols import Symbols
+from jitney.guards import Source
+from jitney.guards.reentry import Watch
+from jitney.torch_compat import subclasses, torch_private
+from jitney.torch_compat.default_device import enter_device, exit_device
+from jitney.torch_compat.global_state import enter_inference_mode, exit_inference_mode
+
+# Tensor methods whose meaning lies outside a graph: why, and what to do instead.
+OUTSIDE: dict[str, str] = {
+    "tolist": "reads the tensor's values",
+    "numpy": "hands the tensor's memory to NumPy",
+    "__array__": "hands the tensor's memory to NumPy",
+    "data_ptr": "reads the tensor's address",
+    "backward": "runs the autograd engine",
+    "register_hook": "registers a Python hook on a tensor",
+    "register_post_accumulate_grad_hook": "registers a Python hook on a tensor",
+    "retain_grad": "changes how autograd treats a tensor",
+    "storage": "hands out the tensor's memory",
+    "untyped_storage": "hands out the tensor's memory",
+    "set_": "replaces the tensor's memory",
+    "share_memory_": "moves the tensor's memory",
+    "resize_": "changes the size of the tensor's memory",
+    "pin_memory": "moves the tensor's memory",
+    "__reduce_ex__": "serialises a tensor",
+    "__deepcopy__": "copies a tensor with its autograd state",
+    "__dlpack__": "hands out the tensor's memory",
+    "is_shared": "looks at the tensor's memory",
+    "__setstate__": "serialises a tensor",
+    "module_load": "replaces a parameter",
+    "to_sparse": "makes a sparse tensor",
+    **dict.fromkeys(
+        ("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"), "makes a quantized tensor"
+    ),
+    "__format__": "reads the tensor's values",
+    "__repr__": "reads the tensor's values",
+    "storage_offset": "looks at the tensor's memory",
+    "is_set_to": "looks at the tensor's memory",
+    "_is_view": "looks at the tensor's memory",
+}
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    f"__{n}__": getattr(operator, f"__{n}__")
+    for n in (
+        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift neg pos invert abs eq ne lt le gt ge "
+        "getitem setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
+    ).split()
+}
+REFLECTED = {
+    f"__r{n}__": OPERATORS[f"__{n}__"] for n in "add sub mul truediv floordiv mod pow matmul and or xor".split()
+}
+
+
+# Tensor methods written in Python go by the name that they have on the class.
+TENSOR_FUNCTIONS = {id(v): k for k, v in vars(torch.Tensor).items() if isinstance(v, types.FunctionType)}
+
+
+# Where the running mean is among the arguments of a norm, by the module of its function.
+STATISTICS = {"torch.nn.functional": 1, "torch": 3}
+
+
+@dataclass(slots=True)
+class GraphInput:
+    """One placeholder: a tensor or a symbol's value, and where the emitted code finds it."""
+
+    source: Source
+    value: Any
+    node: fx.Node
+
+
+class Tracer(TorchFunctionMode):
+    """The graph under construction, and which stand-in is which node."""
+
+    def __init__(self, symbols: Symbols, origin: Callable[[], tuple[FrameSummary, ...]]) -> None:
+        super().__init__()
+        self.symbols = symbols
+        self.origin = origin
+        self.fake_mode = symbols.fake_mode
+        self.graph = fx.Graph()
+        self.nodes: dict[int, fx.Node] = {}
+        self.inputs: list[GraphInput] = []
+        self.adopted: dict[int, tuple[Any, Source]] = {}  # id(stand-in) -> (real tensor, source)
+        self.stand_ins: dict[int, Any] = {}  # id(real tensor) -> stand-in
+        self.kept: list[Any] = []
+        self.versions: dict[int, int] = {}
+        self.op_count = 0
+        self.changes_state = 0  # how many calls in the graph do
+        self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
+        self.on_wrapper: Callable[..., None] = lambda source, real, parts, fake: None
+        self.on_name: Callable[[str, Any], None] = lambda path, value: None
+        self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
+        self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
+        self.dense_gradients = False  # is the backward a graph, which cannot hold sparse tensors?
+        self.pause = False
+        self.witness: Watch | None = None  # what sees the program's code run
+        self.region: int | None = None  # the checkpointed region that is being captured
+        self._regions = 0
+        self.open_scopes: list[InferenceScope] = []
+        self.open_devices: list[fx.Node] = []  # the beginnings of blocks of another default device
+
+    # ------------------------------------------------------------------ tensors from outside
+
+    def adopt_checked(self, real: Any, source: Source) -> Any:
+        """The stand-in for a tensor that is older than the frame; the same one each time."""
+        found = self.stand_ins.get(id(real))
+        if found is not None:
+            first = self.adopted[id(found)][1]
+            if first is not source:
+                self.on_alias(first, source)
+            return found
+        plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        if not plain and not subclasses.wraps(type(real)):
+            raise Break(wrapper_subclasses.refusal(type(real)), wrapper_subclasses.HINT)
+        with torch_private.without_modes():
+            if real.layout is not torch.strided or real.is_quantized or real.is_nested:
+                raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
+            if real.is_conj() or real.is_neg():
+                raise Break("a tensor that is conjugated or negated lazily", "call resolve_conj() or resolve_neg()")
+            fake = self.symbols.fake(real, source) if plain else self._wrapper(real, source)
+            if type(real) is torch.nn.Buffer:
+                fake._is_buffer = True
+                fake.persistent = getattr(real, "persistent", True)
+        self.stand_ins[id(real)] = fake
+        self.adopted[id(fake)] = (real, source)
+        self.kept.append((real, fake))
+        self.versions[id(fake)] = version_of(fake)
+        self.on_adopt(real, source, fake)
+        return fake
+
+    def _wrapper(self, real: Any, source: Source) -> Any:
+        """The stand-in for a tensor of a subclass: of that subclass, around stand-ins for its inner tensors."""
+        parts = wrapper_subclasses.take_apart(real)
+        with self.symbols.sizes_fixed(not wrapper_subclasses.may_vary(type(real))):
+            inner = [self.adopt_checked(t, source.attr(n)) for n, t in zip(parts.names, parts.inner(real), strict=True)]
+            fake = self.symbols.wrapper(real, parts, inner, source)
+        self.on_wrapper(source, real, parts, fake)
+        STAND_INS.add(type(fake))
+        return fake
+
+    def real_of(self, value: Any) -> Any:
+        """The real tensor behind a stand-in from outside; anything else is itself."""
+        found = self.adopted.get(id(value)) if is_stand_in(value) else None
+        return value if found is None else found[0]
+
+    def source_of(self, fake: Any) -> Source | None:
+        """Where a stand-in came from; None for one made by an operation."""
+        found = self.adopted.get(id(fake))
+        return None if found is None else found[1]
+
+    def node_of(self, fake: Any) -> fx.Node:
+        """The node that computes a stand-in; one from outside becomes a placeholder on first use."""
+        node = self.nodes.get(id(fake))
+        if node is None:
+            found = self.adopted.get(id(fake))
+            if found is None:
+                raise Break("a tensor of unknown origin", "this is a limit of capture; please report it")
+            node = self._placeholder(fake, found[1])
+            self.nodes[id(fake)] = node
+        return node
+
+    def _placeholder(self, value: Any, source: Source) -> fx.Node:
+        if self.inputs:
+            context = self.graph.inserting_after(self.inputs[-1].node)
+        else:
+            context = self.graph.inserting_before(next(iter(self.graph.nodes), None))
+        with context:
+            node = self.graph.placeholder(f"arg{len(self.inputs)}_{_identifier(source.name)}")
+        node.meta["example_value"] = value
+        source.wanted = True
+        self.inputs.append(GraphInput(source, value, node))
+        return node
+
+    # ------------------------------------------------------------------ recording
+
+    def __torch_function__(
+        self, func: Any, classes: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.pause:
+            return func(*args, **kwargs)
+        if not original_functions.is_own(func):
+            func = original_functions.behind(func)
+        name = getattr(func, "__name__", "")
+        if OUTSIDE.get(name):
+            raise Break(f"Tensor.{name}() {OUTSIDE[name]}", "move it out of the compiled function")
+        if name == "__set__":
+            field = getattr(getattr(func, "__self__", None), "__name__", "?")
+            raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
+        if name == "item" and self.reads_numbers() and _is_float(args[0]):
+            return self.symbols.read(self.node_of(args[0]), self.graph)
+        if kwargs and self.reads_numbers():
+            kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
+        if name == "requires_grad_" and id(args[0]) in self.adopted:
+            raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
+        if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
+            raise Break(f"{_function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
+        given = kwargs.get("out")
+        out = [given] if isinstance(given, torch.Tensor) else list(given or ())
+        versions = [version_of(tensor) for tensor in out]
+        result = self.run(func, args, kwargs)
+        untouched = any(version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True))
+        if untouched and result is not None:  # lists given as out= are written to without counting
+            raise Break(f"{_function_name(func)} leaves out= alone when it is traced", "use its result instead")
+        if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
+            raise Break(f"{_function_name(func)} makes a tensor with layout {result.layout}", "use dense tensors")
+        self.record(func, args, kwargs, result)
+        return result
+
+    def _number(self, value: Any) -> Any:
+        """A one-element tensor given where a number is due, as torch reads it."""
+        if is_stand_in(value) and _is_float(value):
+            return self.symbols.read(self.node_of(value), self.graph)
+        return value
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation on stand-ins. What it cannot do without data breaks the graph.
+
+        The program's code that it enters is part of it: an operator's meta function, a subclass's rules.
+        """
+        entered = self.witness.latest if self.witness is not None else ""
+        try:
+            return torch_private.run_on_stand_ins(func, args, kwargs)
+        except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
+            raise Break(
+                f"{_function_name(func)} needs the values of a tensor",
+                "keep the value as a tensor, or move this line out of the compiled function",
+            ) from None
+        except torch_private.DynamicOutputShapeException:
+            raise Break(
+                f"the shape of {_function_name(func)}'s result depends on the values of a tensor",
+                "use a form with a fixed shape, such as torch.where(condition, a, b) or a mask",
+            ) from None
+        except torch_private.UnsupportedFakeTensorException as error:
+            raise Break(f"{_function_name(func)}: {error}") from None
+        except NotImplementedError as error:
+            raise Break(f"{_function_name(func)} cannot run without data: {_first_line(error)}") from None
+        except Exception as error:
+            raise Break(f"{_function_name(func)} raised {type(error).__name__}: {_first_line(error)}") from None
+        finally:
+            if self.witness is not None:
+                self.witness.latest = entered
+
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Append the node for a call that has run on stand-ins, if the graph needs it."""
+        if not _has_tensor(result) and not self._has_effect(func, args, kwargs, result):
+            self._check_constant(func, result)
+            return
+        target, call_args, kind = self._target(func, args)
+        node_args = self._map(call_args)
+        node_kwargs = self._map(kwargs)
+        node = self.graph.create_node(kind, target, node_args, node_kwargs)
+        node.meta["example_value"] = result
+        node.meta["user_stack"] = self.origin()
+        if self.region is not None:
+            node.meta["checkpoint"] = self.region
+        self.op_count += 1
+        self._bind(result, node)
+
+    def enter_scope(self, scope: InferenceScope) -> None:
+        """Begin inference mode, here and in the graph."""
+        scope.real = enter_inference_mode(scope.mode)
+        scope.node = self.graph.call_function(enter_inference_mode, (scope.mode,))
+        scope.node.meta["example_value"] = None
+        self.open_scopes.append(scope)
+        self.changes_state += 1
+
+    def exit_scope(self, scope: InferenceScope) -> None:
+        """End inference mode, here and in the graph."""
+        exit_inference_mode(scope.real)
+        self.graph.call_function(exit_inference_mode, (scope.node,)).meta["example_value"] = None
+        self.open_scopes.remove(scope)
+
+    def close_scopes(self) -> None:
+        """Leave what the captured program was still in."""
+        for scope in reversed(self.open_scopes):
+            exit_inference_mode(scope.real)
+        self.open_scopes.clear()
+
+    def record_state(self, func: Callable[..., Any], *args: Any) -> Any:
+        """Append a call that changes torch's global state (grad mode, autocast), after having run it."""
+        result = func(*args)
+        node = self.graph.call_function(func, args)
+        node.meta["user_stack"] = self.origin()
+        node.meta.update(example_value=result, changes_state=True)
+        self.changes_state += 1
+        return result
+
+    def enter_device(self, device: torch.device) -> torch.device:
+        """Begin a block of another default device, here and, unless it ends before, in the graph."""
+        self.record_state(enter_device, device)
+        self.open_devices.append(next(iter(reversed(self.graph.nodes))))
+        return device
+
+    def exit_device(self, device: torch.device) -> None:
+        """End a block of another default device, here and in the graph, if it was begun there or before."""
+        if torch_private.function_modes()[-1] is self:
+            raise Break("a default device ends that was not begun")
+        if not self.open_devices:
+            self.record_state(exit_device, device)
+            return
+        exit_device(device)
+        self.graph.erase_node(self.open_devices.pop())
+        self.changes_state -= 1
+
+    @staticmethod
+    def _has_effect(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
+        """Without a result it was called for what it does to its arguments; reading an attribute does nothing."""
+        name = getattr(func, "__name__", "")
+        return result is None and name != "__get__" and (name.endswith("_") or _has_tensor((args, kwargs)))
+
+    @staticmethod
+    def _check_constant(func: Any, result: Any) -> None:
+        """A result without tensors is a constant of the capture; only plain data may be one."""
+        allowed = (type(None), bool, int, float, complex, str, tuple, list, torch.Size, torch.dtype, torch.device)
+        more = (torch.layout, torch.memory_format, torch.SymInt, torch.SymFloat, torch.SymBool, dict)
+        if not isinstance(result, allowed + more):
+            name = _function_name(func)
+            raise Break(f"{name} gives a {type(result).__qualname__}, which a graph cannot hold")
+
+    def _target(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...], str]:
+        """FX target, arguments and node kind for a function as torch hands it to a mode."""
+        name = getattr(func, "__name__", "")
+        if isinstance(func, types.MethodWrapperType) and name == "__get__":
+            descriptor: Any = func.__self__
+            return self._named(getattr), (args[0], descriptor.__name__), "call_function"
+        name = TENSOR_FUNCTIONS.get(id(func), name)
+        if getattr(torch.Tensor, name, None) is func:
+            self.on_name(f"torch.Tensor.{name}", func)
+            if name in OPERATORS:
+                return OPERATORS[name], args, "call_function"
+            if name in REFLECTED:
+                return REFLECTED[name], (args[1], args[0], *args[2:]), "call_function"
+            return name, args, "call_method"
+        return self._named(func), args, "call_function"
+
+    def _named(self, func: Any) -> Any:
+        """The function, if generated code finds it by its name, which is guarded; else one that calls it."""
+        try:
+            path = original_functions.path_of(func)
+        except LookupError:
+            return original_functions.pinned(func)
+        if path is None:
+            return func
+        if original_functions.at_path(path) is not func:
+            return original_functions.pinned(func)
+        self.on_name(path, func)
+        return func
+
+    def _map(self, value: Any) -> Any:
+        """Stand-ins to nodes, symbols to nodes of their expressions, inside any plain container."""
+        kind = type(value)
+        if is_stand_in(value):
+            return self.node_of(value)
+        if kind is InferenceScope:
+            return value.node
+        if kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
+            return self.symbols.node(value, self.graph, self._placeholder)
+        if kind in (tuple, torch.Size):
+            return tuple(map(self._map, value))
+        if kind is list:
+            return [self._map(v) for v in value]
+        if kind is dict:
+            return {k: self._map(v) for k, v in value.items()}
+        if kind is slice:
+            return slice(self._map(value.start), self._map(value.stop), self._map(value.step))
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return kind(*map(self._map, value))
+        if isinstance(value, torch.Tensor):
+            raise Break("a real tensor reached a captured operation", "this is a limit of capture; please report it")
+        if isinstance(value, fx.node.base_types) or value is None or kind in (range, types.EllipsisType, type):
+            return value
+        if isinstance(value, torch.Generator):
+            raise Break("a torch.Generator argument", "use the global generator, or draw outside the compiled function")
+        if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+            return value
+        raise Break(f"an argument of class {kind.__qualname__} to a captured operation")
+
+    def _bind(self, result: Any, node: fx.Node) -> None:
+        """Name the tensors of a result."""
+        if isinstance(result, torch_private.FakeTensor) or self._is_wrapper(result):
+            self.nodes[id(result)] = node
+            self.kept.append(result)
+        elif isinstance(result, torch.Tensor):
+            raise Break(f"{node.target} gave a real tensor", "this is a limit of capture; please report it")
+        elif isinstance(result, tuple | list):
+            for i, item in enumerate(result):
+                if _has_tensor(item):
+                    child = self.graph.call_function(operator.getitem, (node, i))
+                    child.meta["example_value"] = item
+                    child.meta["user_stack"] = node.meta["user_stack"]
+                    self._bind(item, child)
+        elif isinstance(result, dict):
+            for key, item in result.items():
+                child = self.graph.call_function(operator.getitem, (node, key))
+                child.meta["example_value"] = item
+                child.meta["user_stack"] = node.meta["user_stack"]
+                self._bind(item, child)
+
+    @staticmethod
+    def _is_wrapper(result: Any) -> bool:
+        """Is it a stand-in of a subclass? Breaks at one of a class that capture does not know."""
+        if not subclasses.wraps(type(result)):
+            return False
+        wrapper_subclasses.check_result(result)
+        STAND_INS.add(type(result))
+        return True
+
+    def mutates_inputs(self) -> bool:
+        """May the graph have changed a tensor from outside by the time it fails?"""
+        if any(version_of(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
+            return True
+        return self.writes_statistics() > 0
+
+    def writes_statistics(self) -> int:
+        """How many operations so far may write to running statistics."""
+        return sum(map(_writes_statistics, self.graph.nodes))
+
+    def new_region(self) -> int:
+        """The number of another checkpointed region."""
+        self._regions += 1
+        return self._regions
+
+    def written(self) -> list[int]:
+        """Which tensors from outside have been written to."""
+        return [key for key, fake in self._adopted_fakes() if version_of(fake) != self.versions[key]]
+
+    def outside(self) -> list[Any]:
+        """The stand-ins for tensors from outside."""
+        return [fake for _, fake in self._adopted_fakes()]
+
+    def known(self) -> list[Any]:
+        """Every stand-in so far, older and younger than the frame."""
+        return [*self.kept, *(fake for _, fake in self._adopted_fakes())]
+
+    def snapshot(self) -> list[tuple[Any, int]]:
+        """Every tensor so far, and how often it has been written to."""
+        return [(k, version_of(k)) for k in self.known() if is_stand_in(k)]
+
+    def pristine(self, value: Any) -> Any:
+        """An input's stand-in with the metadata that the tensor has when the graph is called."""
+        found = self.adopted.get(id(value)) if is_stand_in(value) else None
+        if found is None:
+            return value
+        with torch_private.without_modes():
+            if version_of(value) == self.versions[id(value)] and value.requires_grad == found[0].requires_grad:
+                return value
+            return self.symbols.again(value, found[0])
+
+    def _adopted_fakes(self) -> list[tuple[int, Any]]:
+        return [(id(fake), fake) for _, fake in (k for k in self.kept if isinstance(k, tuple))]
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self, outputs: list[Any]) -> None:
+        """Close the graph over these stand-ins (or symbols), and drop look-ups that nothing uses."""
+        self.graph.output(tuple(self._map(o) for o in outputs))
+        for node in reversed(self.graph.nodes):
+            if node.op == "call_function" and node.target is operator.getitem and not node.users:
+                self.graph.erase_node(node)
+
+
+def _writes_statistics(node: fx.Node) -> bool:
+    """A normalisation that may write its running statistics; their stand-ins do not show it."""
+    name = str(getattr(node.target, "__name__", node.target))
+    if not node.op.startswith("call_") or ("batch_norm" not in name and "instance_norm" not in name):
+        return False
+    place = STATISTICS.get(str(getattr(node.target, "__module__", None)))
+    if place is not None and name in ("batch_norm", "instance_norm"):
+        mean = node.args[place] if len(node.args) > place else node.kwargs.get("running_mean")
+        if mean is None:
+            return False
+    training = node.args[5] if len(node.args) > 5 else node.kwargs.get("training", node.kwargs.get("use_input_stats"))
+    return training is not False
+
+
+def version_of(fake: Any) -> int:
+    """How often the tensor was written to; tensors made in inference mode do not know."""
+    with torch_private.DisableTorchFunction():
+        return -1 if fake.is_inference() else int(fake._version)
+
+
+def _is_float(fake: Any) -> bool:
+    return fake.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16) and fake.numel() == 1
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, tuple | list):
+        return any(map(_has_tensor, value))
+    if isinstance(value, dict):
+        return any(map(_has_tensor, value.values()))
+    return False
+
+
+def _function_name(func: Any) -> str:
+    name = getattr(func, "__name__", None) or repr(func)
+    if name in ("item", "__bool__", "__int__", "__float__", "__index__"):
+        return f"Tensor.{name}()"
+    module = getattr(func, "__module__", None) or ""
+    return f"{module}.{name}" if module.startswith("torch") else str(name)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else ""
+
+
+def _identifier(text: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)[-60:]

@@ -1,5 +1,0 @@
-"""The report of a debug folder: one HTML file that needs no network and no library."""
-
-from jitney.debug.report.page import write_report
-
-__all__ = ["write_report"]

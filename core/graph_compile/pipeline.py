@@ -1,0 +1,330 @@
+"""From a captured graph to the callable that emitted code calls: extensions, AOT for ATen backends, the backend."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import operator
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from jitney import events
+from jitney._util import callers, markers
+from jitney.aot.compiler import AotRequest, Freezing, Run, backward_of, compile_graph
+from jitney.aot.runtime.backward import Backward
+from jitney.aot.runtime.backward_serialization import read_half
+from jitney.aot.runtime.result_check import ANYTHING, difference
+from jitney.aot.trace.joint import CANNOT_TRACE
+from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
+from jitney.backends.backend_fields import PartFailed, guarded_rules
+from jitney.backends.faults import raises_too, said
+from jitney.backends.registry import registry
+from jitney.capture.codegen.emit import Emitted
+from jitney.capture.codegen.graph_runner import checked_once, keeping_state, runs_eagerly
+from jitney.config import config
+from jitney.errors import AotError, BackendFailed, JitneyError
+from jitney.graph_compile.branches import over_compiled
+from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, places_of
+from jitney.guards.frozen import can_freeze
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.global_state import StateKeeper
+
+if TYPE_CHECKING:
+    from jitney_tools.graph_check import Watch
+
+# ``failed(error, blame, args, kwargs)``: a graph raised; ``blame`` is what to raise or say where the backend did it.
+Failed = Callable[[Exception, BackendFailed | None, tuple[Any, ...], dict[str, Any]], Any]
+# ``frozen(tensors)``: the numbers of these are in a graph, so they must stay as they are.
+Frozen = Callable[[Sequence[torch.Tensor]], None]
+BUFFER = re.compile(r"\._buffers\['[^']*'\]$")  # how a buffer of a module is called
+
+
+def graph_function(
+    backend: BoundBackend,
+    emitted: Emitted,
+    name: str,
+    code: CodeType,
+    failed: Failed,
+    *,
+    fullgraph: bool = False,
+    whole: bool = False,
+) -> Callable[..., Sequence[Any]]:
+    """Compile the graph of one captured frame.
+
+    Args:
+        backend: what the user chose.
+        emitted: the capture; its namespace gets the bare callable once the first result has been checked, and what to
+            call if the graph raises.
+        name: the user's function, for messages.
+        code: where that function is.
+        failed: what the frame does when the graph has raised.
+        fullgraph, whole: see ``CompileRequest``.
+
+    Raises:
+        BackendFailed: the backend or an extension raised.
+    """
+    assert emitted.graph is not None
+    as_captured = emitted.graph.forward
+    stack = next((n.meta["user_stack"] for n in emitted.graph.graph.nodes if "user_stack" in n.meta), ())
+    kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
+    arguments = tuple(Argument(*origin) for origin in emitted.origins)
+    request = backend.request(kind, name, stack)
+    request = dataclasses.replace(request, fullgraph=fullgraph, whole=whole, arguments=arguments)
+
+    def graph_failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(error, torch_private.STOPS_RECOMPUTATION):
+            raise error
+        ours = isinstance(error, JitneyError) or raises_too(as_captured, inputs)
+        return failed(error, None if ours else backend.failure(error, request), args, kwargs)
+
+    emitted.namespace["_failed"] = graph_failed
+    if not emitted.op_count:
+        return keeping_state(as_captured)
+    place = (name, code.co_filename, code.co_firstlineno)
+    events.emit(events.GraphCaptured(*place, emitted.graph, emitted.inputs))
+    expected = promised(emitted.graph) if backend.transforms else None
+    graph = backend.transform(emitted.graph, emitted.inputs, request)
+    if events.detailed() and backend.transforms:
+        events.emit(events.GraphCaptured(*place, graph, emitted.inputs, transformed=True))
+    at = backend.split(graph, emitted.inputs, request, places_of)
+    if backend.backend.level == "aten" and any(map(_is_eager, graph.graph.nodes)):
+        at = _around_eager(graph, at, places_of(graph, emitted.inputs))
+    if at:
+        frozen = emitted.freeze if _may_freeze(backend, graph, emitted.inputs, request) else None
+        compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
+    else:
+        compiled = _compiled(backend, graph, emitted.inputs, request, code, emitted.freeze)
+    if kind == "inference" or not registry.changes_graphs():
+        for _, reference in emitted.origins:
+            if reference is not None:
+                reference.forget()
+    if emitted.changes_state:
+        compiled = keeping_state(compiled)
+    compiled = markers.marked(compiled, "run", name)
+    namespace, count = emitted.namespace, emitted.outputs
+
+    def check(outputs: Any) -> None:
+        backend.reject_outputs(outputs, count, request)
+        wrong = expected and difference(outputs, expected, count)
+        if wrong:
+            backend.reject_transformed(wrong, request)
+
+    def settle(bare: Any) -> None:
+        namespace["_graph"] = bare
+
+    return checked_once(compiled, check, settle)
+
+
+def promised(graph: fx.GraphModule) -> list[Any]:
+    """FakeTensors and numbers: what a captured graph returns."""
+    returned: Any = graph.graph.output_node().args[0]
+    return [v.meta.get("example_value", ANYTHING) if isinstance(v, fx.Node) else v for v in returned]
+
+
+def _is_eager(node: fx.Node) -> bool:
+    """Is it an operation that looks at the values of tensors? ATen graphs cannot hold such."""
+    return node.op == "call_function" and runs_eagerly(node.target)
+
+
+def _around_eager(graph: fx.GraphModule, at: Sequence[fx.Node], places: Sequence[fx.Node]) -> list[fx.Node]:
+    """The nodes before which to cut: as wanted, and around operations that run eagerly, where that may be."""
+    wanted, after = set(at), False
+    for node in graph.graph.nodes:
+        if _is_eager(node):
+            wanted.add(node)
+            after = True
+        elif after and node.target is not operator.getitem:
+            wanted.add(node)
+            after = False
+    return [node for node in places if node in wanted]
+
+
+def _compiled(
+    backend: BoundBackend,
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    request: CompileRequest,
+    code: CodeType,
+    frozen: Frozen | None,
+) -> Callable[..., Sequence[Any]]:
+    watch = _watch(graph, inputs, backend, request)
+    if backend.backend.level == "aten":
+        if any(map(_is_eager, graph.graph.nodes)):
+            reason = "control flow that looks at the values of tensors"
+            where = (request.frame, code.co_filename, code.co_firstlineno, backend.name, reason)
+            events.emit(events.GraphKept(*where))
+            if registry.changes_graphs():  # an extension was told of this graph, and not of others within
+                return graph.forward
+            return over_compiled(graph, functools.partial(_branch, backend, request, code)).forward
+        make = functools.partial(_through_aot, graph, inputs, backend, request, code, watch, frozen)
+    else:
+        make = functools.partial(backend.compile, graph, inputs, request)
+    return make() if watch is None else watch.compiled(make)
+
+
+def _branch(
+    backend: BoundBackend, request: CompileRequest, code: CodeType, graph: fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[..., Sequence[Any]]:
+    """A branch or body of a control flow operator, as a graph of its own."""
+    kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
+    arguments = tuple(Argument(f"an input of a branch, {number}") for number in range(len(inputs)))
+    frame = f"{request.frame}, branch"
+    own = dataclasses.replace(request, kind=kind, frame=frame, whole=False, arguments=arguments)
+    return _compiled(backend, graph, inputs, own, code, None)
+
+
+def _watch(
+    graph: fx.GraphModule, inputs: Sequence[Any], backend: BoundBackend, request: CompileRequest
+) -> Watch | None:
+    """What looks at the compiled graph, if the user asks for that; see ``jitney_tools.graph_check``."""
+    if not config.repro_after and not backend.own.crosscheck:
+        return None
+    make = importlib.import_module("jitney_tools.graph_check").Watch
+    found: Watch = make(graph, inputs, backend, request)
+    return found
+
+
+def _through_aot(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    backend: BoundBackend,
+    request: CompileRequest,
+    code: CodeType,
+    watch: Watch | None,
+    frozen: Frozen | None,
+) -> Callable[..., Sequence[Any]]:
+    """A graph through AOT; what goes wrong there but for the backend is a bug of ours, and said to be one."""
+    as_given = graph.forward
+    try:
+        with events.step(2, "aot", request.frame):
+            asked = aot_request(backend, request, code, watch)
+            if backend.own.freeze and frozen is not None:
+                asked = dataclasses.replace(asked, freezing=_freezing(request, frozen))
+            return compile_graph(graph, inputs, asked)
+    except PartFailed as error:
+        fault: JitneyError = error
+    except JitneyError:
+        raise
+    except Exception as error:
+        fault = AotError(
+            f"a bug of jitney's while splitting the graph of {request.frame}: {type(error).__name__}: {error}",
+            user_stack=request.user_stack,
+            hint="config.suppress_errors = True runs such graphs as captured; please report it",
+            command=backend.minifying("capture"),
+        )
+        fault.__cause__ = error
+    if not config.suppress_errors:
+        raise fault
+    callers.warn(f"{said(fault)}\n(the graph runs as captured: config.suppress_errors)")
+    where = (code.co_filename, code.co_firstlineno)
+    events.emit(events.GraphKept(request.frame, *where, backend.name, fault.reason))
+    return as_given
+
+
+def _may_freeze(backend: BoundBackend, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> bool:
+    """Do the pieces of a graph see the tensors as they are now, before the first one has run?"""
+    if not backend.own.freeze or not may_write(graph, inputs):
+        return True
+    request.tell("freeze", ["not frozen: an extension cuts it into pieces, and it writes to tensors"])
+    return False
+
+
+def _freezing(request: CompileRequest, frozen: Frozen) -> Freezing:
+    """Parameters and buffers of modules, as constants."""
+    arguments = request.arguments
+
+    def constants() -> dict[int, torch.Tensor]:
+        known = ((i, argument.tensor, argument.name) for i, argument in enumerate(arguments))
+        return {i: t for i, t, name in known if t is not None and can_freeze(t) and _is_state(t, name)}
+
+    def done(used: Sequence[int], told: str) -> None:
+        frozen([tensor for i in used if (tensor := arguments[i].tensor) is not None])
+        request.tell("freeze", [told])
+
+    return Freezing(constants, done)
+
+
+def _is_state(tensor: torch.Tensor, name: str) -> bool:
+    return isinstance(tensor, torch.nn.Parameter) or BUFFER.search(name) is not None
+
+
+def _in_pieces(
+    backend: BoundBackend,
+    pieces: Sequence[Piece],
+    request: CompileRequest,
+    code: CodeType,
+    frozen: Frozen | None,
+) -> Callable[..., Sequence[Any]]:
+    """Each piece compiled on its own, in torch's global state as the pieces before it leave it."""
+    made = []
+    keeper = StateKeeper()
+    try:
+        for number, piece in enumerate(pieces, 1):
+            frame = f"{request.frame}, piece {number} of {len(pieces)}"
+            kind: Kind = "forward" if torch.is_grad_enabled() else "inference"
+            own = dataclasses.replace(request, kind=kind, frame=frame, whole=False, arguments=piece.arguments)
+            made.append(_compiled(backend, piece.module, piece.inputs, own, code, frozen))
+            piece.change_state()
+    finally:
+        keeper.restore()
+    return in_turn(pieces, made, request.frame)
+
+
+def aot_request(
+    backend: BoundBackend, request: CompileRequest, code: CodeType, seen: Watch | None = None
+) -> AotRequest:
+    """What AOT is told of the backend and of the frame; ``seen``: what looks at the whole graph."""
+    transforms = backend.aten_transforms()
+
+    def compile_half(
+        module: fx.GraphModule,
+        inputs: Sequence[Any],
+        kind: Kind,
+        updates: Mapping[int, int],
+        gradients: tuple[int, ...] = (),
+        variant: Hashable = None,
+    ) -> Callable[..., Any]:
+        own = dataclasses.replace(request, kind=kind, updates=updates, gradients=gradients, variant=variant)
+        if seen is not None:  # who compares results with eager's wants no input to be written to
+            own = dataclasses.replace(own, updates={})
+        module = backend.transform(module, inputs, own, transforms)
+        make = functools.partial(backend.compile, module, inputs, own)
+        return make() if seen is None else seen.half(module, inputs, own, make)
+
+    def watch(gradients: tuple[int, ...]) -> Callable[[], Run | None] | None:
+        if seen is not None:  # what another form of the backward does besides, eager's does not
+            return None
+        return backend.watch(dataclasses.replace(request, gradients=gradients))
+
+    bound = backend.parts[0] if backend.parts else backend  # operators are taken apart as the first one asks
+    names = ", ".join(implementation.plugin_name for implementation in transforms)
+    rewritten = f"; extensions may have rewritten it: {names}" if names else ""
+    return AotRequest(
+        backend=backend.name,
+        compile_half=compile_half,
+        decompositions=guarded_rules(backend.decompositions(request), bound.backend, request, CANNOT_TRACE),
+        frame=request.frame,
+        location=(code.co_filename, code.co_firstlineno),
+        reject=lambda reason: backend.reject(f"{reason}{rewritten}", request),
+        failure=lambda error, kind: backend.failure(error, dataclasses.replace(request, kind=kind)),
+        watch=watch,
+    )
+
+
+def backward_again(
+    backend: BoundBackend,
+    text: str,
+    blobs: Sequence[bytes],
+    places: Sequence[int | None],
+    name: str,
+    code: CodeType,
+) -> Backward:
+    """The backward of a graph that another process has compiled, from what it has kept of it; see ``Backward``."""
+    half, saved = read_half(text, blobs)
+    return backward_of(half, saved, places, aot_request(backend, backend.request("backward", name), code))

@@ -1,0 +1,64 @@
+"""Why a compiled entry does not hold for a call: the guard that failed, and what it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from jitney.capture.interpreter.iterators import parts
+from jitney.capture.numpy.memory import FETCHES
+from jitney.guards import Pool, first_failure, pristine
+from jitney.guards.condition import first_unmet
+from jitney.guards.stored_guards import first_failing
+from jitney.guards.tensors import tensor_facts
+
+if TYPE_CHECKING:
+    from jitney.runtime.dispatch import Entry
+
+UNKNOWN = "a tensor's metadata, which values are one object, a class's bases, or torch's global state"
+Misfit = tuple[str, str, str]  # the guard, what it found, the user's line (both maybe empty)
+
+
+def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """The names that guards see, for a call with these arguments."""
+    return {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
+
+
+def why_not(entry: Entry, arguments: Mapping[str, Any], cells: tuple[Any, ...]) -> Misfit:
+    """Why an entry does not hold for a call with these arguments; ``UNKNOWN`` if no single guard says it."""
+    scope = in_guards(arguments, cells)
+    failure = first_failure(entry.emitted.guards if entry.emitted else (), scope)
+    if failure is not None:
+        guard, found = failure
+        line = f"{guard.origin.filename}:{guard.origin.lineno}" if guard.origin is not None else ""
+        return guard.text, str(found), line
+    if entry.emitted is None:
+        return first_failing(json.loads(entry.report), entry.function.__globals__, scope) or (UNKNOWN, "", "")
+    several = _tensor_failure(entry, scope) or first_unmet(entry.emitted.conditions, scope)
+    return *(several or (UNKNOWN, "")), ""
+
+
+def misfits(entries: Iterable[Entry], arguments: Mapping[str, Any], cells: tuple[Any, ...]) -> list[Misfit] | None:
+    """Why each entry does not hold; None if one may hold, or there are none."""
+    found = []
+    for entry in entries:
+        reason = why_not(entry, arguments, cells)
+        if reason[0] == UNKNOWN:
+            return None
+        found.append(reason)
+    return found or None
+
+
+def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:
+    """Which tensor's metadata changed: what it was, what it is."""
+    pool = Pool({**scope, "_b": pristine})
+    for source, facts in entry.emitted.namespace.get("_facts", ()) if entry.emitted else ():
+        try:
+            value = eval(source.path(pool), pool.namespace)
+        except Exception as error:
+            return f"{source.name}: {type(error).__name__}", ""
+        found = tensor_facts(value)
+        if found != facts:
+            return f"{source.name} is {facts}", str(found)
+    return None

@@ -1,0 +1,114 @@
+"""What a miss comes to: the frame is captured, the backend compiles its graph, and the emitted function is built."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from jitney import api, events
+from jitney._util import markers
+from jitney.capture.codegen.call_through import CallThrough
+from jitney.capture.codegen.emit import build_function
+from jitney.capture.convert import Captured, Settings, capture
+from jitney.capture.directive_rules import compile_inside
+from jitney.capture.interpreter.signals import GiveUp
+from jitney.config import config
+from jitney.errors import JitneyError, Unsupported
+from jitney.graph_compile.pipeline import graph_function
+from jitney.guards.reentry import watching
+from jitney.runtime.continuation import drive
+from jitney.runtime.dispatch import CaptureFault, Entry
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.default_device import lifted
+from jitney.torch_compat.global_state import TRACING
+
+if TYPE_CHECKING:
+    from jitney.runtime.dispatch import Dispatcher
+
+compile_inside(api.compile)
+
+__all__ = ["CallThrough", "compile_frame"]
+
+
+def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry:
+    """One more entry, for a call with these arguments.
+
+    Raises:
+        GiveUp: the frame must run eagerly.
+        Unsupported: it breaks, under ``fullgraph``.
+        BackendFailed: the backend or an extension raised.
+        CaptureFault: a bug of ours.
+    """
+    session, target = dispatcher.session, dispatcher.target
+    settings = Settings(
+        dynamic_dims=dispatcher.seen.dynamic_dims,
+        dynamic_number=dispatcher.seen.is_dynamic,
+        steady=dispatcher.seen.is_steady,
+        make_point=functools.partial(session.point, dispatcher.home),
+        drive=drive,
+        through=session.through,
+        max_steps=config.max_trace_steps,
+        has_regions=session.backend.backend.level == "aten",
+    )
+    try:
+        with (
+            events.step(1, "capture", target.name),
+            TRACING,
+            torch_private.without_saved_tensor_hooks(),
+            events.phase("capture", target.name),
+            watching() as watch,
+        ):
+            captured = capture(target, arguments, cells, settings)
+    except (GiveUp, JitneyError):
+        raise
+    except Exception as error:
+        raise CaptureFault(error, settings.fault_stack) from error
+    if watch.entered:
+        captured.emitted.trail.keep_private(watch.entered)
+    refused = session.fullgraph if captured.error is None else captured.error
+    if captured.graph_break is not None and refused:
+        stop = captured.graph_break
+        raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
+    with lifted():
+        entry = _finish(dispatcher, captured)
+    for mode in {v.fake_mode for v in captured.emitted.inputs if isinstance(v, torch_private.FakeTensor)}:
+        torch_private.forget_reals(mode)
+    captured.emitted.inputs.clear()
+    return entry
+
+
+def _finish(dispatcher: Dispatcher, captured: Captured) -> Entry:
+    """Hand the graph to the backend and build the function."""
+    emitted, target, code = captured.emitted, dispatcher.target, dispatcher.shown
+    name = target.name
+    emitted.namespace["_retry"] = dispatcher.retry
+    if markers.wanted():
+        emitted.namespace["_entered"] = markers.Marker("frame", name).instant
+    if emitted.graph is not None:
+        backend, fullgraph = dispatcher.session.backend, dispatcher.session.fullgraph
+        whole = captured.graph_break is None and target.function is not None
+        made = graph_function(backend, emitted, name, code, dispatcher.failed, fullgraph=fullgraph, whole=whole)
+        emitted.namespace["_graph"] = made
+    with events.phase("emit", name):
+        emitted.add_size_guards()
+        function = build_function(emitted, name)
+        if target.function is not None:
+            function.__defaults__ = target.function.__defaults__
+            function.__kwdefaults__ = target.function.__kwdefaults__
+    events.emit(
+        events.FrameCaptured(
+            name=name,
+            filename=code.co_filename,
+            line=code.co_firstlineno,
+            graph=emitted.graph if emitted.op_count else None,
+            op_count=emitted.op_count,
+            guards=(*(g.text for g in emitted.guards), *emitted.extra_guards),
+            graph_break=captured.graph_break,
+            seconds=captured.seconds,
+            source=emitted.source,
+            resumed=target.function is None,
+        )
+    )
+    if captured.graph_break is not None:
+        events.emit(captured.graph_break)
+    return Entry(function, emitted, name)

@@ -1,0 +1,606 @@
+"""At each call: try the cached entries, capture on a miss, run eagerly where capture gave up."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from traceback import FrameSummary
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney import events
+from jitney._util import callers
+from jitney.backends import BoundBackend
+from jitney.backends.faults import said
+from jitney.cache.digest import NotStorable
+from jitney.capture.interpreter.signals import GiveUp
+from jitney.capture.interpreter.target import Target, parameters
+from jitney.capture.marks import stays_python
+from jitney.capture.original_functions import unfollowable
+from jitney.config import config
+from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, RecompileError, Unsupported
+from jitney.guards.dynamic import Seen
+from jitney.guards.miss import MISS
+from jitney.guards.recompile_reasons import Misfit, misfits, why_not
+from jitney.runtime import frame_cache, stance
+from jitney.runtime.continuation import Continue, Retry, calling, drive
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.cache.recipes import Recipe, Writer
+    from jitney.capture.codegen.call_through import CallThrough
+    from jitney.capture.codegen.emit import Emitted
+    from jitney.capture.interpreter.resume import Layout
+    from jitney.capture.interpreter.resume_serialization import Place
+    from jitney.runtime.package import Shipped
+
+MAX_GROUPS = 32
+RACES = 3  # times that guards may not hold at once, where other threads run
+
+
+@functools.cache
+def compiling() -> Any:
+    """``compile_frame.py``, imported at the first miss: a process that finds every frame on disk goes without."""
+    return importlib.import_module("jitney.runtime.compile_frame")
+
+
+@functools.cache
+def remade() -> Any:
+    """``capture/interpreter/resume_serialization.py``, imported at the first graph break."""
+    return importlib.import_module("jitney.capture.interpreter.resume_serialization")
+
+
+class CaptureFault(Exception):
+    """Capture or what follows it raised ``error``, which is no refusal: a bug of ours."""
+
+    def __init__(self, error: Exception, user_stack: tuple[FrameSummary, ...] = ()) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.user_stack = user_stack
+
+
+@dataclass(slots=True)
+class Entry:
+    """One emitted function and what is known about it."""
+
+    function: Any
+    emitted: Emitted | None  # None: it comes from disk
+    name: str
+    group: tuple[int, ...] = ()  # the modules it was compiled for
+    report: bytes = b"[]"  # its guards, if it comes from disk: see ``guards/stored_guards.py``
+    content: frame_cache.Content = field(
+        default=functools.partial(frame_cache.nothing, frame_cache.NOT_RUN)
+    )  # as it is stored
+
+
+@dataclass
+class Session:
+    """What one ``jitney.compile`` call shares among its frames."""
+
+    backend: BoundBackend
+    fullgraph: bool
+    dynamic: bool | None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    shown: types.CodeType | None = None  # what messages are about where the compiled function is a call of ours
+    points: dict[Any, Point] = field(default_factory=dict)
+    frozen: threading.local = field(default_factory=threading.local)
+
+    @functools.cached_property
+    def identity(self) -> list[Any] | None:
+        """What the backend's graphs depend on; None if nobody can say."""
+        return frame_cache.identity(self.backend)
+
+    @functools.cached_property
+    def through(self) -> CallThrough:
+        """What answers for the callees of code that runs by call-through."""
+        return compiling().CallThrough(lambda function, code: Callee(self, function, code))
+
+    def point(
+        self, home: Root | None, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]
+    ) -> Point:
+        """The resume point of this code, instruction and layout; made once, for the first ``home`` that comes there."""
+        key = (code, index, layout, id(namespace))
+        found = self.points.get(key)
+        if found is None:
+            place = remade().Place(code, index, layout, namespace)
+            found = Point(self, place.target(), home, place)
+            if self.shown is not None and callers.is_ours(code.co_filename):
+                found.shown = self.shown
+            found = self.points.setdefault(key, found)  # frames from disk are made without the session's lock
+        return found
+
+    def forget(self) -> None:
+        """Drop everything compiled."""
+        for point in self.points.values():
+            point.forget()
+        self.points.clear()
+        if "through" in self.__dict__:
+            self.through.forget()
+
+
+class Dispatcher:
+    """The entries of one code object."""
+
+    def __init__(self, session: Session, target: Target) -> None:
+        self.session = session
+        self.target = target
+        self.shown = target.code  # the code that messages are about
+        self.entries: list[Entry] = []
+        self.functions: tuple[Any, ...] = ()
+        self.seen = Seen(session.dynamic)
+        self.skip: str = ""
+        self.hidden = False  # its entries are not to run
+        self.native = False  # it is not for capturing: its calls are
+        self.warned = False  # of the limit of entries
+        self.raced = 0  # how often another thread may have changed what was just guarded
+        self.accused = False  # the backend, of a graph that fails
+        self.held: set[str] = set()  # the names on disk of frames whose entries are here
+        self.adopted: set[tuple[str, tuple[int, ...]]] = set()  # of those from disk: the name, what it was made of
+
+    @property
+    def home(self) -> Root | None:
+        """The function with whose frames these are kept for other processes; None if they are not."""
+        return None
+
+    def publish(self) -> None:
+        """Offer the entries to the fast path."""
+        self.functions = tuple(e.function for e in self.entries)
+
+    def forget(self) -> None:
+        """Drop everything compiled, and what was learnt."""
+        self.entries.clear()
+        self.held.clear()
+        self.adopted.clear()
+        self.functions = ()
+        self.seen.forget()
+        self.skip = ""
+        self.warned = False
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the frame without compiling it."""
+        raise NotImplementedError
+
+    @property
+    def passes_on(self) -> bool:
+        """Do the calls of the frame, run eagerly, go through the compiler?"""
+        return bool(self.skip or self.native) and not getattr(self.session.frozen, "on", False)
+
+    def retry(self, error: Exception, *args: Any, **kwargs: Any) -> Continue:
+        """A lock was taken before anything was written: the frame runs eagerly."""
+        return self.failed(error, None, args, kwargs)
+
+    def failed(
+        self, error: Exception, blame: BackendFailed | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Continue:
+        """A graph failed before anything was written: the frame runs eagerly, to fail (or not) as eager does."""
+        events.emit(events.GraphFailed(self.target.name, self.shown.co_filename, self.shown.co_firstlineno, error))
+        return Continue(Retry(self, error, blame, kwargs), args)
+
+    def accuse(self, blame: BackendFailed) -> None:
+        """A backend's graph failed where the captured one does not: raised under ``fullgraph``, else said once."""
+        if self.session.fullgraph:
+            raise blame
+        code = self.shown
+        events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, blame.reason))
+        if not self.accused:
+            self.accused = True
+            callers.warn(f"{said(blame)}\n(calls for which it raises run eagerly)")
+
+    def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """The frame's arguments by parameter name, and its cells."""
+        raise NotImplementedError
+
+    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """No entry held: capture, or run eagerly. User code runs outside the lock."""
+        if (
+            torch_private.transforms_active()
+        ):  # vmap, grad... of torch.func around compiled code: they see the program itself
+            return self.eager(args, kwargs)
+        if stance.active:
+            result = self._under_stance(args, kwargs)
+            if result is not MISS:
+                return result
+        reason = "" if self.skip or self.native else unfollowable()
+        if reason:
+            code = self.shown
+            events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
+            return self.eager(args, kwargs)
+        result = self._from_disk(args, kwargs)
+        if result is not MISS:
+            return result
+        compiling()  # its imports come before what it does
+        tried: tuple[Any, ...] | None = None
+        while not (self.skip or self.native or getattr(self.session.frozen, "on", False)):
+            with self.session.lock:
+                current = self.functions
+                with torch_private.outside_torch_compile():
+                    grown = self._grow(args, kwargs) if current is tried or not current else None
+            if current is tried or not current:
+                if grown is None:
+                    break
+                result = self._first_run(frame_cache.NewFrame(self, grown), args, kwargs)
+                if result is not MISS:
+                    return result
+                self._never_holds(grown, *self.scope(args, kwargs))
+                break
+            for function in current:  # another thread may have made the one that fits
+                result = function(*args, **kwargs)
+                if result is not MISS:
+                    return result
+            tried = current
+        return self.leave(args, kwargs)
+
+    def _under_stance(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result under a stance of this thread or of another; ``MISS``: this one may compile."""
+        name = stance.current()
+        if name == "force_eager":
+            return self.plainly(args, kwargs)
+        for entry in [] if self.hidden else list(self.entries):  # another thread's stance may keep it from them
+            result = entry.function(*args, **kwargs)
+            if result is not MISS:
+                return result
+        if name == "default" or self.skip or self.native:
+            return MISS
+        result = self._from_disk(args, kwargs)
+        if result is not MISS:
+            return result
+        if name == "fail_on_recompile":
+            code = self.shown
+            where = f"{code.co_filename}:{code.co_firstlineno}, in {self.target.name}"
+            misfits = self.misfits(args, kwargs) or []
+            told = "; ".join(f"{text} (found {found})" if found else text for text, found, _ in misfits[:1])
+            raise RecompileError(
+                f"{where}, would be compiled{f' again: {told}' if self.entries else ''}",
+                hint='jitney.set_stance("fail_on_recompile") forbids it',
+            )
+        return self.plainly(args, kwargs)
+
+    def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The frame in eager; what it calls may be compiled only where that was asked for."""
+        return self.eager(args, kwargs)
+
+    def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
+        group = self._group(args)
+        count = sum(e.group == group for e in self.entries)
+        if self.home is None or self.skip or self.native or count >= config.cache_size_limit:
+            return MISS
+        result: Any = MISS
+        shipped = self.home.shipped
+        if shipped is not None:
+            result = self._first_that_holds(shipped.frames(self, args, kwargs), group, args, kwargs)
+            if result is MISS:
+                shipped.missed(self)
+        if result is MISS and config.cache and not getattr(self.session.frozen, "on", False):
+            result = self._first_that_holds(frame_cache.load(self, args, kwargs), group, args, kwargs)
+        return result
+
+    def _first_that_holds(
+        self,
+        frames: Iterator[frame_cache.Loaded],
+        group: tuple[int, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        for found in frames:
+            result = None
+            try:
+                result = found.function(*args, **kwargs)
+            finally:  # it may raise what the program raises
+                if result is not MISS:
+                    self._adopt(found, group)
+            if result is not MISS:
+                return result
+        return MISS
+
+    def _adopt(self, found: frame_cache.Loaded, group: tuple[int, ...]) -> None:
+        with events.compiling(found.number):
+            events.emit(events.FrameLoaded(*frame_cache.place(self), found.seconds))
+        with self.session.lock:
+            if (found.name, found.bound) in self.adopted:  # a call within this one, or another thread, was first
+                return
+            self.adopted.add((found.name, found.bound))
+            self.seen.tell(found.sizes)
+            self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report, found.content))
+            self.publish()
+            if found.fixed:
+                self.held.add(found.name)
+
+    @staticmethod
+    def _first_run(new: frame_cache.NewFrame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            result = new.entry.function(*args, **kwargs)
+        except Exception as error:
+            new.raised(error)
+            raise
+        if result is not MISS:
+            new.returned(result)
+        return result
+
+    def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call comes to for which there is no entry."""
+        return self.eager(args, kwargs)
+
+    def _grow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
+        """Compile one more entry for this call; None where the call runs eagerly."""
+        try:
+            arguments, cells = self.scope(args, kwargs)
+        except TypeError:  # a call that the function itself refuses, in its own words
+            return None
+        group = self._group(args)
+        with events.compiling():
+            if self.entries and not self._may_recompile(arguments, cells, group):
+                return None
+            entry = self._compile(arguments, cells)
+        if entry is not None:
+            entry.group = group
+        return entry
+
+    # ------------------------------------------------------------------ compiling
+
+    def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry | None:
+        try:
+            entry = compiling().compile_frame(self, arguments, cells)
+        except GiveUp as reason:
+            self._record(arguments, cells, reason)
+            self._give_up(reason)
+            return None
+        except JitneyError as error:
+            if isinstance(error, Unsupported):
+                self._record(arguments, cells, error)
+            raise
+        except CaptureFault as fault:
+            self._record(arguments, cells, fault.error)
+            self._our_fault(fault.error, fault.user_stack)
+            return None
+        self.entries.insert(0, entry)
+        self.publish()
+        return entry
+
+    # ------------------------------------------------------------------ when it does not work
+
+    def _record(self, arguments: dict[str, Any], cells: tuple[Any, ...], error: BaseException) -> None:
+        """Write the frame down, if the user asks for records of those whose capture fails."""
+        if not config.replay_record_enabled:
+            return
+        target = self.target
+        write = importlib.import_module("jitney_tools.frame_record").write_record
+        try:
+            path = write(target.function, target.code, target.globals, arguments, cells, error)
+        except Exception as problem:  # the program goes on as it would without a record
+            callers.warn(f"capture of {target.name} failed, and no record of it: {type(problem).__name__}: {problem}")
+            return
+        callers.warn(f"capture of {target.name} failed; to capture it again elsewhere: jitney replay {path}")
+
+    @staticmethod
+    def _group(args: tuple[Any, ...]) -> tuple[int, ...]:
+        """Which modules a call is about: the cache limit counts for each group, so that layers may share code."""
+        owners = [a.__self__ if type(a) is types.MethodType else a for a in args]
+        return tuple(id(a) for a in owners if issubclass(type(a), torch.nn.Module))
+
+    def _may_recompile(self, arguments: dict[str, Any], cells: tuple[Any, ...], group: tuple[int, ...]) -> bool:
+        count = sum(e.group == group for e in self.entries)
+        if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
+            return True
+        expected, found, line = why_not(self.entries[0], arguments, cells)
+        text = f"{expected} (found {found})" if found else expected
+        code = self.shown
+        where = f"{code.co_filename}:{code.co_firstlineno}"
+        place = (self.target.name, code.co_filename, code.co_firstlineno)
+        if config.error_on_recompile:
+            raise RecompileError(
+                f"{where}, in {self.target.name}, would be compiled again: {text}"
+                + (f", read at {line}" if line else ""),
+                hint="dynamic=True or mark_dynamic, if sizes change; config.error_on_recompile = False compiles it",
+            )
+        if count < config.cache_size_limit:
+            entries = len(self.entries)
+            events.emit(events.Recompiled(*place, text, line or where, entries, expected, found))
+            return True
+        if not self.warned:
+            self.warned = True
+            callers.warn(
+                f"{where}, in {self.target.name}: compiled {count or len(self.entries)} times "
+                f"(config.cache_size_limit); "
+                f"other calls run eagerly. The guard that kept failing: {text}" + (f", read at {line}" if line else "")
+            )
+            events.emit(events.LimitReached(*place, text, len(self.entries)))
+            events.emit(events.FrameSkipped(*place, f"cache_size_limit; last guard: {text}"))
+        return False
+
+    def misfits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Misfit] | None:
+        """Why each entry does not hold for a call, as ``why_not`` says it; None if one may hold, or there are none."""
+        return misfits(self.entries, *self.scope(args, kwargs))
+
+    def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
+        """Guards that fail on the values they were made from: from now on eagerly, unless a thread changed these."""
+        if threading.active_count() > 1 and self.raced < RACES:
+            self.raced += 1
+            return
+        text, found, _ = why_not(entry, arguments, cells)
+        said = f"{text} (found {found})" if found else text
+        reason = f"a guard does not hold on the values it was made from: {said}"
+        if config.verify:
+            raise GuardError(reason)
+        self.skip_frame(reason)
+
+    def _give_up(self, reason: GiveUp) -> None:
+        if self.session.fullgraph:
+            raise Unsupported(f"the frame cannot be captured: {reason.reason}", hint=reason.hint) from None
+        self.skip_frame(reason.reason)
+
+    def _our_fault(self, error: Exception, user_stack: tuple[FrameSummary, ...]) -> None:
+        code = self.shown
+        fault = CaptureError(
+            f"a bug of jitney's while capturing {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): "
+            f"{type(error).__name__}: {error}",
+            user_stack=user_stack,
+            hint="config.suppress_errors = True runs such frames eagerly; please report it",
+            command="JITNEY_REPLAY_RECORD_ENABLED=1 python ..., the same program again; then jitney replay FILE",
+        )
+        fault.__cause__ = error
+        if not config.suppress_errors:
+            raise fault
+        callers.warn(f"{said(fault)}\n(the frame runs eagerly: config.suppress_errors)")
+        self.skip_frame(f"a bug of jitney's: {type(error).__name__}: {error}")
+
+    def skip_frame(self, reason: str) -> None:
+        """Run the frame eagerly from now on."""
+        code = self.shown
+        self.skip = reason
+        events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
+
+
+class Root(Dispatcher):
+    """The function that the user compiled."""
+
+    def __init__(self, session: Session, function: types.FunctionType) -> None:
+        super().__init__(session, Target(function.__code__, function.__globals__, function))
+        self.function = function
+        self.native = stays_python(function) or not _is_asked_for(self.target.code)
+        self.defaults = function.__defaults__
+        self.shipped: Shipped | None = None  # frames that ``jitney.load`` has brought
+        if session.shown is not None and callers.is_ours(self.shown.co_filename):
+            self.shown = session.shown
+
+    def publish(self) -> None:
+        """Offer the entries to the fast path, unless they must not run in some thread."""
+        with stance.lock:
+            self.functions = () if self.hidden or stance.forced() else tuple(e.function for e in self.entries)
+
+    @property
+    def home(self) -> Root | None:
+        """Itself."""
+        return self
+
+    def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the user's function, and nothing else."""
+        return self.function(*args, **kwargs)
+
+    def _refresh_defaults(self) -> None:
+        """The user gave the function other defaults: the emitted functions get them too."""
+        before, self.defaults = self.defaults, self.function.__defaults__
+        if len(self.defaults or ()) != len(before or ()):
+            self.forget()
+        for emitted in [entry.function for entry in self.entries]:
+            emitted.__defaults__ = self.defaults
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the first entry that holds."""
+        if self.function.__defaults__ is not self.defaults:
+            self._refresh_defaults()
+        for function in self.functions:
+            result = function(*args, **kwargs)
+            if result is not MISS:
+                return drive(result) if type(result) is Continue else result
+        return drive(self.miss(args, kwargs))
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the user's function."""
+        function = self.session.through.native(self.function) if self.passes_on else self.function
+        return function(*args, **kwargs)
+
+    def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """Bound as the function's own signature binds them; its cells are read from the function."""
+        namespace: dict[str, Any] = {}
+        exec(f"def bind({self.target.signature()}): return locals()", namespace)
+        binder = namespace["bind"]
+        binder.__defaults__ = self.function.__defaults__
+        binder.__kwdefaults__ = self.function.__kwdefaults__
+        bound = binder(*args, **kwargs)
+        return {n: bound[n] for n in parameters(self.target.code)}, ()
+
+
+def _is_asked_for(code: types.CodeType) -> bool:
+    """May functions of this name be compiled? See ``config.debug_function``."""
+    return not config.debug_function or config.debug_function in (code.co_name, code.co_qualname)
+
+
+class Callee(Root):
+    """What a frame that runs by call-through calls. The callee is the first argument of ``function``."""
+
+    def __init__(self, session: Session, function: types.FunctionType, code: types.CodeType | None) -> None:
+        super().__init__(session, function)
+        self.shown = code or self.shown
+        self.native = stays_python(function) or not _is_asked_for(self.shown)
+
+    @property
+    def home(self) -> Root | None:
+        """Nobody's: its frames are not kept."""
+        return None
+
+    def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the callee as it is."""
+        callee, *rest = args
+        return callee(*rest, **kwargs)
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the callee."""
+        callee, *rest = args
+        function = self.session.through.native(callee) if self.passes_on else callee
+        return function(*rest, **kwargs)
+
+
+class Point(Dispatcher):
+    """The rest of a frame after a break. Calling it makes a ``Continue``; ``run`` runs it."""
+
+    def __init__(self, session: Session, target: Target, home: Root | None = None, place: Place | None = None) -> None:
+        super().__init__(session, target)
+        self.place = place
+        self._home = home
+
+    @property
+    def home(self) -> Root | None:
+        """The function whose rest it is."""
+        return self._home
+
+    def _jitney_recipe(self, writer: Writer) -> Recipe:
+        """As what later processes make it again."""
+        if self.place is None:
+            raise NotStorable("the rest of a frame whose place is unknown")
+        return self.place.recipe(writer)
+
+    def __call__(self, *args: Any) -> Continue:
+        """What emitted code returns for the rest of its frame."""
+        return Continue(self, args)
+
+    def run(self, *args: Any) -> Any:
+        """Run the rest of the frame; its value, or a ``Continue``."""
+        for function in self.functions:
+            result = function(*args)
+            if result is not MISS:
+                return result
+        return self.miss(args, {})
+
+    def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Given up for good: ``drive`` calls ``release``."""
+        return Continue(self, args) if self.skip else self.eager(args, kwargs)
+
+    def release(self, rest: Continue) -> Any:
+        """Run the rest of the frame eagerly; the frame alone holds its variables: it may tell when they are dropped."""
+        function, values = self._rest(rest.args)
+        rest.args = ()
+        values.reverse()
+        return calling(len(values))(function, values.pop)
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the rest of the frame; the first arguments are its cells."""
+        function, values = self._rest(args)
+        return function(*values)
+
+    def _rest(self, args: tuple[Any, ...]) -> tuple[types.FunctionType, list[Any]]:
+        target = self.target
+        count = len(target.code.co_freevars)
+        code = self.session.through.code(target.code) if self.passes_on else target.code
+        function = types.FunctionType(code, target.globals, target.name, None, args[:count] or None)
+        return function, list(args[count:])
+
+    def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """By position: cells first, then what the layout says."""
+        count = len(self.target.code.co_freevars)
+        return dict(zip(parameters(self.target.code), args[count:], strict=True)), tuple(args[:count])

@@ -1,0 +1,443 @@
+"""Frames that outlive their process: kept on disk when they have run once, found there before anything is captured."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import json
+import struct
+import sys
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from jitney import events
+from jitney._util import generated_code, markers
+from jitney._util.ownership import trusted
+from jitney.aot.runtime.backward import Backward, Tangent
+from jitney.backends import BoundBackend, Kept, registry
+from jitney.cache.digest import NotStorable, digest, of_code
+from jitney.cache.frame_reader import StoredFrame, holds
+from jitney.cache.frame_writer import FrameWriter
+from jitney.cache.frames import frames_on_disk, store, stored
+from jitney.cache.key import edited, environment, flags, settings, sources
+from jitney.cache.recipes import Stale
+from jitney.cache.store import DiskCache
+from jitney.capture.marks import everything_said
+from jitney.config import config
+from jitney.guards.assumptions import Trail
+from jitney.guards.miss import MISS
+from jitney.guards.recompile_reasons import in_guards
+from jitney.guards.stored_guards import first_failing
+from jitney.guards.tensors import Sizes
+from jitney.runtime.continuation import Continue, Retry
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.default_device import lifted
+from jitney.torch_compat.global_state import state_text
+
+if TYPE_CHECKING:
+    from jitney.capture.codegen.emit import Emitted
+    from jitney.capture.interpreter.resume_serialization import Place
+    from jitney.runtime.dispatch import Dispatcher, Entry, Point
+
+# Namespaces of operators that come with torch.
+OWN_OPERATORS = {"aten", "prim", "prims", "quantized", "mkldnn", "_c10d_functional"}
+CALLED = (types.FunctionType, types.BuiltinFunctionType, type)
+Content = Callable[[], bytes]  # a frame as it is stored; raises ``NotStorable``
+NOT_RUN = "it has not come to an end yet: its first call raised"
+FAILED = "its graph raised at the first call, which then ran eagerly"
+NOT_KEPT = "nothing was kept of it: config.cache was off when it was compiled, or somebody looked at its code"
+# What reading something else than was written may raise.
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, struct.error, SyntaxError, RuntimeError, OSError)
+
+
+@dataclasses.dataclass(slots=True)
+class Loaded:
+    """A frame that was taken from disk; ``function`` runs it."""
+
+    function: Any
+    sizes: dict[str, Sizes]  # of the tensors that it asks about, by name
+    report: bytes  # see ``guards/stored_guards.py``
+    fixed: bool  # is it of no use to try it for another call, once it is an entry?
+    bound: tuple[int, ...]  # see ``StoredFrame.bound``
+    seconds: float
+    number: int  # see ``events.subject``
+    content: Content  # the frame again
+    name: str  # on disk, or its digest in a file
+
+
+def _used() -> bool:
+    """Frames that somebody wants to look at are compiled here and now."""
+    return config.cache and not config.compile_debug and not markers.wanted()
+
+
+def load(owner: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:
+    """The frames on disk that may stand for a call: those with a graph do; what others return may be ``MISS``."""
+    cache = frames_on_disk() if _used() else None
+    key = None if cache is None else frame_key(owner)
+    if cache is not None and key is not None:
+        found = stored(cache, key, oldest_first(owner), without=owner.held)
+        held = ((name, content, functools.partial(_on_disk, cache, name)) for name, content in found)
+        yield from load_of(owner, held, args, kwargs)
+
+
+def load_of(
+    owner: Dispatcher,
+    held: Iterable[tuple[str, bytes, Content]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    reasons: list[str] | None = None,
+) -> Iterator[Loaded]:
+    """The same of given frames.
+
+    Args:
+        owner: whose they are.
+        held: of each its name, itself, and a function that gives it again later.
+        args: the call's.
+        kwargs: the call's.
+        reasons: gets why each of the others does not fit.
+    """
+    try:
+        arguments, cells = owner.scope(args, kwargs)
+    except TypeError:  # a call that the function itself refuses, in its own words
+        return
+    arguments |= {f"_cell{i}": cell for i, cell in enumerate(cells)}
+    for name, content, again in held:
+        begin = time.perf_counter()
+        frame = None
+        try:
+            with events.compiling() as number:
+                frame = _frame(owner, content, arguments)
+                found = _made(owner, frame, args, kwargs)
+        except (Stale, *DAMAGED) as error:
+            reason = str(error) if isinstance(error, Stale) else f"{type(error).__name__}: {error}"
+            events.emit(events.FrameRefused(*place(owner), reason))
+            if reasons is not None:
+                reasons.append(reason)
+            if frame is not None:
+                frame.discard()
+            continue
+        if found is not None:
+            yield Loaded(*found, time.perf_counter() - begin, number, again, name)
+        if reasons is not None:  # it does not hold, or whoever got it came back: without a graph, that shows later
+            reasons.append(_unfit(frame, arguments))
+        frame.discard()
+
+
+def _frame(owner: Dispatcher, content: bytes, arguments: Mapping[str, Any]) -> StoredFrame:
+    backend = owner.session.backend
+
+    def load_graph(name: str, kind: Any, frame: str, data: Any, blobs: tuple[bytes, ...]) -> Any:
+        return backend.load(name, kind, frame, Kept(data, blobs))
+
+    return StoredFrame(content, known(owner), arguments, load_graph, _reviving(owner), _parts_of_frames(owner))
+
+
+def _parts_of_frames(owner: Dispatcher) -> dict[str, Callable[..., Any]]:
+    """Makers of what a frame that breaks goes on with; what they need is imported when they do."""
+
+    def point(*recipe: Any) -> Point:
+        place = _remade().place_again(*recipe)
+        return owner.session.point(owner.home, place.code, place.index, place.layout, place.namespace)
+
+    kinds = {kind: functools.partial(_part_of_frame, kind) for kind in ("step", "generator", "stand_in")}
+    return {**kinds, "point": point}
+
+
+def _part_of_frame(kind: str, *recipe: Any) -> types.CodeType:
+    made: types.CodeType = _remade().made_again(kind, *recipe)
+    return made
+
+
+def _remade() -> Any:
+    return importlib.import_module("jitney.capture.interpreter.resume_serialization")
+
+
+def _made(
+    owner: Dispatcher, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[types.FunctionType, dict[str, Sizes], bytes, bool, tuple[int, ...]] | None:
+    space = frame.namespace
+    space.update(_retry=owner.retry, _failed=_failing(owner), _guard_errors=Exception)
+    filename = f"<jitney {owner.target.name} {id(space):x}>"
+    function = generated_code.build(frame.source, filename, space, "_entry")
+    if owner.target.function is not None:
+        function.__defaults__ = owner.target.function.__defaults__
+        function.__kwdefaults__ = owner.target.function.__kwdefaults__
+    if frame.has_graph:
+        if not holds(function, args, kwargs):
+            return None
+        with lifted():
+            space["_graph"] = frame.graph()
+    sizes = {name: fact.sizes for name, fact in zip(frame.data["names"], frame.facts, strict=True)}
+    fixed, bound = frame.fixed, frame.bound
+    frame.forget()
+    return function, sizes, frame.report, fixed, bound
+
+
+def _unfit(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:
+    failing = first_failing(json.loads(frame.report), frame.namespace, in_guards(arguments))
+    return f"{failing[0]} (found {failing[1]})" if failing else "a guard does not hold"
+
+
+def place(owner: Dispatcher) -> tuple[str, str, int]:
+    """Name, file and line of a function, as events tell them."""
+    return owner.target.name, owner.shown.co_filename, owner.shown.co_firstlineno
+
+
+def _failing(owner: Dispatcher) -> Any:
+    def failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(error, torch_private.STOPS_RECOMPUTATION):
+            raise error
+        return owner.failed(error, None, args, kwargs)
+
+    return failed
+
+
+class NewFrame:
+    """An entry that is about to run for the first time; then it is put on disk, if it can be made again elsewhere.
+
+    What it was captured from is noted now: running it may change that, and a frame that breaks runs the program's code.
+    """
+
+    def __init__(self, owner: Dispatcher, entry: Entry) -> None:
+        self.entry = entry
+        self.kept: _Kept | None = None
+        cache = frames_on_disk() if _used() else None
+        emitted = entry.emitted
+        assert emitted is not None
+        self.steps = [code for code in emitted.namespace.values() if id(code) in emitted.made]
+        if owner.home is None or cache is None:
+            entry.content = functools.partial(nothing, NOT_KEPT)
+        else:
+            if emitted.graph is not None:
+                note_operations(emitted.graph.graph, emitted.trail)
+            self.kept = _Kept(owner, emitted, emitted.trail, cache, frame_key(owner))
+            self.kept.note(state_text())
+        emitted.forget_capture()
+
+    def returned(self, result: Any) -> None:
+        """It has run."""
+        if type(result) is not Continue or type(result.point) is not Retry:
+            self._keep()
+        elif self.kept is not None:
+            self.entry.content = functools.partial(nothing, FAILED)
+
+    def raised(self, error: Exception) -> None:
+        """It has raised: that is all right where it was the program's code, after a break."""
+        at = error.__traceback__
+        while at is not None:
+            if any(at.tb_frame.f_code is code for code in self.steps):
+                self._keep()
+                return
+            at = at.tb_next
+
+    def _keep(self) -> None:
+        if self.kept is not None:
+            self.entry.content = self.kept.content
+            self.kept.write()
+
+
+def note_operations(graph: fx.Graph, trail: Trail) -> None:
+    """Note what the operations of a captured graph depend on: AOT looks into Python functions, and keeps no record."""
+    for node in graph.nodes:
+        target = node.target
+        if isinstance(target, types.FunctionType):
+            space = target.__globals__
+            if not trusted(space):
+                trail.keep_private(f"{target.__qualname__}, which is recorded as a whole")
+            for name in target.__code__.co_names:
+                if isinstance(space.get(name), CALLED):
+                    trail.take(space, name, space[name])
+        elif isinstance(target, torch_private.OPERATOR_CLASSES) and str(target).partition(".")[0] not in OWN_OPERATORS:
+            trail.keep_private(f"the operator {target}, which is not torch's")
+
+
+@dataclasses.dataclass
+class _Kept:
+    """A frame on disk, written again when more of it has been compiled: the backward of a graph, at the first one."""
+
+    owner: Dispatcher
+    emitted: Emitted
+    trail: Trail
+    cache: DiskCache
+    key: str | None
+    name: str = ""
+    reason: str = ""  # why it is not on disk
+    writer: FrameWriter | None = None
+
+    def note(self, state: str | None) -> None:
+        """Look at what it was captured from; ``state`` of torch's is the one that it was captured in."""
+        with self._told():
+            if self.cache.problem:
+                raise NotStorable(self.cache.problem)
+            if self.trail.private:
+                raise NotStorable(self.trail.private)
+            if self.key is None:
+                raise NotStorable("the backend, or an extension, may do something else in another process")
+            emitted = self.emitted
+            parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
+            self.writer = FrameWriter(*parts, self.trail, known(self.owner), state, emitted.made)
+
+    def write(self) -> None:
+        """Write it, or tell why not."""
+        if self.writer is not None:
+            self.reason = ""
+            with self._told():
+                self._write(self.writer)
+        events.emit(events.FrameStored(*place(self.owner), self.reason))
+
+    def _write(self, writer: FrameWriter) -> None:
+        if self.trail.private:
+            raise NotStorable(self.trail.private)
+        if any(map(edited, ("jitney", *_packages(self.owner.session.backend)))):
+            raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
+        content, later = writer.content(self.emitted.namespace.get("_graph"))
+        assert self.key is not None
+        self.name = store(self.cache, self.key, content, self.name)
+        if writer.fixed:
+            self.owner.held.add(self.name)
+        for backward in later:
+            backward.grown = self.write
+        if not later:
+            self.writer = None  # there will be no more
+        if self.cache.problem:
+            raise NotStorable(self.cache.problem)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What cannot be kept is a reason, and so is a bug of ours."""
+        try:
+            yield
+        except NotStorable as error:
+            self.reason = str(error)
+        except Exception as error:
+            if config.verify:
+                raise
+            self.reason = f"a bug of jitney's: {type(error).__name__}: {error}"
+
+    def content(self) -> bytes:
+        """What is on disk; raises ``NotStorable`` with the reason why nothing is."""
+        if self.reason:
+            raise NotStorable(self.reason)
+        return _on_disk(self.cache, self.name)
+
+
+def _on_disk(cache: DiskCache, name: str) -> bytes:
+    content = cache.load(name)
+    if content is None:
+        raise NotStorable(f"it is no longer in {cache.folder}")
+    return content
+
+
+def nothing(reason: str) -> bytes:
+    """The content of a frame that is not kept: an error."""
+    raise NotStorable(reason)
+
+
+def _reviving(owner: Dispatcher) -> Callable[..., Backward]:
+    """What makes the backward of a stored graph: what was compiled of it is there, the rest is compiled if needed."""
+
+    def revive(
+        name: str,
+        places: list[int | None],
+        layouts: list[tuple[Any, tuple[int, ...]]],
+        absent: list[tuple[int, ...]],
+        runs: list[Any],
+        blobs: list[bytes],
+    ) -> Backward:
+        text, rest = blobs[0].decode(), blobs[1:]
+
+        @functools.cache
+        def whole() -> Backward:
+            again = importlib.import_module("jitney.graph_compile.pipeline").backward_again
+            made: Backward = again(owner.session.backend, text, rest, places, name, owner.shown)
+            return made
+
+        made = Backward(
+            [Tangent(*layout) for layout in layouts],
+            places,
+            lambda absent, variant=None: whole().compile_absent(absent, variant),
+            lambda missing: whole().reduced(missing),
+            lambda: (text, rest),
+            name,
+        )
+        made.compiled.update(zip(absent, runs, strict=True))
+        return made
+
+    return revive
+
+
+def known(owner: Dispatcher) -> dict[str, Any]:
+    """The objects that emitted code names and that are there before it."""
+    target, place = owner.target, place_in(owner)
+    own = {"function": target.function} if place is None else {"code": place.code}
+    return {"MISS": MISS, "globals": target.globals, **own}
+
+
+def place_in(owner: Dispatcher) -> Place | None:
+    """Where in a function it goes on; None if it is the function itself."""
+    place: Place | None = getattr(owner, "place", None)
+    return place
+
+
+def oldest_first(owner: Dispatcher) -> bool:
+    """In which order frames are tried: which one it is decides where a frame breaks next.
+
+    So after a break a process takes the way of the one before, which a newer frame that is more general may leave.
+    """
+    return place_in(owner) is not None
+
+
+def label(owner: Dispatcher) -> str:
+    """What tells the frames of one function apart: which rest of it they are; empty for the function itself."""
+    place = place_in(owner)
+    return "" if place is None else place.label()
+
+
+def frame_key(owner: Dispatcher) -> str | None:
+    """What the frames of a function, or of a rest of it, are kept under; None if nobody can say what it depends on."""
+    session, home = owner.session, owner.home
+    watched = session.backend.own.crosscheck or session.backend.own.freeze or config.repro_after
+    if home is None or session.identity is None or registry.changes_graphs() or watched:
+        return None
+    target = home.target
+    return digest(
+        environment(), settings(), flags(), session.identity, everything_said(),
+        (session.fullgraph, session.dynamic, torch.distributed.is_available() and torch.distributed.is_initialized()),
+        (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(home.shown)),
+        label(owner),
+    )  # fmt: skip
+
+
+def identity(bound: BoundBackend, files: Callable[[str], str] = sources) -> list[Any] | None:
+    """What a backend's graphs depend on besides themselves; None for one that did not come by an entry point.
+
+    Args:
+        files: what tells the files of a package from others.
+    """
+    if bound.parts:
+        parts = [identity(part, files) for part in bound.parts]
+        return None if None in parts else [bound.name, *parts]
+    backend = bound.backend
+    row = next((row for row in registry.listings() if row.name == backend.name), None)
+    if row is None or row.status != "loaded" or registry.get(backend.name) is not backend:
+        return None
+    fields = dataclasses.fields(bound.options) if bound.options is not None else ()
+    options = [(field.name, getattr(bound.options, field.name)) for field in fields]
+    return [row.name, row.package, row.version, backend.version, options, *map(files, _packages(bound))]
+
+
+def _packages(bound: BoundBackend) -> list[str]:
+    """The packages that a backend is written in: its own, and those of jitney's that it requires."""
+    if bound.parts:
+        return [package for part in bound.parts for package in _packages(part)]
+    package = str(getattr(bound.backend.compile, "__module__", "")).partition(".")[0]
+    if not isinstance(sys.modules.get(package), types.ModuleType):
+        return []
+    return [package, *registry.required_siblings(bound.backend)]

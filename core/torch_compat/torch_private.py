@@ -1,0 +1,579 @@
+"""Every private torch name that jitney uses, each with its reason. Checked with torch 2.11 to 2.13.
+
+A name that a future torch drops fails here, at import, by name; nothing else in jitney reaches past torch's face, but
+``torch_private_symbolic.py``. That has what needs sympy, and is imported when somebody asks for one of its names here:
+a process that finds everything on disk never does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+# The memory format that many kernels give their results, by the strides of their argument.
+from torch._prims_common import suggest_memory_format
+
+if TYPE_CHECKING:
+    from jitney.torch_compat.torch_private_symbolic import (
+        NEEDS_DATA,
+        DataDependentOutputException,
+        DimDynamic,
+        DynamicOutputShapeException,
+        FakeTensor,
+        FakeTensorMode,
+        GuardOnDataDependentSymNode,
+        LeanFakeTensorMode,
+        NamedSource,
+        PythonArithmetic,
+        PythonPrinter,
+        ShapeEnv,
+        StatelessSymbolicContext,
+        TorchShapeEnv,
+        TorchSource,
+        UnsupportedFakeTensorException,
+        forget_reals,
+        numpy,
+        run_on_stand_ins,
+        statically_known_true,
+        sympy_interp,
+        value_when_captured,
+    )
+
+_C: Any = torch._C  # its stubs lack some of what follows
+
+# The method table through which a tensor's C methods are recognised.
+TensorBase: Any = _C.TensorBase
+# What a distribution's lazy property is when asked of the class: a new object each time.
+LazyOfClass: Any = torch.distributions.utils._lazy_property_and_property
+# Namespaces of operations behind torch.nn.functional, torch.fft, torch.linalg, torch.special.
+OP_NAMESPACES: tuple[Any, ...] = (
+    _C._VariableFunctions,
+    _C._nn,
+    _C._fft,
+    _C._linalg,
+    _C._special,
+    _C._sparse,
+    _C._nested,
+)
+# torch.ops.namespace.name and its overloads: a call of such an object is one operation.
+OPERATOR_CLASSES: tuple[type, ...] = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+# Changes the grad mode; what torch.no_grad calls.
+set_grad_enabled: Callable[[bool], None] = _C._set_grad_enabled
+# What torch.library.custom_op returns; its operator is what a graph records.
+CustomOpDef: Any = torch._library.custom_ops.CustomOpDef
+# The object behind torch.inference_mode.
+InferenceModeGuard: Any = _C._InferenceMode
+# The current stream of a CUDA device as a number; builds without CUDA lack it.
+current_raw_stream: Callable[[int], int] = getattr(
+    _C, "_cuda_getCurrentRawStream", lambda device: int(torch.cuda.current_stream(device).cuda_stream)
+)
+# How many tensors (and Python's wrappers) hold a memory, given as the number below.
+storage_users: Callable[[int], int] = _C._storage_Use_Count
+# Is torch's profiler running? Its public face has no such question.
+is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
+# Ends what a recording of a CUDA graph began with the allocator; torch does not if the recording fails.
+end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
+# Lets go of what an autograd function has saved, unless the graph is to be kept (``ctx`` as argument).
+clear_saved: Callable[[Any], None] = getattr(_C._FunctionBase, "maybe_clear_saved_tensors", lambda ctx: None)
+# What an autograd function has saved, one by one, written to since or not (``ctx`` as argument).
+entries_saved: Callable[[Any], Iterable[Any]] = _C._FunctionBase._raw_saved_tensors.__get__
+# What torch.utils.checkpoint raises through what it runs again as soon as it has what it needs.
+STOPS_RECOMPUTATION: type[Exception] = torch.utils.checkpoint._StopRecomputationError
+# How many torch function modes (such as `with torch.device(...)`) are active.
+function_mode_depth: Callable[[], int] = _C._len_torch_function_stack
+# The __torch_function__ of a tensor class that has none.
+disabled_torch_function: Any = _C._disabled_torch_function_impl
+# How many dispatch modes are active.
+dispatch_mode_depth: Callable[[], int] = _C._len_torch_dispatch_stack
+# Is any torch function mode active? Library code asks, and must not see capture's own.
+function_mode_enabled: Callable[[], bool] = _C._is_torch_function_mode_enabled
+# Is the module's forward being traced by torch.jit?
+tracing_state: Callable[[], Any] = _C._get_tracing_state
+# What torch.autocast and torch.are_deterministic_algorithms_enabled ask: part of the state that is guarded as a whole.
+autocast_available: Callable[[str], bool] = _C._is_autocast_available
+deterministic_algorithms: Callable[[], bool] = _C._get_deterministic_algorithms
+# Library classes call it when made; it tells nobody anything that a program can see.
+log_api_usage: Callable[..., None] = _C._log_api_usage_once
+# The name of the out-of-tree device: torch.utils asks, and it is fixed in a process.
+out_of_tree_device: Callable[[], str] = _C._get_privateuse1_backend_name
+# torch wraps functions that it keeps from being compiled (Optimizer.zero_grad) in one function, of this code.
+DISABLED_CODE: types.CodeType = torch._compile._disable_dynamo(lambda: None).__code__
+# The kernels that Python code has registered for operators: "aten/relu/CPU".
+python_kernels: set[str] = torch.library._impls
+# How FX names the target of a node in the code that it generates, and which targets that code calls by name.
+qualified_name: Callable[[Any], str] = torch.fx.node._get_qualified_name
+is_from_torch: Callable[[Any], bool] = torch.fx.graph._is_from_torch
+# Do tensors of these classes, or a mode, take a call over? torch's Python functions ask first thing.
+has_torch_function: tuple[Callable[..., bool], ...] = (
+    _C._has_torch_function,
+    _C._has_torch_function_unary,
+    _C._has_torch_function_variadic,
+)
+# Which kind of accelerator the process has: fixed.
+current_accelerator: Callable[[], Any] = _C._accelerator_getAccelerator
+# How the optimizers sort their parameters for the foreach operations.
+group_tensors: Callable[..., Any] = _C._group_tensors_by_device_and_dtype
+# The body of nn.Module.__call__: a module that has its own is not called as its ``forward``.
+_call_impl = torch.nn.Module._call_impl
+module_call: Any = _call_impl if _call_impl.__globals__ is vars(torch.nn.modules.module) else None
+
+
+@contextlib.contextmanager
+def dispatch_kept() -> Iterator[None]:
+    """If an operator raises here, the dispatcher is left as it was.
+
+    Torch prints tensors with transforms switched off by a local variable (of ``torch._tensor_str``). A traceback that
+    holds such a frame, since printing has raised, keeps them off.
+    """
+    outside = sys.exception()
+    include, exclude = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+    with _C._ForceDispatchKeyGuard(include, exclude):
+        try:
+            yield
+        except Exception as error:
+            seen: BaseException | None = error
+            while seen is not None and seen is not outside:
+                traceback.clear_frames(seen.__traceback__)
+                seen.__traceback__, seen = None, seen.__context__
+            raise
+
+
+# What ties a module's backward hooks into autograd's graph.
+BackwardHookFunction: Any = torch.nn.modules._functions.BackwardHookFunction
+# The module whose code handles the exceptions of that body, unless told that it is being compiled.
+MODULE_CALL_FILE: str = torch.nn.modules.module.__name__
+
+# Containers as torch's function transforms see them, and which dimension each leaf of vmap's arguments is mapped over.
+TreeSpec: Any = torch.utils._pytree.TreeSpec
+tree_flatten: Callable[[Any], tuple[list[Any], Any]] = torch.utils._pytree.tree_flatten
+tree_unflatten: Callable[[Any, Any], Any] = torch.utils._pytree.tree_unflatten
+broadcast_to_and_flatten: Callable[[Any, Any], list[Any] | None] = torch.utils._pytree._broadcast_to_and_flatten
+# What functions call that torch.func.grad, grad_and_value and vmap have made.
+grad_impl: Callable[..., Any] = torch._functorch.eager_transforms.grad_impl
+grad_and_value_impl: Callable[..., Any] = torch._functorch.eager_transforms.grad_and_value_impl
+vmap_impl: Callable[..., Any] = torch._functorch.vmap.vmap_impl
+
+
+def jacobians() -> dict[str, types.CodeType]:
+    """The code of the functions that torch.func.jacrev and jacfwd make; what they are made of is in their closures."""
+    found = {}
+    for name in ("jacrev", "jacfwd"):
+        for code in getattr(torch.func, name).__code__.co_consts:
+            if isinstance(code, types.CodeType) and {"func", "argnums", "has_aux"} <= set(code.co_freevars):
+                found[name] = code
+    return found
+
+
+def process_groups() -> Any:
+    """What knows the process groups: its ``default_pg`` is the group of all. Its public face guards no reading."""
+    return importlib.import_module("torch.distributed.distributed_c10d")._world
+
+
+def wait_for_collective() -> Callable[[Any], Any]:
+    """From the result of a functional collective, which may wait when it is looked at, to a plain tensor."""
+    functions = importlib.import_module("torch.distributed._functional_collectives")
+
+    def wait(value: Any) -> Any:
+        return functions.wait_tensor(value)
+
+    return wait
+
+
+def control_flow() -> dict[str, Any]:
+    """torch's loops and branches as operators, by name, but for torch.cond; not every version has all."""
+    ops = torch._higher_order_ops
+    found = {name: getattr(ops, name, None) for name in ("while_loop", "map", "scan")}
+    return {name: getattr(op, name, op) for name, op in found.items() if op is not None}
+
+
+_scan = getattr(torch._higher_order_ops, "associative_scan", None)
+# torch.associative_scan's own code, which capture looks into: its calls of torch.vmap are recognised by it.
+SCAN_CODE: types.CodeType | None = getattr(getattr(_scan, "associative_scan", _scan), "__code__", None)
+
+
+def program_kernels() -> list[str]:
+    """The kernels that programs have registered in Python for torch's operators, in order.
+
+    Not among them: shapes of results, and what torch.vmap registers when it is called first.
+    """
+    own: set[str] = set()
+    for name in ("torch._functorch.predispatch", "torch._functorch.vmap"):  # one or the other, by version
+        own |= getattr(getattr(sys.modules.get(name), "VMAP_DECOMPOSITIONS_LIB", None), "_op_impls", set())
+    return sorted(k for k in python_kernels if k.startswith("aten/") and not k.endswith("/Meta") and k not in own)
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The address of the object that holds a tensor's memory."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+_guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
+# Memory on a CUDA device without the parsing of arguments that torch.empty_strided does.
+empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(_guards, "_empty_strided_cuda", None)
+# One C call that checks grad mode, autocast, default dtype, deterministic mode and their like.
+GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
+# One C call that checks the metadata of all tensors (13 us for 150).
+TensorGuards: Any = getattr(_guards, "TensorGuards", None)
+
+
+def dispatch_keys(tensor: torch.Tensor) -> str:
+    """Which of the dispatcher's keys a tensor has: part of what ``TensorGuards`` compares."""
+    return str(_C._dispatch_keys(tensor))
+
+
+# The base of what records operators as they are dispatched.
+TorchDispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
+# Copies many tensors in one call.
+foreach_copy: Callable[..., Any] = torch._foreach_copy_
+_functorch_active: Callable[[], bool] = _C._are_functorch_transforms_active
+_is_batched: Callable[[Any], bool] = _C._functorch.is_legacy_batchedtensor
+_forward_ad: Any = torch.autograd.forward_ad
+
+
+def transforms_active() -> bool:
+    """Is a transform of torch.func (vmap, grad, ...) or forward-mode AD at work?
+
+    The former's tensors are wrappers that capture must not see; the latter's have tangents that compiled code drops.
+    The level of forward-mode AD is one for the whole process.
+    """
+    return _forward_ad._current_level >= 0 or _functorch_active()
+
+
+def forward_ad_active() -> bool:
+    """Is forward-mode AD at work?"""
+    return bool(_forward_ad._current_level >= 0)
+
+
+def undecided(tensor: Any) -> str:
+    """Why a tensor has no one value now: it is a "batch" of vmap's, or a "stand-in"; or an empty string.
+
+    What torch.func's transforms wrap is looked into. Raises ``RuntimeError`` where AOT traces.
+    """
+    functorch = _C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return "batch"
+        tensor = functorch.get_unwrapped(tensor)
+    if torch._is_functional_tensor(tensor):
+        raise RuntimeError("what a tensor's value decides is decided when the graph runs")
+    return "stand-in" if isinstance(tensor, __getattr__("FakeTensor")) else ""
+
+
+def batched(tensors: Iterable[Any]) -> bool:
+    """May one stand for a batch of gradients, or have a tangent, where compiled code sees a plain tensor?
+
+    By ``is_grads_batched``, or ``torch.vmap`` or forward-mode AD around a backward.
+    """
+    return transforms_active() or any(tensor is not None and _is_batched(tensor) for tensor in tensors)
+
+
+# What a FakeTensor's .device arrives as in a dispatch mode: no operation.
+PRIM_DEVICE: Any = torch.ops.prim.device.default
+# The autograd node that the engine is running, in whose name a backward operator is called.
+current_autograd_node: Callable[[], Any] = _C._current_autograd_node
+# The number that the next autograd node will get: ties a backward operator to the forward one.
+next_sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
+# Autocast rewrites operators as they are called; compiled graphs have its casts in them already.
+DisableAutocast: Any = _C._DisableAutocast
+
+
+class functionalization:  # a namespace
+    """torch's C++ functionalization: the pass that turns in-place operators and views into functional ones."""
+
+    enable = staticmethod(torch._enable_functionalization)
+    disable = staticmethod(torch._disable_functionalization)
+    wrap = staticmethod(torch._to_functional_tensor)
+    unwrap = staticmethod(torch._from_functional_tensor)
+    is_wrapped = staticmethod(torch._is_functional_tensor)
+    sync = staticmethod(torch._sync)
+    has_data_mutation = staticmethod(getattr(torch, "_functionalize_has_data_mutation"))  # noqa: B009 (not in the stubs)
+    has_metadata_mutation = staticmethod(torch._functionalize_has_metadata_mutation)
+    replace = staticmethod(torch._functionalize_replace)
+    commit = staticmethod(torch._functionalize_commit_update)
+    storage_changed = staticmethod(torch._functionalize_was_storage_changed)
+
+
+_reapply_views: Callable[[bool], bool] = getattr(torch, "_functionalize_enable_reapply_views")  # noqa: B009 (as above)
+_FUNCTIONALIZE = _C.DispatchKeySet(_C.DispatchKey.Functionalize)
+
+
+def functionalization_skipped() -> Any:
+    """A context in which operators go past functionalization, whatever their arguments are."""
+    return _C._ExcludeDispatchKeyGuard(_FUNCTIONALIZE)
+
+
+@contextlib.contextmanager
+def functionalization_first() -> Iterator[None]:
+    """Below everything, in a dispatch mode: operators go to functionalization once more."""
+    included = _C._dispatch_tls_local_include_set() | _FUNCTIONALIZE
+    excluded = _C._dispatch_tls_local_exclude_set() - _FUNCTIONALIZE
+    with _C._ForceDispatchKeyGuard(included, excluded):
+        before = _reapply_views(True)
+        try:
+            yield
+        finally:
+            _reapply_views(before)
+
+
+def functionalization_active() -> bool:
+    """Do operators go to functionalization even if none of their arguments asks for it?"""
+    return bool(_C._dispatch_tls_is_dispatch_key_included(_C.DispatchKey.Functionalize))
+
+
+# torch's decompositions to core ATen operators, without those of composite operators (which autograd takes apart).
+core_decompositions: Callable[[], dict[Any, Callable[..., Any]]] = torch._decomp._core_aten_decompositions_post_autograd
+
+
+def is_composite(operator: Any) -> bool:
+    """Is the operator written in terms of others, with no kernel of its own? In inference mode such ones arrive whole.
+
+    ``silu_backward`` is written in terms of others, in place, but for devices that lack a kernel.
+    """
+    found = _composite.get(operator)
+    if found is None:
+        has, name = _C._dispatch_has_kernel_for_dispatch_key, operator.name()
+        try:
+            found = has(name, "CompositeImplicitAutograd") and not has(name, "CPU") and not has(name, "CUDA")
+        except RuntimeError:  # one of TorchScript's own, such as aten::size: the dispatcher does not know it
+            found = False
+        _composite[operator] = found
+    return bool(found)
+
+
+_composite: dict[Any, bool] = {}
+
+
+@functools.cache
+def op_database() -> tuple[Any, ...]:
+    """torch's table of operators with sample inputs for each; takes seconds to import, and needs ``expecttest``.
+
+    Its import forbids setting ``torch.backends`` flags in the whole process: that is undone. Random operators come
+    wrapped in code that seeds; here they are called as they are.
+    """
+    flag = "__allow_nonbracketed_mutation_flag"
+    before = getattr(torch.backends, flag)
+    from torch.testing._internal import common_methods_invocations as database
+
+    setattr(torch.backends, flag, before)
+    database.wrapper_set_seed = lambda operation, *args, **kwargs: operation(*args, **kwargs)
+    return tuple(database.op_db)
+
+
+def global_module_hooks() -> dict[str, dict[int, Any]]:
+    """The tables of hooks that run at every module's call, by name; public functions only add to them."""
+    names = [f"_global_{kind}_hooks" for kind in ("backward_pre", "backward", "forward", "forward_pre")]
+    return {f"torch.nn.modules.module.{name}": getattr(torch.nn.modules.module, name) for name in names}
+
+
+# Look past torch function modes, for one reading.
+DisableTorchFunction: Any = torch._C.DisableTorchFunction
+# The same for __torch_function__ of classes alone, as tensors of a subclass are looked at (``testing``).
+DisableTorchFunctionSubclass: Any = torch._C.DisableTorchFunctionSubclass
+
+
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """The user's hooks on saved tensors do not see what is saved while tracing."""
+    before = _C._autograd._saved_tensors_hooks_set_tracing(True)
+    try:
+        yield
+    finally:
+        _C._autograd._saved_tensors_hooks_set_tracing(before)
+
+
+@contextlib.contextmanager
+def outside_torch_compile() -> Iterator[None]:
+    """Python code that runs here is not compiled by torch.compile, though it is called from what that compiles."""
+    before = _C._dynamo.eval_frame.set_eval_frame(None)
+    try:
+        with _undisturbed():
+            yield
+    finally:
+        _C._dynamo.eval_frame.set_eval_frame(before)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """What torch keeps torch.compile away from is called as it is, as long as nobody has imported torch._dynamo.
+
+    torch wraps such functions, its reference implementations among them. At the first call a wrapper imports
+    torch._dynamo, which takes a second, and keeps as an attribute of the function what ``torch._dynamo.disable`` made
+    of it. Here that attribute is ``_passed_on``, and it is gone afterwards: torch's wrappers find what they left.
+    """
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+    ours = []
+    for wrapper, function in _kept_away(len(sys.modules)):
+        if _DISABLED not in function.__dict__:
+            function.__dict__[_DISABLED] = passed_on = _passed_on(wrapper, function)
+            ours.append((function, passed_on))
+    try:
+        yield
+    finally:
+        for function, passed_on in ours:
+            if function.__dict__.get(_DISABLED) is passed_on:
+                del function.__dict__[_DISABLED]
+
+
+_DISABLED = "__dynamo_disable"
+
+
+@functools.lru_cache(maxsize=1)
+def _kept_away(modules: int) -> list[tuple[Any, Any]]:
+    """Each wrapper and the function in it; asked anew when more ``modules`` are loaded."""
+    if DISABLED_CODE.co_freevars != ("fn", "recursive"):
+        return []
+    wrappers = [w for w in gc.get_referrers(DISABLED_CODE) if isinstance(w, types.FunctionType)]
+    found = [(w, w.__closure__[0].cell_contents) for w in wrappers if w.__closure__]
+    return [(wrapper, function) for wrapper, function in found if isinstance(function, types.FunctionType)]
+
+
+def _passed_on(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]:
+    def passed_on(*args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if function.__dict__.get(_DISABLED) is passed_on:
+            del function.__dict__[_DISABLED]
+        return wrapper(*args, **kwargs)
+
+    return passed_on
+
+
+# The function mode behind `with torch.device(...)` and `torch.set_default_device`.
+DeviceContext: Any = importlib.import_module("torch.utils._device").DeviceContext
+
+
+# What enters, leaves and tells function modes; capture has modes of its own.
+FUNCTION_MODE_CALLS: tuple[Callable[..., Any], ...] = (
+    torch.overrides.TorchFunctionMode.__enter__,
+    torch.overrides.TorchFunctionMode.__exit__,
+    DeviceContext.__enter__,
+    DeviceContext.__exit__,
+    torch.overrides._push_mode,
+    torch.overrides._pop_mode,
+    torch.overrides._get_current_function_mode,
+    torch.overrides._get_current_function_mode_stack,
+)
+
+
+def function_modes() -> list[Any]:
+    """The active torch function modes, the outermost first."""
+    return [_C._get_function_stack_at(i) for i in range(_C._len_torch_function_stack())]
+
+
+def set_function_modes(modes: list[Any]) -> None:
+    """Have these torch function modes active, the outermost first, and no other."""
+    for _ in range(_C._len_torch_function_stack()):
+        _C._pop_torch_function_stack()
+    for mode in modes:
+        _C._push_on_torch_function_stack(mode)
+
+
+@contextlib.contextmanager
+def without_modes() -> Iterator[None]:
+    """Look at real tensors as they are, whatever modes are active."""
+    with _C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+        yield
+
+
+def __getattr__(name: str) -> Any:
+    """What is in ``torch_compat/torch_private_symbolic.py``."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module("jitney.torch_compat.torch_private_symbolic"), name)
+    return found
+
+
+__all__ = [
+    "DISABLED_CODE",
+    "FUNCTION_MODE_CALLS",
+    "MODULE_CALL_FILE",
+    "NEEDS_DATA",
+    "OPERATOR_CLASSES",
+    "OP_NAMESPACES",
+    "PRIM_DEVICE",
+    "SCAN_CODE",
+    "STOPS_RECOMPUTATION",
+    "BackwardHookFunction",
+    "CustomOpDef",
+    "DataDependentOutputException",
+    "DeviceContext",
+    "DimDynamic",
+    "DisableAutocast",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "GlobalStateGuard",
+    "GuardOnDataDependentSymNode",
+    "InferenceModeGuard",
+    "LeanFakeTensorMode",
+    "NamedSource",
+    "PythonArithmetic",
+    "PythonPrinter",
+    "ShapeEnv",
+    "StatelessSymbolicContext",
+    "TensorBase",
+    "TensorGuards",
+    "TorchDispatchMode",
+    "TorchShapeEnv",
+    "TorchSource",
+    "UnsupportedFakeTensorException",
+    "autocast_available",
+    "batched",
+    "control_flow",
+    "core_decompositions",
+    "current_accelerator",
+    "current_autograd_node",
+    "deterministic_algorithms",
+    "disabled_torch_function",
+    "dispatch_kept",
+    "dispatch_mode_depth",
+    "foreach_copy",
+    "forget_reals",
+    "forward_ad_active",
+    "function_mode_depth",
+    "function_mode_enabled",
+    "function_modes",
+    "functionalization",
+    "functionalization_active",
+    "functionalization_first",
+    "functionalization_skipped",
+    "global_module_hooks",
+    "grad_and_value_impl",
+    "grad_impl",
+    "group_tensors",
+    "is_composite",
+    "jacobians",
+    "log_api_usage",
+    "module_call",
+    "next_sequence_number",
+    "numpy",
+    "op_database",
+    "out_of_tree_device",
+    "outside_torch_compile",
+    "process_groups",
+    "python_kernels",
+    "run_on_stand_ins",
+    "set_function_modes",
+    "set_grad_enabled",
+    "statically_known_true",
+    "suggest_memory_format",
+    "sympy_interp",
+    "tracing_state",
+    "transforms_active",
+    "undecided",
+    "value_when_captured",
+    "wait_for_collective",
+    "without_modes",
+    "without_saved_tensor_hooks",
+]

@@ -1,0 +1,207 @@
+"""Private torch names for stand-ins and symbolic sizes; ``torch_private.py`` has the others, and hands these on."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+# NumPy's functions in terms of torch's.
+import torch._numpy as numpy
+import torch.fx.experimental._config as _shapes_config
+
+# Runs those operators that torch has written in Python too (``matmul``) in that form.
+from torch._dispatch.python import enable_python_dispatcher
+
+# ShapeEnv asks for a torch Source to name a symbol; the base class is part of its signature.
+from torch._guards import Source as TorchSource
+
+# Shapes, dtypes and devices of results without computing them.
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorConverter,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
+from torch._subclasses.meta_utils import MetaConverter
+
+# Symbolic sizes.
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    StatelessSymbolicContext,
+    statically_known_true,
+)
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
+
+# Turns a size expression into calls on FX proxies, and into Python text.
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from jitney.torch_compat.lazy_imports import putting_off
+
+# What C++ says of a size that it wants as a number, before anything is done.
+_NO_SYMBOLS = ("on tensor with symbolic sizes/strides", "expected to contain only concrete integers")
+# What an operation raises on a stand-in if it needs data.
+NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
+
+
+def run_on_stand_ins(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call an operator; one whose C++ does not take symbolic sizes, in its Python form.
+
+    Such as ``matmul`` in torch 2.11, and those in place that functionalization first tries without data (``clamp_``).
+    """
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as error:
+        of_many = getattr(func, "__name__", "").startswith("_foreach_")  # some of them may be done
+        if of_many or not any(text in str(error) for text in _NO_SYMBOLS):
+            raise
+    with enable_python_dispatcher():
+        return func(*args, **kwargs)
+
+
+class PythonArithmetic(PythonReferenceAnalysis):
+    """Python's operations for those of a size expression; torch's class leaves one to sympy, which takes no proxies."""
+
+    @staticmethod
+    def int_truediv(a: Any, b: Any) -> Any:
+        """``a / b`` of integers."""
+        return a / b
+
+
+class NamedSource(TorchSource):
+    """A torch Source that is a name and no more."""
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "_text", text)
+
+    @property
+    def _name_template(self) -> str:
+        return str(self._text)  # type: ignore[attr-defined]
+
+    @property
+    def name(self) -> Any:  # torch 2.11 calls it, later versions read it
+        """The text, called or read."""
+        return _Name(self._text)  # type: ignore[attr-defined]
+
+    def is_ephemeral(self) -> bool:
+        """It names something that stays."""
+        return False
+
+    def __hash__(self) -> int:
+        return hash(self._text)  # type: ignore[attr-defined]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedSource) and other._text == self._text  # type: ignore[attr-defined]
+
+
+class _Name(str):
+    """A string that may also be called, as older ShapeEnvs do."""
+
+    def __call__(self) -> str:
+        return str(self)
+
+
+# torch's settings of stand-ins are in torch._dynamo, whose import takes a second. As long as nobody has imported it
+# they have these values, unless the environment says something else.
+_CONFIG = {
+    "fake_tensor_cache_enabled": True,
+    "fake_tensor_cache_crosscheck_enabled": False,
+    "_custom_ops_profile": None,
+}
+_PUT_OFF: dict[str, dict[str, Any]] = {
+    "torch._dynamo.config": {} if any(name.startswith("TORCH_FAKE_TENSOR") for name in os.environ) else _CONFIG,
+    # Names of tensors, for messages.
+    "torch._dynamo.source": {
+        "ConstantSource": lambda name: NamedSource(name),
+        "AttrSource": lambda base, member: NamedSource(f"{base.name}.{member}"),
+    },
+}
+
+
+class LeanMetaConverter(MetaConverter):
+    """Makes meta tensors like given ones."""
+
+    meta_tensor = putting_off(MetaConverter.meta_tensor, _PUT_OFF)
+
+
+class LeanConverter(FakeTensorConverter):
+    """Makes FakeTensors like given tensors."""
+
+    __init__ = putting_off(FakeTensorConverter.__init__, {}, {"MetaConverter": LeanMetaConverter})
+    _made = putting_off(FakeTensorConverter.from_real_tensor, _PUT_OFF)
+
+    def from_real_tensor(self, *args: Any, **options: Any) -> Any:
+        """One FakeTensor. torch's own log is not told: that symbolizes a stack, which imports torch._inductor."""
+        return self._made(*args, **{**options, "trace": False})
+
+
+class LeanFakeTensorMode(FakeTensorMode):
+    """torch's FakeTensorMode, which does without importing torch._dynamo where it can."""
+
+    __init__ = putting_off(FakeTensorMode.__init__, _PUT_OFF, {"FakeTensorConverter": LeanConverter})
+    _dispatch_impl = putting_off(FakeTensorMode._dispatch_impl, _PUT_OFF)
+
+
+def _translation_validation_enabled() -> bool:
+    """The function of this name, which is in a module that imports torch._dynamo."""
+    if not _shapes_config.translation_validation:
+        return False
+    from torch.fx.experimental.validator import translation_validation_enabled
+
+    return translation_validation_enabled()
+
+
+class ShapeEnv(TorchShapeEnv):
+    """torch's ShapeEnv, which does without importing torch._dynamo before there is a symbol."""
+
+    _VALIDATOR = {
+        "torch.fx.experimental.validator": {"translation_validation_enabled": _translation_validation_enabled}
+    }
+    __init__ = putting_off(TorchShapeEnv.__init__, _VALIDATOR)
+    _init = putting_off(TorchShapeEnv._init, _VALIDATOR)
+
+
+def value_when_captured(env: TorchShapeEnv, symbol: Any) -> int | None:
+    """What a symbol was when it was made; None if only the running graph knows it. torch 2.11 has the older name."""
+    known = getattr(env, "backed_var_to_val", None)
+    found = (env.var_to_val if known is None else known).get(symbol)
+    return None if found is None else int(found)
+
+
+def forget_reals(mode: Any) -> None:
+    """Let go of the weak references to real tensors that a mode has made stand-ins for.
+
+    It needs them while it meets tensors; and ``torch.utils.swap_tensors`` refuses tensors to which there are any.
+    """
+    describer = mode.fake_tensor_converter.meta_converter.describer
+    describer.lookup_tensor.clear()
+    describer.lookup_storage.clear()
+
+
+__all__ = [
+    "NEEDS_DATA",
+    "DataDependentOutputException",
+    "DimDynamic",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "GuardOnDataDependentSymNode",
+    "LeanFakeTensorMode",
+    "NamedSource",
+    "PythonArithmetic",
+    "PythonPrinter",
+    "ShapeEnv",
+    "StatelessSymbolicContext",
+    "TorchShapeEnv",
+    "TorchSource",
+    "UnsupportedFakeTensorException",
+    "forget_reals",
+    "numpy",
+    "statically_known_true",
+    "sympy_interp",
+    "value_when_captured",
+]

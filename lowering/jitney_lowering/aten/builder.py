@@ -1,0 +1,426 @@
+"""Puts steps and buffers together while a graph is lowered."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import fx
+
+from jitney_lowering.aten.choices import only_one
+from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
+from jitney_lowering.index.expr import Index, Names, Opaque, Var, at_most, index
+from jitney_lowering.index.torch_sizes import Sizes
+from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
+from jitney_lowering.ir.operations import ALL, OPERATIONS
+from jitney_lowering.ir.values import (
+    Apply,
+    Constant,
+    Load,
+    Position,
+    Value,
+    apply,
+    constant,
+    holds,
+    indirect,
+    masked,
+    position,
+    rebuild,
+    walk,
+)
+from jitney_lowering.policy import CPU, Policy
+
+# A value is computed anew for each of its readers only if it is as cheap as this.
+CHEAP_OPERATION = 4  # cost
+CHEAP_OPERATIONS = 2
+CHEAP_WITHOUT_LOADS = 16  # all of them together
+MUCH_SMALLER = 4  # times
+FLAGS = 8  # truth values put together in one step
+# What one loop body may grow to before a part of it becomes a step of its own.
+MANY_OPERATIONS = 60
+MANY_LOADS = 12
+
+
+class Builder:
+    """The program under construction.
+
+    Args:
+        sizes: the graph's symbolic sizes.
+        relaxed: may results be kept in float32 between operations of lower precision?
+        policy: what suits the machine.
+    """
+
+    def __init__(self, sizes: Sizes, relaxed: bool = False, policy: Policy = CPU) -> None:
+        self.sizes = sizes
+        self.policy = policy
+        self.relaxed = relaxed
+        self.buffers: dict[str, Buffer] = {}
+        self.steps: list[Step] = []
+        self.checks: list[tuple[str, str, type[Exception]]] = []
+        self._last: list[tuple[Tensor, Tensor]] = []  # writes at the end
+        self._wrong: dict[tuple[str, type[Exception]], list[Value]] = {}
+        self.atoms: dict[Opaque, Value] = {}  # indices that are computed
+        self.node: fx.Node | None = None  # what is being lowered
+        self._names = Names()
+
+    # ------------------------------------------------------------------ memory
+
+    def buffer(
+        self,
+        dtype: torch.dtype,
+        size: Sequence[Index],
+        stride: Sequence[Index],
+        device: torch.device,
+        prefix: str,
+        home: tuple[str, Index] | None = None,
+    ) -> Buffer:
+        """New memory, or a part of another buffer's."""
+        made = Buffer(self._names.name(prefix), dtype, tuple(size), tuple(stride), device, home)
+        self.buffers[made.name] = made
+        return made
+
+    def tensor(self, buffer: Buffer) -> Tensor:
+        """All of a buffer."""
+        strided = Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
+        return Tensor(buffer.size, buffer.dtype, buffer.device, strided=strided, wanted=buffer.stride, atoms=self.atoms)
+
+    def strides_for(self, tensor: Tensor) -> Shape:
+        """The strides that a buffer of this tensor should have: eager's, unless these overlap or leave holes."""
+        found = None if tensor.wanted is None else dense(tensor.size, tensor.wanted, self.sizes.hint)
+        return contiguous(tensor.size) if found is None else found
+
+    def realise(self, tensor: Tensor) -> Strided:
+        """Where the tensor lies; it is computed into a buffer if it lies nowhere yet."""
+        found = tensor.strided
+        if found is None and tensor.base is not None and tensor.whole:
+            self.realise(tensor.base)
+            found = tensor.strided
+        if found is None:
+            found = self.stored(tensor, self.strides_for(tensor))
+            tensor.lies(found, self.atoms)
+        return found
+
+    def keep(self, tensor: Tensor) -> None:
+        """Compute the tensor once for all who read it in loops. Of a widened one the narrow values are kept."""
+        value = tensor.load(corner(tensor.size)) if tensor.base is None and tensor.strided is None else None
+        if not (isinstance(value, Apply) and value.op == "cast" and holds(value.dtype, value.args[0].dtype)):
+            self.realise(tensor)
+            return
+        dtype = value.args[0].dtype
+        narrow = Tensor(tensor.size, dtype, tensor.device, _before_cast(tensor, dtype), wanted=tensor.wanted)
+        self.realise(narrow)
+        tensor.becomes(lambda at: apply("cast", narrow.load(at), dtype=tensor.dtype))
+
+    def stored(self, tensor: Tensor, stride: Sequence[Index], home: tuple[str, Index] | None = None) -> Strided:
+        """A new buffer with these strides and the tensor's elements."""
+        buffer = self.buffer(tensor.dtype, tensor.size, stride, tensor.device, "b", home)
+        every = variables(tensor.size)
+        self._computed(buffer, [v for v in every if v.size != 1], corner(tensor.size), tensor.load(corner(tensor.size)))
+        return Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
+
+    def _computed(self, buffer: Buffer, own: Sequence[Var], at: Shape, value: Value) -> None:
+        steps = dict(zip(variables(buffer.size), buffer.stride, strict=True))
+        order = sorted(own, key=lambda v: -self.sizes.hint(steps[v]))
+        self.steps.append(
+            Computed(buffer.name, tuple(own), buffer.place(at), value, order=tuple(order), nodes=self.nodes())
+        )
+
+    def nodes(self) -> tuple[fx.Node, ...]:
+        """What steps are made for now."""
+        return () if self.node is None else (self.node,)
+
+    # ------------------------------------------------------------------ reductions
+
+    def reduce(self, kind: str, source: Tensor, dims: Sequence[int], wanted: Shape | None = None) -> Tensor:
+        """A reduction of ``loops.REDUCTIONS``, in the source's dtype, over these dimensions, which go.
+
+        Args:
+            kind: which.
+            source: its elements.
+            dims: numbers from 0, ascending; the position that ``argmax`` gives counts in this order.
+            wanted: eager's strides of the result.
+        """
+        every = variables(source.size)
+        kept = [d for d in range(len(every)) if d not in dims]
+        size = [source.size[d] for d in kept]
+        dtype = torch.int64 if kind.startswith("arg") else source.dtype
+        reduced = tuple(every[d] for d in dims if source.size[d] != 1)
+        if not reduced:
+            return self._unreduced(kind, source, kept, dtype)
+        single = only_one(source.load(corner(source.size)), reduced) if kind == "sum" else None
+        if single is not None:
+            mine = [every[d] for d in kept]
+
+            def element(at: Shape) -> Value:
+                table = dict(zip(mine, at, strict=True))
+                return rebuild(single, index=lambda i: i.substitute(table))
+
+            return Tensor(size, dtype, source.device, element, wanted=wanted)
+        result = Tensor(size, dtype, source.device, wanted=wanted)
+        buffer = self.buffer(dtype, size, self.strides_for(result), source.device, "r")
+        own = tuple(every[d] for d in kept if source.size[d] != 1)
+        value = source.load(corner(source.size))
+        at = buffer.place([index(every[d]) for d in kept])
+        order = [v for v in self._memory_order(source, every) if v.size != 1]
+        self.steps.append(Computed(buffer.name, own, at, value, reduced, kind, tuple(order), self.nodes()))
+        return self.tensor(buffer)
+
+    def scan(self, kind: str, source: Tensor, dim: int, dtype: torch.dtype, stride: Shape) -> Tensor:
+        """A scan of ``loops.SCANS`` along a dimension, accumulated in the source's dtype.
+
+        Args:
+            kind: which.
+            source: its elements.
+            dim: along which; there are other dimensions.
+            dtype: of the results.
+            stride: of the results.
+        """
+        every = variables(source.size)
+        buffer = self.buffer(dtype, source.size, stride, source.device, "c")
+        hints = [self.sizes.hint(s) for s in stride]
+        rows = sorted((d for d in range(len(every)) if d != dim), key=lambda d: -hints[d])
+        own = tuple(every[d] for d in rows if source.size[d] != 1)
+        along = (every[dim],)
+        at = buffer.place([index(v) for v in every])
+        value = source.load(corner(source.size))
+        self.steps.append(Computed(buffer.name, own, at, value, along, kind, (*own, *along), self.nodes()))
+        return self.tensor(buffer)
+
+    def _unreduced(self, kind: str, source: Tensor, kept: Sequence[int], dtype: torch.dtype) -> Tensor:
+        def element(at: Shape) -> Value:
+            if kind.startswith("arg"):
+                return constant(0, torch.int64)
+            full = [ZERO] * len(source.size)
+            for d, i in zip(kept, at, strict=True):
+                full[d] = i
+            return source.load(tuple(full))
+
+        return Tensor([source.size[d] for d in kept], dtype, source.device, element)
+
+    def _memory_order(self, source: Tensor, every: Sequence[Var]) -> list[Var]:
+        """The dimensions as the data lies in memory, outermost first."""
+        strides = source.strided.stride if source.strided is not None else source.wanted
+        if strides is None:
+            return list(every)
+        hints = [self.sizes.hint(s) for s in strides]
+        return [every[d] for d in sorted(range(len(every)), key=lambda d: -hints[d])]
+
+    # ------------------------------------------------------------------ what is worth a step
+
+    def is_trivial(self, tensor: Tensor) -> bool:
+        """May each reader compute it anew? What is the same for many elements, such as a row's mean, hardly counts."""
+        if tensor.strided is not None:
+            return True
+        own = self.sizes.hint(count(tensor.size))
+        loads, costs = 0, []
+        varies: dict[Value, frozenset[Var]] = {}
+        for v in walk(tensor.load(corner(tensor.size))):
+            here = frozenset().union(*(varies[p] for p in v.parts))
+            if isinstance(v, (Load, Position)):
+                here |= {a for a in v.index.atoms if isinstance(a, Var)}
+            varies[v] = here
+            if math.prod(self.sizes.hint(var.size) for var in here) * MUCH_SMALLER <= own:
+                continue
+            if isinstance(v, Load):
+                # A gather may go anywhere; else what is read is no more than the buffer.
+                loads += bool(v.indirect) or self.sizes.hint(count(self.buffers[v.buffer].size)) * MUCH_SMALLER > own
+            elif isinstance(v, Apply) and v.op != "cast":
+                costs.append(OPERATIONS[v.op].cost)
+        if not loads and sum(costs) <= CHEAP_WITHOUT_LOADS:
+            return True
+        return loads <= 1 and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
+
+    def is_large(self, tensor: Tensor) -> bool:
+        """Has what is computed for one element grown too much?"""
+        if tensor.strided is not None:
+            return False
+        values = [*walk(tensor.load(corner(tensor.size)))]
+        operations = sum(isinstance(v, Apply) and v.op != "cast" for v in values)
+        return operations > MANY_OPERATIONS or sum(isinstance(v, Load) for v in values) > MANY_LOADS
+
+    def spread(self, tensor: Tensor) -> Tensor:
+        """The tensor, before elements of it are read several times: computed once if that is worth it."""
+        if not self.is_trivial(tensor):
+            self.keep(tensor)
+        return tensor
+
+    # ------------------------------------------------------------------ computed indices
+
+    def within(self, value: Value, size: Index) -> Index:
+        """An index that is computed, forced to be one of a dimension of ``size``, so that no load leaves the memory."""
+        last = position(size - 1, value.dtype)
+        safe = apply("minimum", apply("maximum", value, constant(0, value.dtype)), last)
+        if isinstance(safe, Constant):
+            return index(int(safe.value))
+        high = size.bounds()[1]
+        atom, _ = indirect(safe, 0, None if high is None else high - 1)
+        self.atoms[atom] = safe
+        return atom
+
+    def refuse(self, wrong: Tensor, message: str, exception: type[Exception]) -> None:
+        """Raise when the graph has run, if one of these truth values is true."""
+        flag = self.reduce("any", wrong, range(len(wrong.size)))
+        self.checks.append((self.realise(flag).buffer, message, exception))
+
+    def refuse_number(self, wrong: Value, message: str, exception: type[Exception]) -> None:
+        """Raise when the graph has run, if this truth value, of no loop, is true. See ``end``."""
+        self._wrong.setdefault((message, exception), []).append(wrong)
+
+    def end(self) -> None:
+        """Do what was put off: one check for each exception of ``refuse_number``, and writes."""
+        for _, value in self._last:
+            self.realise(value)
+        for target, value in self._last:
+            self._copy(target, value, LAST)
+        cpu = torch.device("cpu")
+        for (message, exception), wrong in self._wrong.items():
+            while len(wrong) > FLAGS:
+                groups = [wrong[i : i + FLAGS] for i in range(0, len(wrong), FLAGS)]
+                wrong = [self.kept_number(_any(group), cpu) for group in groups]
+            self.refuse(_single(_any(wrong), cpu), message, exception)
+
+    def kept_number(self, value: Value, device: torch.device) -> Value:
+        """A value of no loop, computed once: a load of it."""
+        made = _single(value, device)
+        self.realise(made)
+        return made.load(())
+
+    # ------------------------------------------------------------------ conversions
+
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        """The value converted; with relaxed rounding the way through a narrower float type and back is skipped."""
+        if self.relaxed and dtype is torch.float32 and isinstance(value, Apply) and value.op == "cast":
+            if value.dtype in (torch.float16, torch.bfloat16) and value.args[0].dtype is torch.float32:
+                return value.args[0]
+        return apply("cast", value, dtype=dtype)
+
+    # ------------------------------------------------------------------ operators as a whole
+
+    def extern(self, step: Extern) -> None:
+        """Append an extern call."""
+        self.steps.append(step)
+
+    def assign(self, target: Tensor, value: Tensor, *, last: bool = False) -> None:
+        """Write to a tensor that lies in memory. Whoever reads what it was must have been given a buffer before.
+
+        Args:
+            target: what is written to.
+            value: what it becomes.
+            last: may it be done at the end, since nobody reads it in the graph any more?
+        """
+        if last:
+            self._last.append((target, value))
+            return
+        self._copy(target, value, "writes")
+
+    def _copy(self, target: Tensor, value: Tensor, reason: str) -> None:
+        place = target.strided
+        assert place is not None
+        self.extern(Extern((None,), torch.ops.aten.copy_.default, (place, self.realise(value)), {},
+                           frozenset({place.buffer}), reason, self.nodes()))  # fmt: skip
+
+    def joined(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
+        """Parts one after another along ``dim``.
+
+        A few are chosen from, if that suits the machine. Many are each computed to where it belongs, so that the call
+        has no work.
+        """
+        if len(parts) <= self.policy.chosen_parts:
+            return self._chosen([self.spread(part) for part in parts], dim, size, stride)
+        buffer = self.buffer(parts[0].dtype, size, stride, parts[0].device, "x")
+        given, first = [], ZERO
+        for part in parts:
+            given.append(self.stored(part, stride, (buffer.name, first * stride[dim])))
+            first = first + part.size[dim]
+        self._join(buffer, given, dim)
+        return self.tensor(buffer)
+
+    def _chosen(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
+        """Each element is that of the part which it is in; nothing is read of the others."""
+        ends = list(itertools.accumulate([part.size[dim] for part in parts], operator.add))
+        number = torch.int32 if at_most(size[dim], 2**31 - 1) else torch.int64
+
+        def element(at: Shape) -> Value:
+            where = position(at[dim], number)
+            value: Value | None = None
+            for part, end in reversed([*zip(parts, ends, strict=True)]):
+                start = end - part.size[dim]
+                mine = part.load((*at[:dim], at[dim] - start, *at[dim + 1 :]))
+                here = apply("lt", where, position(end, number))
+                after = apply("ge", where, position(start, number))
+                if value is None:
+                    value = masked(mine, after)
+                else:
+                    value = apply("where", here, masked(mine, here if start == 0 else apply("and", here, after)), value)
+            assert value is not None
+            return value
+
+        return Tensor(size, parts[0].dtype, parts[0].device, element, wanted=tuple(stride))
+
+    def _join(self, buffer: Buffer, parts: list[Strided], dim: int) -> None:
+        self.extern(Extern((buffer.name,), torch.ops.aten.cat.default, (parts, dim), {}, reason="joined",
+                           nodes=self.nodes()))  # fmt: skip
+
+    def padded(
+        self, x: Tensor, edges: Sequence[tuple[Index, Index]], fill: Value, stride: Sequence[Index] | None = None
+    ) -> Tensor:
+        """The tensor with edges of one value: for each dimension their widths before and after it."""
+        size = [before + n + after for n, (before, after) in zip(x.size, edges, strict=True)]
+        stride = contiguous(size) if stride is None else stride
+
+        def part(sizes: Sequence[Index], home: tuple[str, Index]) -> Strided:
+            return self.stored(Tensor(sizes, x.dtype, x.device, lambda at: fill), stride, home)
+
+        def region(dim: int, home: tuple[str, Index] | None) -> Strided:
+            """What is at ``home``: the dimensions before ``dim`` without edges, the others with them."""
+            if dim == len(size):
+                return self.stored(x, stride, home)
+            before, after = edges[dim]
+            if before == 0 and after == 0:
+                return region(dim + 1, home)
+            sizes = [*x.size[:dim], *size[dim:]]
+            buffer = self.buffer(x.dtype, sizes, stride, x.device, "x", home)
+            base, first = home or (buffer.name, ZERO)
+            parts, done = [], ZERO
+            for is_edge, width in ((True, before), (False, x.size[dim]), (True, after)):
+                place = (base, first + done * stride[dim])
+                if not is_edge:
+                    parts.append(region(dim + 1, place))
+                elif width != 0:
+                    parts.append(part([*sizes[:dim], width, *sizes[dim + 1 :]], place))
+                done = done + width
+            self._join(buffer, parts, dim)
+            return Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
+
+        return self.tensor(self.buffers[region(0, None).buffer])
+
+
+def _single(value: Value, device: torch.device) -> Tensor:
+    """A tensor without dimensions."""
+    return Tensor((), value.dtype, device, lambda at: value)
+
+
+def _any(truths: Sequence[Value]) -> Value:
+    return functools.reduce(lambda a, b: apply("or", a, b), truths)
+
+
+def _before_cast(tensor: Tensor, dtype: torch.dtype) -> Callable[[Shape], Value]:
+    """The elements, each of which is a converted one of ``dtype``, before that conversion."""
+    element = tensor.element  # as it is now: it will be another
+
+    def narrow(at: Shape) -> Value:
+        value = element(at)
+        if isinstance(value, Apply) and value.op == "cast" and value.args[0].dtype is dtype:
+            return value.args[0]
+        return apply("cast", value, dtype=dtype)
+
+    return narrow
+
+
+def computable(dtype: torch.dtype, device: torch.device) -> bool:
+    """Can loops handle such elements?"""
+    return dtype in ALL and device.type in ("cpu", "cuda")

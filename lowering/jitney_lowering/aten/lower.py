@@ -1,0 +1,436 @@
+"""From an ATen graph to a ``Program``: walks the graph once and asks each operator's rule for its value."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.config import config
+from jitney.errors import BackendFailed
+from jitney.torch_compat import operator_effects, torch_private
+from jitney_lowering.aten.builder import Builder
+from jitney_lowering.aten.call import Call, bound
+from jitney_lowering.aten.python_floats import computed
+from jitney_lowering.aten.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
+from jitney_lowering.index.expr import Index, Size
+from jitney_lowering.index.overflow import must_fit
+from jitney_lowering.index.torch_sizes import Sizes
+from jitney_lowering.ir.loops import Extern, Number, Program, Strided
+from jitney_lowering.ir.values import Constant, Load, apply, constant, walk
+from jitney_lowering.policy import CPU, Policy
+from jitney_lowering.rules import RULES, VIEWS
+from jitney_lowering.signals import NoRule, NotLowered
+
+PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+def lower(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    relaxed_math: bool = False,
+    policy: Policy = CPU,
+    whole: Mapping[fx.Node, str] | None = None,
+) -> Program:
+    """What the graph computes, as loops and extern calls.
+
+    Args:
+        graph: functional ATen operators, each node with its FakeTensor (or symbol) in ``meta["val"]``; one tuple as
+            output.
+        inputs: a FakeTensor, ``SymInt`` or plain value for each placeholder.
+        relaxed_math: results of float16 and bfloat16 operators need not be rounded before the next operator.
+        policy: what suits the machine.
+        whole: operators that run as a whole though they could be loops, and why.
+
+    Raises:
+        NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
+    """
+    shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, torch_private.FakeTensor)), None)
+    known = len(shapes.guards) if shapes is not None else 0
+    program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}).program()
+    if config.verify:
+        program.verify()
+        if shapes is not None and len(shapes.guards) != known:  # the entry's guards have been written already
+            raise BackendFailed(f"the lowering took a size for a constant: {shapes.guards[known].expr}")
+    return program
+
+
+class _Lowering:
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        inputs: Sequence[Any],
+        relaxed: bool,
+        policy: Policy,
+        whole: Mapping[fx.Node, str],
+    ) -> None:
+        self.graph = graph
+        self.whole = whole
+        self.given = list(inputs)
+        self.sizes = Sizes(inputs)
+        self.builder = Builder(self.sizes, relaxed, policy)
+        self.values: dict[fx.Node, Any] = {}  # Tensor, Index, plain values; lists of these
+        self.inputs: list[str | Size | None] = []
+        self.constants: dict[str, torch.Tensor] = {}
+        self.floats: set[int] = set()
+        self.numbers: list[Index] = []
+        self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
+        self.outputs: list[Any] = []
+        self.live = _live(graph.graph)
+        # A graph that writes in place must not read later what it means to read now: nothing is put off there.
+        self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
+
+    def program(self) -> Program:
+        for node in self.graph.graph.nodes:
+            if node in self.live or node.op == "placeholder":
+                self.builder.node = node
+                getattr(self, f"_{node.op}")(node)
+        self.builder.end()
+        return Program(
+            self.builder.buffers,
+            self.inputs,
+            self.builder.steps,
+            self.outputs,
+            self.sizes.readings,
+            self.builder.checks,
+            self.constants,
+            frozenset(self.floats),
+            tuple(dict.fromkeys(self.numbers)),
+        )
+
+    # ------------------------------------------------------------------ where values come from
+
+    def _placeholder(self, node: fx.Node) -> None:
+        value = self.given[len(self.inputs)]
+        self.inputs.append(None)
+        if isinstance(value, torch.SymInt):
+            made = self.sizes.index(value)
+            self.values[node] = made
+            self.inputs[-1] = made if isinstance(made, Size) else None
+        elif isinstance(value, torch.SymFloat):
+            if node in self.live:
+                buffer = self.builder.buffer(torch.float64, (), (), torch.device("cpu"), "in")
+                self.inputs[-1] = buffer.name
+                self.floats.add(len(self.inputs) - 1)
+                held = self.builder.tensor(buffer)
+                self.values[node] = Float(lambda at: held.load(()))
+        elif isinstance(value, torch.SymBool):
+            if node in self.live:
+                raise NotLowered("a symbolic truth value as input")
+        elif isinstance(value, torch.Tensor):
+            if node in self.live:
+                self.values[node] = self._input(value)
+                self.inputs[-1] = self.values[node].strided.buffer
+        else:
+            self.values[node] = value
+
+    def _input(self, value: torch.Tensor) -> Tensor:
+        size, stride = self._geometry(value)
+        return self.builder.tensor(self.builder.buffer(value.dtype, size, stride, value.device, "in"))
+
+    def _geometry(self, value: torch.Tensor) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
+        size = self.sizes.shape(value.shape)
+        if not _is_strided(value):  # sparse, quantised, opaque: only extern calls handle it, as it is
+            return size, contiguous(size)
+        stride = self.sizes.shape(value.stride())
+        return size, dense(size, stride, self.sizes.hint) or stride
+
+    def _get_attr(self, node: fx.Node) -> None:
+        value: Any = self.graph
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        if not isinstance(value, torch.Tensor):
+            raise NotLowered(f"the attribute {node.target} is no tensor")
+        with torch_private.without_modes():
+            if not value.dim() and value.device.type == "cpu" and not value.is_complex() and _is_strided(value):
+                element = constant(value.item(), value.dtype)
+                self.values[node] = Tensor((), value.dtype, value.device, lambda at: element)
+                return
+        made = self.values[node] = self._input(value)
+        assert made.strided is not None
+        self.constants[made.strided.buffer] = value.detach()
+
+    # ------------------------------------------------------------------ operators
+
+    def _call_function(self, node: fx.Node) -> None:
+        val = node.meta.get("val")
+        if isinstance(val, torch.SymInt):
+            made = self.values[node] = self.sizes.index(val)
+            if must_fit(node, made):
+                self.numbers.append(made)
+        elif node.target is operator.getitem:
+            source, number = node.args
+            self.values[node] = self.values[source][number]  # type: ignore[index]
+        elif isinstance(val, torch.SymFloat):
+            self.values[node] = self._float(node)
+        elif isinstance(val, torch.SymBool):
+            raise NotLowered(f"the truth value {node.target} of symbolic numbers")
+        else:
+            self.values[node] = self._operator(node, val)
+
+    def _float(self, node: fx.Node) -> Float:
+        args = self._arguments(node.args)
+        if node.target is not torch.ops.aten._local_scalar_dense.default:
+            made = computed(self.builder, node.target, args)
+        else:
+            source = args[0]
+            corner_of = tuple([ZERO] * len(source.size))
+            made = Float(lambda at: apply("cast", source.load(corner_of), dtype=torch.float64))
+        if self.writes or (_uses(node, None, self.live) > 1 and not self.builder.is_trivial(made)):
+            self.builder.realise(made)
+        return made
+
+    def _operator(self, node: fx.Node, val: Any) -> Any:
+        rule = RULES.get(node.target)
+        self._before_writes(node)
+        try:
+            if node in self.whole:
+                raise NoRule(self.whole[node])
+            if rule is None:
+                raise NoRule(_why_not(node))
+            arguments = self._arguments(bound(node.target, node.args, node.kwargs))
+            call = Call(self.builder, node, self._beside(arguments, val), val)
+            call.check()
+            made = rule(call)
+            results = made if isinstance(made, (list, tuple)) else [made]
+            for result in results:
+                result.load(corner(result.size))  # what cannot be computed says so now
+        except NoRule as refusal:
+            return self._extern(node, val, refusal.reason)
+        for number, result in enumerate(results):
+            fake = val[number] if isinstance(made, (list, tuple)) else val
+            if fake is not None and result.dtype is not fake.dtype:
+                raise NotLowered(f"{node.target} gives {result.dtype}, where {fake.dtype} is expected")
+            if result.wanted is None and result.strided is None:
+                result.wanted = self._geometry(fake)[1]
+            self._settle(node, result, number if isinstance(made, (list, tuple)) else None)
+        return made
+
+    def _before_writes(self, node: fx.Node) -> None:
+        """What is put off, and reads what the operator writes to, is computed now."""
+        written = {a for a in operator_effects.hidden_writes(node) if isinstance(self.values.get(a), Tensor)}
+        if not written:
+            return
+        buffers = {self.builder.realise(self.values[a]).buffer for a in written}
+        for value in [*self.values.values()]:
+            for tensor in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(tensor, Tensor) and tensor.strided is None:
+                    if any(isinstance(v, Load) and v.buffer in buffers for v in walk(tensor.load(corner(tensor.size)))):
+                        self.builder.realise(tensor)
+
+    def _settle(self, node: fx.Node, result: Tensor, number: int | None) -> None:
+        """Decide whether the value becomes a buffer now."""
+        if result.strided is not None:
+            return
+        if self.writes:
+            self.builder.realise(result)
+        elif self.builder.is_large(result) or self._is_shared(node, number, result):
+            self.builder.keep(result)
+
+    def _is_shared(self, node: fx.Node, number: int | None, result: Tensor) -> bool:
+        """Is it worth computing once for all its readers? Of a view, that is asked of what it is a view of."""
+        return node.target not in VIEWS and _uses(node, number, self.live) > 1 and not self.builder.is_trivial(result)
+
+    def _arguments(self, value: Any) -> Any:
+        """Nodes replaced by what they stand for."""
+        if isinstance(value, fx.Node):
+            return self.values[value]
+        if isinstance(value, (list, tuple)):
+            return [self._arguments(v) for v in value]
+        if isinstance(value, dict):
+            return {k: self._arguments(v) for k, v in value.items()}
+        if isinstance(value, slice):
+            raise NoRule("a slice object as argument")
+        return value
+
+    def _beside(self, value: Any, result: Any) -> Any:
+        """The arguments; tensors of the CPU without dimensions are moved to the device of what is computed of them."""
+        one = result[0] if isinstance(result, (list, tuple)) and result else result
+        if not isinstance(one, torch.Tensor) or one.device.type == "cpu":
+            return value
+        if isinstance(value, list):
+            return [self._beside(v, one) for v in value]
+        if not isinstance(value, Tensor) or isinstance(value, Float) or value.size or value.device.type != "cpu":
+            return value
+        element = value.load(())
+        if isinstance(element, Constant):
+            return Tensor((), value.dtype, one.device, lambda at: element)
+        place = self.builder.realise(value)
+        if self.writes or (place, one.device) not in self.moved:
+            copy = torch.ops.aten._to_copy.default
+            buffer = self.builder.buffer(value.dtype, (), (), one.device, "x")
+            self.builder.extern(
+                Extern(
+                    (buffer.name,), copy, (place,), {"device": one.device}, reason="moves", nodes=self.builder.nodes()
+                )
+            )
+            self.moved[place, one.device] = self.builder.tensor(buffer)
+        return self.moved[place, one.device]
+
+    # ------------------------------------------------------------------ extern calls
+
+    def _extern(self, node: fx.Node, val: Any, reason: str) -> Any:
+        schema = getattr(node.target, "_schema", None)
+        written: set[str] = set()
+        args = [self._passed(a) for a in node.args]
+        kwargs = {name: self._passed(a) for name, a in node.kwargs.items()}
+        if schema is not None and schema.is_mutable:
+            for number, parameter in enumerate(schema.arguments):
+                given = args[number] if number < len(args) else kwargs.get(parameter.name)
+                if parameter.alias_info is not None and parameter.alias_info.is_write:
+                    written |= {s.buffer for s in (given if isinstance(given, list) else [given])
+                                if isinstance(s, Strided)}  # fmt: skip
+        written |= {self.values[a].strided.buffer for a in operator_effects.hidden_writes(node)}
+        several = isinstance(val, (list, tuple))
+        read = _read_results(node, self.live) if several else set()
+        results: list[Any] = []
+        for number, fake in enumerate(val if several else [val]):
+            if isinstance(fake, torch.Tensor) and (not several or number in read):
+                size, stride = self._geometry(fake)
+                results.append(self.builder.tensor(self.builder.buffer(fake.dtype, size, stride, fake.device, "x")))
+            else:
+                if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                    raise NotLowered(f"{node.target} gives a number that only the graph knows")
+                results.append(None)
+        names = tuple([r.strided.buffer if r is not None else None for r in results])
+        self.builder.extern(
+            Extern(names, node.target, tuple(args), kwargs, frozenset(written), reason, self.builder.nodes())
+        )
+        return results if several else results[0]
+
+    def _passed(self, value: Any) -> Any:
+        """An argument as extern calls get it."""
+        if isinstance(value, fx.Node):
+            found = self.values[value]
+            fake = value.meta["val"]
+            if isinstance(found, Float):
+                return self._number(found)
+            if isinstance(found, Tensor):
+                return self._in_memory(found, fake)
+            if isinstance(found, (list, tuple)):
+                return [self._in_memory(f, v) if isinstance(f, Tensor) else f for f, v in zip(found, fake, strict=True)]
+            return found
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._passed(v) for v in value])
+        if isinstance(value, dict):
+            return {k: self._passed(v) for k, v in value.items()}
+        return value
+
+    def _number(self, value: Float) -> Number:
+        where = self.builder.realise(value)
+        return Number(where.buffer, where.dtype, where.size, where.stride, where.offset)
+
+    def _in_memory(self, tensor: Tensor, fake: Any) -> Strided:
+        """The tensor with the strides that it has in eager: operators choose the strides of their results by them."""
+        strided = self.builder.realise(tensor)
+        if not _is_strided(fake):
+            return strided
+        stride = self._geometry(fake)[1]
+        differ = [d for d, s in enumerate(tensor.size) if s != 1 and strided.stride[d] is not stride[d]]
+        if not differ or any(s == 0 for s in tensor.size):
+            return Strided(strided.buffer, strided.dtype, strided.size, stride, strided.offset)
+        if overlaps(tensor.size, stride, self.sizes.hint):
+            return strided  # an expanded tensor, which some operator made whole: as good
+        return self.builder.stored(tensor, stride)
+
+    # ------------------------------------------------------------------ results
+
+    def _output(self, node: fx.Node) -> None:
+        (results,) = node.args
+        for result in results:  # type: ignore[union-attr]
+            if not isinstance(result, fx.Node):
+                self.outputs.append(self.sizes.index(result) if isinstance(result, torch.SymInt) else result)
+                continue
+            self.builder.node = result
+            value = self.values[result]
+            if isinstance(value, Float):
+                value = self._number(value)
+            self.outputs.append(self._result(value, result.meta["val"]) if isinstance(value, Tensor) else value)
+
+    def _result(self, tensor: Tensor, fake: Any) -> Strided:
+        """The tensor with eager's strides, expanded dimensions included."""
+        strided = self.builder.realise(tensor)
+        if not _is_strided(fake):
+            return strided
+        stride = self._geometry(fake)[1]
+        if any(s == 0 for s in tensor.size):
+            return Strided(strided.buffer, strided.dtype, strided.size, stride, strided.offset)
+        differ = [d for d, s in enumerate(tensor.size) if s != 1 and strided.stride[d] is not stride[d]]
+        if differ:
+            spread = {d for d in differ if stride[d] == 0}
+            narrow = [ONE if d in spread else s for d, s in enumerate(tensor.size)]
+            if overlaps(narrow, stride, self.sizes.hint):
+                return strided
+            source = tensor.view(narrow, lambda at: [ZERO if d in spread else i for d, i in enumerate(at)], whole=False)
+            strided = self.builder.stored(source, stride)
+        return Strided(strided.buffer, strided.dtype, tensor.size, stride, strided.offset)
+
+
+# --- what is asked of nodes -----------------------------------------------------------------------------------------
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _is_mutable(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _why_not(node: fx.Node) -> str:
+    return "random" if _is_random(node) else "no rule"
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """Must it run though nobody reads its result?"""
+    if node.op != "call_function" or not isinstance(node.target, torch_private.OPERATOR_CLASSES):
+        return False
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or schema.is_mutable or not schema.returns:
+        return True
+    return _is_random(node) or bool(operator_effects.hidden_writes(node))
+
+
+def _live(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Nodes whose results somebody reads, or that have effects."""
+    live: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node in live or _has_effect(node):
+            live.add(node)
+            live.update(node.all_input_nodes)
+    return frozenset(live)
+
+
+def _read_results(node: fx.Node, live: frozenset[fx.Node]) -> set[int]:
+    """Which of several results are read."""
+    read: set[int] = set()
+    for user in node.users:
+        if user in live:
+            if user.target is not operator.getitem:  # the list as a whole
+                return set(range(len(node.meta["val"])))
+            read.add(user.args[1])  # type: ignore[arg-type]
+    return read
+
+
+def _uses(node: fx.Node, number: int | None, live: frozenset[fx.Node]) -> int:
+    """How many operators read the value, views counting as what reads them; ``number`` of several results."""
+    total = 0
+    for user in node.users:
+        if user not in live:
+            continue
+        if number is not None and user.target is operator.getitem and user.args[1] != number:
+            continue
+        if user.target is operator.getitem or user.target in VIEWS:
+            total += _uses(user, None, live)
+        else:
+            total += 1
+    return total

@@ -1,0 +1,35 @@
+"""Which ATen operators are taken apart before a graph is lowered, and how.
+
+Each function here computes in the precision and, but for the order of sums, with the formula of eager's kernel:
+float16 and bfloat16 in float32, rounded once at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from jitney_lowering.decompositions import losses as losses
+from jitney_lowering.decompositions import misc as misc
+from jitney_lowering.decompositions import norms as norms
+from jitney_lowering.decompositions import pools as pools
+from jitney_lowering.decompositions import products as products
+from jitney_lowering.decompositions import softmax as softmax
+from jitney_lowering.decompositions.foreach import foreach
+from jitney_lowering.decompositions.random import RANDOM
+from jitney_lowering.decompositions.table import TABLE, from_torch
+
+
+@functools.cache
+def decompositions(*, fallback_random: bool = True) -> Mapping[Any, Callable[..., Any]]:
+    """A table as in ``torch._decomp``: operator -> a function of other operators.
+
+    Args:
+        fallback_random: random operators stay torch's, with eager's numbers; or else are arithmetic on a counter.
+    """
+    return MappingProxyType({**from_torch(), **foreach(), **TABLE, **({} if fallback_random else RANDOM)})
+
+
+__all__ = ["decompositions"]

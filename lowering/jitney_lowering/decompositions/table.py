@@ -1,0 +1,68 @@
+"""The table of decompositions, and what they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jitney.torch_compat import torch_private
+
+aten = torch.ops.aten
+TABLE: dict[Any, Callable[..., Any]] = {}
+HALVES = (torch.float16, torch.bfloat16)
+
+# Taken apart as torch does it: less common operators whose parts have rules.
+FROM_TORCH = """
+_chunk_cat.default _safe_softmax.default _weight_norm_interface.default affine_grid_generator.default
+binary_cross_entropy_with_logits.default celu.default
+cudnn_batch_norm_backward.default diag_embed.default hann_window.default hann_window.periodic
+isin.Scalar_Tensor isin.Tensor_Scalar mvlgamma.default nansum.default
+pixel_shuffle.default pixel_unshuffle.default renorm.default rot90.default soft_margin_loss.default
+soft_margin_loss_backward.default std_mean.correction trace.default
+""".split()
+
+
+def from_torch() -> dict[Any, Callable[..., Any]]:
+    """Rows of torch's own table."""
+    known = {str(op).removeprefix("aten."): (op, rule) for op, rule in torch_private.core_decompositions().items()}
+    return dict(known[name] for name in FROM_TORCH if name in known)
+
+
+def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function for these overloads."""
+
+    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+        for op in operators:
+            TABLE[op] = rule
+        return rule
+
+    return register
+
+
+def wide(x: Tensor) -> Tensor:
+    """Halves as float32."""
+    return x.to(torch.float32) if x.dtype in HALVES else x
+
+
+def wide_or_none(x: Tensor | None) -> Tensor | None:
+    """Halves as float32."""
+    return None if x is None else wide(x)
+
+
+def count(x: Tensor, dims: Sequence[int]) -> Any:
+    """How many elements these dimensions have together."""
+    return math.prod([x.shape[d] for d in dims])
+
+
+def is_empty(x: Tensor) -> bool:
+    """Is a size known to be 0? Symbolic sizes never are."""
+    return any(isinstance(s, int) and s == 0 for s in x.shape)
+
+
+def reduced(x: Tensor, reduction: int) -> Tensor:
+    """A loss for each element, their mean, or their sum."""
+    return x.mean() if reduction == 1 else x.sum() if reduction == 2 else x

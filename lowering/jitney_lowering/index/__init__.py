@@ -1,0 +1,1 @@
+"""Index arithmetic: a small language of integers over loop variables and sizes."""

@@ -1,0 +1,1 @@
+"""What a graph is lowered to: values, loop nests, kernels."""

@@ -1,0 +1,282 @@
+"""What one element of a tensor is: a small DAG of loads, constants and scalar operations over index variables.
+
+Values are made through the functions of this module, which make equal values one object. So common subexpressions are
+shared by construction, and an emitter that remembers what it has computed computes each once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import torch
+
+from jitney_lowering.index.expr import Index, Opaque
+from jitney_lowering.ir.operations import OPERATIONS
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Value:
+    """One element: ``dtype`` is what it is rounded to. Equal values are the same object."""
+
+    dtype: torch.dtype
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The values that this one is computed from."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Constant(Value):
+    """A number known at compile time: bool, int or float, as ``dtype`` can hold it."""
+
+    value: bool | int | float
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Position(Value):
+    """An index expression as a number, such as what ``arange`` gives."""
+
+    index: Index
+
+    def __str__(self) -> str:
+        return f"({self.index})"
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Load(Value):
+    """``buffer[index]``: the element ``index`` places after the buffer's first.
+
+    ``indirect`` says what the ``Opaque`` atoms in the index are: values of integer type, computed first. Where ``mask``
+    is false nothing is read, and the value is any.
+    """
+
+    buffer: str
+    index: Index
+    indirect: tuple[tuple[Opaque, Value], ...] = ()
+    mask: Value | None = None
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The values of the indirect indices, and the mask."""
+        values = tuple(value for _, value in self.indirect)
+        return values if self.mask is None else (*values, self.mask)
+
+    def __str__(self) -> str:
+        where = "".join(f", {atom}={value}" for atom, value in self.indirect)
+        return f"{self.buffer}[{self.index}{where}{'' if self.mask is None else f' if {self.mask}'}]"
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Apply(Value):
+    """A scalar operation of ``operations.OPERATIONS``. In float16 and bfloat16: computed in float32, then rounded."""
+
+    op: str
+    args: tuple[Value, ...]
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The operands."""
+        return self.args
+
+    def __str__(self) -> str:
+        infix = OPERATIONS[self.op].infix
+        if infix:
+            return f"({self.args[0]} {infix} {self.args[1]})"
+        name = f"to_{str(self.dtype).removeprefix('torch.')}" if self.op in ("cast", "bitcast") else self.op
+        return f"{name}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Ref(Value):
+    """The result of a reduction of an earlier nest of the same kernel."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_known: WeakValueDictionary[Any, Value] = WeakValueDictionary()
+
+
+def _same(made: Value, key: Any) -> Any:
+    found = _known.setdefault(key, made)
+    return found
+
+
+def constant(value: bool | int | float, dtype: torch.dtype) -> Value:
+    """A number, converted to ``dtype`` as torch converts a Python scalar."""
+    if dtype is torch.bool:
+        value = bool(value)
+    elif dtype.is_floating_point:
+        value = torch.tensor(value, dtype=dtype).item()
+    else:
+        value = int(value)
+    key = (Constant, type(value), repr(value), dtype)  # the text tells -0.0 from 0.0, and nan is itself
+    return _same(Constant(dtype, value), key)
+
+
+def position(index: Index, dtype: torch.dtype = torch.int64) -> Value:
+    """An index expression as a number."""
+    if index.value is not None:
+        return constant(index.value, dtype)
+    return _same(Position(dtype, index), (Position, dtype, index))
+
+
+def load(
+    buffer: str,
+    index: Index,
+    dtype: torch.dtype,
+    indirect: tuple[tuple[Opaque, Value], ...] = (),
+    mask: Value | None = None,
+) -> Value:
+    """One element of a buffer."""
+    used = index.atoms
+    indirect = tuple((atom, value) for atom, value in indirect if atom in used)
+    return _same(Load(dtype, buffer, index, indirect, mask), (Load, dtype, buffer, index, indirect, mask))
+
+
+def ref(name: str, dtype: torch.dtype) -> Value:
+    """The result of a reduction."""
+    return _same(Ref(dtype, name), (Ref, name, dtype))
+
+
+def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
+    """A scalar operation; ``dtype`` is needed by casts only.
+
+    Raises:
+        TypeError: the number or the dtypes of the operands do not fit the operation.
+    """
+    row = OPERATIONS[op]
+    if len(args) != row.arity:
+        raise TypeError(f"{op} takes {row.arity} operands, got {len(args)}")
+    result = row.result(tuple(a.dtype for a in args), dtype)
+    if op == "cast":
+        inner = args[0]
+        if isinstance(inner, Apply) and inner.op == "cast" and holds(inner.dtype, inner.args[0].dtype):
+            first = inner.args[0].dtype
+            if first.is_floating_point or first in (torch.bool, result):  # integers may be rounded twice on the way
+                args = inner.args  # through a type that holds every value of the first one
+        if args[0].dtype is result:
+            return args[0]
+    if op == "where" and isinstance(args[0], Constant):
+        return args[1] if args[0].value else args[2]
+    if op == "cast" and isinstance(args[0], Constant) and _casts_cleanly(args[0].value, result):
+        return constant(args[0].value, result)
+    return _same(Apply(result, op, args), (Apply, op, args, result))
+
+
+def holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Does a conversion to ``wide`` keep every value of ``narrow``?"""
+    if wide is narrow or narrow is torch.bool:
+        return True
+    if narrow.is_floating_point:
+        return wide.is_floating_point and torch.promote_types(wide, narrow) is wide
+    if wide.is_floating_point:
+        return torch.iinfo(narrow).bits <= {torch.float64: 53, torch.float32: 24, torch.float16: 11}.get(wide, 8) - 1
+    return wide is not torch.bool and torch.promote_types(wide, narrow) is wide
+
+
+def _casts_cleanly(value: bool | int | float, dtype: torch.dtype) -> bool:
+    """Is the converted constant the same in every implementation? Not so for floats that an integer cannot hold."""
+    if dtype is torch.bool or dtype.is_floating_point:
+        return True
+    limits = torch.iinfo(dtype)
+    return math.isfinite(value) and limits.min <= value <= limits.max
+
+
+def walk(*roots: Value) -> Iterator[Value]:
+    """Every value below, operands first, each once."""
+    seen: set[int] = set()
+    stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        value, ready = stack.pop()
+        if ready:
+            yield value
+            continue
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        stack.append((value, True))
+        stack.extend((p, False) for p in reversed(value.parts))
+
+
+def rebuild(
+    value: Value,
+    leaf: Mapping[Any, Value] | None = None,
+    index: Callable[[Index], Index] | None = None,
+    buffers: Mapping[str, str] = MappingProxyType({}),
+    memo: dict[Any, Value] | None = None,
+) -> Value:
+    """The same computation with other leaves.
+
+    Args:
+        value: what to rewrite.
+        leaf: values to be put in place of others (looked up before anything below is).
+        index: a function over index expressions, such as one that substitutes variables.
+        buffers: other names of buffers.
+        memo: a dict shared between calls with equal arguments.
+    """
+    memo = {} if memo is None else memo
+    leaf = leaf or {}
+    for v in walk(value):
+        if v in memo:
+            continue
+        if v in leaf:
+            memo[v] = leaf[v]
+        elif isinstance(v, Apply):
+            memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
+        elif isinstance(v, Position):
+            memo[v] = position(index(v.index), v.dtype) if index else v
+        elif isinstance(v, Load):
+            memo[v] = _rebuilt_load(v, index, buffers, memo)
+        else:
+            memo[v] = v
+    return memo[value]
+
+
+def _rebuilt_load(
+    v: Load, index: Callable[[Index], Index] | None, buffers: Mapping[str, str], memo: Mapping[Any, Value]
+) -> Value:
+    new = {atom: indirect(memo[value], *atom.bounds()) for atom, value in v.indirect}
+    place = v.index.substitute({a: n[0] for a, n in new.items()}) if new else v.index
+    mask = None if v.mask is None else memo[v.mask]
+    return load(buffers.get(v.buffer, v.buffer), index(place) if index else place, v.dtype, tuple(new.values()), mask)
+
+
+def masked(value: Value, mask: Value) -> Value:
+    """The same value for those that read it only where ``mask`` is true: nothing is loaded elsewhere."""
+    memo: dict[Value, Value] = {}
+    for v in walk(value):
+        if isinstance(v, Load):
+            new = tuple(indirect(memo[i], *atom.bounds()) for atom, i in v.indirect)
+            place = v.index.substitute({old: atom for (old, _), (atom, _) in zip(v.indirect, new, strict=True)})
+            both = mask if v.mask is None else apply("and", memo[v.mask], mask)
+            memo[v] = load(v.buffer, place, v.dtype, new, both)
+        elif isinstance(v, Apply):
+            memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
+        else:
+            memo[v] = v
+    return memo[value]
+
+
+_numbers = itertools.count()
+_atoms: WeakKeyDictionary[Value, dict[tuple[int | None, int | None], Opaque]] = WeakKeyDictionary()
+
+
+def indirect(value: Value, low: int | None, high: int | None) -> tuple[Opaque, Value]:
+    """An atom for an index that is computed, with its bounds, and the value; the same atom for the same value."""
+    atoms = _atoms.setdefault(value, {})
+    if (low, high) not in atoms:
+        atoms[low, high] = Opaque(f"at{next(_numbers)}", low, high)
+    return atoms[low, high], value

@@ -1,0 +1,41 @@
+"""From ATen overloads to rules that lower them: one table, put together of one for each kind of operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jitney_lowering.aten.call import Rule
+
+# Their decorators fill the table of pointwise rules.
+from jitney_lowering.rules import activations as activations
+from jitney_lowering.rules import arithmetic as arithmetic
+from jitney_lowering.rules import comparisons as comparisons
+from jitney_lowering.rules import losses as losses
+from jitney_lowering.rules import quotients as quotients
+from jitney_lowering.rules import random as random
+from jitney_lowering.rules.creation import CREATION
+from jitney_lowering.rules.gathers import GATHERS
+from jitney_lowering.rules.joins import JOINS
+from jitney_lowering.rules.norms import NORMS
+from jitney_lowering.rules.pointwise import POINTWISE
+from jitney_lowering.rules.pools import POOLS
+from jitney_lowering.rules.reductions import REDUCTIONS
+from jitney_lowering.rules.resampling import RESAMPLING
+from jitney_lowering.rules.scans import SCANS
+from jitney_lowering.rules.views import COPIES, VIEWS
+
+RULES: dict[Any, Rule] = {
+    **POINTWISE,
+    **VIEWS,
+    **COPIES,
+    **REDUCTIONS,
+    **SCANS,
+    **CREATION,
+    **JOINS,
+    **GATHERS,
+    **NORMS,
+    **POOLS,
+    **RESAMPLING,
+}
+
+__all__ = ["RULES", "VIEWS"]

@@ -1,0 +1,122 @@
+"""Pooling with small windows, as one value per element of the result; the edges come from a padded copy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from jitney_lowering.aten.call import Call, Rule, registering
+from jitney_lowering.aten.tensor import ZERO, Shape, Tensor
+from jitney_lowering.index.expr import Index, index, max_
+from jitney_lowering.ir.notation import Scalar, is_nan, where
+from jitney_lowering.ir.values import Value, apply, constant, position
+from jitney_lowering.rules.promotion import opmath
+
+aten = torch.ops.aten
+POOLS: dict[Any, Rule] = {}
+_MOST = 25  # elements of a window
+
+
+pool = registering(POOLS)
+
+
+def _pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> tuple[int, int]:
+    """Numbers for height and width."""
+    numbers = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not numbers and otherwise is not None:
+        return otherwise
+    call.refuse_unless(all(isinstance(n, int) for n in numbers), "a window of symbolic size")
+    return (numbers[0], numbers[-1])
+
+
+def _windows(call: Call, x: Tensor, kernel: tuple[int, int], ceil_mode: bool) -> None:
+    call.refuse_unless(x.dtype.is_floating_point, "a pool of whole numbers")
+    call.refuse_unless(kernel[0] * kernel[1] <= _MOST, f"a window of more than {_MOST} elements")
+    call.refuse_unless(not ceil_mode, "windows that reach over the edge")
+
+
+@pool(aten.avg_pool2d.default)
+def avg_pool2d(call: Call) -> Tensor:
+    """The mean of a window, added up in float32 at least, row by row."""
+    x, kernel, stride, padding, ceil_mode, counts_padding, divisor = call.args
+    kernel = _pair(call, kernel)
+    stride, padding = _pair(call, stride, kernel), _pair(call, padding)
+    _windows(call, x, kernel, ceil_mode)
+    call.refuse_unless(counts_padding or divisor is not None or padding == (0, 0), "a mean without the padding")
+    x = _padded(call, x, padding, 0.0)
+    compute = opmath(x.dtype)
+    amount = divisor if divisor is not None else kernel[0] * kernel[1]
+
+    def element(at: Shape) -> Value:
+        total = Scalar(constant(0, compute))
+        for i, j in itertools.product(range(kernel[0]), range(kernel[1])):
+            total = total + Scalar(x.load(_place(at, stride, (1, 1), i, j))).to(compute)
+        return (total / amount).to(call.dtype).value
+
+    return call.result(element)
+
+
+@pool(aten.max_pool2d_with_indices.default)
+def max_pool2d(call: Call) -> list[Tensor]:
+    """The greatest of a window, and its place in the plane: the first, or the last nan."""
+    x, kernel, stride, padding, dilation, ceil_mode = call.args
+    kernel = _pair(call, kernel)
+    stride, padding, dilation = _pair(call, stride, kernel), _pair(call, padding), _pair(call, dilation)
+    _windows(call, x, kernel, ceil_mode)
+    width = x.size[-1]
+    padded = _padded(call, x, padding, -float("inf"))
+    spots = list(itertools.product(range(kernel[0]), range(kernel[1])))
+
+    def values(at: Shape) -> list[Scalar]:
+        return [Scalar(padded.load(_place(at, stride, dilation, i, j))) for i, j in spots]
+
+    def greatest(at: Shape) -> Value:
+        best = values(at)[0]
+        for value in values(at)[1:]:
+            best = Scalar(apply("maximum", value.value, best.value))  # of equal zeros the first
+        return best.value
+
+    def place(at: Shape) -> Value:
+        best = Scalar(constant(-float("inf"), x.dtype))
+        found = Scalar(position(_first(at[-2], 0) * width + _first(at[-1], 1)))
+        for (i, j), value in zip(spots, values(at), strict=True):
+            better = (value > best) | is_nan(value)
+            y, z = _place(at, stride, dilation, i, j)[-2:]
+            here = (y - padding[0]) * width + (z - padding[1])
+            found = where(better, Scalar(position(here)), found)
+            best = where(better, value, best)
+        return found.value
+
+    def _first(i: Index, which: int) -> Index:
+        """The window's first element that is not padding."""
+        start = i * stride[which] - padding[which]
+        skipped = -(-padding[which] // dilation[which]) if padding[which] else 0
+        return start if not skipped else _after_padding(start, dilation[which], skipped)
+
+    sizes, strides = call.builder.sizes.shape, [v.stride() for v in call.val]
+    return [
+        Tensor(sizes(v.shape), v.dtype, v.device, element, wanted=sizes(stride))
+        for v, element, stride in zip(call.val, (greatest, place), strides, strict=True)
+    ]
+
+
+def _after_padding(start: Index, step: int, most: int) -> Index:
+    """``start`` moved on in steps until it is not negative; ``most`` steps are enough."""
+    steps = max_(-start + (step - 1), index(0)) // step
+    return start + steps * step
+
+
+def _place(at: Shape, stride: Sequence[int], dilation: Sequence[int], i: int, j: int) -> Shape:
+    """The element of the window at row i and column j."""
+    return (*at[:-2], at[-2] * stride[0] + i * dilation[0], at[-1] * stride[1] + j * dilation[1])
+
+
+def _padded(call: Call, x: Tensor, padding: tuple[int, int], fill: float) -> Tensor:
+    """The tensor with an edge; it is computed once, for windows overlap."""
+    if padding == (0, 0):
+        return call.builder.spread(x)
+    edges = [(ZERO, ZERO)] * (len(x.size) - 2) + [(index(n), index(n)) for n in padding]
+    return call.builder.padded(x, edges, constant(fill, x.dtype))

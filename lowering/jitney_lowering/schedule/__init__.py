@@ -1,0 +1,126 @@
+"""From a lowered program to kernels in order, with a place in memory for each buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from jitney.config import config
+from jitney_lowering.index.expr import Names
+from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir.loops import Extern, Program, Strided
+from jitney_lowering.policy import CPU, Policy
+from jitney_lowering.schedule.build import build
+from jitney_lowering.schedule.clean import clean
+from jitney_lowering.schedule.fuse import fuse
+from jitney_lowering.schedule.group import Group
+from jitney_lowering.schedule.memory import Memory, plan
+from jitney_lowering.schedule.postpone import postponed
+from jitney_lowering.schedule.products import Takes, joined
+from jitney_lowering.schedule.successors import taken_over
+from jitney_lowering.schedule.updates import filled_in_place
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What runs, in order.
+
+    Args:
+        program: what it was made from; its ``steps`` are not all kept.
+        items: kernels and extern calls.
+        memory: where temporaries are.
+        filled: buffers that share the memory of an input, which they replace: buffer -> the input's.
+        allocated: what kernels fill and somebody keeps (outputs, what an operator returns a view of): fresh memory.
+        successors: buffers that get the memory of an operator's result that is no longer needed: buffer -> that result.
+    """
+
+    program: Program
+    items: tuple[Kernel | Extern, ...]
+    memory: Memory
+    allocated: tuple[str, ...]
+    filled: Mapping[str, str]
+    successors: Mapping[str, str]
+
+    def verify(self) -> None:
+        """Kernels are well formed, buffers are filled before they are read; raises ``BackendFailed``."""
+        for item in self.items:
+            if isinstance(item, Kernel):
+                item.verify()
+        self.memory.verify()
+
+    def __str__(self) -> str:
+        return "\n".join(str(item) for item in self.items)
+
+
+def schedule(
+    program: Program,
+    updates: Mapping[int, int] = MappingProxyType({}),
+    into: Callable[[Extern, Program], bool] = lambda call, program: False,
+    policy: Policy = CPU,
+    takes: Takes | None = None,
+) -> Schedule:
+    """Clean, fuse, build kernels, plan memory.
+
+    Args:
+        program: the lowered graph.
+        updates: outputs that will be copied into an input: see ``CompileRequest``.
+        into: does the backend launch this operator by itself, with memory for its result (``Extern.into``)? Asked for
+            operators that make one new tensor.
+        policy: what suits the machine.
+        takes: does the backend want a matrix product as a kernel of its own, with what follows? See ``products.py``.
+    """
+    names = Names()
+    items = fuse(clean(program), program, names, policy)
+    kernels = [
+        replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item
+        for item in _kernels(items, program, names)
+        if not isinstance(item, Extern) or not _is_done(item, program)
+    ]
+    kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
+    kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
+    if takes is not None:
+        kernels = joined(kernels, program, frozenset(kept), takes, names)
+    kernels = postponed(kernels, program.buffers, kept | program.constants.keys())
+    inputs = {name for name in program.inputs if isinstance(name, str)}
+    external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
+    filled = filled_in_place(program, kernels, updates)
+    owned = inputs | program.constants.keys()
+    successors = taken_over(program, kernels, kept, owned | filled.keys())
+    memory = plan(kernels, program.buffers, owned | kept | external | successors.keys())
+    given = owned | external | filled.keys() | successors.keys()
+    allocated = tuple(name for name in program.buffers if name in kept - given)
+    made = Schedule(program, tuple(kernels), memory, allocated, filled, successors)
+    if config.verify:
+        made.verify()
+    return made
+
+
+def _is_done(item: Extern, program: Program) -> bool:
+    """Does it only join parts which are where they belong?"""
+    if len(item.buffers) != 1 or item.buffers[0] is None:
+        return False
+    made = program.buffers[item.buffers[0]]
+    root = made.name if made.home is None else made.home[0]
+    homes = [program.buffers[name].home for name in item.reads]
+    return bool(homes) and all(home is not None and home[0] == root for home in homes)
+
+
+def _kernels(items: list[Group | Extern], program: Program, names: Names) -> list[Kernel | Extern]:
+    readers: dict[str, set[int]] = {}
+    for number, item in enumerate(items):
+        for name in item.reads:
+            readers.setdefault(name, set()).add(number)
+    for output in program.outputs:
+        if isinstance(output, Strided):
+            readers.setdefault(output.buffer, set()).add(-1)
+    for check in program.checks:
+        readers.setdefault(check[0], set()).add(-1)
+    kernels: list[Kernel | Extern] = []
+    for number, item in enumerate(items):
+        if isinstance(item, Extern):
+            kernels.append(item)
+            continue
+        needed = frozenset(b for b in item.makers if readers.get(b, set()) - {number})
+        kernels.append(build(item, f"k{len(kernels)}", program.buffers, needed, names))
+    return kernels

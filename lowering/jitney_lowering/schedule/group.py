@@ -1,0 +1,260 @@
+"""A group of steps that become one kernel, and when a step may join one.
+
+All members go through the group's outer loops together: an iteration of those is a *row*. What a member reads of
+another one must have been made in the same row. Rows may run in any order and on any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jitney_lowering.index.expr import Index, Names, Var, index
+from jitney_lowering.ir.loops import SCANS, Computed
+from jitney_lowering.ir.values import Load, walk
+from jitney_lowering.policy import CPU, Policy
+from jitney_lowering.schedule.clean import substituted
+from jitney_lowering.schedule.spaces import match
+
+PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
+
+
+@dataclass(frozen=True)
+class Member:
+    """A step whose first loops are the group's. ``deferred``: it reduces over rows, so it is done after all of them."""
+
+    step: Computed
+    number: int
+    deferred: bool = False
+
+    @functools.cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """Every place that it reads."""
+        return tuple(v for v in walk(self.step.value) if isinstance(v, Load))
+
+    @property
+    def pointwise(self) -> bool:
+        """Is it no reduction?"""
+        return self.step.kind == "pointwise"
+
+    def limit(self, matched: int) -> int:
+        """How many of its first loops may be outer loops."""
+        if self.pointwise or self.deferred:
+            return matched
+        return min(matched, next(i for i, v in enumerate(self.step.loops) if v in self.step.reduced))
+
+    def floor(self, policy: Policy) -> int:
+        """How many of its first loops must be outer loops: positions cannot be accumulated, so one result a row.
+
+        A scan has its row to itself for the same reason.
+        """
+        if self.step.kind.startswith("arg") or self.step.kind in SCANS:
+            return len(self.step.vars)
+        alone = policy.one_result and not self.pointwise and not self.deferred
+        return len(self.step.vars) if alone else 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Members in the order of the program; the first ``depth`` loops of ``spine`` are the rows."""
+
+    spine: tuple[Var, ...]
+    depth: int
+    members: tuple[Member, ...]
+    policy: Policy = CPU
+
+    @functools.cached_property
+    def makers(self) -> dict[str, Member]:
+        """Buffer -> the member that fills it."""
+        return {m.step.buffer: m for m in self.members}
+
+    @functools.cached_property
+    def reads(self) -> frozenset[str]:
+        """Buffers that it loads from and does not fill."""
+        return frozenset(load.buffer for m in self.members for load in m.loads) - self.makers.keys()
+
+    @property
+    def has_phases(self) -> bool:
+        """Must some member wait for the whole row of another one?"""
+        return any(
+            (not m.deferred and not m.pointwise) or any(not self.aligned(m, load) for load in m.loads)
+            for m in self.members
+        )
+
+    def aligned(self, member: Member, load: Load) -> bool:
+        """Does the member read what was made in the same iteration, or outside of the group?"""
+        return is_aligned(self.makers.get(load.buffer), member, load)
+
+
+def is_aligned(maker: Member | None, member: Member, load: Load) -> bool:
+    """Is what ``member`` reads made by ``maker`` in the same iteration of the same loops?"""
+    if maker is None:
+        return True
+    return maker.pointwise and load.index is maker.step.place and maker.step.loops == member.step.loops
+
+
+def alone(step: Computed, number: int, policy: Policy = CPU) -> Group:
+    """A group of one step."""
+    if _is_shared(step, policy):
+        step = substituted(step, {}, (*step.reduced, *step.vars))
+    member = Member(step, number, step.loops[:1] != () and step.loops[0] in step.reduced)
+    if member.deferred and _too_many(step.vars, policy):
+        # The results one by one, each from all that it needs.
+        member = Member(_by_results(step), number, deferred=not step.vars)
+    elif not member.deferred and member.limit(len(step.loops)) < member.floor(policy):
+        member = Member(_by_results(step), number)
+    loops = step.loops if member.deferred else member.step.loops
+    return Group(loops, member.limit(len(step.loops)), (member,), policy)
+
+
+def _by_results(step: Computed) -> Computed:
+    return substituted(step, {}, (*step.vars, *step.reduced))
+
+
+def _is_shared(step: Computed, policy: Policy) -> bool:
+    """Is one result worth the work of several threads?"""
+    if step.kind not in PARTIAL_KINDS or policy.long_row is None or not step.vars:
+        return False
+    rows, length = _count(step.vars), _count(step.reduced)
+    return rows is not None and length is not None and rows < policy.few_rows and length >= policy.long_row
+
+
+def _count(loops: Sequence[Var]) -> int | None:
+    total = index(1)
+    for var in loops:
+        total = total * var.size
+    return total.value
+
+
+def _too_many(loops: Sequence[Var], policy: Policy) -> bool:
+    count = _count(loops)
+    return count is not None and count > policy.partial_limit
+
+
+def _few(loops: Sequence[Var], policy: Policy) -> bool:
+    count = _count(loops)
+    return count is not None and count < policy.few_rows
+
+
+def join(group: Group, step: Computed, number: int, names: Names) -> Group | None:
+    """The group with one more member, or None if it cannot be one."""
+    if any(m.deferred and m.step.kind not in PARTIAL_KINDS for m in group.members):
+        return None  # the position of an extreme of everything: a kernel of its own
+    found = match(group.spine, step.loops, names)
+    if not found.count and (group.spine or step.loops):
+        return None
+    members = group.members
+    if found.first:
+        members = tuple(_refined(m, found.first, found.spine) for m in members)
+    # What is the member's own has variables of its own: the same one may be elsewhere in the spine.
+    own = tuple([names.var(v.size, "v") if v in found.spine else v for v in found.rest])
+    renamed: dict[Var, Index] = dict(zip(found.rest, own, strict=True))
+    step = substituted(step, found.second | renamed, (*found.spine[: found.count], *own))
+    spine = found.spine if len(step.loops) <= len(found.spine) else step.loops
+    depth = group.depth if not found.first else _new_depth(group, found.first)
+    if found.rest and found.count < len(found.spine):
+        spine = found.spine  # they part here: the rest is each member's own
+    for member in _as_members(step, number, depth, group.policy):
+        joined = _placed(replace(group, spine=spine, depth=depth, members=members), member, found.count)
+        if joined is not None:
+            return joined
+    return None
+
+
+def _as_members(step: Computed, number: int, depth: int, policy: Policy) -> list[Member]:
+    """How the step may be a member, best first: a reduction within the row, or one over rows."""
+    if step.kind == "pointwise":
+        return [Member(step, number)]
+    first = next(i for i, v in enumerate(step.loops) if v in step.reduced)
+    deferred = Member(step, number, deferred=True)
+    may_wait = step.kind in PARTIAL_KINDS and not _too_many(step.vars, policy)
+    waiting = [deferred] if may_wait else []
+    if not first or _is_shared(step, policy):
+        return waiting
+    rowwise = [Member(step, number)]
+    return waiting + rowwise if first < depth and _few(step.loops[:first], policy) else rowwise + waiting
+
+
+def _placed(group: Group, member: Member, matched: int) -> Group | None:
+    policy = group.policy
+    limit = min(group.depth, member.limit(matched))
+    lowest = max(0 if not group.spine else 1, *(m.floor(group.policy) for m in (member, *group.members)))
+    for depth in range(limit, lowest - 1, -1):
+        if depth < group.depth and _few(group.spine[:depth], policy) and not _few(group.spine[: group.depth], policy):
+            return None
+        if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
+            made = replace(group, depth=depth, members=(*group.members, member))
+            fits = len(made.reads) + len(made.members) <= policy.buffer_limit
+            return made if fits and _goes_together(made) else None
+    return None
+
+
+def _goes_together(group: Group) -> bool:
+    """May the group's reductions be done in one kernel, as its policy wants them?"""
+    over_rows = [m.step for m in group.members if m.deferred]
+    limit = group.policy.swept_row
+    if limit is None or not over_rows:
+        return True
+    if len({frozenset(step.vars) for step in over_rows}) > 1:
+        return False
+    if not group.has_phases and all(m.step.loops == group.spine for m in group.members):
+        return True
+    for step in over_rows:
+        row = step.loops[group.depth :]
+        length = _count(row)
+        if not set(step.vars) <= set(row) or not step.vars or length is None or length > limit:
+            return False
+    return True
+
+
+def _refined(member: Member, table: Mapping[Var, Index], spine: Sequence[Var]) -> Member:
+    loops: list[Var] = []
+    for var in member.step.loops:
+        if var in table:
+            loops += [v for v in spine if v in table[var].atoms]
+        else:
+            loops.append(var)
+    return replace(member, step=substituted(member.step, {v: table[v] for v in member.step.loops if v in table}, loops))
+
+
+def _new_depth(group: Group, table: Mapping[Var, Index]) -> int:
+    loops = [table[v].atoms if v in table else {v} for v in group.spine[: group.depth]]
+    return sum(isinstance(atom, Var) for atoms in loops for atom in atoms)
+
+
+def _reachable(group: Group, member: Member, load: Load, outer: Sequence[Var]) -> bool:
+    """Is what is read made before, in the same row?"""
+    maker = group.makers.get(load.buffer)
+    if maker is None:
+        return True
+    if maker.deferred:
+        return False
+    return is_aligned(maker, member, load) or in_row(maker.step.place, load.index, outer)
+
+
+def in_row(made: Index, read: Index, outer: Sequence[Var]) -> bool:
+    """Does every place ``read`` belong to what the same row made at the places ``made``?"""
+    strides = []
+    for var in outer:
+        one, other = made.stride(var), read.stride(var)
+        if one is None or one is not other:
+            return False
+        strides.append(one)
+    rest = {var: index(0) for var in outer}
+    mine, theirs = made.substitute(rest), read.substitute(rest)
+    if mine is theirs:
+        return True
+    low, high = mine.bounds()
+    least, most = theirs.bounds()
+    if low is None or high is None or least is None or most is None or least < low or most > high:
+        return False
+    return _apart(strides, high - low + 1)
+
+
+def _apart(strides: Sequence[Index], span: int) -> bool:
+    """Are the rows' places disjoint intervals?"""
+    steps = sorted(s.value for s in strides if s.value is not None)
+    if len(steps) < len(strides):
+        return False
+    return not steps or (steps[0] >= span and all(s % steps[0] == 0 for s in steps))

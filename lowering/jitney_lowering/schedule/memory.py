@@ -1,0 +1,121 @@
+"""Where temporaries live: one arena for a call, in which buffers that are not needed at the same time share places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jitney.errors import BackendFailed
+from jitney_lowering.index.expr import Index, index
+from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir.loops import Buffer, Extern
+from jitney_lowering.schedule.in_place import replaces
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+@dataclass(frozen=True)
+class Block:
+    """A buffer's place in the arena, and the items (numbers) between which it must stay, both included.
+
+    ``instead_of``: the buffer whose place it takes over in its first item, which is that one's last.
+    """
+
+    name: str
+    offset: Index  # bytes
+    size: Index  # bytes
+    first: int
+    last: int
+    instead_of: str = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The plan. ``size`` is the arena's, in bytes."""
+
+    blocks: Mapping[str, Block]
+    size: Index
+
+    def verify(self) -> None:
+        """No two buffers that live at the same time overlap; raises ``BackendFailed``."""
+        blocks = list(self.blocks.values())
+        for number, one in enumerate(blocks):
+            for other in blocks[:number]:  # these begin no later
+                if one.first > other.last or other.first > one.last or one.instead_of == other.name:
+                    continue
+                gaps = [
+                    (other.offset - one.offset - one.size).bounds(),
+                    (one.offset - other.offset - other.size).bounds(),
+                ]
+                if not any(low is not None and low >= 0 for low, _ in gaps):
+                    raise BackendFailed(f"memory plan: {one.name} and {other.name} overlap")
+
+
+def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outside: Iterable[str]) -> Memory:
+    """Give every buffer that kernels fill and nobody else keeps a place in the arena.
+
+    Args:
+        items: in the order in which they run.
+        buffers: the program's.
+        outside: buffers that have memory of their own: inputs, outputs, what extern calls make.
+    """
+    owned = frozenset(outside)
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, item in enumerate(items):
+        for name in {root(name, buffers) for name in item.writes | item.reads}:
+            if name not in owned:
+                first.setdefault(name, number)
+                last[name] = number
+    blocks: dict[str, Block] = {}
+    total = index(0)
+    for name in sorted(first, key=lambda n: (first[n], n)):
+        size = _padded(buffers[name])
+        old = _replaced(name, items[first[name]], [b for b in blocks.values() if b.last == first[name]], buffers)
+        if old is not None and old.name not in {b.instead_of for b in blocks.values()}:
+            blocks[name] = Block(name, old.offset, old.size, first[name], last[name], old.name)
+            continue
+        living = [b for b in blocks.values() if b.last >= first[name]]
+        offset = _gap(living, size, blocks.values())
+        if offset is None:
+            offset, total = total, total + size
+        elif size.value is not None and total.value is not None:
+            total = index(max(total.value, (offset + size).value or 0))
+        blocks[name] = Block(name, offset, size, first[name], last[name])
+    return Memory(blocks, total)
+
+
+def root(name: str, buffers: Mapping[str, Buffer]) -> str:
+    """The buffer that has the memory: another for a part of a concatenation."""
+    home = buffers[name].home
+    return name if home is None else home[0]
+
+
+def _replaced(name: str, item: Kernel | Extern, ending: Sequence[Block], buffers: Mapping[str, Buffer]) -> Block | None:
+    """A block that ends with this item, and whose elements the buffer may replace one by one."""
+    new = buffers[name]
+    for block in ending:
+        old = buffers[block.name]
+        fits = new.extent is old.extent and new.dtype.itemsize == old.dtype.itemsize
+        if fits and block.first < block.last and replaces(item, name, block.name):
+            return block
+    return None
+
+
+def _padded(buffer: Buffer) -> Index:
+    """Bytes, up to a whole number of cache lines."""
+    return (buffer.extent * buffer.dtype.itemsize + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def _gap(living: Sequence[Block], size: Index, everything: Iterable[Block]) -> Index | None:
+    """The lowest place that is free now; with symbolic sizes only one that had exactly this size."""
+    if size.value is None or any(b.offset.value is None or b.size.value is None for b in everything):
+        taken = {b.offset for b in living}
+        return next((b.offset for b in everything if b.size is size and b.offset not in taken), None)
+    place = 0
+    for block in sorted(living, key=lambda b: b.offset.value or 0):
+        assert block.offset.value is not None and block.size.value is not None
+        if place + size.value <= block.offset.value:
+            break
+        place = max(place, block.offset.value + block.size.value)
+    return index(place)

@@ -1,0 +1,71 @@
+"""Do two loop nests go over the same space? Their common outer loops, after splitting loops where that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jitney_lowering.index.expr import Index, Names, Var, equal, index
+
+
+@dataclass(frozen=True)
+class Match:
+    """The common prefix of two lists of loops.
+
+    Args:
+        spine: the first list's loops, some of them split.
+        first: what stands for the loops of the first list that were split.
+        second: what stands for the loops of the second list that were matched.
+        count: how many loops of ``spine`` were matched.
+        rest: the loops of the second list after those.
+    """
+
+    spine: tuple[Var, ...]
+    first: dict[Var, Index]
+    second: dict[Var, Index]
+    count: int
+    rest: tuple[Var, ...]
+
+
+def match(first: Sequence[Var], second: Sequence[Var], names: Names) -> Match:
+    """Pair the loops of two nests from the outside in, block by block of equal products of sizes."""
+    spine: list[Var] = []
+    ones: dict[Var, Index] = {}
+    others: dict[Var, Index] = {}
+    i = j = 0
+    while i < len(first) and j < len(second):
+        block = _block(first, i, second, j)
+        if block is None:
+            break
+        a, b = block
+        if b - j == 1:
+            spine += first[i:a]
+            others[second[j]] = linear(first[i:a])
+        else:
+            new = [names.var(v.size, "v") for v in second[j:b]]
+            spine += new
+            ones[first[i]] = linear(new)
+            others |= dict(zip(second[j:b], new, strict=True))
+        i, j = a, b
+    return Match((*spine, *first[i:]), ones, others, len(spine), tuple(second[j:]))
+
+
+def linear(loops: Sequence[Var]) -> Index:
+    """The number of an iteration of nested loops, row-major."""
+    total = index(0)
+    for var in loops:
+        total = total * var.size + var
+    return total
+
+
+def _block(first: Sequence[Var], i: int, second: Sequence[Var], j: int) -> tuple[int, int] | None:
+    """The shortest blocks from ``i`` and ``j`` with equal products, one of them a single loop; None without such."""
+    if equal(first[i].size, second[j].size):
+        return i + 1, j + 1
+    for one, at, many, start, swapped in ((first[i], i, second, j, False), (second[j], j, first, i, True)):
+        product = index(1)
+        for end in range(start, len(many)):
+            product = product * many[end].size
+            if equal(product, one.size):
+                return (end + 1, at + 1) if swapped else (at + 1, end + 1)
+    return None

@@ -1,0 +1,52 @@
+"""Outputs that the caller copies into an input: may the kernel write there in the first place?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir.loops import Extern, Program, Strided
+from jitney_lowering.schedule.in_place import alike, replaces
+
+
+def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int]) -> dict[str, str]:
+    """Buffer of an output -> buffer of the input that its kernel writes to instead.
+
+    Args:
+        program: the graph.
+        items: what runs, in order.
+        updates: output -> the input that gets its value.
+
+    Nothing that can raise may come after such a kernel, nobody may read the input after it, and in the kernel each
+    element is read only where the new one is made.
+    """
+    last = max((n for n, item in enumerate(items) if isinstance(item, Extern)), default=-1)
+    if program.checks:
+        return {}
+    outputs = [o.buffer if isinstance(o, Strided) else "" for o in program.outputs]
+    last_read = {name: n for n, item in enumerate(items) for name in item.reads}
+    makers = {name: n for n, item in enumerate(items) if isinstance(item, Kernel) for name in item.writes}
+    found: dict[str, str] = {}
+    for output, argument in updates.items():
+        new, old = outputs[output], program.inputs[argument]
+        if not isinstance(old, str) or makers.get(new, -1) <= last or old in found.values():
+            continue
+        if (
+            outputs.count(new) > 1
+            or old in outputs
+            or not _whole(program, output)
+            or not alike(program.buffers[new], program.buffers[old])
+        ):
+            continue
+        at = makers[new]
+        if last_read.get(old, at) > at or not replaces(items[at], new, old):
+            continue
+        found[new] = old
+    return found
+
+
+def _whole(program: Program, output: int) -> bool:
+    view = program.outputs[output]
+    assert isinstance(view, Strided)
+    buffer = program.buffers[view.buffer]
+    return view.offset.value == 0 and (view.size, view.stride, view.dtype) == (buffer.size, buffer.stride, buffer.dtype)

@@ -1,0 +1,440 @@
+"""The Python around kernels: one generated function that allocates, launches, calls operators, and returns.
+
+How a run of kernels is launched is the backend's (``Launch``); all else is the same for each of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+
+from jitney._util import markers
+from jitney._util.generated_code import build
+from jitney.errors import BackendFailed
+from jitney.torch_compat import torch_private
+from jitney_lowering.index.expr import Atom, Index, Size, index, render
+from jitney_lowering.index.overflow import GREATEST, LEAST, too_large
+from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir.labels import labels
+from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided
+from jitney_lowering.restride import conform
+from jitney_lowering.schedule import Schedule
+from jitney_lowering.schedule.memory import root
+
+_counter = itertools.count()
+
+# Operators that torch also has as functions of its own, which take a third of the time to call.
+FACES: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.mm.default: torch.mm,
+    torch.ops.aten.bmm.default: torch.bmm,
+    torch.ops.aten.addmm.default: torch.addmm,
+    torch.ops.aten.baddbmm.default: torch.baddbmm,
+}
+
+
+class Launch(Protocol):
+    """Writes the lines that run kernels."""
+
+    def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
+        """Python lines that run these one after the other: kernels, and operators with memory for their results.
+
+        They find tensors by ``wrapper.pointer(buffer)`` and sizes by ``wrapper.size(expression)``, and put what else
+        they need into ``wrapper.namespace``.
+        """
+
+
+@dataclass
+class Wrapper:
+    """Writes the function of one schedule.
+
+    Args:
+        schedule: what runs.
+        launch: the backend's part.
+        name: the user's function, for the file name in tracebacks.
+        allocator: gives memory: ``empty_strided`` and ``empty`` as torch has them; if it has it,
+            ``fresh(size, stride, dtype)`` on the device.
+        device: where temporaries are.
+        refuse: the lines with which the backend stops when a buffer of one truth value is true; None or no lines for
+            waiting until it is known, and an exception.
+        separate: with a larger arena (bytes) each temporary gets memory of its own, for as long as it is needed. Then
+            outputs get theirs when they are filled, and the function has a form ``boxed`` whose inputs die on the way.
+            None: never.
+        kind: of the graph: inference, forward or backward; for profiles.
+    """
+
+    schedule: Schedule
+    launch: Launch
+    name: str
+    allocator: Any = torch
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    refuse: Callable[[str, str, Wrapper], list[str]] | None = None
+    separate: int | None = None
+    kind: str = ""
+    namespace: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        self.program = self.schedule.program
+        items = self.schedule.items
+        self.apart = markers.wanted()
+        self.labels = labels(items) if self.apart else []
+        self.runs = [(_is_launched(item), [item]) for item in items] if self.apart else _runs(items)
+        self.lines: list[str] = []
+        self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
+        size = self.schedule.memory.size.value
+        self.alone = self.separate is not None and size is not None and size > self.separate
+        self.blocks = {} if self.alone else self.schedule.memory.blocks
+        self.views: set[str] = set()  # the arena's
+        self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
+        self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
+        self.namespace.update(
+            _empty_strided=self.allocator.empty_strided,
+            _empty=self.allocator.empty,
+            _fresh=getattr(self.allocator, "fresh", None),
+            _as_strided=torch.as_strided,
+            _conform=conform,
+            _tensor=torch.tensor,
+            _float64=torch.float64,
+            floordiv=operator.floordiv,
+            mod=operator.mod,
+        )
+
+    def build(self) -> Callable[..., tuple[Any, ...]]:
+        """The function, from the graph's inputs to its outputs."""
+        parameters = [f"i{number}" for number in range(len(self.program.inputs))]
+        self._read_sizes()
+        self._begin()
+        last = self._last_uses()
+        for number, (launched, run) in enumerate(self.runs):
+            self._take_over(run)
+            if self.separate is not None:
+                self._make_room(run)
+            lines = self.launch(run, self) if launched else self._externs(run)
+            self.lines += self._marked(number, run[0], lines) if self.apart else lines
+            dead = [v for name, v in self.variables.items() if last.get(name) == number and self._may_die(name, v)]
+            self.lines += [f"del {', '.join(dead)}"] if dead else []
+        for name in self.schedule.allocated:
+            if name not in self.variables:  # nobody fills it: it is empty
+                self._allocate(name)
+        for buffer, message, exception in self.program.checks:
+            self.lines += self._refuse(buffer, message, exception)
+        outputs = "".join(f"{self._output(o)}, " for o in self.program.outputs)
+        body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
+        self.source = f"def run({', '.join(parameters)}):\n{body}"
+        if self.separate is not None:
+            taken = f"    {', '.join(parameters)}, = inputs\n    inputs.clear()\n" if parameters else ""
+            self.source = f"def boxed(inputs):\n{taken}{body}def run(*inputs): return boxed([*inputs])\n"
+        filename = f"<jitney kernels of {self.name} {next(_counter)}>"
+        function: Any = build(self.source, filename, self.namespace, "run")
+        function.boxed = self.namespace.get("boxed")
+        function.filled = frozenset(
+            number for number, o in enumerate(self.program.outputs)
+            if isinstance(o, Strided) and o.buffer in self.schedule.filled
+        )  # fmt: skip
+        return function
+
+    # ------------------------------------------------------------------ for the backend
+
+    def size(self, expression: Index) -> str:
+        """Python text of an index expression over the graph's sizes."""
+        return (
+            render(expression, lambda atom: self.spelled[atom]) if expression.value is None else str(expression.value)
+        )
+
+    def pointer(self, buffer: str) -> str:
+        """Python text of the address of a buffer's first element."""
+        base, offset = self.place(buffer)
+        return base if offset.value == 0 else f"{base} + {self.size(offset)}"
+
+    def place(self, buffer: str) -> tuple[str, Index]:
+        """Python text of an address, and how many bytes after it the buffer begins."""
+        known = self.program.buffers[buffer]
+        if known.home is not None:
+            base, offset = self.place(known.home[0])
+            return base, offset + known.home[1] * known.dtype.itemsize
+        block = self.blocks.get(buffer)
+        if block is not None:
+            return "arena", block.offset
+        tensor = self.tensor(buffer)
+        if tensor not in self.pointers:
+            self.pointers[tensor] = f"p_{tensor}"
+            self.lines.append(f"p_{tensor} = {tensor}.data_ptr()")
+        return self.pointers[tensor], index(0)
+
+    def tensor(self, buffer: str) -> str:
+        """Python text of a tensor over all of a buffer."""
+        known = self.program.buffers[buffer]
+        if known.home is not None:
+            return self._strided(Strided(known.home[0], known.dtype, known.size, known.stride, known.home[1]))
+        return self.variables.get(buffer) or self._temporary(known)
+
+    def constant(self, value: Any) -> str:
+        """Python text of any object."""
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        for name, known in self.namespace.items():
+            same = known is value or (isinstance(value, torch.device) and known == value)
+            if same and name.startswith("_c"):
+                return name
+        name = f"_c{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    # ------------------------------------------------------------------ parts of the function
+
+    def _marked(self, number: int, item: Kernel | Extern, lines: list[str]) -> list[str]:
+        """The lines of one kernel or operator, with its name for those who look on."""
+        kind = "kernel" if isinstance(item, Kernel) else "extern"
+        marker = markers.Marker(kind, self.labels[number].name, self.kind)
+        return [f"with {self.constant(marker)}():", *(f"    {line}" for line in lines or ["pass"])]
+
+    def _read_sizes(self) -> None:
+        readers = {"value": "i{0}", "size": "i{0}.size({1})", "stride": "i{0}.stride({1})"}
+        for size, reading in self.program.sizes.items():
+            self.lines.append(f"{self.spelled[size]} = {readers[reading.what].format(reading.input, reading.dim)}")
+        for number in self.program.numbers:
+            refuse = f"{self.constant(too_large)}({str(number)!r})"
+            self.lines.append(f"if not {LEAST} <= {self.size(number)} <= {GREATEST}: {refuse}")
+
+    def _begin(self) -> None:
+        taken = {n: self.program.buffers[name] for n, name in enumerate(self.program.inputs)
+                 if isinstance(name, str) and n not in self.program.floats}  # fmt: skip
+        if taken:
+            self.namespace["_new"] = [lambda *inputs: _refuse_others(taken, inputs)]
+            given = "".join(f"i{n}, " for n in range(len(self.program.inputs)))
+            self.lines.append(f"if _new: _new[0]({given}); _new.clear()")
+        for number, name in enumerate(self.program.inputs):
+            if isinstance(name, str) and number in self.program.floats:
+                self.variables[name] = f"f{number}"
+                self.lines.append(
+                    f"f{number} = _tensor(i{number}, dtype=_float64, device={self.constant(self.device)})"
+                )
+            elif isinstance(name, str):
+                self.variables[name] = f"i{number}"
+        for name, tensor in self.program.constants.items():
+            self.variables[name] = self.constant(tensor)
+        if self.separate is None:
+            for name in self.schedule.allocated:
+                self._allocate(name)
+        for name, old in self.schedule.filled.items():
+            self.variables[name] = self.variables[old]
+        if self.blocks:
+            self.lines.append(f"memory = {self.vector(self.schedule.memory.size, torch.uint8)}")
+            self.lines.append("arena = memory.data_ptr()")
+
+    def _allocate(self, name: str) -> None:
+        self.variables[name] = f"o{len(self.variables)}"
+        self.lines.append(f"{self.variables[name]} = {self._empty(self.program.buffers[name])}")
+
+    def _take_over(self, run: Sequence[Kernel | Extern]) -> None:
+        """What is filled here in the place of an operator's result."""
+        successors = self.schedule.successors
+        for name in sorted(
+            {name for item in run for name in item.writes if name in successors} - self.variables.keys()
+        ):
+            old = self.variables[successors[name]]
+            self.variables[name] = f"t{len(self.variables)}"
+            self.lines.append(f"{self.variables[name]} = {old}")
+
+    def _make_room(self, run: Sequence[Kernel | Extern]) -> None:
+        """Memory for what is filled here first: outputs, and temporaries where there is no arena."""
+        allocated = set(self.schedule.allocated)
+        blocks = self.schedule.memory.blocks if self.alone else {}
+        for item in run:
+            for name in dict.fromkeys(root(n, self.program.buffers) for n in sorted(item.writes | item.reads)):
+                if name in self.variables:
+                    continue
+                if name in allocated:
+                    self._allocate(name)
+                elif name in blocks:
+                    self._allocate_alone(name, blocks[name].instead_of)
+
+    def _allocate_alone(self, name: str, old: str) -> None:
+        """A temporary; in the place of another that it replaces."""
+        buffer = self.program.buffers[name]
+        made = self._empty(buffer)
+        if old:
+            source = self.variables[old]
+            if self.program.buffers[old].dtype is not buffer.dtype:
+                source += f".view({self.constant(buffer.dtype)})"
+            made = f"_as_strided({source}, {self._tuple(buffer.size)}, {self._tuple(buffer.stride)})"
+        self.variables[name] = f"t{len(self.variables)}"
+        self.lines.append(f"{self.variables[name]} = {made}")
+
+    def _may_die(self, name: str, variable: str) -> bool:
+        """May the variable go when its buffer is no longer needed?"""
+        if variable.startswith("i"):
+            return self.separate is not None and name not in self.schedule.filled.values()
+        return variable.startswith("t")
+
+    def vector(self, count: Index, dtype: torch.dtype) -> str:
+        """Python text of new memory on the device for so many elements."""
+        if hasattr(self.allocator, "fresh"):
+            return f"_fresh(({self.size(count)},), (1,), {self.constant(dtype)})"
+        return f"_empty({self.size(count)}, dtype={self.constant(dtype)}, device={self.constant(self.device)})"
+
+    def _empty(self, buffer: Buffer) -> str:
+        dtype, device = self.constant(buffer.dtype), self.constant(buffer.device)
+        if hasattr(self.allocator, "fresh") and buffer.device == self.device:
+            return f"_fresh({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {dtype})"
+        return (
+            f"_empty_strided({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
+        )
+
+    def _tuple(self, items: Sequence[Index]) -> str:
+        return f"({''.join(f'{self.size(i)}, ' for i in items)})"
+
+    def _temporary(self, buffer: Buffer) -> str:
+        """A tensor in the arena."""
+        block = self.blocks[buffer.name]
+        offset = block.offset // buffer.dtype.itemsize
+        view = self._memory_as(buffer.dtype)
+        return f"_as_strided({view}, {self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {self.size(offset)})"
+
+    def _memory_as(self, dtype: torch.dtype) -> str:
+        """The arena as elements of a dtype."""
+        name = f"memory_{str(dtype).removeprefix('torch.')}"
+        if name not in self.views:
+            self.views.add(name)
+            self.lines.append(f"{name} = memory.view({self.constant(dtype)})")
+        return name
+
+    def _strided(self, view: Strided) -> str:
+        buffer = self.program.buffers[view.buffer]
+        if buffer.home is not None:
+            view = replace(view, buffer=buffer.home[0], offset=view.offset + buffer.home[1])
+            buffer = self.program.buffers[view.buffer]
+        whole = view.offset.value == 0 and view.size == buffer.size and view.stride == buffer.stride
+        if whole and view.dtype is buffer.dtype:
+            return self.tensor(view.buffer)
+        if _is_transposed(view, buffer) and buffer.name in self.variables:
+            return f"{self.variables[buffer.name]}.t()"
+        block = self.blocks.get(view.buffer)
+        shape = f"{self._tuple(view.size)}, {self._tuple(view.stride)}"
+        if block is not None:
+            offset = block.offset // view.dtype.itemsize + view.offset
+            return f"_as_strided({self._memory_as(view.dtype)}, {shape}, {self.size(offset)})"
+        base = self.variables[view.buffer]
+        tensor = base if view.dtype is buffer.dtype else f"{base}.view({self.constant(view.dtype)})"
+        return f"_as_strided({tensor}, {shape}, {base}.storage_offset() + {self.size(view.offset)})"
+
+    def _externs(self, calls: Sequence[Extern]) -> list[str]:
+        """One operator, or the copies at the end, all of them as one."""
+        if len(calls) == 1:
+            return self._extern(calls[0])
+        targets, sources = (", ".join(self._argument(c.args[n]) for c in calls) for n in (0, 1))
+        return [f"{self.constant(torch_private.foreach_copy)}([{targets}], [{sources}])"]
+
+    def _extern(self, call: Extern) -> list[str]:
+        arguments = [self._argument(a) for a in call.args]
+        arguments += [f"{name}={self._argument(a)}" for name, a in call.kwargs.items()]
+        text = f"{self.constant(FACES.get(call.target, call.target))}({', '.join(arguments)})"
+        names = []
+        lines = []
+        for name in call.buffers:
+            names.append("_" if name is None else f"t{len(self.variables)}")
+            if name is not None:
+                self.variables[name] = names[-1]
+        if not any(call.buffers):
+            return [text]
+        lines.append(f"{names[0]} = {text}" if call.returns_one else f"{', '.join(names)}, = {text}")
+        for name in call.buffers:
+            if name is not None:
+                lines += self._conforming(self.program.buffers[name])
+        return lines
+
+    def _conforming(self, buffer: Buffer) -> list[str]:
+        """The operator's result has the dtype and strides that the kernels were made for."""
+        tensor = self.variables[buffer.name]
+        stride, dtype = self._tuple(buffer.stride), self.constant(buffer.dtype)
+        return [
+            f"if {tensor}.stride() != {stride} or {tensor}.dtype is not {dtype}: "
+            f"{tensor} = _conform({tensor}, {stride}, {dtype})"
+        ]
+
+    def _argument(self, argument: Any) -> str:
+        if isinstance(argument, Number):
+            return f"{self._strided(argument)}.item()"
+        if isinstance(argument, Strided):
+            return self._strided(argument)
+        if isinstance(argument, Index):
+            return self.size(argument)
+        if isinstance(argument, (list, tuple)):
+            return f"[{', '.join(self._argument(a) for a in argument)}]"
+        return self.constant(argument)
+
+    def _output(self, output: Any) -> str:
+        """A result. What a program sees is no view: it may write to it, as to any result of an operator."""
+        text = self._argument(output)
+        is_view = isinstance(output, Strided) and not isinstance(output, Number) and not text.isidentifier()
+        return f"{text}.detach()" if is_view and self.kind != "backward" else text
+
+    def _refuse(self, buffer: str, message: str, exception: type[Exception]) -> list[str]:
+        """The lines that raise if a truth value is true: the backend's own, or such as wait for it."""
+        own = self.refuse(buffer, message, self) if self.refuse is not None else None
+        return own or [f"if {self.tensor(buffer)}.item(): raise {self.constant(exception)}({message!r})"]
+
+    def _last_uses(self) -> dict[str, int]:
+        """Buffer -> the number of the run after which nobody reads it; outputs are not there."""
+        last: dict[str, int] = {}
+        for number, (_, run) in enumerate(self.runs):
+            for item in run:
+                for name in item.reads | item.writes:
+                    last[name] = last[root(name, self.program.buffers)] = number
+        for name in (*(kept.buffer for kept in strided(self.program.outputs)), *(c[0] for c in self.program.checks)):
+            last.pop(name, None)
+            last.pop(root(name, self.program.buffers), None)
+        return last
+
+
+def _is_transposed(view: Strided, buffer: Buffer) -> bool:
+    """Is it a matrix seen from its other side?"""
+    same = view.dtype is buffer.dtype and view.offset.value == 0 and len(view.size) == 2 == len(buffer.size)
+    return same and view.size == buffer.size[::-1] and view.stride == buffer.stride[::-1]
+
+
+def _runs(items: Sequence[Kernel | Extern]) -> list[tuple[bool, list[Any]]]:
+    return [(launched, list(run)) for (launched, last), group in itertools.groupby(items, _kind)
+            for run in ([list(group)] if launched or last else [[i] for i in group])]  # fmt: skip
+
+
+def _kind(item: Kernel | Extern) -> tuple[bool, bool]:
+    return _is_launched(item), isinstance(item, Extern) and item.reason == LAST
+
+
+def _is_launched(item: Kernel | Extern) -> bool:
+    return isinstance(item, Kernel) or item.into
+
+
+def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any]) -> None:
+    """At the first call: kernels read memory as the graph says it is, and stand-ins may have been wrong about it."""
+    for number, buffer in taken.items():
+        tensor = inputs[number]
+        fixed = zip(tensor.shape, tensor.stride(), buffer.size, buffer.stride, strict=True)
+        alike = all(
+            (size.value is None or n == size.value) and (n < 2 or stride.value is None or step == stride.value)
+            for n, step, size, stride in fixed
+        )
+        if tensor.dtype is not buffer.dtype or not (alike or not tensor.numel()):
+            facts = f"{tensor.dtype} {tuple(tensor.shape)} with strides {tensor.stride()}"
+            raise BackendFailed(f"input {number} is {facts}; kernels were made for {buffer} ({buffer.stride})")
+
+
+class HasSizes(Protocol):
+    """A kernel, or what a backend makes of an operator."""
+
+    @property
+    def sizes(self) -> frozenset[Size]:
+        """The symbolic sizes that appear anywhere."""
+
+
+def sizes_in(items: Iterable[HasSizes], offsets: Iterable[Index] = ()) -> list[Size]:
+    """The symbolic sizes in what is launched and other expressions, in a fixed order."""
+    found = {size for item in items for size in item.sizes}
+    found |= {atom for offset in offsets for atom in offset.atoms if isinstance(atom, Size)}
+    return sorted(found, key=str)

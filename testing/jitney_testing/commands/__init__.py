@@ -1,0 +1,1 @@
+"""Commands of ``jitney`` that come with the conformance kit."""

@@ -1,0 +1,1 @@
+"""Graphs and programs drawn by Hypothesis."""

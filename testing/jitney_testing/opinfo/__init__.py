@@ -1,0 +1,1 @@
+"""torch's OpInfo database as a test of backends."""

@@ -1,0 +1,1 @@
+"""Tools that know the core by its hooks and events: bisect, minifier, replay, report."""

@@ -1,0 +1,1 @@
+"""Commands of ``jitney`` for who looks for a fault."""

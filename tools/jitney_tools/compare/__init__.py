@@ -1,0 +1,1 @@
+"""Two runs beside each other: what differs, and whether that is a fault or a rounding."""

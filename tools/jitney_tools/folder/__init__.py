@@ -1,0 +1,1 @@
+"""The debug folder: what is compiled, as files to read."""

@@ -1,0 +1,5 @@
+"""The report of a debug folder: one HTML file that needs no network and no library."""
+
+from jitney_tools.report.page import write_report
+
+__all__ = ["write_report"]
