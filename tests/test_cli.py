@@ -1,3 +1,4 @@
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ import torch
 
 import jitney
 from jitney.backends import Backend, Listing, register_backend, registry
-from jitney.cli import COMMANDS, main
+from jitney.cli import CORE, ELSEWHERE, main
 from jitney.commands import doctor, explain
 from jitney.config import config
 from jitney_tools.commands import demo, demo_speed
@@ -24,11 +25,31 @@ def test_python_dash_m_and_the_installed_script_are_the_same_program():
 
 
 def test_every_command_has_help(capsys):
-    for name in COMMANDS:
+    for name in (*CORE, *ELSEWHERE):
         with pytest.raises(SystemExit) as e:
             main([name, "--help"])
         assert e.value.code == 0
         assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_command_that_is_not_installed_says_how_to_get_it(name, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    assert main([name, "--whatever", "file.py"]) == 1
+    assert f"pip install 'jitney[{ELSEWHERE[name]}]'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "pip install" in capsys.readouterr().out
+
+
+def test_a_command_whose_package_is_broken_says_so_and_harms_no_other(capsys, monkeypatch, tmp_path):
+    (tmp_path / "broken_commands.py").write_text("raise RuntimeError('no such luck')")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = importlib.metadata.EntryPoint("fancy", "broken_commands", "jitney.commands")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: (point,))
+    assert main(["fancy"]) == 1
+    assert "broken_commands fails to import: RuntimeError: no such luck" in capsys.readouterr().err
+    assert main(["cache", "size"]) == 0
 
 
 @pytest.mark.parametrize("argv", [[], ["frobnicate"], ["backends", "--xml"], ["explain"]])

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 # name -> the module that has it
 _PLACES = {
-    "Difference": "compare",
+    "Difference": "opinfo.compare",
     "Finding": "report",
     "NotSame": "same",
     "Program": "program",
     "Report": "report",
     "Xfail": "report",
     "assert_same": "same",
-    "compiled": "compiling",
+    "compiled": "compiled_mark",
     "conformance_tests": "pytest_plugin",
     "example": "examples",
-    "graphs": "drawn_graphs",
-    "python_programs": "drawn_programs",
+    "graphs": "drawn.graphs",
+    "python_programs": "drawn.programs",
     "read_xfails": "report",
     "run_conformance": "conformance",
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from capture.test_control_flow_operators import PROGRAMS, Operators, Program, Python, other_strides, told
+from capture.torch.test_control_flow_operators import PROGRAMS, Operators, Program, Python, other_strides, told
 from helpers import t
 from torch.nn import functional as F
 

@@ -8,7 +8,7 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from capture.test_numpy import SIGN_OF_ZERO_IS_LOST
+from capture.numpy.test_arrays import SIGN_OF_ZERO_IS_LOST
 from hypothesis import given
 from numpy_cases import CASES, DTYPES, TAME, tame
 from numpy_checks import agrees
