@@ -27,6 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0 fine, 1 a failure that was reported, 2 wrong usage, 130 Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
     modules = _modules(words)
+    first = modules.get(words[0]) if words else None
+    if isinstance(first, _Absent):
+        print(f"jitney {words[0]}: {first.reason}", file=sys.stderr)
+        return 1
     arguments = _parser(modules).parse_args(words)
     try:
         return int(modules[arguments.command].run(arguments))
@@ -45,19 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Absent(ModuleType):
-    """A command that cannot run here: it is listed, and says why."""
+    """A command that cannot run here, for a reason; it is listed all the same."""
 
     def __init__(self, summary: str, reason: str) -> None:
         super().__init__("absent", summary)
         self.reason = reason
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Take whatever is given."""
-        parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Say why, as any other error."""
-        raise JitneyError(self.reason)
+        """It takes nothing: what is given is not looked at."""
 
 
 def _modules(words: Sequence[str]) -> dict[str, ModuleType]:
