@@ -39,7 +39,7 @@ def test_a_command_that_is_not_installed_says_how_to_get_it(name, capsys, monkey
     assert f"pip install 'jitney[{ELSEWHERE[name]}]'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert "pip install" in capsys.readouterr().out
+    assert "not installed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_command_whose_package_is_broken_says_so_and_harms_no_other(capsys, monkeypatch, tmp_path):
