@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from jitney_lowering.index.expr import Atom, Compound, Index, Var, index
+from jitney_lowering.index.expr import Atom, Compound, Index, Size, Var, index
 from jitney_lowering.index.ranges import furthest
 from jitney_lowering.ir.kernel import Kernel, Reduce
 from jitney_lowering.ir.values import Load, walk
@@ -57,6 +57,17 @@ def product(loops: Iterable[Var]) -> Index:
     for var in loops:
         total = total * var.size
     return total
+
+
+def counted(kernel: Kernel) -> frozenset[Size]:
+    """The symbols that are no larger than what the kernel counts: 32 bits hold them, or it counts in 64 (``width.py``).
+
+    Any other symbol is a number of the program's, such as a factor, an offset or a stride: as large as it likes.
+    """
+    sizes = [var.size for var in (*kernel.outer, *(var for nest in kernel.body for var in nest.loops))]
+    sums = [size.terms for size in sizes if size.constant >= 0 and all(coef > 0 for coef, _ in size.terms)]
+    alone = (product[0] for terms in sums for _, product in terms if len(product) == 1)
+    return frozenset(atom for atom in alone if isinstance(atom, Size))
 
 
 def places(kernel: Kernel) -> list[Index]:
