@@ -20,7 +20,7 @@ from jitney.errors import InvalidOption
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-# Released together: the core, what lies beside it, the plugins. The packages of contrib/ are as third parties make them.
+# Released together: the core, what lies beside it, the plugins. Packages of contrib/ are as third parties make them.
 RELEASED = [ROOT, *sorted(path.parent for glob in ("*", "plugins/*") for path in ROOT.glob(f"{glob}/pyproject.toml"))]
 CONTRIB = sorted(path.parent for path in ROOT.glob("contrib/*/pyproject.toml"))
 NAMES = {"jitney": "jitney"}  # import name -> distribution
