@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 import jitney
 from jitney import events
-from jitney.backends import Registry
+from jitney.backends import Registry, registry
 from jitney.errors import InvalidOption
 
 ROOT = Path(__file__).parent.parent
@@ -164,6 +164,7 @@ def test_the_backend_of_the_readme_installs_and_runs(tmp_path, monkeypatch):
     offline = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet"]
     command = [sys.executable, "-m", "pip", "install", *offline, "--target", tmp_path / "site", tmp_path / "source"]
     subprocess.run(command, check=True)
+    registry.names()  # a process looks once: before this test's package is there
     monkeypatch.syspath_prepend(tmp_path / "site")
     fresh = Registry()
     monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", fresh)
