@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from jitney_lowering.index.expr import Index, Size, Var, index
+from jitney_lowering.index import Index, Size, Var, index
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
 from jitney_lowering.ir.operations import ALL, FLOATS, INTEGERS
 from jitney_lowering.ir.values import Value, apply, constant, indirect, load, position, ref

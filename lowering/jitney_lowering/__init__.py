@@ -3,7 +3,7 @@
 from jitney_lowering.aten.lower import lower
 from jitney_lowering.decompositions import decompositions
 from jitney_lowering.describe import describe
-from jitney_lowering.index.expr import Index, Size, Var
+from jitney_lowering.index import Index, Size, Var
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Program
 from jitney_lowering.policy import CPU, GPU, Policy

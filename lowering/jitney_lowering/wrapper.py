@@ -17,8 +17,8 @@ from jitney._util import markers
 from jitney._util.generated_code import build
 from jitney.errors import BackendFailed
 from jitney.torch_compat import torch_private
-from jitney_lowering.index.expr import Atom, Index, Size, index, render
-from jitney_lowering.index.overflow import GREATEST, LEAST, too_large
+from jitney_lowering.aten.overflow import GREATEST, LEAST, too_large
+from jitney_lowering.index import Atom, Index, Size, index, render
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.labels import labels
 from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.index.expr import Index, Size, Var
+from jitney_lowering.index import Index, Size, Var
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
 from jitney_lowering.ir.loops import SCANS, Computed
 from jitney_lowering.ir.operations import OPERATIONS

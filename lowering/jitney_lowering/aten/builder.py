@@ -13,8 +13,8 @@ from torch import fx
 
 from jitney_lowering.aten.choices import only_one
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
-from jitney_lowering.index.expr import Index, Names, Opaque, Var, at_most, index
-from jitney_lowering.index.torch_sizes import Sizes
+from jitney_lowering.aten.torch_sizes import Sizes
+from jitney_lowering.index import Index, Names, Opaque, Var, at_most, index
 from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
 from jitney_lowering.ir.operations import ALL, OPERATIONS
 from jitney_lowering.ir.values import (

@@ -16,7 +16,7 @@ from torch import fx
 
 from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects
-from jitney_lowering.index.expr import Index, Opaque, Size, Var, index
+from jitney_lowering.index import Index, Opaque, Size, Var, index
 from jitney_lowering.ir.values import Load, Position, Ref, Value, walk
 
 # kind of reduction -> how many results it has

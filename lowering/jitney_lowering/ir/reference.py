@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.index.expr import Atom, Compound, Index, Size
+from jitney_lowering.index import Atom, Compound, Index, Size
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, Extern, Number, Program, Strided
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Constant, Load, Position, Value, walk

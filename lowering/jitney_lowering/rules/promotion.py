@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from jitney_lowering.aten.tensor import Float, Tensor
-from jitney_lowering.index.expr import Index
+from jitney_lowering.index import Index
 
 HALVES = (torch.float16, torch.bfloat16)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from jitney.config import config
-from jitney_lowering.index.expr import Names
+from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program, Strided
 from jitney_lowering.policy import CPU, Policy

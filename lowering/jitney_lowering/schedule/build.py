@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jitney.errors import BackendFailed
-from jitney_lowering.index.expr import Index, Names, Var, equal, index
+from jitney_lowering.index import Index, Names, Var, equal, index
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
 from jitney_lowering.ir.operations import OPERATIONS

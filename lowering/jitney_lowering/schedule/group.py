@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jitney_lowering.index.expr import Index, Names, Var, index
+from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import SCANS, Computed
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.policy import CPU, Policy

@@ -17,7 +17,7 @@ from jitney.backends import CompileRequest, Kept
 from jitney.backends.devices import raw_stream
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
-from jitney_lowering.index.expr import Size, index
+from jitney_lowering.index import Size, index
 from jitney_triton_gpu.code import Function, Parameter
 from jitney_triton_gpu.device import INTERPRETED, Memory, on_device
 from jitney_triton_gpu.images import Image, Launcher

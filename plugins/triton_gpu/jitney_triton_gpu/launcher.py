@@ -12,7 +12,7 @@ import torch
 from jitney.backends.devices import raw_stream
 from jitney.cache.store import DiskCache, cache_folder
 from jitney_lowering import Kernel, NotLowered, Schedule, Wrapper
-from jitney_lowering.index.expr import Size, index
+from jitney_lowering.index import Size, index
 from jitney_lowering.ir.canonical import canonical
 from jitney_lowering.ir.loops import Extern, Program
 from jitney_triton_gpu import width

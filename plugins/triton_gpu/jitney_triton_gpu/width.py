@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitney_lowering.index.expr import Index
+from jitney_lowering.index import Index
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Program
 from jitney_triton_gpu.emit.indices import product

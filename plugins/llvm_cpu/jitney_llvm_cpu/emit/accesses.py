@@ -13,7 +13,7 @@ from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.scope import FUNCTION, Scope, multiply
 from jitney_llvm_cpu.emit.strides import Step, Strides, moved
 from jitney_llvm_cpu.emit.text import I32, PTR, Reg, Type, literal, number, typed
-from jitney_lowering.index.expr import Index, Var, from_terms
+from jitney_lowering.index import Index, Var, from_terms
 from jitney_lowering.ir.values import Value
 
 

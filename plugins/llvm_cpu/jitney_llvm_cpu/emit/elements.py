@@ -12,7 +12,7 @@ from jitney_llvm_cpu.emit.dtypes import constant, from_memory, to_memory
 from jitney_llvm_cpu.emit.scope import Scope, compound, widened
 from jitney_llvm_cpu.emit.strides import Strides
 from jitney_llvm_cpu.emit.text import Reg, lanes, literal, typed
-from jitney_lowering.index.expr import Compound, Index, Opaque, fits_int32
+from jitney_lowering.index import Compound, Index, Opaque, fits_int32
 from jitney_lowering.ir.values import Apply, Constant, Load, Position, Ref, Value, walk
 
 

@@ -9,7 +9,7 @@ from jitney_llvm_cpu.emit.scope import no_value
 from jitney_llvm_cpu.emit.storage import POINTERS, RESULTS, SIZES, Storage, Surroundings
 from jitney_llvm_cpu.emit.text import I64, PTR, Function, Reg, number, typed
 from jitney_llvm_cpu.emit.tiles import plan, with_tiles, write_nest
-from jitney_lowering.index.expr import Index, index
+from jitney_lowering.index import Index, index
 from jitney_lowering.ir.kernel import Kernel, Nest
 
 THREADS = Reg("%threads", I64)

@@ -12,7 +12,7 @@ from jitney_llvm_cpu.emit.scope import Scope, no_value
 from jitney_llvm_cpu.emit.storage import Place, Surroundings
 from jitney_llvm_cpu.emit.text import I64, PTR, Module, Reg, number
 from jitney_llvm_cpu.target import Target
-from jitney_lowering.index.expr import Size, index
+from jitney_lowering.index import Size, index
 from jitney_lowering.ir.canonical import canonical
 from jitney_lowering.ir.kernel import Kernel
 

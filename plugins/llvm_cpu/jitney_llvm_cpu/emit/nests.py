@@ -14,7 +14,7 @@ from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scans import Running
 from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
 from jitney_llvm_cpu.emit.text import Reg, lanes, number, typed
-from jitney_lowering.index.expr import Var, fits_int32, index
+from jitney_lowering.index import Var, fits_int32, index
 from jitney_lowering.ir.kernel import Accumulate, Nest, Reduce, Scan, Statement, Store
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Load, Value, walk

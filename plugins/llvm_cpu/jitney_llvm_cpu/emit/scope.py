@@ -15,7 +15,7 @@ import torch
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.text import Function, Lines, Reg, literal, number
-from jitney_lowering.index.expr import (
+from jitney_lowering.index import (
     Atom,
     Compound,
     FloorDiv,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jitney_llvm_cpu.emit.scope import Scope, multiply, plus
 from jitney_llvm_cpu.emit.text import Reg, number
-from jitney_lowering.index.expr import Index, Var
+from jitney_lowering.index import Index, Var
 from jitney_lowering.ir.values import Value
 
 

@@ -16,7 +16,7 @@ from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, no_value, plus
 from jitney_llvm_cpu.emit.text import PTR, Module, Reg, number, typed
-from jitney_lowering.index.expr import Index, Var
+from jitney_lowering.index import Index, Var
 from jitney_lowering.ir.kernel import Kernel, Nest, Store
 from jitney_lowering.ir.values import Load, Value, load, rebuild, walk
 

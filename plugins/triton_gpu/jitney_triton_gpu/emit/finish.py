@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from jitney_lowering.index.expr import Index, Var, index
+from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Store
 from jitney_lowering.ir.values import Load, Ref, Value, ref, walk
 from jitney_triton_gpu import tiles

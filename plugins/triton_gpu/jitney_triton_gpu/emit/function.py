@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import fx
 
-from jitney_lowering.index.expr import Index, Size
+from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.kernel import Kernel
 from jitney_triton_gpu.code import Function, Parameter, Workspace
 from jitney_triton_gpu.emit.policies import policies

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from jitney_lowering.index.expr import Atom, Compound, Index, Var, index
-from jitney_lowering.index.ranges import furthest
+from jitney_lowering.index import Atom, Compound, Index, Var, furthest, index
 from jitney_lowering.ir.kernel import Kernel, Reduce
 from jitney_lowering.ir.values import Load, walk
 

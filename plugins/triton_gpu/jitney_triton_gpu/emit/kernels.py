@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jitney_lowering.index.expr import Index, Var
+from jitney_lowering.index import Index, Var
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Reduce, Store
 from jitney_lowering.signals import NotLowered
 from jitney_triton_gpu.code import Code

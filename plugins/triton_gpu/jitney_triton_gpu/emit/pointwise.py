@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from jitney_lowering.index.expr import Opaque, Var
+from jitney_lowering.index import Opaque, Var
 from jitney_lowering.ir.kernel import Kernel, Nest, Statement, Store
 from jitney_lowering.ir.values import Load, walk
 from jitney_triton_gpu import tiles

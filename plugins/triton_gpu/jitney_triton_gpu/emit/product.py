@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from jitney_lowering.index.expr import Var
+from jitney_lowering.index import Var
 from jitney_lowering.ir.kernel import Kernel, Reduce, Store
 from jitney_lowering.ir.values import Apply, Load, Position, Value, ref, walk
 from jitney_triton_gpu import tiles

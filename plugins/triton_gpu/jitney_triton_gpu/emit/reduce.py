@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from jitney_lowering.index.expr import Index
+from jitney_lowering.index import Index
 from jitney_lowering.ir.kernel import Accumulate, Reduce
 from jitney_lowering.ir.loops import identity
 from jitney_lowering.ir.values import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitney_lowering.index.expr import min_
+from jitney_lowering.index import min_
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scratch, Store
 from jitney_lowering.ir.values import Load, ref, walk
 from jitney_lowering.signals import NotLowered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jitney_lowering.index.expr import Index, Var
+from jitney_lowering.index import Index, Var
 from jitney_triton_gpu.emit.indices import Spell, product, text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jitney_lowering.index.expr import Index, Var, index
+from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Reduce, Store
 from jitney_lowering.ir.values import Apply, Load, load, rebuild, ref, walk
 from jitney_triton_gpu import tiles

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jitney_lowering.index.expr import Index, Var, index
+from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Store
 from jitney_lowering.ir.loops import identity
 from jitney_lowering.ir.values import Load

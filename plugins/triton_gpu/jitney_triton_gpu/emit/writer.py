@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from jitney_lowering.index.expr import Atom, Index, Opaque, Size, Var
+from jitney_lowering.index import Atom, Index, Opaque, Size, Var
 from jitney_lowering.ir.values import Apply, Constant, Load, Position, Value, walk
 from jitney_lowering.schedule.spaces import linear
 from jitney_triton_gpu.emit.dtypes import HALVES, NAMES, literal

@@ -11,7 +11,7 @@ import torch
 from kernel_reference import run_kernel
 
 from jitney.backends.devices import raw_stream
-from jitney_lowering.index.expr import Size
+from jitney_lowering.index import Size
 from jitney_lowering.ir.canonical import canonical
 from jitney_lowering.ir.kernel import Kernel
 from jitney_triton_gpu import tiles
