@@ -1,6 +1,6 @@
 """Index arithmetic: a small language of integers over loop variables and sizes. All of it is public.
 
-Each module knows those before it only: expr, polynomial, ranges, division, arithmetic; text.
+Each module knows those before it only: expr, polynomial, ranges, division, arithmetic; iterations, text.
 """
 
 from jitney_lowering.index import arithmetic
@@ -27,7 +27,8 @@ from jitney_lowering.index.expr import (
     simplify_with,
     visit,
 )
-from jitney_lowering.index.ranges import at_most, equal, fits_int32, furthest, is_zero, less
+from jitney_lowering.index.iterations import linear, product, tells_apart
+from jitney_lowering.index.ranges import at_most, equal, fits_int32, furthest, is_zero, less, stays_int32
 from jitney_lowering.index.text import Spell, render
 
 simplify_with(arithmetic)
@@ -57,8 +58,12 @@ __all__ = [
     "index",
     "is_zero",
     "less",
+    "linear",
     "max_",
     "min_",
+    "product",
     "render",
+    "stays_int32",
+    "tells_apart",
     "visit",
 ]

@@ -364,6 +364,13 @@ def at_most(a: ix.Index | int, b: ix.Index | int) -> bool:
     return nonnegative(ix.index(b) - a)
 
 
+def stays_int32(x: ix.Index) -> bool:
+    """Does no part of it leave 32 bits, if no atom does? For those who see to it that larger atoms are 64 bits."""
+    if isinstance(x, ix.Atom):
+        return True
+    return furthest(x, 2**31) < 2**31 and all(map(stays_int32, x.children))
+
+
 def fits_int32(x: ix.Index) -> bool:
     """Is every intermediate value, in whatever order the sums are done, known to fit into 32 bits?"""
     return fits(x, 2**31 - 1)

@@ -39,6 +39,7 @@ _IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
     "any": lambda dtype: False,
     "all": lambda dtype: True,
 }
+_IDENTITIES |= {"argmax": _IDENTITIES["max"], "argmin": _IDENTITIES["min"]}
 
 
 def _least(dtype: torch.dtype) -> int:
@@ -50,7 +51,7 @@ def _most(dtype: torch.dtype) -> int:
 
 
 def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """What a reduction begins with, and what it gives for no values."""
+    """What a reduction begins with, and what it gives for no values; of ``argmax`` and ``argmin`` the extreme."""
     return _IDENTITIES[kind](dtype)
 
 

@@ -9,8 +9,7 @@ import torch
 
 from jitney_lowering.aten.tensor import Float, Tensor
 from jitney_lowering.index import Index
-
-HALVES = (torch.float16, torch.bfloat16)
+from jitney_lowering.ir.operations import HALVES
 
 
 def opmath(dtype: torch.dtype) -> torch.dtype:

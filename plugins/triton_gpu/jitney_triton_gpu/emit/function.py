@@ -9,10 +9,10 @@ import torch
 from torch import fx
 
 from jitney_lowering.index import Index, Size
-from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir import Kernel
 from jitney_triton_gpu.code import Function, Parameter, Workspace
+from jitney_triton_gpu.emit.fast_math import rough
 from jitney_triton_gpu.emit.policies import policies
-from jitney_triton_gpu.emit.rough import rough
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Writer
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from jitney_lowering.index import Index
+from jitney_lowering.index import Index, product
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Program
-from jitney_triton_gpu.emit.indices import product
-from jitney_triton_gpu.emit.product import product_of
+from jitney_lowering.ir.matrix_product import matrix_product_of
+
+__all__ = ["NARROW", "counts", "is_wide"]
 
 NARROW = 2**31 - 2**20  # places and iterations that 32 bits can count, with room for the last tile
 
@@ -17,7 +18,7 @@ def counts(kernel: Kernel, program: Program) -> list[Index]:
     A matrix product never counts the loop that it sums over together with the others.
     """
     extents = [program.buffers[name].extent for name in kernel.buffers]
-    if product_of(kernel) is not None:
+    if matrix_product_of(kernel) is not None:
         return [*extents, product(kernel.outer), *(product(nest.loops) for nest in kernel.body)]
     return [*extents, *(product((*kernel.outer, *nest.loops)) for nest in kernel.body)]
 
