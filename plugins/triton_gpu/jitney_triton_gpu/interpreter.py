@@ -23,8 +23,13 @@ def launchers(functions: Mapping[str, Function], namespace: Mapping[str, Any]) -
 
 
 def _launcher(function: Function, kernel: Any) -> Callable[..., None]:
+    integers = function.integers
+
     def launch(programs: int, *arguments: Any) -> None:
         if programs:
+            for parameter, argument in zip(function.parameters, arguments, strict=True):
+                if integers.get(parameter.name) == "i32" and not -(2**31) <= argument < 2**31:  # Python's have no end
+                    raise OverflowError(f"{function.name} takes {parameter.of} in 32 bits, which {argument} leaves")
             with np.errstate(all="ignore"):  # a GPU warns of nothing
                 kernel[(programs,)](*arguments, **function.blocks)
 
