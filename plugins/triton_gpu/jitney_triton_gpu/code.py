@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from jitney_lowering.index.expr import Index, Size
+from jitney_lowering.index import Index, Size
 
 
 @dataclass(frozen=True)

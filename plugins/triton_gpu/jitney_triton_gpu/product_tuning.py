@@ -6,17 +6,13 @@ from collections.abc import Mapping, Set
 
 from torch import fx
 
-from jitney_lowering import NotLowered
-from jitney_lowering.ir.canonical import canonical
-from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.loops import Program, strided
-from jitney_lowering.schedule.products import Offer, Takes
+from jitney_lowering import NotLowered, Offer, Takes
+from jitney_lowering.ir import Kernel, Program, canonical, index_width, strided
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit import emit
 from jitney_triton_gpu.options import TritonGpuOptions
 from jitney_triton_gpu.tiles import USUAL
 from jitney_triton_gpu.tuning import BETTER, Choice, Room, Tuner
-from jitney_triton_gpu.width import is_wide
 
 
 def takes(program: Program, options: TritonGpuOptions, tuner: Tuner | None, whole: Set[fx.Node]) -> Takes | None:
@@ -57,12 +53,12 @@ def tuned(kernel: Kernel, program: Program, tuner: Tuner) -> Choice:
     rooms = rooms_of({f"b{n}": name for n, name in enumerate(names)}, program)
     if rooms is None or kernel.sizes:
         return Choice(USUAL)
-    wide = is_wide(kernel, program)
+    wide = index_width.is_wide(kernel, program)
     return tuner.best(lambda tuning, name: emit(shape, name, wide=wide, tuning=tuning), rooms)
 
 
 def _emitted(kernel: Kernel, name: str, program: Program, tuner: Tuner) -> Code:
-    return emit(kernel, name, wide=is_wide(kernel, program), tuning=tuned(kernel, program, tuner).tuning)
+    return emit(kernel, name, wide=index_width.is_wide(kernel, program), tuning=tuned(kernel, program, tuner).tuning)
 
 
 def rooms_of(buffers: Mapping[str, str], program: Program) -> dict[str, Room] | None:

@@ -17,7 +17,7 @@ from jitney.cache import frames
 from jitney.cache.recipes import Stale
 from jitney.config import config
 from jitney.runtime import frame_cache
-from jitney_triton_gpu import kept
+from jitney_triton_gpu import serialization
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -91,7 +91,7 @@ def test_training_loads_both_halves() -> None:
 
 def test_code_for_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run(program("softmax"), backend="triton_gpu")
-    monkeypatch.setattr(kept, "machine", lambda device: "another")
+    monkeypatch.setattr(serialization, "machine", lambda device: "another")
     found, expected, story = run(program("softmax"), backend="triton_gpu")
     torch.testing.assert_close(found, expected)
     assert any("the GPU, or CUDA, is another one" in step for step in story.steps)
@@ -125,4 +125,4 @@ def test_loading_needs_no_triton(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there_is_refused() -> None:
     data = {"device": "cuda:63", "machine": "any"}
     with pytest.raises(Stale, match="there is no cuda:63"):
-        kept.load(jitney.backends.Kept(data), None)  # type: ignore[arg-type]
+        serialization.load(jitney.backends.Kept(data), None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A kernel as a GPU wants it: values in registers rather than in memory of a row, reductions not cut in two.
+"""Store-to-load forwarding in kernels: values in registers rather than in memory of a row, reductions not cut in two.
 
 The schedule writes down what a row keeps for its later nests. Here such a value is the same one wherever it is read: in
 registers if the whole row is there, computed again if the row is gone through piece by piece.
@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from jitney_lowering.index.expr import Index, Var
+from jitney_lowering.index import Index, Var
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Statement, Store
 from jitney_lowering.ir.values import Load, Ref, Value, rebuild, walk
 
 
-def prepare(kernel: Kernel, replaced: Collection[str] = ()) -> Kernel:
+def forward_stores(kernel: Kernel, replaced: Collection[str] = ()) -> Kernel:
     """The same computation.
 
     Args:

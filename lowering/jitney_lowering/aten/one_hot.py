@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from jitney_lowering.index.expr import Var
+from jitney_lowering.index import Var
 from jitney_lowering.ir.values import Apply, Constant, Load, Position, Value, apply, constant, position, walk
 
 COUNTING = (torch.int32, torch.int64)  # other types hold numbers between those of a loop, or not all of them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from jitney_lowering.ir.operations import HALVES
 from jitney_lowering.ir.values import Apply, Constant, Value, apply, constant
 from jitney_lowering.signals import NoRule
 
@@ -32,9 +33,7 @@ class Scalar:
     def is_widened(self) -> bool:
         """Is it a half, converted for the computation?"""
         value = self.value
-        return (
-            isinstance(value, Apply) and value.op == "cast" and value.args[0].dtype in (torch.float16, torch.bfloat16)
-        )
+        return isinstance(value, Apply) and value.op == "cast" and value.args[0].dtype in HALVES
 
     @property
     def number(self) -> Number | None:

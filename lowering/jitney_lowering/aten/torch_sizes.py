@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from jitney.torch_compat import torch_private
-from jitney_lowering.index.expr import Index, Size, index, max_, min_
+from jitney_lowering.index import Index, Size, index, max_, min_
 from jitney_lowering.ir.loops import Reading
 from jitney_lowering.signals import NotLowered
 

@@ -8,8 +8,7 @@ import torch
 from torch import fx
 
 from jitney_lowering.aten.call import bound, parameters
-from jitney_lowering.index.expr import Index
-from jitney_lowering.index.ranges import furthest
+from jitney_lowering.index import Index, furthest
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 RING = (operator.add, operator.sub, operator.mul, operator.neg, operator.pos)  # right modulo 2**64 in any order

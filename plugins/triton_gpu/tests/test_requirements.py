@@ -10,50 +10,50 @@ import textwrap
 import pytest
 import torch
 
-from jitney_triton_gpu import needs
+from jitney_triton_gpu import requirements
 
 
 @pytest.fixture
 def complete(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A machine with one H200 and all that is needed."""
-    monkeypatch.setattr(needs, "INTERPRETED", False)
-    monkeypatch.setattr(needs, "DRIVER", None)  # the process itself, which can always be loaded
+    monkeypatch.setattr(requirements, "INTERPRETED", False)
+    monkeypatch.setattr(requirements, "DRIVER", None)  # the process itself, which can always be loaded
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda n=0: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda n=0: "NVIDIA Testbed")
-    monkeypatch.setattr(needs.metadata, "version", lambda name: "3.7.1")
+    monkeypatch.setattr(requirements.metadata, "version", lambda name: "3.7.1")
     return monkeypatch
 
 
 def lacks() -> tuple[str, ...]:
-    return needs.lacks.__wrapped__()
+    return requirements.lacks.__wrapped__()
 
 
 def test_nothing_is_missing_where_all_is_there(complete: pytest.MonkeyPatch) -> None:
     assert lacks() == ()
-    needs.refuse(lacks())
+    requirements.refuse(lacks())
 
 
 def test_triton_is_missing(complete: pytest.MonkeyPatch) -> None:
     complete.setattr(importlib.util, "find_spec", lambda name: None)
     assert lacks() == ("Triton is not installed: pip install 'triton>=3.6'",)
     with pytest.raises(RuntimeError, match="triton_gpu cannot work here: Triton is not installed"):
-        needs.refuse(lacks())
+        requirements.refuse(lacks())
 
 
 @pytest.mark.parametrize(("version", "good"), [("3.5.1", False), ("3.6.0", True), ("3.7.1", True), ("3.8.0", False)])
 def test_versions_of_triton(complete: pytest.MonkeyPatch, version: str, good: bool) -> None:
-    complete.setattr(needs.metadata, "version", lambda name: version)
+    complete.setattr(requirements.metadata, "version", lambda name: version)
     assert lacks() == (() if good else (f"Triton {version} is installed, 3.6 to 3.7 are supported",))
 
 
 def test_a_triton_of_unknown_version_is_tried(complete: pytest.MonkeyPatch) -> None:
     def unknown(name: str) -> str:
-        raise needs.metadata.PackageNotFoundError(name)
+        raise requirements.metadata.PackageNotFoundError(name)
 
-    complete.setattr(needs.metadata, "version", unknown)
+    complete.setattr(requirements.metadata, "version", unknown)
     assert lacks() == ()
 
 
@@ -79,13 +79,13 @@ def test_a_new_gpu_beside_an_old_one(complete: pytest.MonkeyPatch) -> None:
 
 
 def test_no_driver(complete: pytest.MonkeyPatch) -> None:
-    complete.setattr(needs, "DRIVER", "libno_such_driver.so.1")
+    complete.setattr(requirements, "DRIVER", "libno_such_driver.so.1")
     (problem,) = lacks()
     assert problem.startswith("CUDA's driver library cannot be loaded: libno_such_driver")
 
 
 def test_the_interpreter_needs_triton_only(complete: pytest.MonkeyPatch) -> None:
-    complete.setattr(needs, "INTERPRETED", True)
+    complete.setattr(requirements, "INTERPRETED", True)
     complete.setattr(torch.version, "cuda", None)
     assert lacks() == ()
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from jitney.cache.store import DiskCache
-from jitney_llvm_cpu.warm_memory import THRESHOLD, WarmMemory
+from jitney_llvm_cpu.memory_pool import THRESHOLD, WarmMemory
 
 CPU = torch.device("cpu")
 COUNT = THRESHOLD // 4 + 100

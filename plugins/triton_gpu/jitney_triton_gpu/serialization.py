@@ -12,18 +12,16 @@ from typing import Any
 
 import torch
 
-from jitney._util.generated_code import build
 from jitney.backends import CompileRequest, Kept
 from jitney.backends.devices import raw_stream
+from jitney.backends.support import build
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
-from jitney_lowering.index.expr import Size, index
+from jitney_lowering.index import Size, index
 from jitney_triton_gpu.code import Function, Parameter
 from jitney_triton_gpu.device import INTERPRETED, Memory, on_device
 from jitney_triton_gpu.images import Image, Launcher
 from jitney_triton_gpu.recordings import Traits, replayed
-
-KNOWN = ("_empty_strided", "_empty", "_fresh")
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,7 @@ class Made:
     Args:
         source: the wrapper's text, which defines ``run``.
         namespace: its globals.
+        allocation: what it calls the functions of ``Memory``, by name.
         module: the kernels' text.
         functions: what is launched, by its name in the wrapper.
         device: where.
@@ -42,6 +41,7 @@ class Made:
 
     source: str
     namespace: Mapping[str, Any]
+    allocation: Mapping[str, str]
     module: str
     functions: Mapping[str, Function]
     device: torch.device
@@ -50,7 +50,7 @@ class Made:
 
     def keep(self) -> Kept:
         """What ``load`` makes the function again of; called after the first run."""
-        known = {name: self.namespace[name] for name in (*KNOWN, *self.functions)}
+        known = {name: self.namespace[name] for name in (*self.allocation, *self.functions)}
         writer = Writer(known={**known, "raw_stream": raw_stream})
         space = writer.space(self.source, self.namespace)
         blobs = [] if INTERPRETED else [self._image(name).code for name in self.functions]
@@ -59,6 +59,7 @@ class Made:
             "source": self.source,
             "space": space,
             "objects": writer.objects,
+            "allocation": dict(self.allocation),
             "module": self.module,
             "functions": {name: self._row(name, f) for name, f in self.functions.items()},
             "device": str(self.device),
@@ -111,7 +112,7 @@ def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
     count = 0 if INTERPRETED else len(functions)
     blobs, rest = kept.blobs[:count], kept.blobs[count:]
     entries = _entries(data, functions, blobs, device, request.frame)
-    known = {"_empty_strided": Memory.empty_strided, "_empty": Memory.empty, "_fresh": getattr(Memory, "fresh", None)}
+    known = {name: getattr(Memory, function) for name, function in data["allocation"].items()}
     namespace = Reader(data["objects"], rest, {**known, **entries, "raw_stream": raw_stream}).space(data["space"])
     run: Any = build(data["source"], f"<jitney kernels of {request.frame} {id(namespace):x}>", namespace, "run")
     run.boxed, run.filled = namespace.get("boxed"), frozenset()
@@ -119,7 +120,8 @@ def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
     if data["traits"] is not None:
         written, dynamic, launches = data["traits"]
         traits = Traits(frozenset(written), dynamic, launches)
-    made = Made(data["source"], namespace, data["module"], functions, device, data["relaxed"], traits)
+    shared = (data["allocation"], data["module"], functions, device, data["relaxed"], traits)
+    made = Made(data["source"], namespace, *shared)
     return finished(run, made, request)
 
 

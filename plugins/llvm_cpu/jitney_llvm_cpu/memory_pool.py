@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from jitney._util.markers import profiling
+from jitney.backends.devices import is_profiling
 
 THRESHOLD = 24 << 20  # bytes: below, the C library keeps what it is given back
 LIMIT = 512 << 20  # bytes kept unused in the process
@@ -48,13 +48,13 @@ class WarmMemory:
     ) -> torch.Tensor:
         """As ``torch.empty_strided``; a large block's storage cannot be resized."""
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if math.prod(size) else 0
-        if extent * dtype.itemsize < THRESHOLD or profiling():  # which is to see what is allocated
+        if extent * dtype.itemsize < THRESHOLD or is_profiling():  # which is to see what is allocated
             return torch.empty_strided(size, stride, dtype=dtype, device=device)
         return torch.as_strided(self._tensor(extent * dtype.itemsize, dtype), size, stride)
 
     def empty(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """As ``torch.empty`` of one dimension."""
-        if size * dtype.itemsize < THRESHOLD or profiling():
+        if size * dtype.itemsize < THRESHOLD or is_profiling():
             return torch.empty(size, dtype=dtype, device=device)
         return self._tensor(size * dtype.itemsize, dtype)
 

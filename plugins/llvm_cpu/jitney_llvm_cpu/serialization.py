@@ -6,15 +6,15 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jitney._util.generated_code import build
 from jitney.backends import CompileRequest, Kept
+from jitney.backends.support import build
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney.errors import BackendFailed
 from jitney_llvm_cpu.engine import Library
 from jitney_llvm_cpu.machine import engine, machine
+from jitney_llvm_cpu.memory_pool import memory
 from jitney_llvm_cpu.options import LlvmCpuOptions
-from jitney_llvm_cpu.warm_memory import memory
 
 ARGUMENTS = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)
 
@@ -30,13 +30,19 @@ def raise_failed() -> None:
 
 
 def keep(
-    source: str, namespace: Mapping[str, Any], entries: Sequence[str], library: Library | None, options: LlvmCpuOptions
+    source: str,
+    namespace: Mapping[str, Any],
+    allocation: Mapping[str, str],
+    entries: Sequence[str],
+    library: Library | None,
+    options: LlvmCpuOptions,
 ) -> Kept:
     """What ``load`` makes the function again of.
 
     Args:
         source: the wrapper's text, which defines ``run``.
         namespace: its globals, after the first call.
+        allocation: what it calls the functions of ``memory``, by name.
         entries: names of runs of kernels among them.
         library: where these are.
         options: what the user asked for.
@@ -45,7 +51,7 @@ def keep(
     image = cache.load(library.key) if cache is not None and library is not None else None
     if library is not None and image is None:
         raise NotStorable("llvm_cpu's object code, which is not on disk")
-    known = {name: namespace[name] for name in ("_empty_strided", "_empty", *entries)}
+    known = {name: namespace[name] for name in (*allocation, *entries)}
     writer = Writer(known={**known, "raise_failed": raise_failed})
     space = writer.space(source, namespace)
     data = {
@@ -53,6 +59,7 @@ def keep(
         "source": source,
         "space": space,
         "objects": writer.objects,
+        "allocation": dict(allocation),
         "entries": list(entries),
         "key": library.key if library is not None else "",
     }
@@ -66,7 +73,7 @@ def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
     if data["machine"] != machine(options.vector_bytes).text:
         raise Stale("the machine has other vectors, threads or functions")
     image, *blobs = kept.blobs
-    known: dict[str, Any] = {"_empty_strided": memory.empty_strided, "_empty": memory.empty}
+    known: dict[str, Any] = {name: getattr(memory, function) for name, function in data["allocation"].items()}
     library = None
     if image:
         library = engine(options.vector_bytes, options.cache, options.cache_dir).link(image, data["key"])
@@ -74,13 +81,18 @@ def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
     namespace = Reader(data["objects"], blobs, {**known, "raise_failed": raise_failed}).space(data["space"])
     filename = f"<jitney kernels of {request.frame} {id(namespace):x}>"
     run = build(data["source"], filename, namespace, "run")
-    return keepable(run, data["source"], data["entries"], library, options)
+    return keepable(run, data["source"], data["allocation"], data["entries"], library, options)
 
 
 def keepable(
-    run: Any, source: str, entries: Sequence[str], library: Library | None, options: LlvmCpuOptions
+    run: Any,
+    source: str,
+    allocation: Mapping[str, str],
+    entries: Sequence[str],
+    library: Library | None,
+    options: LlvmCpuOptions,
 ) -> Callable[..., Any]:
     """The function of a wrapper, which knows how to be kept."""
-    run.keep = lambda: keep(source, run.__globals__, entries, library, options)
+    run.keep = lambda: keep(source, run.__globals__, allocation, entries, library, options)
     made: Callable[..., Any] = run
     return made

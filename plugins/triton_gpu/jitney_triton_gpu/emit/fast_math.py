@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from jitney_lowering.ir.kernel import Reduce, Statement
-from jitney_lowering.ir.values import Apply, Constant, Value, walk
-from jitney_triton_gpu.emit.dtypes import HALVES
+from jitney_lowering.ir import HALVES, Apply, Constant, Reduce, Statement, Value, walk
 
 # Operations that pass relative errors on as they are.
 _KEEPING = frozenset({"mul", "div", "neg", "abs", "where"})

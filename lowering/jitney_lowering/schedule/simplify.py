@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.index.expr import Index, Names, Var, index
+from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided, identity
 from jitney_lowering.ir.values import constant, rebuild
 
