@@ -18,7 +18,7 @@ was written for, and implements what it likes, with the arguments it likes:
     def jitney_observe(event):
         print(event)
 
-``python -m jitney.backends.reference`` writes docs/hooks.md from what is said here.
+``python docs/_site/hooks_reference.py`` writes docs/hooks.md from what is said here.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from jitney._util.copies import copied, tensors
 from jitney.backends import Backend, BoundBackend, core_decompositions, resolve
 from jitney.backends.failure_files import LAUNCHER, own_file
 from jitney.config import config
 from jitney.debug.compiled_as import CompiledAs, compiled_as
 from jitney.errors import BackendFailed, JitneyError
 from jitney_tools import graph_check
+from jitney_tools.compare.copies import copied, tensors
 from jitney_tools.compare.float64_oracle import InDoubles, Recording, doubled, mapped
 from jitney_tools.compare.outcome import Outcome, Truth, modules_of, optimizers_of, put_back, widened
 from jitney_tools.compare.rounding_noise import RUNS, InShaken

@@ -16,12 +16,12 @@ import torch
 from torch import fx
 
 from jitney._util import callers
-from jitney._util.copies import copied, tensors
 from jitney.backends import BoundBackend, CompileRequest
 from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
 from jitney.backends.faults import raises_too
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed
+from jitney_tools.compare.copies import copied, tensors
 from jitney_tools.compare.float64_oracle import Recording
 from jitney_tools.compare.time_limit import TimeLimit
 from jitney_tools.compare.verdict import Fault, Reference, Side, Terms, differing, judge, raised, wrong_forward

@@ -10,7 +10,7 @@ from jitney.config import config
 
 def _collect(event: events.Event) -> None:
     if config.compile_debug:
-        importlib.import_module("jitney_tools.folder.folder").add(event)
+        importlib.import_module("jitney_tools.debug_folder.folder").add(event)
 
 
 events.subscribe(_collect)
