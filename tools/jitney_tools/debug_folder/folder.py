@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from jitney import events
-from jitney._util.callers import is_users
 from jitney.config import config
+from jitney.debug import is_users
 from jitney.debug.logs import loggers_to, write_all
 from jitney.debug.text import readable
 from jitney_tools.debug_folder.event_log import FILE, FORMAT, record
