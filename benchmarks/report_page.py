@@ -22,7 +22,7 @@ import torch
 
 import jitney
 from jitney.config import config
-from jitney_tools.folder import folder
+from jitney_tools.debug_folder import folder
 from jitney_tools.report import write_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

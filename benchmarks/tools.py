@@ -10,7 +10,7 @@ import torch
 import jitney
 from jitney.config import config
 from jitney_tools.bisect import bisect
-from jitney_tools.folder import folder
+from jitney_tools.debug_folder import folder
 
 
 def small(x: torch.Tensor) -> torch.Tensor:

@@ -22,8 +22,9 @@ _PREFIX = "JITNEY_"
 Limits = tuple[float, float | None]  # the least and the most; None: as much as one likes
 
 
-def _setting(default: Any, doc: str, limits: Limits | None = None) -> Any:
-    return dataclasses.field(default=default, metadata={"doc": doc, "limits": limits})
+def _setting(default: Any, doc: str, limits: Limits | None = None, *, tools: bool = False) -> Any:
+    """A field; ``tools``: an extension does its work (``jitney_settings``), such as that of jitney-tools."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "limits": limits, "tools": tools})
 
 
 @dataclasses.dataclass
@@ -42,7 +43,9 @@ class Config:
     verbose: bool = _setting(False, "print internal tracebacks along with messages")
     debug_function: str = _setting("", "compile only functions of this name; everything else runs eagerly; empty: all")
     repro_after: Literal["", "capture", "aot"] = _setting(
-        "", "write graphs that fail, for `jitney minify`: as captured, or those that AOT makes for the backend"
+        "",
+        "write graphs that fail, for `jitney minify`: as captured, or those that AOT makes for the backend",
+        tools=True,
     )
     repro_level: int = _setting(
         2,
@@ -58,7 +61,9 @@ class Config:
         "how long one compiled graph may take when it is minified or bisected: longer is a graph that hangs",
         (0, None),
     )
-    replay_record_enabled: bool = _setting(False, "write a record of a frame whose capture failed, for `jitney replay`")
+    replay_record_enabled: bool = _setting(
+        False, "write a record of a frame whose capture failed, for `jitney replay`", tools=True
+    )
     replay_record_data: bool = _setting(False, "such a record has the numbers of tensors, too")
     automatic_dynamic_shapes: bool = _setting(True, "a size, int or float that takes a second value becomes symbolic")
     capture_scalar_outputs: bool = _setting(
@@ -78,7 +83,7 @@ class Config:
     )
     base_dir: str = _setting("jitney_compile_debug", "the folder where debug files go")
     compile_debug: bool = _setting(
-        False, "write what is compiled into a folder below base_dir; `jitney report` makes a page of it"
+        False, "write what is compiled into a folder below base_dir; `jitney report` makes a page of it", tools=True
     )
     trace_fx_graph: bool = _setting(True, "debug folder: captured graphs, readable")
     trace_fx_graph_runnable: bool = _setting(True, "debug folder: captured graphs as programs that run")
@@ -156,6 +161,7 @@ class Switches:
 _TYPES: dict[str, Any] = {}
 _TYPES.update(get_type_hints(Config))
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+SETTINGS_OF_TOOLS = tuple(name for name, field in _FIELDS.items() if field.metadata["tools"])
 
 
 class Patch(contextlib.ContextDecorator):

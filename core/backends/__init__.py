@@ -1,8 +1,16 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
+from jitney._util.callers import warn
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.decompositions import core_decompositions
-from jitney.backends.hookspecs import HOOK_API_VERSION, TrainingRun, hookimpl
+from jitney.backends.hookspecs import (
+    HOOK_API_VERSION,
+    BisectReport,
+    FailedFrame,
+    GraphCheck,
+    TrainingRun,
+    hookimpl,
+)
 from jitney.backends.lazy_functions import late
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
 from jitney.backends.resolve import BoundBackend, resolve
@@ -11,9 +19,12 @@ __all__ = [
     "HOOK_API_VERSION",
     "Argument",
     "Backend",
+    "BisectReport",
     "BoundBackend",
     "CompileRequest",
     "ExtensionOptions",
+    "FailedFrame",
+    "GraphCheck",
     "Kept",
     "Kind",
     "Listing",
@@ -26,4 +37,5 @@ __all__ = [
     "register_backend",
     "registry",
     "resolve",
+    "warn",
 ]

@@ -1,10 +1,14 @@
 """The hooks that extensions implement. They grow by arguments, which an implementation may leave out.
 
 In the order in which a program meets them: ``jitney_options`` and ``jitney_wrap_module`` when ``jitney.compile`` is
-called; then for each captured graph ``jitney_transform_graph`` and ``jitney_split_graph``; for a backend that takes
-ATen graphs ``jitney_watch_training`` and, for each half, ``jitney_transform_aten``. What one of these raises is raised
-as ``BackendFailed`` by the extension's name, its package and the hook; a ``JitneyError`` is raised as it is. So is what
-one returns that is not what its hook says: what is no callable, a graph with other inputs or outputs, or nodes astray.
+called; then for each captured graph ``jitney_transform_graph``, ``jitney_split_graph`` and ``jitney_check_graph``; for
+a backend that takes ATen graphs ``jitney_watch_training`` and, for each half, ``jitney_transform_aten``. What one of
+these raises is raised as ``BackendFailed`` by the extension's name, its package and the hook; a ``JitneyError`` is
+raised as it is. So is what one returns that is not what its hook says: what is no callable, a graph with other inputs
+or outputs, or nodes astray.
+
+Tools, which look at programs and change nothing, have ``jitney_observe``, ``jitney_check_graph``,
+``jitney_capture_failed``, ``jitney_bisect``, and ``jitney_settings``, which says whose work they do.
 
 An extension is a module or object named by an entry point of the group ``jitney.extensions``. It says which version it
 was written for, and implements what it likes, with the arguments it likes:
@@ -18,20 +22,22 @@ was written for, and implements what it likes, with the arguments it likes:
     def jitney_observe(event):
         print(event)
 
-``python -m jitney.backends.reference`` writes docs/hooks.md from what is said here.
+``python docs/_site/hooks_reference.py`` writes docs/hooks.md from what is said here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+import types
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import pluggy
 import torch
 from torch import fx
 
 from jitney import events
-from jitney.backends.backend import CompileRequest, ExtensionOptions
+from jitney.backends.backend import Compiled, CompileRequest, ExtensionOptions
 
 PROJECT = "jitney"
 # Raised when something that plugins use is taken away or comes to mean something else; never for what is added.
@@ -62,6 +68,66 @@ class TrainingRun(Protocol):
         Args:
             gradients: one per input of the captured graph, None where there is none.
         """
+
+
+@runtime_checkable
+class GraphCheck(Protocol):
+    """What looks at one graph as it is compiled and run; see ``jitney_check_graph``.
+
+    What its methods raise is raised as it is. What they return has no attribute ``boxed``, and ``filled`` is empty.
+    """
+
+    def compiled(self, make: Callable[[], Compiled]) -> Compiled:
+        """Called to compile the whole graph; returns what runs it: what ``make`` returns, or what looks at its calls.
+
+        Args:
+            make: compiles the graph, through AOT for a backend that takes ATen graphs.
+        """
+
+    def half(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, make: Callable[[], Compiled]
+    ) -> Compiled:
+        """The same for each ATen graph that AOT makes of it, within ``make`` of ``compiled``; a backward maybe later.
+
+        Args:
+            graph: what the backend is about to get; it may change it.
+            inputs: a FakeTensor or symbol for each placeholder.
+            request: what the backend will be told with this graph.
+            make: lets the backend compile it.
+        """
+
+
+class BisectReport(Protocol):
+    """What a bisection has shown; ``str()`` is a report for people."""
+
+    @property
+    def phase(self) -> str:
+        """The step of compiling that is to blame, such as ``aot`` or ``backend NAME``; empty if nothing is wrong."""
+
+    @property
+    def stopped(self) -> str:
+        """The step at which Ctrl-C ended it; empty if it went to the end."""
+
+
+@dataclass(frozen=True)
+class FailedFrame:
+    """A frame whose capture failed; ``jitney.runtime.replay.capture_again`` takes one, too.
+
+    Args:
+        function: what was called; None for the rest of a frame after a graph break.
+        code: what was captured.
+        globals: its namespace.
+        arguments: by parameter.
+        cells: of the rest of a frame.
+        error: how capture failed; None if nobody knows.
+    """
+
+    function: types.FunctionType | None
+    code: types.CodeType
+    globals: dict[str, Any]
+    arguments: Mapping[str, Any]
+    cells: tuple[Any, ...] = ()
+    error: BaseException | None = None
 
 
 class Hooks:
@@ -172,4 +238,57 @@ class Hooks:
             graph: functional ATen operators. Changing it in place is allowed: return it then.
             inputs: a FakeTensor or symbol for each placeholder.
             request: what the backend will be told with this graph.
+        """
+
+    @_hookspec
+    def jitney_settings(self) -> Sequence[str]:  # type: ignore[empty-body]
+        """The settings (fields of ``jitney.config``) whose work the extension does, such as ``compile_debug``.
+
+        One warning says so where such a setting is on and no extension does what it promises.
+        """
+
+    @_hookspec
+    def jitney_check_graph(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], backend: Any, request: CompileRequest
+    ) -> GraphCheck | None:
+        """Called with each graph before it is compiled, if ``options={"crosscheck": ...}`` or ``config.repro_after``
+        asks for graphs to be looked at; returns what looks at this one. The first extension that returns something
+        decides. Graphs that are looked at are not kept on disk, and no ``jitney_watch_training`` is asked about them.
+
+        Args:
+            graph: as the backend, or AOT, is about to get it, which may change it.
+            inputs: a FakeTensor or symbol for each placeholder.
+            backend: a ``jitney.backends.BoundBackend``: with its options, among them those that are jitney's own.
+            request: what the backend will be told with this graph.
+        """
+
+    @_hookspec
+    def jitney_capture_failed(self, frame: FailedFrame) -> None:
+        """Called when a frame cannot be captured at all: capture gave up, met a break where none is allowed, or a bug.
+
+        The program goes on as it would without; what this raises is a warning.
+
+        Args:
+            frame: the code, and what the call would have run it with.
+        """
+
+    @_hookspec
+    def jitney_bisect(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        backend: Any,
+        options: Mapping[str, Any] | None,
+    ) -> BisectReport | None:
+        """Called by ``jitney.explain(function, bisect=True)``: finds which step of compiling makes a call go wrong.
+
+        The first extension that returns something decides.
+
+        Args:
+            function: what is explained; compiled already, or not.
+            args: of the call; what it does must not be seen in them.
+            kwargs: of the call.
+            backend: as in ``jitney.compile``; None for the one with which ``function`` was compiled, or ``"auto"``.
+            options: as in ``jitney.compile``.
         """

@@ -28,6 +28,7 @@ from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
 from jitney.backends.placement import place
 from jitney.backends.registry import registry
+from jitney.backends.tool_calls import require
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
 from jitney.config import config
@@ -331,10 +332,13 @@ def resolve(spec: Spec, options: Mapping[str, Any] | None = None, mode: str | No
         InvalidOption: an option that the backend does not have; an unknown mode.
     """
     check_kinds(options, mode)
+    registry.hooks()  # so that an extension that observes misses nothing
     own, options = own_options(options)
     bound = replace(_resolve(spec, options, mode), own=own, asked=Asked(spec, options, mode))
     if own.freeze and bound.backend.level != "aten":
         callers.warn(f"backend {bound.name!r} takes graphs as they were captured: option 'freeze' does nothing")
+    if own.crosscheck:
+        require("jitney_check_graph", "option 'crosscheck'")
     return bound
 
 

@@ -30,7 +30,7 @@ from jitney.backends import HOOK_API_VERSION, Listing, registry
 from jitney.backends.backend_fields import lacks_of
 from jitney.backends.common_options import OwnOptions
 from jitney.backends.options import default_of
-from jitney.backends.reference import taken_apart
+from jitney.commands.docstrings import taken_apart
 from jitney.errors import PluginError
 
 SCHEMA = 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import importlib
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule, Node
 
 from jitney import events
+from jitney.backends.hookspecs import BisectReport
+from jitney.backends.tool_calls import bisected
 from jitney.config import config
 from jitney.debug.compiled_as import compiled_as
 from jitney.debug.hints import hints
@@ -21,8 +22,6 @@ from jitney.errors import describe_frame
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from jitney_tools.bisect import Bisection
 
 
 @dataclass
@@ -50,7 +49,7 @@ class ExplainOutput:
     kept: list[events.GraphKept] = field(default_factory=list)
     placed: list[events.Placed] = field(default_factory=list)
     lowered: list[events.Lowered] = field(default_factory=list)
-    bisection: Bisection | None = None
+    bisection: BisectReport | None = None
     misfits: list[tuple[str, str, str]] = field(default_factory=list)
     told: list[events.Told] = field(default_factory=list)
 
@@ -178,11 +177,12 @@ def explain(
     it got, too. If ``fn`` is compiled already, its own backend, options and ``dynamic`` hold where nothing else is said
     here; and if none of its forms fits the call, the report says why. A backward is compiled at the first backward,
     after the call. With ``bisect`` the function runs some times more, on copies, with one step of compiling more each
-    time: the report says which step is to blame for an error of jitney's or for wrong numbers; see
-    ``jitney_tools.bisect``.
+    time: the report says which step is to blame for an error of jitney's or for wrong numbers; an extension does that,
+    such as the package jitney-tools' (``jitney_bisect``).
 
     Raises:
         TypeError: ``fn`` is not callable.
+        PluginError: there is no extension that bisects.
     """
     from jitney.api import compile as compile_function  # the face imports debug; only here does debug need the face
 
@@ -191,16 +191,13 @@ def explain(
     how = compiled_as(fn, backend, options)
 
     def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
-        found: Bisection | None = None
-        if bisect:
-            climb = importlib.import_module("jitney_tools.bisect").bisect
-            found = climb(fn, args, kwargs, backend=backend, options=options)
+        report = bisected(fn, args, kwargs, backend, options) if bisect else None
         wanted = how.arguments() | {"fullgraph": False, "backend": how.backend or _run_as_it_is}
         compiled = compile_function(how.function, **wanted)
         with config.patch(cache=False, error_on_recompile=False), observe() as output:
-            output.bisection = found
+            output.bisection = report
             output.misfits = _misfits(fn, args, kwargs)
-            if found is None or (found.guilty is None and not found.stopped):
+            if report is None or not (report.phase or report.stopped):
                 compiled(*args, **kwargs)
         return output
 

@@ -17,9 +17,8 @@ from torch.fx import GraphModule
 from jitney import events
 from jitney._util.callers import warn
 from jitney.config import config
-from jitney.debug.graphs import readable
 from jitney.debug.hints import hints
-from jitney.debug.launches import describe_counts, describe_launch
+from jitney.debug.text import describe_counts, describe_launch, readable
 from jitney.errors import InvalidOption, describe_frame, nearest
 
 ARTEFACTS = {

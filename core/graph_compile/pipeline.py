@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import operator
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -24,7 +23,9 @@ from jitney.aot.trace.joint import CANNOT_TRACE
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.backends.backend_fields import PartFailed, guarded_rules
 from jitney.backends.faults import raises_too, said
+from jitney.backends.hookspecs import GraphCheck
 from jitney.backends.registry import registry
+from jitney.backends.tool_calls import graph_check
 from jitney.capture.codegen.emit import Emitted
 from jitney.capture.codegen.graph_runner import checked_once, keeping_state, runs_eagerly
 from jitney.config import config
@@ -34,9 +35,6 @@ from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, place
 from jitney.guards.frozen import can_freeze
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.global_state import StateKeeper
-
-if TYPE_CHECKING:
-    from jitney_tools.graph_check import Watch
 
 # ``failed(error, blame, args, kwargs)``: a graph raised; ``blame`` is what to raise or say where the backend did it.
 Failed = Callable[[Exception, BackendFailed | None, tuple[Any, ...], dict[str, Any]], Any]
@@ -153,7 +151,8 @@ def _compiled(
     code: CodeType,
     frozen: Frozen | None,
 ) -> Callable[..., Sequence[Any]]:
-    watch = _watch(graph, inputs, backend, request)
+    wanted = config.repro_after or backend.own.crosscheck
+    check = graph_check(graph, inputs, backend, request) if wanted else None
     if backend.backend.level == "aten":
         if any(map(_is_eager, graph.graph.nodes)):
             reason = "control flow that looks at the values of tensors"
@@ -162,10 +161,10 @@ def _compiled(
             if registry.changes_graphs():  # an extension was told of this graph, and not of others within
                 return graph.forward
             return over_compiled(graph, functools.partial(_branch, backend, request, code)).forward
-        make = functools.partial(_through_aot, graph, inputs, backend, request, code, watch, frozen)
+        make = functools.partial(_through_aot, graph, inputs, backend, request, code, check, frozen)
     else:
         make = functools.partial(backend.compile, graph, inputs, request)
-    return make() if watch is None else watch.compiled(make)
+    return make() if check is None else check.compiled(make)
 
 
 def _branch(
@@ -179,31 +178,20 @@ def _branch(
     return _compiled(backend, graph, inputs, own, code, None)
 
 
-def _watch(
-    graph: fx.GraphModule, inputs: Sequence[Any], backend: BoundBackend, request: CompileRequest
-) -> Watch | None:
-    """What looks at the compiled graph, if the user asks for that; see ``jitney_tools.graph_check``."""
-    if not config.repro_after and not backend.own.crosscheck:
-        return None
-    make = importlib.import_module("jitney_tools.graph_check").Watch
-    found: Watch = make(graph, inputs, backend, request)
-    return found
-
-
 def _through_aot(
     graph: fx.GraphModule,
     inputs: Sequence[Any],
     backend: BoundBackend,
     request: CompileRequest,
     code: CodeType,
-    watch: Watch | None,
+    check: GraphCheck | None,
     frozen: Frozen | None,
 ) -> Callable[..., Sequence[Any]]:
     """A graph through AOT; what goes wrong there but for the backend is a bug of ours, and said to be one."""
     as_given = graph.forward
     try:
         with events.step(2, "aot", request.frame):
-            asked = aot_request(backend, request, code, watch)
+            asked = aot_request(backend, request, code, check)
             if backend.own.freeze and frozen is not None:
                 asked = dataclasses.replace(asked, freezing=_freezing(request, frozen))
             return compile_graph(graph, inputs, asked)
@@ -277,9 +265,9 @@ def _in_pieces(
 
 
 def aot_request(
-    backend: BoundBackend, request: CompileRequest, code: CodeType, seen: Watch | None = None
+    backend: BoundBackend, request: CompileRequest, code: CodeType, check: GraphCheck | None = None
 ) -> AotRequest:
-    """What AOT is told of the backend and of the frame; ``seen``: what looks at the whole graph."""
+    """What AOT is told of the backend and of the frame; ``check``: what looks at the whole graph."""
     transforms = backend.aten_transforms()
 
     def compile_half(
@@ -291,14 +279,14 @@ def aot_request(
         variant: Hashable = None,
     ) -> Callable[..., Any]:
         own = dataclasses.replace(request, kind=kind, updates=updates, gradients=gradients, variant=variant)
-        if seen is not None:  # who compares results with eager's wants no input to be written to
+        if check is not None:  # who compares results with eager's wants no input to be written to
             own = dataclasses.replace(own, updates={})
         module = backend.transform(module, inputs, own, transforms)
         make = functools.partial(backend.compile, module, inputs, own)
-        return make() if seen is None else seen.half(module, inputs, own, make)
+        return make() if check is None else check.half(module, inputs, own, make)
 
     def watch(gradients: tuple[int, ...]) -> Callable[[], Run | None] | None:
-        if seen is not None:  # what another form of the backward does besides, eager's does not
+        if check is not None:  # what another form of the backward does besides, eager's does not
             return None
         return backend.watch(dataclasses.replace(request, gradients=gradients))
 

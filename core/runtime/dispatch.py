@@ -18,6 +18,8 @@ from jitney import events
 from jitney._util import callers, recursion_room
 from jitney.backends import BoundBackend
 from jitney.backends.faults import said
+from jitney.backends.hookspecs import FailedFrame
+from jitney.backends.tool_calls import capture_failed, warn_of_settings
 from jitney.cache.digest import NotStorable
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.interpreter.target import Target, parameters
@@ -345,6 +347,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ compiling
 
     def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry | None:
+        warn_of_settings()
         try:
             entry = compiling().compile_frame(self, arguments, cells)
         except GiveUp as reason:
@@ -366,17 +369,9 @@ class Dispatcher:
     # ------------------------------------------------------------------ when it does not work
 
     def _record(self, arguments: dict[str, Any], cells: tuple[Any, ...], error: BaseException) -> None:
-        """Write the frame down, if the user asks for records of those whose capture fails."""
-        if not config.replay_record_enabled:
-            return
+        """Tell the extensions of a frame whose capture fails."""
         target = self.target
-        write = importlib.import_module("jitney_tools.frame_record").write_record
-        try:
-            path = write(target.function, target.code, target.globals, arguments, cells, error)
-        except Exception as problem:  # the program goes on as it would without a record
-            callers.warn(f"capture of {target.name} failed, and no record of it: {type(problem).__name__}: {problem}")
-            return
-        callers.warn(f"capture of {target.name} failed; to capture it again elsewhere: jitney replay {path}")
+        capture_failed(FailedFrame(target.function, target.code, target.globals, arguments, cells, error))
 
     @staticmethod
     def _group(args: tuple[Any, ...]) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ def test_the_package_of_an_installed_backend_is_named(
     )
     install("sickpkg", source, backends={"sick": "sickpkg:backend"})
     fresh = Registry()
-    for module in ("resolve", "parts"):
+    for module in ("resolve", "backend_fields"):
         monkeypatch.setattr(importlib.import_module(f"jitney.backends.{module}"), "registry", fresh)
     with pytest.raises(BackendFailed, match="backend sick of package sickpkg: its field 'supports' raised ZeroDiv"):
         jitney.compile(program, backend="sick")(X)

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from jitney._util.copies import copied
 from jitney.backends import Backend
 from jitney_testing.opinfo.case import Outcome, try_case
 from jitney_testing.opinfo.compare import difference, sharing
 from jitney_testing.opinfo.known_failures import Known, read_known, stale, unexpected
 from jitney_testing.opinfo.samples import Case, Choice, calls
 from jitney_testing.opinfo.tally import percent, tallies
+from jitney_tools.compare.copies import copied
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import jitney
+from jitney.backends import FailedFrame
 from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.cli import main
 from jitney.config import config
@@ -206,7 +207,8 @@ def again(value: Any, data: bool = True) -> Any:
         return value
 
     with config.patch(replay_record_data=data):
-        path = write_record(function, function.__code__, function.__globals__, {"value": value}, (), KeyError())
+        frame = FailedFrame(function, function.__code__, function.__globals__, {"value": value}, (), KeyError())
+        path = write_record(frame)
     record = read_record(path)
     json.loads(path.read_text())
     path.unlink()
@@ -340,7 +342,7 @@ def test_reading_runs_nothing_that_was_recorded(capsys: pytest.CaptureFixture[st
     holder = {loud: 1, "a": loud, (loud, 2): 3, Louder: 4, loud_function: 5}
     values = [holder, {loud, 1}, frozenset([loud, 2]), collections.OrderedDict({loud: 1}), functools.partial(loud, 1)]
     value = [*values, Louder, loud, loud.prop.__add__]
-    path = write_record(again, again.__code__, again.__globals__, {"value": value}, (), KeyError())
+    path = write_record(FailedFrame(again, again.__code__, again.__globals__, {"value": value}, (), KeyError()))
     capsys.readouterr()
     record = read_record(path)
     assert "RAN" not in capsys.readouterr().out
@@ -385,7 +387,7 @@ def test_a_name_that_no_text_of_the_record_says_is_seen(
             print("RAN")
             return 1
 
-    path = write_record(again, again.__code__, again.__globals__, {"value": {Keyed(): 1}}, (), KeyError())
+    path = write_record(FailedFrame(again, again.__code__, again.__globals__, {"value": {Keyed(): 1}}, (), KeyError()))
     data = json.loads(path.read_text())
     data["objects"][data["objects"].index(["json", "hidden"])] = ["path", "string", "digits"]
     path.write_text(json.dumps(data))
@@ -432,7 +434,7 @@ def test_of_the_users_modules_only_what_is_looked_up_is_recorded(folder: Path, m
     def run(x: Any) -> Any:
         return settings.scaled(x)
 
-    path = write_record(run, run.__code__, run.__globals__, {"x": 1}, (), KeyError())
+    path = write_record(FailedFrame(run, run.__code__, run.__globals__, {"x": 1}, (), KeyError()))
     assert "a secret" not in path.read_text() and "TOKEN" not in path.read_text()
     record = read_record(path)
     assert record.function is not None and record.function(1) == 6 and record.missing == []
@@ -449,7 +451,7 @@ def test_the_environment_is_named_and_not_written(monkeypatch: pytest.MonkeyPatc
 
 
 def damaged(folder: Path, change: Any) -> Path:
-    path = write_record(again, again.__code__, again.__globals__, {}, (), KeyError())
+    path = write_record(FailedFrame(again, again.__code__, again.__globals__, {}, (), KeyError()))
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))

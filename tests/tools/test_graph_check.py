@@ -60,8 +60,8 @@ def test_with_everything_off_emitted_code_calls_what_it_called_before(level: Any
 
     found = graph_of(None)
     names = {*found.__code__.co_names, getattr(found, "__qualname__", "")}
-    assert found == made[0] or (level == "aten" and not any("Watch" in name for name in names))
-    assert "Watch" in graph_of({"crosscheck": True}).__qualname__
+    assert found == made[0] or (level == "aten" and not any("CheckedGraph" in name for name in names))
+    assert "CheckedGraph" in graph_of({"crosscheck": True}).__qualname__
 
 
 def test_without_being_asked_nothing_is_written(folder: Path) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from jitney._util.copies import copied, tensors
 from jitney.backends import Backend, BoundBackend, core_decompositions, resolve
 from jitney.backends.failure_files import LAUNCHER, own_file
 from jitney.config import config
 from jitney.debug.compiled_as import CompiledAs, compiled_as
 from jitney.errors import BackendFailed, JitneyError
 from jitney_tools import graph_check
+from jitney_tools.compare.copies import copied, tensors
 from jitney_tools.compare.float64_oracle import InDoubles, Recording, doubled, mapped
 from jitney_tools.compare.outcome import Outcome, Truth, modules_of, optimizers_of, put_back, widened
 from jitney_tools.compare.rounding_noise import RUNS, InShaken
@@ -236,9 +236,9 @@ class _Ladder:
             cache=False, suppress_errors=False, repro_after="", debug_function="", error_on_recompile=False
         )
         with quiet:
-            watches = self._graphs(rung)
+            checked = self._graphs(rung)
             if rung.fault is None:
-                self._whole(rung, watches)
+                self._whole(rung, checked)
             elif rung.case is not None:
                 rung.alone = rung.fault.kind == "hangs" or rung.fault.like(rung.case.fault(_terms(rung.fault)))
 
@@ -253,12 +253,12 @@ class _Ladder:
         """None for what is jitney's own: the first time, all that it imports is imported there."""
         return config.minifier_try_seconds if rung.phase.startswith("backend") else 0
 
-    def _graphs(self, rung: Rung) -> list[graph_check.Watch]:
+    def _graphs(self, rung: Rung) -> list[graph_check.CheckedGraph]:
         """Each graph beside eager; returns them."""
         compiled = self._compiled(rung, crosscheck=True)
         told: list[tuple[Case | NotMinified, Fault]] = []
-        watches: list[graph_check.Watch] = []
-        with graph_check.telling(lambda case, fault: told.append((case, fault)), watches):
+        checked: list[graph_check.CheckedGraph] = []
+        with graph_check.telling(lambda case, fault: told.append((case, fault)), checked):
             _, error = self._outcome(compiled, self._limit(rung))
         if told:
             case, rung.fault = told[0]
@@ -268,9 +268,9 @@ class _Ladder:
                 rung.case = case
         elif error is not None:
             rung.fault = raised(error, "results")
-        return watches
+        return checked
 
-    def _whole(self, rung: Rung, watches: Sequence[graph_check.Watch]) -> None:
+    def _whole(self, rung: Rung, checked: Sequence[graph_check.CheckedGraph]) -> None:
         """The program as it runs without anybody looking, twice: its graphs are right, is the whole?"""
         compiled = self._compiled(rung)
         runs: list[Outcome] = []
@@ -292,7 +292,7 @@ class _Ladder:
             )
             rung.fault = Fault("reuses", "results", reason)
         elif rung.phase.startswith("backend"):
-            self._leaks(rung, compiled, watches)
+            self._leaks(rung, compiled, checked)
 
     def _truth(self, rung: Rung) -> Truth | None:
         """Float64, which tells rounding from wrong numbers; capture alone must not even round otherwise."""
@@ -362,7 +362,7 @@ class _Ladder:
                 return None, error
         return found, None
 
-    def _leaks(self, rung: Rung, compiled: Callable[..., Any], watches: Sequence[graph_check.Watch]) -> None:
+    def _leaks(self, rung: Rung, compiled: Callable[..., Any], checked: Sequence[graph_check.CheckedGraph]) -> None:
         def call(run: Callable[..., Any]) -> Callable[[], Any]:
             return lambda: self._outcome(run, 0)
 
@@ -370,7 +370,7 @@ class _Ladder:
         if not left or left <= leaking(call(self.plain)):
             return
         rung.fault = Fault("leaks", "results", f"each call leaves {left} bytes of tensors behind")
-        for seen in watches:
+        for seen in checked:
             case = seen.case_or_refusal()
             fault = case.fault(_terms(rung.fault)) if isinstance(case, Case) else None
             if fault is not None and isinstance(case, Case):

@@ -21,7 +21,7 @@ import platform
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import trusted, trusted_file, trusted_module
+from jitney.backends import FailedFrame
 from jitney.config import config
 from jitney.torch_compat import torch_private
 
@@ -44,31 +45,15 @@ Recipe = list[Any]
 _numbers = itertools.count(1)
 
 
-def write_record(
-    function: types.FunctionType | None,
-    code: types.CodeType,
-    space: dict[str, Any],
-    arguments: Mapping[str, Any],
-    cells: tuple[Any, ...],
-    error: BaseException,
-) -> Path:
-    """Write a frame into ``config.base_dir``; returns the file.
-
-    Args:
-        function: what was called; None for the rest of a frame after a graph break.
-        code: what was captured.
-        space: its globals.
-        arguments: by parameter.
-        cells: of the rest of a frame.
-        error: how capture failed.
-    """
-    writer = Recorder(config.replay_record_data)
+def write_record(frame: FailedFrame) -> Path:
+    """Write a frame into ``config.base_dir``; returns the file."""
+    writer, code = Recorder(config.replay_record_data), frame.code
     facts = {
-        "function": writer.ref(function),
+        "function": writer.ref(frame.function),
         "code": writer.ref(code),
-        "space": writer.space(space, code),
-        "arguments": {name: writer.ref(value) for name, value in arguments.items()},
-        "cells": [writer.ref(cell) for cell in cells],
+        "space": writer.space(frame.globals, code),
+        "arguments": {name: writer.ref(value) for name, value in frame.arguments.items()},
+        "cells": [writer.ref(cell) for cell in frame.cells],
     }
     writer.fill_modules()
     versions = {"python": platform.python_version(), "torch": torch.__version__}
@@ -77,7 +62,7 @@ def write_record(
         "versions": versions,
         "name": code.co_name,
         "place": f"{code.co_filename}:{code.co_firstlineno}",
-        "error": f"{type(error).__name__}: {error}",
+        "error": f"{type(frame.error).__name__}: {frame.error}",
         "frame": facts,
         "objects": writer.objects,
         "sources": writer.sources,

@@ -1,6 +1,6 @@
-"""Compiled graphs under watch: those that fail are written down for the minifier, numbers are compared with eager's.
+"""Compiled graphs under check: those that fail are written down for the minifier, numbers are compared with eager's.
 
-``pipeline`` puts a ``Watch`` around a graph only where ``config.repro_after`` or the option ``crosscheck`` asks for it.
+A ``CheckedGraph`` is around a graph only where ``config.repro_after`` or the option ``crosscheck`` asks for it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney._util import callers
-from jitney._util.copies import copied, tensors
-from jitney.backends import BoundBackend, CompileRequest
+from jitney.backends import BoundBackend, CompileRequest, warn
 from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
 from jitney.backends.faults import raises_too
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed
+from jitney_tools.compare.copies import copied, tensors
 from jitney_tools.compare.float64_oracle import Recording
 from jitney_tools.compare.time_limit import TimeLimit
 from jitney_tools.compare.verdict import Fault, Reference, Side, Terms, differing, judge, raised, wrong_forward
@@ -37,12 +36,12 @@ Tell = Callable[[Case | NotMinified, Fault], None]  # or why the graph cannot be
 
 
 @contextlib.contextmanager
-def telling(tell: Tell, watches: list[Watch]) -> Iterator[None]:
+def telling(tell: Tell, graphs: list[CheckedGraph]) -> Iterator[None]:
     """What is found wrong with graphs that this thread compiles in the block is told instead of raised.
 
-    ``watches`` gets each graph.
+    ``graphs`` gets each one.
     """
-    _telling.stack.append((tell, watches))
+    _telling.stack.append((tell, graphs))
     try:
         yield
     finally:
@@ -53,19 +52,19 @@ class _Telling(threading.local):
     """Who is told, innermost last; what other threads compile meanwhile is none of his business."""
 
     def __init__(self) -> None:
-        self.stack: list[tuple[Tell, list[Watch]]] = []
+        self.stack: list[tuple[Tell, list[CheckedGraph]]] = []
 
 
 _telling = _Telling()
 
 
-class Watch:
+class CheckedGraph:
     """One graph, and what becomes of it.
 
     Args:
         graph: as the backend, or AOT, is about to get it.
         inputs: FakeTensors and symbols.
-        backend: whose compiled form is watched.
+        backend: whose compiled form is checked.
         request: what it is told.
         after: at which end of AOT the graph is.
     """
@@ -88,8 +87,8 @@ class Watch:
         self.grad = torch.is_grad_enabled()
         self.tell: Tell | None = None
         if _telling.stack:
-            self.tell, watches = _telling.stack[-1]
-            watches.append(self)
+            self.tell, graphs = _telling.stack[-1]
+            graphs.append(self)
         self.calls = 0
         self.last: list[Any] | None = None  # copies of the inputs of the last call
 
@@ -107,7 +106,7 @@ class Watch:
         return bool(config.repro_after) and wanted == self.after
 
     def compiled(self, make: Callable[[], Compiled]) -> Compiled:
-        """What ``make`` returns, watched."""
+        """What ``make`` returns, under check."""
         if self.writes and config.repro_level == EVERY:
             path = own_file(LAUNCHER)
             self._write(None, path.with_stem(f"{path.stem}_{next(_numbers)}"))
@@ -126,12 +125,12 @@ class Watch:
     def half(
         self, module: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, make: Callable[[], Compiled]
     ) -> Compiled:
-        """A graph that AOT has made of this one, as ``make`` compiles it: watched by itself, or on this one's behalf.
+        """A graph that AOT has made of this one, as ``make`` compiles it: checked by itself, or on this one's behalf.
 
         The forward runs within this graph, where failures are seen; the backward does not.
         """
         if config.repro_after == "aot":
-            return Watch(module, inputs, self.backend, request, "aot").compiled(make)
+            return CheckedGraph(module, inputs, self.backend, request, "aot").compiled(make)
         if request.kind != "backward":
             return make()
         try:
@@ -250,9 +249,9 @@ class Watch:
         try:
             return write_case(self.case(), fault, path, launcher=config.repro_level != DUMP)
         except NotMinified as refusal:
-            callers.warn(str(refusal))
+            warn(str(refusal))
         except OSError as error:  # the fault itself is what the user must see
-            callers.warn(f"nothing is written for the minifier: {error} (config.base_dir)")
+            warn(f"nothing is written for the minifier: {error} (config.base_dir)")
         return None
 
 

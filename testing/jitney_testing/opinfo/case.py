@@ -11,13 +11,13 @@ from typing import Any, Literal
 import torch
 
 from jitney import events
-from jitney._util.copies import copied, tensors
 from jitney.api import compile as compile_function
 from jitney.api import reset
 from jitney.config import config
 from jitney_testing.opinfo.compare import Difference, difference, fresh_tangents, same_bits, sharing
 from jitney_testing.opinfo.referee import as_good, widened
 from jitney_testing.opinfo.samples import Call, Case, random_state, seed_everything
+from jitney_tools.compare.copies import copied, tensors
 
 Stage = Literal["forward", "backward"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from jitney._util.copies import tensors
 from jitney_testing.pictures import strides_that_matter
+from jitney_tools.compare.copies import tensors
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from jitney._util.copies import tensors
 from jitney_testing.opinfo.compare import same_bits
 from jitney_testing.opinfo.samples import Call
+from jitney_tools.compare.copies import tensors
 
 WORSE = 2.0  # how much further than eager's a result may be
 UNITS = 4.0  # and one element: times eager's furthest, or in units of its own and of the mean size

@@ -5,7 +5,7 @@ import pytest
 
 import jitney
 from jitney.cli import main
-from jitney_tools.folder import event_records, folder
+from jitney_tools.debug_folder import event_log, folder
 
 PROGRAM = """
 import torch
@@ -52,7 +52,7 @@ def test_a_report_has_the_measured_times(program: Path, tmp_path: Path, capsys: 
     assert f"report: {page}" in capsys.readouterr().out
     text = page.read_text()
     assert "0 mm" in text and "<meter" in text and "measures times" not in text
-    frames = [own for own in event_records.read(made.path) if own["event"] == "FrameCaptured"]
+    frames = [own for own in event_log.read(made.path) if own["event"] == "FrameCaptured"]
     assert len(frames) == 2  # the program that is timed without markers is not in it
 
 

@@ -18,7 +18,7 @@ import jitney
 from jitney import config
 from jitney.cli import main
 from jitney.errors import JitneyError
-from jitney_tools.folder import event_records, folder
+from jitney_tools.debug_folder import event_log, folder
 from jitney_tools.report import write_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             "seconds": 1e-5,
             "moved": 9,
         }
-        for known in event_records.read(made.path):
+        for known in event_log.read(made.path):
             if known["event"] == "Scheduled" and known["kind"] == "forward":
                 made.add_record({"event": "Measured", **own, "number": known["number"]})
     yield made.path
@@ -148,7 +148,7 @@ def test_the_command_finds_the_newest_and_says_where_the_page_is(
 def test_a_folder_that_is_none_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 1
     assert "there is no debug folder" in capsys.readouterr().err
-    (tmp_path / event_records.FILE).write_text('{"event": "Run", "format": 0}\n')
+    (tmp_path / event_log.FILE).write_text('{"event": "Run", "format": 0}\n')
     with pytest.raises(JitneyError, match="another version"):
         write_report(tmp_path)
     with pytest.raises(JitneyError, match="is no debug folder"):
@@ -165,7 +165,7 @@ def synthetic(path: Path, frames: int) -> Path:
         return {**own, "place": "model.py:3", "kind": kind, "output": number == 39}
 
     graph = [row(n) for n in range(40)]
-    lines: list[dict[str, Any]] = [{"event": "Run", "format": event_records.FORMAT}]
+    lines: list[dict[str, Any]] = [{"event": "Run", "format": event_log.FORMAT}]
     lines.append({"event": "Source", "file": "model.py", "text": "def f(x):\n    y = x\n    return y + 1 </script>\n"})
     for number in range(1, frames + 1):
         place = {"number": number, "name": f"layer{number}", "filename": "model.py", "line": 1}
@@ -181,7 +181,7 @@ def synthetic(path: Path, frames: int) -> Path:
         times = {"seconds": 0.1, "own": 0.1, "begin": number * 2.0, "thread": 1}
         lines.append({"event": "Phase", "number": number, "name": "capture", "frame": f"layer{number}", **times})
     path.mkdir()
-    (path / event_records.FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (path / event_log.FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 

@@ -18,7 +18,7 @@ from jitney.commands.choice import add_backend, load_backend, load_options
 from jitney.commands.columns import columns
 from jitney.commands.target import add_target, load, reporting
 from jitney.debug.compiled_as import CompiledAs, compiled_as
-from jitney.debug.launches import size
+from jitney.debug.text import size
 from jitney.runtime.wrappers import running_originals
 from jitney_tools.commands.profile import call_of, device_of, duration
 from jitney_tools.commands.timing import interleaved

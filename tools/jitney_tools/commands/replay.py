@@ -10,14 +10,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jitney.backends import resolve
-from jitney.capture.interpreter.signals import GiveUp
-from jitney.capture.interpreter.target import Target
+from jitney.backends import FailedFrame
 from jitney.config import config
-from jitney.debug.explain import observe
-from jitney.errors import CaptureError
-from jitney.runtime.dispatch import CaptureFault, Dispatcher, Point, Root, Session, compiling
-from jitney_tools.replay import Record, read_record
+from jitney.debug import observe
+from jitney.runtime.replay import capture_again
+from jitney_tools.replay import read_record
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,23 +29,12 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"torch {record.versions['torch']}: {record.error.partition(chr(10))[0]}")
     for what in dict.fromkeys(record.missing):
         print(f"not recorded: {what}")
+    frame = FailedFrame(record.function, record.code, record.space, record.arguments, record.cells)
     with config.patch(cache=False, replay_record_enabled=False), observe() as found:
-        try:
-            compiling().compile_frame(_dispatcher(record), dict(record.arguments), record.cells)
-        except GiveUp as reason:
-            print(f"capture gives up: {reason.reason}")
-            return 1
-        except CaptureFault as fault:
-            raise CaptureError(
-                f"a bug of jitney's: {type(fault.error).__name__}: {fault.error}", user_stack=fault.user_stack
-            ) from fault.error
+        refusal = capture_again(frame)
+    if refusal:
+        print(f"capture gives up: {refusal}")
+        return 1
     print("captured:")
     print(found)
     return 0
-
-
-def _dispatcher(record: Record) -> Dispatcher:
-    session = Session(resolve("eager"), fullgraph=False, dynamic=None)
-    if record.function is not None:
-        return Root(session, record.function)
-    return Point(session, Target(record.code, record.space, None))

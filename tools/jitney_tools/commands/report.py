@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from jitney.debug.launches import size
+from jitney.debug.text import size
 from jitney.errors import JitneyError
-from jitney_tools.folder.event_records import FILE
+from jitney_tools.debug_folder.event_log import FILE
 from jitney_tools.report import write_report
 
 PHASE = "report"

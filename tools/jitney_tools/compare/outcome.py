@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from jitney._util.copies import tensors
 from jitney.debug.reach import reached
 from jitney.torch_compat.subclasses import leaves
+from jitney_tools.compare.copies import tensors
 from jitney_tools.compare.float64_oracle import close, doubled, too_far
 from jitney_tools.compare.rounding_noise import RUNS, credible, within
 from jitney_tools.compare.verdict import Fault, Kind, Place, memory_of

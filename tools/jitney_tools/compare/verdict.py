@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import torch
 
-from jitney._util.copies import copied, tensors
 from jitney.errors import JitneyError
 from jitney.torch_compat.subclasses import leaves
+from jitney_tools.compare.copies import copied, tensors
 from jitney_tools.compare.float64_oracle import InDoubles, Recording, close, doubled, too_far
 from jitney_tools.compare.rounding_noise import RUNS, InShaken, within
 from jitney_tools.compare.time_limit import TimeLimit, time_limit

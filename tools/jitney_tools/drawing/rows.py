@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import fx
 
-from jitney._util.callers import is_users
-from jitney.debug.graphs import describe
+from jitney.debug import is_users
+from jitney.debug.text import describe
 
 # Kind of a node -> what its name contains; the first that fits. Everything else is done element by element.
 KINDS: dict[str, re.Pattern[str]] = {

@@ -14,11 +14,11 @@ import torch
 from torch import fx
 
 from jitney._util import generated_code
-from jitney._util.copies import copied
 from jitney.backends import BoundBackend, resolve
 from jitney.config import config
 from jitney.errors import JitneyError
 from jitney.torch_compat.subclasses import wraps
+from jitney_tools.compare.copies import copied
 from jitney_tools.compare.time_limit import TimeLimit, time_limit
 from jitney_tools.compare.verdict import Fault, Terms, judge, raised
 

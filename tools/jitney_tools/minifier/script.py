@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from jitney._util.callers import is_users
 from jitney.backends import Backend, BoundBackend, registry
 from jitney.backends.failure_files import LAUNCHER, REPRO, have_written
 from jitney.config import config
+from jitney.debug import is_users
 from jitney.errors import BackendFailed, WrongNumbers, describe_frame
 from jitney_tools.compare.verdict import Fault, Terms
 from jitney_tools.minifier.case import Case, NotMinified, bound, case_of, imports, python

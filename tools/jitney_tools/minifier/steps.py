@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney._util.copies import copied
 from jitney.torch_compat.global_state import StateKeeper
+from jitney_tools.compare.copies import copied
 from jitney_tools.compare.verdict import SEED
 from jitney_tools.minifier.case import Case, Given, is_operation, plain_tensor
 from jitney_tools.minifier.texts import alike, simple_texts

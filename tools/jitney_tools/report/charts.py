@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 from html import escape
 
-from jitney.debug.launches import size
-from jitney_tools.folder.event_records import Record
+from jitney.debug.text import size
+from jitney_tools.debug_folder.event_log import Record
 
 WIDTH = 1080.0
 BAR, GAP = 18.0, 3.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jitney.debug.launches import size
+from jitney.debug.text import size
+from jitney_tools.debug_folder.event_log import Record
 from jitney_tools.drawing.picture import svg
-from jitney_tools.folder.event_records import Record
 from jitney_tools.report.charts import memory
 from jitney_tools.report.html import Later, escape, short_path, table, text_block
 from jitney_tools.report.run import Frame, Run

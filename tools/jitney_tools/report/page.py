@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jitney.debug.launches import size
+from jitney.debug.text import size
 from jitney_tools.drawing.picture import style
 from jitney_tools.report.assets import CSS, SCRIPT
 from jitney_tools.report.charts import timeline

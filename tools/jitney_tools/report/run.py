@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from jitney.errors import JitneyError
+from jitney_tools.debug_folder.event_log import FORMAT, Record, read
 from jitney_tools.drawing.rows import Row
-from jitney_tools.folder.event_records import FORMAT, Record, read
 
 Place = tuple[str, int]  # file and line
 

@@ -11,7 +11,7 @@ import torch
 
 import jitney
 from jitney import config, events
-from jitney_tools.folder import event_records, folder
+from jitney_tools.debug_folder import event_log, folder
 
 F = torch.nn.functional
 
@@ -76,7 +76,7 @@ def test_each_frame_has_a_folder_with_every_file(run: Run) -> None:
 def test_switches_leave_files_out(run: Run) -> None:
     switches = [name for name in vars(config) if name.startswith("trace_") and name != "trace_numpy"]
     path = run(**dict.fromkeys(switches, False))
-    assert {p.name for p in path.rglob("*") if p.is_file()} == {event_records.FILE, "guards.txt"}
+    assert {p.name for p in path.rglob("*") if p.is_file()} == {event_log.FILE, "guards.txt"}
     assert config.trace.graph_svg is config.trace_graph_svg is True
 
 
@@ -90,8 +90,8 @@ def test_the_runnable_graph_runs(run: Run, monkeypatch: pytest.MonkeyPatch, caps
 
 def test_events_can_be_read_again(run: Run) -> None:
     path = run()
-    found = list(event_records.read(path))
-    assert found[0]["event"] == "Run" and found[0]["format"] == event_records.FORMAT
+    found = list(event_log.read(path))
+    assert found[0]["event"] == "Run" and found[0]["format"] == event_log.FORMAT
     frames = [r for r in found if r["event"] == "FrameCaptured"]
     assert len(frames) == 4 and frames[0]["graph_break"]["user_stack"][-1]["text"] == 'print(end="")'
     assert all(line.partition(":")[0].endswith("test_folder.py") for frame in frames for line in frame["lines"])
@@ -100,9 +100,9 @@ def test_events_can_be_read_again(run: Run) -> None:
     backward = next(r for r in found if r["event"] == "Scheduled" and r["kind"] == "backward")
     forward = next(r for r in found if r["event"] == "Scheduled" and r["number"] == backward["number"])
     assert forward["kind"] == "forward" and forward["launches"]
-    with open(path / event_records.FILE, "a") as file:
+    with open(path / event_log.FILE, "a") as file:
         file.write('{"event": "cut')
-    assert len(list(event_records.read(path))) == len(found)
+    assert len(list(event_log.read(path))) == len(found)
 
 
 def test_nothing_is_written_without_it(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_forked_child_has_a_folder_of_its_own(run: Run, monkeypatch: pytest.Mo
 
 def test_records_are_json_whatever_the_event_holds() -> None:
     failed = events.GraphFailed("f", "a.py", 1, ValueError("no"))
-    assert json.loads(json.dumps(event_records.record(failed, 3))) == {
+    assert json.loads(json.dumps(event_log.record(failed, 3))) == {
         "event": "GraphFailed",
         "number": 3,
         "name": "f",

@@ -12,7 +12,7 @@ from typing import Any
 from torch import fx
 
 from jitney import events
-from jitney._util.callers import is_users
+from jitney.debug import is_users
 from jitney.debug.hints import hints
 from jitney_tools.drawing.rows import rows
 

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from jitney import events
-from jitney._util.callers import is_users
 from jitney.config import config
-from jitney.debug.graphs import readable
+from jitney.debug import is_users
 from jitney.debug.logs import loggers_to, write_all
+from jitney.debug.text import readable
+from jitney_tools.debug_folder.event_log import FILE, FORMAT, record
+from jitney_tools.debug_folder.runnable import program
 from jitney_tools.drawing.picture import svg
 from jitney_tools.drawing.rows import rows
-from jitney_tools.folder.event_records import FILE, FORMAT, record
-from jitney_tools.folder.runnable import program
 
 LOG = "debug.log"
 ENDINGS = {"llvm_ir": ".ll", "llvm_ir_optimised": ".ll", "assembly": ".s", "aot_wrapper": ".py"}  # else .txt

@@ -1,4 +1,4 @@
-"""ATen graphs as text: one line a node, with shapes and dtypes, under the user's lines."""
+"""Graphs, kernels and bytes as text for people."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney import events
+
 
 def readable(graph: fx.Graph) -> str:
-    """One line a node: ``%name: f32[2, 3] = aten.op(...)``, each user line once as a comment."""
+    """An ATen graph, one line a node: ``%name: f32[2, 3] = aten.op(...)``, each user line once as a comment."""
     lines = []
     last = None
     for node in graph.nodes:
@@ -59,3 +61,33 @@ def describe(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"({', '.join(map(describe, value))})"
     return str(value)
+
+
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def size(count: float) -> str:
+    """``1.5 MB``: bytes for people, in powers of 1000."""
+    for unit in UNITS[:-1]:
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} {UNITS[-1]}"
+
+
+def describe_launch(launch: events.Launch) -> str:
+    """A kernel, or an operator that runs as a whole, in one line: what it computes, and how many bytes it moves."""
+    what = ", ".join(launch.operators) or "copies"
+    moved = f"reads {size(launch.read)}, writes {size(launch.written)}"
+    why = f" ({launch.reason})" if launch.reason else ""
+    kind = "kernel" if launch.kind == "kernel" else "as a whole"
+    where = f" from {', '.join(launch.places)}" if launch.places else ""
+    return f"{launch.name.split(' ')[0]}. {kind}{why}: {what}; {moved}{where}"
+
+
+def describe_counts(event: events.Scheduled) -> str:
+    """``2 kernels of 7 operators, 1 operator as a whole``."""
+    kernels = [launch for launch in event.launches if launch.kind == "kernel"]
+    whole = len(event.launches) - len(kernels)
+    fused = sum(len(launch.operators) for launch in kernels)
+    return f"{len(kernels)} kernels of {fused} kinds of operators, {whole} operators as a whole"

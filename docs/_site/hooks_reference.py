@@ -1,9 +1,9 @@
 """The reference of all that a plugin implements and is given, written from the docstrings: docs/hooks.md.
 
-    python -m jitney.backends.reference > docs/hooks.md
+    python docs/_site/hooks_reference.py > docs/hooks.md
 
 Nothing may be undocumented: an argument or field without a line in its docstring is ``Undocumented``, and so is a line
-about one that does not exist. tests/backends/test_reference.py holds that the file is what is written now.
+about one that does not exist. tests/docs/test_hooks_reference.py holds that the file is what is written now.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from jitney import events
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept
 from jitney.backends.common_options import OwnOptions
 from jitney.backends.hookspecs import HOOK_API_VERSION, PROJECT, Hooks, TrainingRun
+from jitney.commands.docstrings import Described, taken_apart
 
 # In the order of the page.
 OBJECTS = (Backend, CompileRequest, Kept, Argument, ExtensionOptions, TrainingRun, OwnOptions)
 
-_SECTION = re.compile(r"^(Args|Raises|Returns):$", re.M)
-_ROW = re.compile(r"^ {4}(\w+(?:, \w+)*): ", re.M)
 _MARKUP = re.compile(r"``(.+?)``")
 
 _HEAD = """\
 # Hooks reference
 
-Written by `python -m jitney.backends.reference` from the docstrings in `core/`; do not edit it here.
+Written by `python docs/_site/hooks_reference.py` from the docstrings in `core/`; do not edit it here.
 [backend-authors.md](backend-authors.md) is the guide.
 
 A plugin is a package with entry points. Names are read from metadata; a backend's module is imported when the
@@ -69,19 +68,6 @@ class Undocumented(Exception):
     """An argument or field that its docstring says nothing about, or the other way round."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Described:
-    """A docstring, taken apart.
-
-    Args:
-        text: what it says, without sections.
-        rows: by argument or field: what ``Args:`` says about it.
-    """
-
-    text: str
-    rows: dict[str, str]
-
-
 def described(what: str, documented: Any, names: Iterable[str]) -> Described:
     """The docstring of a function or class that has these arguments or fields.
 
@@ -97,18 +83,6 @@ def described(what: str, documented: Any, names: Iterable[str]) -> Described:
     if lacking or strange:
         raise Undocumented(f"{what} says nothing about {lacking}, and describes {strange}, which it has not")
     return found
-
-
-def taken_apart(documented: Any) -> Described:
-    """The docstring of anybody's function or class, whatever is in it."""
-    text, *sections = _SECTION.split(inspect.cleandoc(documented.__doc__ or ""))
-    found = dict(zip(sections[::2], sections[1::2], strict=True))
-    rows: dict[str, str] = {}
-    parts = _ROW.split(found.get("Args", ""))
-    for together, says in zip(parts[1::2], parts[2::2], strict=True):
-        for name in together.split(", "):
-            rows[name] = " ".join(says.split())
-    return Described(text.strip(), rows)
 
 
 def page() -> str:
