@@ -16,8 +16,7 @@ import torch
 from torch import fx
 
 from jitney import events
-from jitney._util import callers, markers
-from jitney._util.out_of_memory import advice, is_exhausted
+from jitney._util import callers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of
 from jitney.backends.common_options import OwnOptions, own_options
@@ -32,6 +31,8 @@ from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
 from jitney.config import config
 from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, JitneyError, PluginError
+from jitney.torch_compat import markers
+from jitney.torch_compat.out_of_memory import advice, is_exhausted
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 

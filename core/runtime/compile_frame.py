@@ -6,7 +6,6 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from jitney import api, events
-from jitney._util import markers
 from jitney.capture.codegen.call_through import CallThrough
 from jitney.capture.codegen.emit import build_function
 from jitney.capture.convert import Captured, Settings, capture
@@ -18,7 +17,7 @@ from jitney.graph_compile.pipeline import graph_function
 from jitney.guards.reentry import watching
 from jitney.runtime.continuation import drive
 from jitney.runtime.dispatch import CaptureFault, Entry
-from jitney.torch_compat import torch_private
+from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.global_state import TRACING
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, final
 
-from jitney._util.out_of_memory import advise
 from jitney.errors import BackendFailed, JitneyError
+from jitney.torch_compat.out_of_memory import advise
 
 if TYPE_CHECKING:
     from jitney.runtime.dispatch import Dispatcher, Point

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from jitney import events
-from jitney._util import generated_code, markers
+from jitney._util import generated_code
 from jitney._util.ownership import trusted
 from jitney.aot.runtime.backward import Backward, Tangent
 from jitney.backends import BoundBackend, Kept, registry
@@ -37,7 +37,7 @@ from jitney.guards.recompile_reasons import in_guards
 from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import Sizes
 from jitney.runtime.continuation import Continue, Retry
-from jitney.torch_compat import torch_private
+from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.global_state import state_text
 

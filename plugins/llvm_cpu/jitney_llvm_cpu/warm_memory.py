@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from jitney._util.markers import profiling
+from jitney.torch_compat.markers import profiling
 
 THRESHOLD = 24 << 20  # bytes: below, the C library keeps what it is given back
 LIMIT = 512 << 20  # bytes kept unused in the process
