@@ -25,10 +25,10 @@ from jitney.capture.original_functions import unfollowable
 from jitney.config import config
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, RecompileError, Unsupported
 from jitney.guards.dynamic import Seen
-from jitney.guards.miss import MISS
-from jitney.guards.recompile_reasons import Misfit, misfits, why_not
+from jitney.guards.program import MISS
 from jitney.runtime import frame_cache, stance
 from jitney.runtime.continuation import Continue, Retry, calling, drive
+from jitney.runtime.recompile_reasons import Misfit, misfits, why_not
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

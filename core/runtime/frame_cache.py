@@ -32,11 +32,11 @@ from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
 from jitney.guards.assumptions import Trail
-from jitney.guards.miss import MISS
-from jitney.guards.recompile_reasons import in_guards
+from jitney.guards.program import MISS
 from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import Sizes
 from jitney.runtime.continuation import Continue, Retry
+from jitney.runtime.recompile_reasons import in_guards
 from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.global_state import state_text
