@@ -22,8 +22,8 @@ from jitney.backends.hookspecs import GRAPH_HOOKS, HOOK_API_VERSION, PROJECT, Ho
 from jitney.config import config
 from jitney.errors import BackendNotFound, PluginError, nearest
 
-BACKENDS = "jitney.backends"
-EXTENSIONS = "jitney.extensions"
+BACKENDS = f"{PROJECT}.backends"  # groups of entry points
+EXTENSIONS = f"{PROJECT}.extensions"
 
 # Published by this project; the message for a missing one says how to install it.
 OURS = ("eager", "aot_eager", "llvm_cpu", "triton_gpu", "ddp_bucketing")

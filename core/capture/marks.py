@@ -14,6 +14,7 @@ _disabled: weakref.WeakSet[Any] = weakref.WeakSet()
 _frame_only: weakref.WeakSet[Any] = weakref.WeakSet()
 _disallowed: weakref.WeakSet[Any] = weakref.WeakSet()
 _allowed: weakref.WeakSet[Any] = weakref.WeakSet()
+compile_functions: list[Any] = []  # what compiled code may call to compile: ``jitney.compile``
 
 
 def mark_disabled(fn: Any) -> None:

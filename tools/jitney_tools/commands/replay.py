@@ -16,7 +16,9 @@ from jitney.capture.interpreter.target import Target
 from jitney.config import config
 from jitney.debug.explain import observe
 from jitney.errors import CaptureError
-from jitney.runtime.dispatch import CaptureFault, Dispatcher, Point, Root, Session, compiling
+from jitney.runtime.compile_frame import compile_frame
+from jitney.runtime.dispatch import Dispatcher, Point, Root
+from jitney.runtime.entry import CaptureFault, Session
 from jitney_tools.replay import Record, read_record
 
 
@@ -34,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"not recorded: {what}")
     with config.patch(cache=False, replay_record_enabled=False), observe() as found:
         try:
-            compiling().compile_frame(_dispatcher(record), dict(record.arguments), record.cells)
+            compile_frame(_dispatcher(record), dict(record.arguments), record.cells)
         except GiveUp as reason:
             print(f"capture gives up: {reason.reason}")
             return 1
