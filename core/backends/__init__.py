@@ -1,8 +1,7 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
-from jitney._util.callers import warn
-from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind
-from jitney.backends.decompositions import core_decompositions
+from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind, lazy_function
+from jitney.backends.backend_fields import core_decompositions
 from jitney.backends.hookspecs import (
     HOOK_API_VERSION,
     BisectReport,
@@ -11,7 +10,6 @@ from jitney.backends.hookspecs import (
     TrainingRun,
     hookimpl,
 )
-from jitney.backends.lazy_functions import late
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
 from jitney.backends.resolve import BoundBackend, resolve
 
@@ -32,7 +30,7 @@ __all__ = [
     "TrainingRun",
     "core_decompositions",
     "hookimpl",
-    "late",
+    "lazy_function",
     "list_backends",
     "register_backend",
     "registry",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from jitney._util import generated_code, markers
+from jitney._util import generated_code
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
@@ -45,12 +45,12 @@ from jitney.capture.torch.tensors import version_of
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.assumptions import Trail
+from jitney.guards.checks import all_different
 from jitney.guards.condition import Condition, conditions
 from jitney.guards.frozen import Frozen, with_frozen
-from jitney.guards.guard import all_different
-from jitney.guards.memory import nothing_shared
-from jitney.guards.miss import MISS
-from jitney.guards.tensors import TensorFact, tensor_check, tensor_facts
+from jitney.guards.program import MISS
+from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts
+from jitney.torch_compat import markers
 from jitney.torch_compat.rng_state import RandomStates
 from jitney.torch_compat.subclasses import wraps
 

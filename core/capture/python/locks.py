@@ -18,7 +18,7 @@ from jitney.capture.codegen.graph_runner import StateKeeper
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import ATOMS
 from jitney.capture.python.methods import BOUND
-from jitney.guards.guard import same
+from jitney.guards.checks import same
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.loop import Interpreter
