@@ -240,7 +240,6 @@ def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:
     """The break as an event; a restart first where the broken instruction has already done something."""
     frame = vm.frames[-1]
     stack = vm.user_stack()
-    vm.locks.refuse(reason.reason)
     known = vm.forced.get(frame.step)
     if known is not None and known.user_stack:
         stack = known.user_stack

@@ -28,7 +28,6 @@ from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import PROTOCOLS
 from jitney.capture.python import copying, signatures  # noqa: F401 (register handlers)
 from jitney.capture.python.calls import construct, dispatch
-from jitney.capture.python.locks import LockRegions
 from jitney.capture.python.logs import LogCall
 from jitney.capture.python.operators import truth
 from jitney.capture.record import Record
@@ -86,7 +85,6 @@ class Interpreter:
         self.elsewhere = Elsewhere()
         self.arrays_raise = False  # has the graph operations of NumPy that raise for some values?
         self.world.adopt_array = lambda value, source: adopt(self, value, source)
-        self.locks = LockRegions()
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
