@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 from jitney.capture.directives import (
@@ -17,7 +15,9 @@ from jitney.capture.directives import (
 )
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.python import attributes
-from jitney.capture.python.builtins import special
+from jitney.capture.tables import FunctionTable
+
+special = FunctionTable()
 
 
 @special(graph_break)
@@ -39,14 +39,3 @@ def breaks_are_errors(vm: Any) -> bool | None:
     """What ``error_on_graph_break`` says where capture is; None: nothing. Guarded."""
     found = attributes.load_attr(vm, BREAKS, "error")
     return None if found is None else bool(found)
-
-
-def compile_inside(compile_function: Callable[..., Any]) -> None:
-    """Register what ``jitney.compile`` is in compiled code: its argument, which is compiled as the rest is."""
-
-    @special(compile_function)
-    def _compile(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        model = args[0] if args else kwargs.get("model")
-        if model is None:
-            return vm.world.mark_fresh(functools.partial(compile_function, **kwargs))
-        return model

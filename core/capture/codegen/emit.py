@@ -54,7 +54,7 @@ from jitney.torch_compat.rng_state import RandomStates
 from jitney.torch_compat.subclasses import wraps
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 
 # The line of an emitted function that makes room for conditions found while the graph is compiled.

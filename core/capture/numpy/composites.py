@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.calls import HINT, METHODS, captures, implements
+from jitney.capture.numpy.calls import HINT, ArrayTable
 from jitney.capture.numpy.dtypes import cast, is_float
-from jitney.capture.python.builtins import SPECIAL
+
+table = ArrayTable()
+captures, implements = table.captures, table.implements
 
 Tensor = Any
 Want = torch.dtype
@@ -19,13 +21,13 @@ Want = torch.dtype
 
 def _as(other: Any) -> Callable[..., Any]:
     """Another function of NumPy stands for this one."""
-    return lambda vm, args, kwargs: SPECIAL[id(other)](vm, args, kwargs)
+    return lambda vm, args, kwargs: vm.handlers.functions[id(other)](vm, args, kwargs)
 
 
 captures(np.linalg.matmul, _as(np.matmul))
 captures(np.linalg.matrix_transpose, _as(np.matrix_transpose))
 captures(np.linalg.tensordot, _as(np.tensordot))
-captures(np.astype, lambda vm, args, kwargs: METHODS["astype"](vm, args[0], args[1:], kwargs))
+captures(np.astype, lambda vm, args, kwargs: vm.handlers.arrays.methods["astype"](vm, args[0], args[1:], kwargs))
 
 
 @implements(np.linalg.outer, arrays=2, half=False)

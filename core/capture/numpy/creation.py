@@ -9,11 +9,10 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.numpy.calls import (
-    METHODS,
     NUMBERS,
+    ArrayTable,
     as_array,
     as_in_numpy,
-    captures,
     constant,
     number,
     result,
@@ -24,13 +23,15 @@ from jitney.capture.numpy.calls import (
 from jitney.capture.numpy.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float, rounded
 from jitney.capture.numpy.shapes import shape_of
 from jitney.capture.numpy.stand_in import Array, holds_array
-from jitney.capture.python.builtins import special
 from jitney.capture.python.c_boundary import expose, specialise
 from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.torch_compat.default_device import innermost
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+table = ArrayTable()
+captures = table.captures
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -124,7 +125,7 @@ def _astype(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> Any:
     return result(vm, _converted(owner.tensor, want), like, [owner])
 
 
-METHODS["astype"] = _astype
+table.methods["astype"] = _astype
 
 
 def _fill(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> None:
@@ -135,7 +136,7 @@ def _fill(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> None:
     write(owner, given)
 
 
-METHODS["fill"] = _fill
+table.methods["fill"] = _fill
 
 
 def assigned(vm: Interpreter, value: Any, target: Array) -> Any:
@@ -310,4 +311,4 @@ def _tensor_of(fn: Any, copies: bool) -> Any:
 
 
 for _fn, _copies in ((torch.as_tensor, False), (torch.tensor, True)):
-    special(_fn)(_tensor_of(_fn, _copies))
+    table(_fn)(_tensor_of(_fn, _copies))

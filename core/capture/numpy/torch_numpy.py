@@ -9,9 +9,12 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.calls import HINT, implements
+from jitney.capture.numpy.calls import HINT, ArrayTable
 from jitney.capture.numpy.dtypes import cast
 from jitney.torch_compat import torch_private
+
+table = ArrayTable()
+implements = table.implements
 
 Tensor = Any
 

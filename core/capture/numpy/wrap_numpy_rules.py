@@ -10,13 +10,15 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.numpy.dtypes import BACK
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
-from jitney.capture.python.builtins import special
+from jitney.capture.tables import FunctionTable
 from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.config import config
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 
 @special(as_numpy_value)

@@ -14,7 +14,7 @@ from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, HEAP_TYPE
-from jitney.capture.numpy.stand_in import HOOKS, Array
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import attribute_errors, class_writes
 from jitney.capture.record import ABSENT, Record
@@ -28,7 +28,7 @@ from jitney.capture.torch.stand_in_attributes import (
 from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 PYTHON_FUNCTION = types.FunctionType
 SLOT_LIKE = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -58,7 +58,7 @@ def _load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     if kind in STAND_INS:
         return tensor_attr(vm, obj, name)
     if kind is Array:
-        return HOOKS["attr"](vm, obj, name)
+        return vm.handlers.arrays.attr(vm, obj, name)
     if issubclass(kind, type):
         return class_attr(vm, obj, name)
     if issubclass(kind, types.ModuleType):

@@ -33,10 +33,9 @@ from jitney.capture.marks import (
     is_of_torch_compile,
     without_patches,
 )
-from jitney.capture.numpy.stand_in import HOOKS, ArrayMethod
+from jitney.capture.numpy.stand_in import ArrayMethod
 from jitney.capture.python import logs, natives
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
-from jitney.capture.python.builtins import BY_CODE, SPECIAL
 from jitney.capture.python.c_boundary import (
     C_METHOD,
     OWN_TYPES,
@@ -56,7 +55,7 @@ from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -73,7 +72,7 @@ MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hook
 
 def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """The value of a call, or a ``Frame`` to run for it."""
-    special = SPECIAL.get(id(fn))
+    special = vm.handlers.functions.get(id(fn))
     if special is not None:
         return special(vm, args, kwargs)
     caller = CALLERS.get(type(fn))
@@ -88,7 +87,7 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     fn = without_patches(fn)
     if is_disabled(fn):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
-    made = BY_CODE.get(id(fn.__code__))
+    made = vm.handlers.codes.get(id(fn.__code__))
     if made is not None:
         return made(vm, fn, args, kwargs)
     if fn.__dict__ and is_constant_result(fn):
@@ -419,7 +418,7 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     types.ClassMethodDescriptorType: _call_c_function,
     functools.partial: _call_partial,
     Reentrant: _call_reentrant,
-    ArrayMethod: lambda vm, fn, args, kwargs: HOOKS["method"](vm, fn, args, kwargs),
+    ArrayMethod: lambda vm, fn, args, kwargs: vm.handlers.arrays.call(vm, fn, args, kwargs),
     weakref.ref: _call_weakref,
     type(np.sum): _call_numpy,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),

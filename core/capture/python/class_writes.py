@@ -9,7 +9,7 @@ from jitney.capture.kinds import HEAP_TYPE
 from jitney.capture.record import ABSENT
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 DESCRIPTOR = ("__get__", "__set__", "__delete__")
 

@@ -11,7 +11,7 @@ from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.signals import Break
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 PLAIN_METACLASSES: tuple[type, ...] = (type,)
 
