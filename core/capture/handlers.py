@@ -5,7 +5,6 @@ Opcodes have a table of their own, ``interpreter/opcodes/__init__.py``.
 
 from __future__ import annotations
 
-import builtins
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +17,11 @@ from jitney.capture.numpy import (
     indexing,
     reductions,
     shapes,
-    torch_numpy,
     ufuncs,
-    wrap_numpy_rules,
 )
 from jitney.capture.numpy.calls import ArrayTable
-from jitney.capture.python import builtins as python_builtins
-from jitney.capture.python import classes, copying, logs, signatures
-from jitney.capture.tables import Args, ArrayHandlers, FunctionTable, Handlers, Kwargs
+from jitney.capture.python import builtins, classes, copying, logs, signatures
+from jitney.capture.tables import Args, ArrayHandlers, Handlers, Kwargs
 from jitney.capture.torch import (
     checkpoints,
     control_flow,
@@ -36,10 +32,7 @@ from jitney.capture.torch import (
     vjp,
 )
 
-_build_class = FunctionTable()
-_build_class.add(builtins.__build_class__, classes.build_class)
-
-PYTHON = (python_builtins.special, _build_class, copying.special, logs.special, signatures.special)
+PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
 TORCH = (
     checkpoints.special,
     control_flow.special,
@@ -54,10 +47,9 @@ NUMPY: tuple[ArrayTable, ...] = (
     creation.table,
     reductions.table,
     shapes.table,
-    torch_numpy.table,
     ufuncs.table,
 )
-TABLES = (*PYTHON, *TORCH, *NUMPY, wrap_numpy_rules.special, directive_rules.special)
+TABLES = (*PYTHON, *TORCH, *NUMPY, directive_rules.special)
 
 HANDLERS = Handlers(
     functions={key: handler for table in TABLES for key, handler in table.functions.items()},

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import trusted
-from jitney.capture import constant_results, original_functions, policy
+from jitney.capture import directive_rules, original_functions, policy
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.binding import bind_arguments
 from jitney.capture.interpreter.code import leaves_traces
@@ -91,7 +91,7 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     if made is not None:
         return made(vm, fn, args, kwargs)
     if fn.__dict__ and is_constant_result(fn):
-        return constant_results.call(vm, fn, args, kwargs)
+        return directive_rules.call_constant(vm, fn, args, kwargs)
     if fn is ZERO_GRAD:
         return bind_arguments(vm, fn.__wrapped__, args, kwargs)
     if fn.__code__ is torch_private.DISABLED_CODE:
