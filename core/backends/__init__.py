@@ -1,5 +1,6 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
+from jitney._util.callers import warn
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind, lazy_function
 from jitney.backends.backend_fields import core_decompositions
 from jitney.backends.hookspecs import (

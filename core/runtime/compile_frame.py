@@ -9,7 +9,7 @@ from jitney.capture import marks
 from jitney.capture.codegen.call_through import CallThrough
 from jitney.capture.codegen.emit import build_function
 from jitney.capture.convert import Captured, Settings, capture
-from jitney.capture.directive_rules import compile_inside
+from jitney.capture.handlers import compile_inside
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.config import config
 from jitney.errors import JitneyError, Unsupported
