@@ -1,5 +1,7 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
+from jitney._util.callers import warn as warn_user
+from jitney._util.generated_code import build as build_function
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.decompositions import core_decompositions
 from jitney.backends.hookspecs import HOOK_API_VERSION, TrainingRun, hookimpl
@@ -19,6 +21,7 @@ __all__ = [
     "Listing",
     "Registry",
     "TrainingRun",
+    "build_function",
     "core_decompositions",
     "hookimpl",
     "late",
@@ -26,4 +29,5 @@ __all__ = [
     "register_backend",
     "registry",
     "resolve",
+    "warn_user",
 ]

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.backends import CompileRequest
-from jitney.backends.support import warn
+from jitney.backends import CompileRequest, warn_user
 from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, schedule
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
@@ -66,7 +65,7 @@ def _complain(failed: KernelFailed, error: Exception, request: CompileRequest) -
         raise error
     shown = f"; python {failed.repro} repeats it" if failed.repro else ""
     names = ", ".join(dict.fromkeys(str(n.target) for n in failed.nodes))
-    warn(
+    warn_user(
         f"triton_gpu: Triton does not compile a kernel of {request.frame} ({first_line(error)}), "
         f"so {names or 'the graph'} run as operators of torch{shown}"
     )
