@@ -1,6 +1,7 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
 from jitney._util.callers import warn
+from jitney._util.generated_code import build as build_function
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind, lazy_function
 from jitney.backends.backend_fields import core_decompositions
 from jitney.backends.hookspecs import (
@@ -29,6 +30,7 @@ __all__ = [
     "Listing",
     "Registry",
     "TrainingRun",
+    "build_function",
     "core_decompositions",
     "hookimpl",
     "lazy_function",
