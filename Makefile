@@ -4,25 +4,36 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 PYTHON312 ?= python3.12
 PYTHON313 ?= python3.13
 VENV ?= .venv
-TESTS ?= tests plugins contrib/null
+TESTS ?= tests plugins contrib/null contrib/c_loops
 JOBS ?= 2
 BACKEND ?= aot_eager
 EXAMPLES ?= 300
 MINUTES ?= 30
+# A minute's worth of every room: rules, packages, capture, guards, forward and backward, the registry, backends.
+QUICK := tests/test_import_rules.py tests/test_packaging.py tests/test_errors.py \
+	tests/capture/interpreter/test_breaks.py tests/capture/interpreter/test_control_flow.py \
+	tests/capture/python/test_functions.py tests/capture/torch/test_modules.py \
+	tests/guards/test_guards.py tests/aot/test_boxed.py tests/aot/partition/test_undefined_gradients.py \
+	tests/backends/test_registry.py tests/backends/test_resolve.py tests/graph_compile/test_subgraphs.py \
+	plugins/eager plugins/aot_eager plugins/llvm_cpu/tests/test_engine.py
 
 BIN := $(VENV)/bin
 # Of contrib/ comes along what needs nothing more than the core, and does not change torch for the whole process (Inductor).
-PROJECTS := $(addsuffix /pyproject.toml,lowering tools testing) $(wildcard plugins/*/pyproject.toml) contrib/null/pyproject.toml
+PROJECTS := $(addsuffix /pyproject.toml,lowering tools testing) $(wildcard plugins/*/pyproject.toml) $(addsuffix /pyproject.toml,contrib/null contrib/c_loops)
 READY := $(VENV)/.installed
 CONTRIB := $(VENV)-contrib
 ENGINES := $(CONTRIB)/.installed
 BRIDGES := $(filter-out $(PROJECTS),$(wildcard contrib/*/pyproject.toml))
 LINKS := build/typing
 
-.PHONY: demo docs test test-gpu engines test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
+.PHONY: demo docs quick test wheels test-gpu engines test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
+
+# Smoke tests, under a minute: what to run before each commit.
+quick: $(READY)
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" $(QUICK)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) $(TESTS)
@@ -38,6 +49,11 @@ test-gpu: $(READY)
 docs: $(VENV)/.docs $(LINKS)
 	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo build/site/index.html
+
+# Wheel and source archive of everything that is released, in dist/; tests/test_wheels.py installs and runs them.
+wheels: $(READY)
+	rm -rf dist
+	$(BIN)/python .ci/wheels.py dist
 
 # All of contrib/, with the engines that it bridges to: in a virtual environment that adds them to the packages of $(VENV).
 engines: $(ENGINES)
@@ -105,4 +121,4 @@ $(LINKS): $(wildcard */pyproject.toml plugins/*/pyproject.toml contrib/*/pyproje
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

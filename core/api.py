@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -101,13 +101,23 @@ def disable(fn: Any = None, recursive: bool = True) -> Any:
     return disabled
 
 
-def allow_in_graph(fn: F) -> F:
-    """Record calls of ``fn`` as one node of the graph, without looking inside."""
-    marks.mark_allowed(fn)
-    return fn
+def allow_in_graph(fn: F | Sequence[F]) -> Any:
+    """Record calls of ``fn`` (or of each of a list) as one node of the graph, without looking inside."""
+    return _mark(fn, marks.mark_allowed)
 
 
-def disallow_in_graph(fn: F) -> F:
-    """Break the graph at calls of this torch function."""
-    marks.mark_disallowed(fn)
+def disallow_in_graph(fn: F | Sequence[F]) -> Any:
+    """Break the graph at calls of this function, method or operator of torch's (or of each of a list).
+
+    A custom operator, its packet (``torch.ops.lib.name``) and the packet's overloads are one operator.
+    """
+    return _mark(fn, marks.mark_disallowed)
+
+
+def _mark(fn: Any, mark: Callable[[Any], None]) -> Any:
+    if isinstance(fn, (list, tuple)):
+        return [_mark(one, mark) for one in fn]
+    if not callable(fn):
+        raise TypeError(f"a {type(fn).__name__} is not callable: it cannot be in a graph")
+    mark(fn)
     return fn

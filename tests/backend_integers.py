@@ -30,6 +30,8 @@ OF_A_NUMBER: dict[str, Program] = {
     "a square": lambda x, n: x * (n * n),
     "a rest of a square": lambda x, n: x * (n * n % 7),
     "a quotient of a power": lambda x, n: x + n**3 // (n * n + 1),
+    "itself": lambda x, n: x + torch.full_like(x, n),
+    "a shift": lambda x, n: x.roll(n % 5),
     "a difference of squares": lambda x, n: x * (n * n - (n - 1) * (n - 1)),
     "filled with a square": lambda x, n: x + torch.full_like(x, n * n),
     "compared with a square": lambda x, n: torch.where(x < n * n, x, -x),

@@ -1,50 +1,67 @@
-"""What a module imports and which torch names it reads, from its source: for the import rules."""
+"""What a module imports and which torch names it reads, from its source: for the import rules.
+
+An import inside a function counts, one under ``TYPE_CHECKING`` too, and so does a string that is a module's path
+(``importlib.import_module("jitney.runtime.dispatch")``): none of these hides a dependency from a reader.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-# The parts of core and which of them each may import. The rest (api, cli, ...) is the face: it may import all.
-MAY_IMPORT: dict[str, set[str]] = {
-    "cache": {"backends", "guards"},
-    "guards": set(),
-    "capture": {"cache", "guards"},
-    "aot": {"cache"},
-    "lowering": set(),
-    "backends": {"cache"},
-    "debug": {"backends"},
-    "testing": {"backends", "debug", "api", "cache"},
+ROOT = Path(__file__).parent.parent
+
+# The parts of core, from the bottom: each imports those in rows before its own, and none beside it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("_util",),
+    ("errors",),
+    ("config",),
+    ("events",),
+    ("torch_compat",),
+    ("guards",),
+    ("cache",),
+    ("backends",),
+    ("aot", "capture"),
+    ("graph_compile",),
+    ("runtime", "torch_compile"),
+    ("api",),
+    ("debug",),
+    ("__init__",),  # `import jitney`: what users see
+    ("commands",),
+    ("cli",),
+    ("__main__",),
+)
+LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
+# The distributions released with the core: which parts of core each imports (None: all), and which of the others.
+SIBLINGS: dict[str, tuple[set[str] | None, set[str]]] = {
+    "jitney_lowering": ({"_util", "errors", "config", "events", "torch_compat"}, set()),
+    "jitney_tools": (None, set()),
+    "jitney_testing": (None, {"jitney_tools"}),
 }
-# Modules that every part shares.
-SHARED = {
-    "callers",
-    "errors",
-    "events",
-    "config",
-    "copies",
-    "default_device",
-    "conform",
-    "faults",
-    "exhausted",
-    "fits",
-    "generated",
-    "late",
-    "layouts",
-    "markers",
-    "scalars",
-    "random_state",
-    "state",
-    "trust",
-    "unsaid",
-    "wrapping",
-    "_torch",
-    "_torch_stand_ins",
-}
-# The one import of the face from a part: explain compiles.
-EXCEPTIONS = {("debug.explain", "api"), ("debug.minifier.case", "api"), ("debug.bisect", "api")}
+# Old import paths of what is a distribution now: each names it in one string, and imports it when it is asked for.
+MOVED = {"lowering": "jitney_lowering", "testing": "jitney_testing"}
+# Of core, what no plugin may import beside names with a leading underscore: torch's private names are not ours to give.
+NOT_FOR_PLUGINS = ("jitney.torch_compat",)
+PRIVATE_TORCH = ("torch_compat.torch_private", "torch_compat.torch_private_symbolic")
 # What this project builds itself.
 PEERS = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "torch._functorch.partitioners")
+
+
+def packages() -> dict[str, Path]:
+    """The import names of all distributions of the repository, and where each lies."""
+    places = {path.name: path for folder in ("*", "plugins/*", "contrib/*") for path in ROOT.glob(f"{folder}/jitney_*")}
+    return {"jitney": ROOT / "core"} | {name: path for name, path in places.items() if (path / "__init__.py").is_file()}
+
+
+def modules() -> dict[str, Path]:
+    """The modules of all distributions by their dotted names."""
+    found = {}
+    for package, folder in packages().items():
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join([package, *(part for part in parts if part != "__init__")])] = path
+    return found
 
 
 def imported(tree: ast.AST, package: str) -> Iterator[str]:
@@ -59,6 +76,15 @@ def imported(tree: ast.AST, package: str) -> Iterator[str]:
                 parents = parents[: len(parents) - node.level + 1]
                 base = ".".join([*parents, base] if base else parents)
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def named(tree: ast.AST, known: Mapping[str, object]) -> Iterator[str]:
+    """The modules whose paths are in strings, alone or before ``:name``; entry point groups are none."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            path = node.value.partition(":")[0]
+            if path in known and path != "jitney":
+                yield path
 
 
 def dotted(tree: ast.AST) -> Iterator[str]:
@@ -80,23 +106,76 @@ def private(name: str, root: str) -> bool:
     return parts[0] == root and any(p.startswith("_") and not p.startswith("__") for p in parts[1:])
 
 
-def core_violations(source: str, module: str) -> list[str]:
-    """The rules broken by a module of core; ``module`` is relative to ``jitney``, such as ``capture.frame``."""
+def module_of(name: str, known: Mapping[str, object]) -> str:
+    """The module that a dotted name is or is in; empty if it is none of ``known``."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def dependencies(known: Mapping[str, Path]) -> dict[str, set[str]]:
+    """For each module those that it names: imported anywhere, for types only, or by their paths in strings."""
+    found = {}
+    for module, path in known.items():
+        tree = ast.parse(path.read_text())
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        names = {*imported(tree, package), *named(tree, known)}
+        found[module] = {module_of(name, known) for name in names} - {module, ""}
+    return found
+
+
+def part_of(name: str) -> str:
+    """The part of core that a dotted name of jitney's belongs to."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in {*LEVEL, *MOVED} else "__init__"
+
+
+def core_violations(source: str, module: str, known: Mapping[str, object] | None = None) -> list[str]:
+    """The rules broken by a module of core; ``module`` is relative to ``jitney``, such as ``capture.convert``.
+
+    Args:
+        source: its text.
+        module: its name.
+        known: all modules, for paths in strings.
+    """
     tree = ast.parse(source)
-    part = module.split(".")[0]
-    broken = []
+    own = part_of(f"jitney.{module}")
     package = f"jitney.{module}".rpartition(".")[0]
-    for name in imported(tree, package):
-        if name.startswith(PEERS):
-            broken.append(f"{module} imports {name}, which this project builds itself")
-        parts = name.split(".")
-        if parts[0] != "jitney" or part not in MAY_IMPORT:
+    imports = list(imported(tree, package))
+    broken = _peers_and_private_names(tree, imports, module)
+    for name in {*imports, *named(tree, known or {})}:
+        root = name.split(".")[0]
+        if root in SIBLINGS and MOVED.get(own) != root and module != "_util.distributions":  # which lists them
+            broken.append(f"{module} names {name}: the core knows no distribution above it")
+        if root != "jitney" or own in MOVED:
             continue
-        other = parts[1] if len(parts) > 1 else ""
-        if other not in {part} | MAY_IMPORT[part] | SHARED and (module, other) not in EXCEPTIONS:
-            broken.append(f"{module} imports {name}: {part} may import {sorted(MAY_IMPORT[part] | SHARED)}")
-    if module not in ("torch_compat.torch_private", "torch_compat.torch_private_symbolic"):
-        used = [*imported(tree, package), *dotted(tree)]
+        other = part_of(name)
+        if other != own and LEVEL.get(other, -1) >= LEVEL[own]:
+            broken.append(f"{module} imports {name}: {own} is not above {other}")
+    return broken
+
+
+def sibling_violations(source: str, module: str) -> list[str]:
+    """The rules broken by a module of a distribution released with the core, such as ``jitney_lowering.index``."""
+    tree = ast.parse(source)
+    root = module.split(".")[0]
+    parts, others = SIBLINGS[root]
+    imports = list(imported(tree, module.rpartition(".")[0]))
+    broken = _peers_and_private_names(tree, imports, module)
+    for name in imports:
+        package = name.split(".")[0]
+        if package == "jitney" and parts is not None and part_of(name) not in parts:
+            broken.append(f"{module} imports {name}: {root} may import {sorted(parts)}")
+        if package.startswith("jitney_") and package not in {root, *others}:
+            broken.append(f"{module} imports {name}: {root} may import {sorted(others)}")
+    return broken
+
+
+def _peers_and_private_names(tree: ast.AST, imports: Sequence[str], module: str) -> list[str]:
+    peers = [name for name in imports if name.startswith(PEERS)]
+    broken = [f"{module} imports {name}, which this project builds itself" for name in peers]
+    if module not in PRIVATE_TORCH:
+        used = [*imports, *dotted(tree)]
         broken += [
             f"{module} uses {name}: that belongs into torch_compat/torch_private.py"
             for name in used
@@ -109,14 +188,18 @@ def plugin_violations(source: str, own: str, peers: Sequence[str] = PEERS) -> li
     """The rules broken by a module of the plugin whose import name is ``own``; ``peers`` it may not import."""
     tree = ast.parse(source)
     broken = []
-    for name in imported(tree, own):
+    imports = list(imported(tree, own))
+    for name in imports:
         root = name.split(".")[0]
         if name.startswith(tuple(peers)):
             broken.append(f"{own} imports {name}, which this project builds itself")
-        if root.startswith("jitney_") and root != own:
+        if name.startswith(NOT_FOR_PLUGINS):
+            broken.append(f"{own} imports {name}, which is not for plugins")
+        if root.startswith("jitney_") and root not in {own, *SIBLINGS}:
             broken.append(f"{own} imports {name}: plugins reach each other through the registry only")
-    used = [*imported(tree, own), *dotted(tree)]
-    broken += [f"{own} uses {name}, which is private to jitney" for name in used if private(name, "jitney")]
+    used = [*imports, *dotted(tree)]
+    owners = ("jitney", *SIBLINGS)
+    broken += [f"{own} uses {name}, which is private" for name in used if any(private(name, root) for root in owners)]
     return broken
 
 

@@ -11,10 +11,23 @@ from collections.abc import Mapping
 
 import torch
 
-from jitney_lowering.index.expr import Compound, FloorDiv, Index, Mod, Size, Var
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
-from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Constant, Load, Position, Ref, Value, walk
+from jitney_lowering.index import Compound, FloorDiv, Index, Mod, Size, Var
+from jitney_lowering.ir import (
+    OPERATIONS,
+    Accumulate,
+    Apply,
+    Constant,
+    Kernel,
+    Load,
+    Nest,
+    Position,
+    Reduce,
+    Ref,
+    Scan,
+    Store,
+    Value,
+    walk,
+)
 
 Table = dict[object, "int | torch.Tensor"]
 

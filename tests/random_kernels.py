@@ -12,10 +12,28 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from jitney_lowering.index.expr import Index, Size, Var, index
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
-from jitney_lowering.ir.operations import ALL, FLOATS, INTEGERS
-from jitney_lowering.ir.values import Value, apply, constant, indirect, load, position, ref
+from jitney_lowering.index import Index, Size, Var, index
+from jitney_lowering.ir import (
+    ALL,
+    FLOATS,
+    INTEGERS,
+    Accumulate,
+    Kernel,
+    Nest,
+    Partial,
+    Reduce,
+    Scan,
+    Scratch,
+    Statement,
+    Store,
+    Value,
+    apply,
+    constant,
+    indirect,
+    load,
+    position,
+    ref,
+)
 
 SETTINGS = settings(
     max_examples=int(os.environ.get("JITNEY_TEST_EXAMPLES", "40")),

@@ -7,7 +7,7 @@ import math
 import torch
 from kernel_reference import applied
 
-from jitney_lowering.ir.operations import ALL, OPERATIONS
+from jitney_lowering.ir import ALL, OPERATIONS
 
 DTYPES = sorted(ALL, key=str)
 CONVERSIONS = ("cast", "bitcast")

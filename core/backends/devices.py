@@ -29,3 +29,6 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 # ``(size, stride, dtype)`` on the current CUDA device, without the parsing of arguments; None where torch lacks it.
 fresh_cuda: Callable[..., torch.Tensor] | None = torch_private.empty_strided_cuda
+
+# Is torch's profiler running?
+is_profiling: Callable[[], bool] = torch_private.is_profiling

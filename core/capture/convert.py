@@ -35,6 +35,7 @@ from jitney.torch_compat.global_state import StateKeeper, state_check
 
 FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 MAX_RESTARTS = 64
+TOO_DEEP = "calls nest too deep to interpret"
 LOOKS_AT = {"FOR_ITER": 1, "SEND": 2}  # instructions that advance what they leave on the stack
 
 
@@ -130,6 +131,8 @@ def _captured(start: _Start) -> Captured:
             _let_go(restart, start.outside)
             forced[restart.step] = restart
             continue
+        except RecursionError:  # a structure that is too deep to write down, or to expose
+            raise GiveUp(TOO_DEEP) from None
         except Exception:
             settings.fault_stack = vm.user_stack()
             raise
@@ -170,6 +173,10 @@ def _attempt(vm: Interpreter, start: _Start) -> tuple[Emitted, events.GraphBreak
         except UserRaised as raised:
             error, step = vm.raised_at[id(raised.value)]
             raise Restart(step, _told(error)) from None
+        except RecursionError:  # the interpreter's own, which takes many calls for one of the program's
+            if not vm.nesting:
+                raise GiveUp(TOO_DEEP) from None
+            raise Restart(vm.break_step(), TOO_DEEP, "recursion this deep runs eagerly") from None
         vm.elsewhere.settle()
         vm.over = True
         vm.tracer.pause = True

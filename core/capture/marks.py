@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import inspect
 import types
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from jitney.torch_compat import torch_private
 
 SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 DISABLED = "remove the disable mark to compile it"
+DISALLOWED = "jitney.allow_in_graph takes the mark away"
 
-_disabled: weakref.WeakSet[Any] = weakref.WeakSet()
-_frame_only: weakref.WeakSet[Any] = weakref.WeakSet()
-_disallowed: weakref.WeakSet[Any] = weakref.WeakSet()
-_allowed: weakref.WeakSet[Any] = weakref.WeakSet()
+
+class Marked:
+    """Callables, by identity; one that nothing can refer to weakly (a method of C code) is kept alive."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Callable[[], Any]] = {}
+
+    def add(self, fn: Any) -> None:
+        """Mark it."""
+        key = id(fn)
+        try:
+            self._held[key] = weakref.ref(fn, lambda _: self._held.pop(key, None))
+        except TypeError:
+            self._held[key] = lambda: fn
+
+    def discard(self, fn: Any) -> None:
+        """Mark it no more."""
+        if fn in self:
+            del self._held[id(fn)]
+
+    def __contains__(self, fn: object) -> bool:
+        held = self._held.get(id(fn))
+        return held is not None and held() is fn
+
+    def __iter__(self) -> Iterator[Any]:
+        found = [held() for held in list(self._held.values())]
+        return iter([fn for fn in found if fn is not None])
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+_disabled = Marked()
+_frame_only = Marked()
+_disallowed = Marked()
+_allowed = Marked()
 
 
 def mark_disabled(fn: Any) -> None:
@@ -22,7 +60,7 @@ def mark_disabled(fn: Any) -> None:
 
 
 def mark_disallowed(fn: Any) -> None:
-    """Calls of this torch function break the graph."""
+    """Calls of this function, method or operator break the graph."""
     _disallowed.add(fn)
     _allowed.discard(fn)
 
@@ -33,20 +71,26 @@ def mark_allowed(fn: Any) -> None:
     _disallowed.discard(fn)
 
 
-def _in(collection: weakref.WeakSet[Any], fn: Any) -> bool:
-    if isinstance(type(fn).__hash__, types.FunctionType):  # the program's: not to be called here
-        return any(fn is marked for marked in collection)
-    try:
-        return fn in collection
-    except TypeError:
-        return False
+def _forms(fn: Any) -> list[Any]:
+    """An operator as it may have been marked: itself, its packet, as declared; of a packet, which picks, all."""
+    overload: Any
+    packet: Any
+    overload, packet = torch_private.OPERATOR_CLASSES
+    if isinstance(fn, torch_private.CustomOpDef):
+        return _forms(fn._opoverload)
+    if isinstance(fn, overload):
+        return [fn, fn.overloadpacket, torch_private.declared_operator(fn)]
+    if isinstance(fn, packet):
+        overloads = [getattr(fn, name) for name in fn.overloads()]
+        return [fn, *overloads, *map(torch_private.declared_operator, overloads)]
+    return [fn]
 
 
 def is_disabled(fn: Any) -> bool:
     """Marked by ``jitney.disable``, ``torch.compiler.disable`` or ``torch._dynamo.disable``."""
     if isinstance(fn, types.MethodType):
         fn = fn.__func__
-    if _in(_disabled, fn):
+    if fn in _disabled:
         return True
     storage: Any = getattr(fn, "__dict__", None) or {}
     return bool(storage.get("_torchdynamo_disable") or storage.get("_jitney_disable"))
@@ -61,12 +105,22 @@ def mark_frame_only(fn: Any) -> None:
 def everything_said() -> list[str]:
     """All that was marked so far, as text that is equal in two processes that marked the same functions."""
     kinds = {"disabled": _disabled, "frame only": _frame_only, "disallowed": _disallowed, "allowed": _allowed}
-    found = {
-        f"{kind} {getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
-        for kind, marked in kinds.items()
-        for fn in marked
-    }
+    found = {f"{kind} {_name(fn)}" for kind, marked in kinds.items() for fn in marked}
+    for kind in ("disallowed", "allowed"):
+        found.update(f"{kind} {name}" for name in _names(frozenset(torch_private.told_of_graphs(kind))))
     return sorted(found)
+
+
+def _name(fn: Any) -> str:
+    if isinstance(fn, torch_private.OPERATOR_CLASSES):
+        return str(fn)
+    return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+
+
+@functools.lru_cache(maxsize=4)
+def _names(ids: frozenset[int]) -> list[str]:
+    """The names of the objects with these identities, of which torch.compile keeps nothing else."""
+    return [_name(thing) for thing in gc.get_objects() if id(thing) in ids] if ids else []
 
 
 def frame_only(fn: Any) -> Any:
@@ -82,15 +136,14 @@ def frame_only(fn: Any) -> Any:
 
 
 def is_disallowed(fn: Any) -> bool:
-    """Marked by ``disallow_in_graph``."""
-    return _in(_disallowed, fn)
+    """Marked by ``disallow_in_graph`` of jitney or torch: itself, or the operator that it is a form of."""
+    told = torch_private.told_of_graphs("disallowed")
+    return bool(_disallowed or told) and any(form in _disallowed or id(form) in told for form in _forms(fn))
 
 
 def is_allowed(fn: Any) -> bool:
     """Marked by ``allow_in_graph`` of jitney or torch."""
-    if _in(_allowed, fn):
-        return True
-    return bool(getattr(fn, "__dict__", {}).get("_jitney_allow_in_graph"))
+    return fn in _allowed or id(fn) in torch_private.told_of_graphs("allowed")
 
 
 def is_constant_result(fn: types.FunctionType) -> bool:
@@ -104,8 +157,10 @@ def stays_python(fn: types.FunctionType) -> bool:
     return bool(fn.__code__.co_flags & SUSPENDS) or is_disabled(fn)
 
 
-def is_of_torch_compile(fn: types.FunctionType) -> bool:
+def is_of_torch_compile(fn: Any) -> bool:
     """Is it the wrapper of a function that torch.compile has compiled? It goes by the user's name and module."""
+    if type(fn) is not types.FunctionType:
+        return False
     return str(fn.__globals__.get("__name__", "")).startswith("torch._dynamo")
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from jitney.capture.marks import is_disallowed
 from jitney.torch_compat import torch_private
 
 _op_names = {n for ns in torch_private.OP_NAMESPACES for n in dir(ns) if not n.startswith("__")}
@@ -47,10 +46,10 @@ LEAF_FUNCTIONS = {"is_tensor", "is_storage", "typename", "is_deterministic_algor
 def is_torch_op(fn: Any) -> bool:
     """Is this C function (or operator object) a tensor operation?"""
     if isinstance(fn, torch_private.OPERATOR_CLASSES):
-        return not is_disallowed(fn)
+        return True
     if not isinstance(fn, types.BuiltinFunctionType):
         return False
-    return (id(fn) in TORCH_OPS or id(fn.__self__) in _OP_OWNERS) and not is_disallowed(fn)
+    return id(fn) in TORCH_OPS or id(fn.__self__) in _OP_OWNERS
 
 
 # What these tell inside a capture is not what they tell of the interpreter, which has modes of its own active.
@@ -88,8 +87,6 @@ def is_leaf_module(module: str) -> bool:
 def is_leaf(fn: types.FunctionType) -> bool:
     """Is this function of a leaf module really one? Those that only ask are; those that change state are not."""
     module = fn.__module__
-    if is_disallowed(fn):
-        return False
     if module == "torch":
         return fn.__name__ in LEAF_FUNCTIONS
     if module.startswith("torch.nn.init") or (module == "inspect" and not fn.__name__.startswith("is")):

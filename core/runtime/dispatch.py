@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 import threading
 import types
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney import events
-from jitney._util import callers
+from jitney._util import callers, recursion_room
 from jitney.backends import BoundBackend
 from jitney.backends.extension_calls import capture_failed, warn_of_settings
 from jitney.backends.faults import said
@@ -172,7 +173,7 @@ class Dispatcher:
         """Do the calls of the frame, run eagerly, go through the compiler?"""
         return bool(self.skip or self.native) and not getattr(self.session.frozen, "on", False)
 
-    def retry(self, error: Exception, *args: Any, **kwargs: Any) -> Continue:
+    def retry(self, error: Exception, /, *args: Any, **kwargs: Any) -> Continue:
         """A lock was taken before anything was written: the frame runs eagerly."""
         return self.failed(error, None, args, kwargs)
 
@@ -203,11 +204,12 @@ class Dispatcher:
             torch_private.transforms_active()
         ):  # vmap, grad... of torch.func around compiled code: they see the program itself
             return self.eager(args, kwargs)
-        if stance.active:
-            result = self._under_stance(args, kwargs)
+        name = stance.current()
+        if stance.active or name != "default":
+            result = self._under_stance(name, args, kwargs)
             if result is not MISS:
                 return result
-        reason = "" if self.skip or self.native else unfollowable()
+        reason = "" if self.skip or self.native else recursion_room.shortage() or unfollowable()
         if reason:
             code = self.shown
             events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
@@ -237,9 +239,8 @@ class Dispatcher:
             tried = current
         return self.leave(args, kwargs)
 
-    def _under_stance(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _under_stance(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result under a stance of this thread or of another; ``MISS``: this one may compile."""
-        name = stance.current()
         if name == "force_eager":
             return self.plainly(args, kwargs)
         for entry in [] if self.hidden else list(self.entries):  # another thread's stance may keep it from them
@@ -258,7 +259,7 @@ class Dispatcher:
             told = "; ".join(f"{text} (found {found})" if found else text for text, found, _ in misfits[:1])
             raise RecompileError(
                 f"{where}, would be compiled{f' again: {told}' if self.entries else ''}",
-                hint='jitney.set_stance("fail_on_recompile") forbids it',
+                hint='set_stance("fail_on_recompile") forbids it',
             )
         return self.plainly(args, kwargs)
 
@@ -485,10 +486,12 @@ class Root(Dispatcher):
         for emitted in [entry.function for entry in self.entries]:
             emitted.__defaults__ = self.defaults
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the first entry that holds."""
         if self.function.__defaults__ is not self.defaults:
             self._refresh_defaults()
+        if torch_private.COMPILER in sys.modules and stance.current() == "force_eager":
+            return self.plainly(args, kwargs)
         for function in self.functions:
             result = function(*args, **kwargs)
             if result is not MISS:

@@ -1,7 +1,9 @@
 """What compiled functions do instead of compiling: the counterpart of ``torch.compiler.set_stance``.
 
 While every thread's stance is "default", calls ask nothing: ``forced`` and ``active`` only matter where no entry of a
-function holds, and functions offer no entries to the fast path while "force_eager" is on anywhere.
+function holds, and functions offer no entries to the fast path while "force_eager" is on anywhere. torch.compile's own
+stance, which tells nobody when it changes, is looked at by each call: nothing but a look into ``sys.modules`` as long
+as the program does not use torch.compile.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ import functools
 import threading
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, cast, get_args
+
+from jitney._util import callers
+from jitney.torch_compat import torch_private
 
 Stance = Literal["default", "force_eager", "eager_on_recompile", "fail_on_recompile"]
 STANCES: tuple[str, ...] = get_args(Stance)
@@ -38,8 +43,29 @@ on_forced: list[Callable[[], None]] = []  # called when "force_eager" begins or 
 
 @_in_python
 def current() -> str:
-    """The stance of this thread."""
-    return _of_thread.name or process
+    """The stance of this thread: jitney's, or where that is "default", the one that ``torch.compiler`` has set."""
+    own = _of_thread.name or process
+    return of_torch_compile() if own == "default" else own
+
+
+@_in_python
+def of_torch_compile() -> str:
+    """The stance of ``torch.compiler.set_stance``, as far as it is one of ours; one warning where it is not."""
+    found = torch_private.stance_of_torch_compile()
+    if found is None or (found.stance == "default" and found.backend is None):
+        return "default"
+    known: str = found.stance
+    if known in STANCES and found.backend is None:
+        return known
+    asked = f"stance={known!r}" if found.backend is None else f"force_backend={found.backend!r}"
+    _ignored(f"torch.compiler.set_stance({asked}) is torch.compile's alone: what jitney compiles does not follow it")
+    return "default"
+
+
+@functools.cache
+def _ignored(text: str) -> None:
+    """Warn, once."""
+    callers.warn(text)
 
 
 @_in_python

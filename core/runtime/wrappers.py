@@ -42,7 +42,7 @@ class CompiledFunction:
         self._jitney_misfits = self._jitney_root.misfits
         _roots.add(self._jitney_root)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled code; where torch.compile traces this call, the original."""
         if is_dynamo_compiling():
             return self._jitney_original(*args, **kwargs)
@@ -94,7 +94,7 @@ def running_originals() -> Iterator[None]:
             root.publish()
 
 
-def _call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _call_module(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
@@ -122,7 +122,7 @@ class CompiledModule(torch.nn.Module):
         object.__setattr__(self, "_jitney_call", call)
         object.__setattr__(self, "_jitney_misfits", misfits)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the original's compiled ``__call__``, hooks and all; where torch.compile traces this, the original's."""
         if is_dynamo_compiling():
             return self._jitney_original(*args, **kwargs)

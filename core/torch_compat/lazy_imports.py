@@ -94,7 +94,7 @@ class _Name:
     def _real(self) -> Any:
         return getattr(importlib.import_module(self._module), self._name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._real()(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

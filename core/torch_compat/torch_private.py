@@ -70,6 +70,8 @@ OPERATOR_CLASSES: tuple[type, ...] = (torch._ops.OpOverload, torch._ops.OpOverlo
 set_grad_enabled: Callable[[bool], None] = _C._set_grad_enabled
 # What torch.library.custom_op returns; its operator is what a graph records.
 CustomOpDef: Any = torch._library.custom_ops.CustomOpDef
+# The same of an operator's overload; None if it was declared otherwise.
+declared_operator: Callable[[Any], Any] = torch._library.custom_ops._maybe_get_opdef
 # The object behind torch.inference_mode.
 InferenceModeGuard: Any = _C._InferenceMode
 # The current stream of a CUDA device as a number; builds without CUDA lack it.
@@ -399,6 +401,21 @@ def outside_torch_compile() -> Iterator[None]:
             yield
     finally:
         _C._dynamo.eval_frame.set_eval_frame(before)
+
+
+def told_of_graphs(kind: str) -> Any:
+    """The ids of what torch.compile was told to take as one operation ("allowed"), or to break at ("disallowed")."""
+    told = getattr(sys.modules.get("torch._dynamo.trace_rules"), f"_{kind}_callable_ids", None)
+    return getattr(told, "function_ids", None) or ()
+
+
+COMPILER = "torch._dynamo.eval_frame"  # loaded as soon as a program uses torch.compile
+
+
+def stance_of_torch_compile() -> Any:
+    """What ``torch.compiler.set_stance`` has set, with its ``stance`` and ``backend``; None before its first use."""
+    compiler = sys.modules.get(COMPILER)
+    return None if compiler is None else getattr(compiler, "_stance", None)
 
 
 @contextlib.contextmanager

@@ -25,13 +25,20 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "benchmarks.md": "benchmarks/README.md",
 }
-# Folders of packages, each with a page that lists them: title, and what is said there.
+# Sections of packages, each with a page that lists them: title, and what is said there.
 PACKAGES = {
+    "inside": ("Rooms", "The folders of the core, and the distributions that are released with it: what is where."),
     "plugins": (
         "Plugins",
         "What this project publishes beside the core. All come in by entry points, as anybody's would.",
     ),
     "contrib": ("Contributed", "Packages as third parties would ship them, each chosen by name only."),
+}
+# Where the READMEs of a section's packages are.
+READMES = {
+    "inside": ("core/*/README.md", "lowering/README.md", "tools/README.md", "testing/README.md"),
+    "plugins": ("plugins/*/README.md",),
+    "contrib": ("contrib/*/README.md",),
 }
 # Modules whose public names are documented from their docstrings, and what is said above.
 MODULES = {
@@ -54,9 +61,9 @@ def sources() -> dict[str, str]:
     """Every page that is a file of the repository: place in the site -> file."""
     own = {path.relative_to(ROOT / DOCS).as_posix() for path in (ROOT / DOCS).glob("*.md")}
     found = {name: f"{DOCS}/{name}" for name in sorted(own)}
-    for folder in PACKAGES:
-        for readme in sorted(ROOT.glob(f"{folder}/*/README.md")):
-            found[f"{folder}/{readme.parent.name}.md"] = readme.relative_to(ROOT).as_posix()
+    for section, patterns in READMES.items():
+        for readme in (path for pattern in patterns for path in sorted(ROOT.glob(pattern))):
+            found[f"{section}/{readme.parent.name}.md"] = readme.relative_to(ROOT).as_posix()
     return found | OUTSIDE
 
 
@@ -218,8 +225,10 @@ def _body(module: str, name: str) -> list[ast.stmt]:
 
 
 def source_of(module: str) -> Path:
-    """The file of a module of the core."""
-    path = ROOT.joinpath("core", *module.split(".")[1:])
+    """The file of a module of the core, or of a distribution released with it."""
+    root, *rest = module.split(".")
+    home = "core" if root == "jitney" else f"{root.removeprefix('jitney_')}/{root}"
+    path = ROOT.joinpath(home, *rest)
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 

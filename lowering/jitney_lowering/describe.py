@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from jitney import events
-from jitney_lowering.index.expr import Index, Size, Var
+from jitney_lowering.index import Index, Size, Var
 from jitney_lowering.ir.kernel import Kernel, Nest, Scan, Store
-from jitney_lowering.ir.labels import Label, labels
 from jitney_lowering.ir.loops import Buffer, Extern, Reading, Strided
 from jitney_lowering.ir.values import Load, walk
+from jitney_lowering.labels import Label, labels
 from jitney_lowering.schedule import Schedule
 from jitney_lowering.schedule.memory import root
 

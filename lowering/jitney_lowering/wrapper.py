@@ -17,16 +17,19 @@ from jitney._util import markers
 from jitney._util.generated_code import build
 from jitney.errors import BackendFailed
 from jitney.torch_compat import torch_private
-from jitney_lowering.index.expr import Atom, Index, Size, index, render
-from jitney_lowering.index.overflow import GREATEST, LEAST, too_large
+from jitney_lowering.aten.overflow import GREATEST, LEAST, too_large
+from jitney_lowering.index import Atom, Index, Size, index, render
 from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.labels import labels
 from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided
+from jitney_lowering.labels import labels
 from jitney_lowering.restride import conform
 from jitney_lowering.schedule import Schedule
 from jitney_lowering.schedule.memory import root
 
 _counter = itertools.count()
+
+# What the function calls the allocator's functions.
+_ALLOCATION = {"_empty_strided": "empty_strided", "_empty": "empty", "_fresh": "fresh"}
 
 # Operators that torch also has as functions of its own, which take a third of the time to call.
 FACES: dict[Any, Callable[..., Any]] = {
@@ -93,9 +96,7 @@ class Wrapper:
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
         self.namespace.update(
-            _empty_strided=self.allocator.empty_strided,
-            _empty=self.allocator.empty,
-            _fresh=getattr(self.allocator, "fresh", None),
+            **{name: getattr(self.allocator, function) for name, function in self.allocation.items()},
             _as_strided=torch.as_strided,
             _conform=conform,
             _tensor=torch.tensor,
@@ -139,6 +140,11 @@ class Wrapper:
         return function
 
     # ------------------------------------------------------------------ for the backend
+
+    @property
+    def allocation(self) -> dict[str, str]:
+        """What the function calls the allocator's functions: who serializes it gives it those of another process."""
+        return {name: function for name, function in _ALLOCATION.items() if hasattr(self.allocator, function)}
 
     def size(self, expression: Index) -> str:
         """Python text of an index expression over the graph's sizes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -125,6 +126,85 @@ def test_disallow_in_graph_breaks_at_the_operation() -> None:
         jitney.capture.marks._disallowed.discard(torch.sinh)
     assert torch.equal(out, torch.sinh(t() + 1) * 2)
     assert len(seen.graphs) == 2 and len(seen.breaks) == 1
+
+
+@torch.library.custom_op("jitney_escape::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+F = torch.nn.functional
+OPS = torch.ops.jitney_escape
+FORMS = (lambda x: twice(x), lambda x: OPS.twice(x), lambda x: OPS.twice.default(x))
+DISALLOWED: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "a custom operator": (twice, FORMS),
+    "its packet": (OPS.twice, FORMS),
+    "its overload": (OPS.twice.default, FORMS),
+    "a packet of aten": (torch.ops.aten.sin, (lambda x: torch.ops.aten.sin(x),)),
+    "an overload of aten": (torch.ops.aten.sin.default, (lambda x: torch.ops.aten.sin.default(x),)),
+    "a method in C": (torch.Tensor.sin, (lambda x: x.sin(), lambda x: torch.Tensor.sin(x))),
+    "a method in Python": (torch.Tensor.split, (lambda x: x.split(1)[0],)),
+    "a function in Python": (F.softmax, (lambda x: F.softmax(x, 0),)),
+    "a function in C": (F.gelu, (lambda x: F.gelu(x),)),
+    "a list": ([torch.cos, torch.sinh], (lambda x: torch.cos(x), lambda x: torch.sinh(x))),
+    "a callback": (torch.sinh, (lambda x: list(map(torch.sinh, [x]))[0],)),
+}
+
+
+@only_jitney
+@pytest.mark.parametrize("name", DISALLOWED)
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_whatever_is_disallowed_breaks_the_graph(name: str, of_torch: bool) -> None:
+    import jitney
+
+    what, forms = DISALLOWED[name]
+    compiler: Any = importlib.import_module("torch._dynamo.trace_rules")._disallowed_callable_ids
+    marked = what if isinstance(what, list) else [what]
+    if of_torch:
+        assert torch._dynamo.decorators._disallow_in_graph_helper(throw_if_not_allowed=False)(what) in (what, marked)
+    else:
+        assert jitney.disallow_in_graph(what) in (what, marked)
+    try:
+        for form in forms:
+            with observe() as seen:
+                out = compile_fn(lambda x, form=form: form(x + 1) * 2)(t())
+            assert torch.equal(out, form(t() + 1) * 2)
+            assert seen.breaks and all("disallowed" in reason for reason in seen.breaks)
+    finally:
+        for fn in marked:
+            compiler.remove(id(fn))
+            jitney.allow_in_graph(fn)
+            jitney.capture.marks._allowed.discard(fn)
+
+
+@only_jitney
+def test_torchs_allow_in_graph_is_one_node() -> None:
+    def secret(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    assert torch.compiler.allow_in_graph(secret) is secret
+    with observe() as seen:
+        assert torch.equal(compile_fn(lambda x: secret(x + 1) - 1)(t()), (t() + 1) * 2 - 1)
+    assert any(node.target is secret for node in seen.graphs[0].graph.nodes)
+    from jitney.capture.marks import everything_said
+
+    assert any("secret" in said for said in everything_said())
+
+
+@only_jitney
+def test_what_cannot_be_in_a_graph_is_refused() -> None:
+    import jitney
+
+    mixed: Any = [torch.sin, 3]
+    with pytest.raises(TypeError, match="not callable"):
+        jitney.disallow_in_graph(mixed)
+    jitney.allow_in_graph(torch.sin)
+    jitney.capture.marks._allowed.discard(torch.sin)
 
 
 @only_jitney

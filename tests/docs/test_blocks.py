@@ -24,19 +24,19 @@ NUMPY = "import jitney, numpy as np\na = b = np.ones((2, 3))\n"
 
 # By page and first line of the block: what comes before it.
 BEFORE = {
-    ("README.md", "import jitney"): MODEL + "optimizer = torch.optim.SGD(model.parameters())\n",
+    ("README.md", "import torch"): "",
     ("README.md", "print(jitney.explain(fn)(*args))"): MODEL + "fn, args = model, (inputs,)\n",
-    ("README.md", "ddp = jitney.compile("): MODEL
+    ("ddp.md", "ddp = jitney.compile("): MODEL
     + "from torch.nn.parallel import DistributedDataParallel\nimport torch.distributed as dist\n"
     + "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n",
-    ("README.md", "pairs = jitney.compile("): NUMPY,
+    ("numpy.md", "pairs = jitney.compile("): NUMPY,
     ("conformance.md", "from jitney_testing import conformance_tests"): "",
     ("conformance.md", "from jitney_testing import Program, assert_same"): "",
     ("hooks.md", "from jitney.backends import hookimpl"): "",
 }
 # What comes after a block, to use what it has made.
 AFTER = {
-    "import jitney": "loss = compiled(inputs).sum()\nassert model.weight.grad is not None\nstep()\n",
+    "import torch": "assert model[0].weight.grad is not None\n",
     "ddp = jitney.compile(": "ddp(inputs).sum().backward()\nassert model.weight.grad is not None\n",
     "pairs = jitney.compile(": "assert pairs(a, b).shape == (2,)\n",
     "from jitney_testing import conformance_tests": "assert callable(test_conformance)\n",

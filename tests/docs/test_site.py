@@ -66,7 +66,7 @@ def nav() -> list[str]:
 
 def test_the_navigation_has_every_page():
     listed = nav()
-    for section in ("plugins", "contrib", "reference"):
+    for section in ("inside", "plugins", "contrib", "reference"):
         assert section in listed
         listed.remove(section)
         listed += pages.nav_of(section)

@@ -13,7 +13,7 @@ import jitney
 from jitney.backends import Backend
 from jitney.torch_compat.torch_private import FakeTensorMode
 from jitney_lowering import decompositions, lower
-from jitney_lowering.ir.loops import Computed, Extern, Program
+from jitney_lowering.ir import Computed, Extern, Program
 from jitney_lowering.ir.reference import run
 from jitney_testing.opinfo.referee import WIDE, as_good, wide
 

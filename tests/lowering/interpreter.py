@@ -8,11 +8,24 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.index.expr import Index, Size, Var
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Store
-from jitney_lowering.ir.loops import SCANS, Computed
-from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Constant, Load, Position, Ref, Value
+from jitney_lowering.index import Index, Size, Var
+from jitney_lowering.ir import (
+    OPERATIONS,
+    SCANS,
+    Accumulate,
+    Apply,
+    Computed,
+    Constant,
+    Kernel,
+    Load,
+    Nest,
+    Position,
+    Reduce,
+    Ref,
+    Scan,
+    Store,
+    Value,
+)
 
 Memory = dict[str, torch.Tensor]
 Scope = dict[Any, int]

@@ -9,7 +9,7 @@ from torch import fx
 
 from jitney.torch_compat.torch_private import FakeTensorMode
 from jitney_lowering import lower
-from jitney_lowering.ir.loops import Computed, Extern, Program
+from jitney_lowering.ir import Computed, Extern, Program
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)

@@ -11,7 +11,7 @@ from lowering.graphs import lowered
 from torch.testing import assert_close
 
 import jitney
-from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.ir import Kernel
 from jitney_lowering.schedule import schedule
 
 THIN, LONG = torch.randn(40, 2), torch.randn(2, 50)

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from lowering.interpreter import Memory, extents, run_kernel, run_step
 
 from jitney.errors import BackendFailed
-from jitney_lowering.index.expr import Index, Names, Size, index
-from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.loops import Buffer, Computed, Extern, Program, Strided
-from jitney_lowering.ir.values import Value, apply, constant, load
+from jitney_lowering.index import Index, Names, Size, index
+from jitney_lowering.ir import Buffer, Computed, Extern, Kernel, Program, Strided, Value, apply, constant, load
 from jitney_lowering.schedule import Schedule, schedule
 
 F32, I64 = torch.float32, torch.int64

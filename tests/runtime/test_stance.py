@@ -204,3 +204,39 @@ def test_originals_stay_originals_under_a_stance() -> None:
     assert counts(backend) == (1, 1)
     fn(X)
     assert counts(backend) == (1, 2)
+
+
+def test_the_stance_of_torch_compiler_is_followed() -> None:
+    fn, backend = made(dynamic=False)
+    with torch.compiler.set_stance("force_eager"):
+        fn(X)
+        assert counts(backend) == (0, 0)
+    fn(X)
+    with torch.compiler.set_stance("force_eager"):
+        torch.testing.assert_close(fn(X), X.sin() + 1)
+        with jitney.set_stance("fail_on_recompile"):  # ours goes first
+            fn(X)
+    assert counts(backend) == (1, 2)
+    with torch.compiler.set_stance("eager_on_recompile"):
+        fn(X)
+        torch.testing.assert_close(fn(X, 5), X.sin() + 5)
+    assert counts(backend) == (1, 3)
+    with torch.compiler.set_stance("fail_on_recompile"), pytest.raises(RecompileError):
+        fn(X, 5)
+    torch.compiler.set_stance("force_eager")  # as a function
+    fn(X)
+    torch.compiler.set_stance("default")
+    fn(X, 5)
+    assert counts(backend) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"force_backend": "eager"}, {"stance": "eager_then_compile"}, {"stance": "aot_eager_then_compile"}]
+)
+def test_what_torch_compilers_stances_have_more_is_said_once(asked: dict[str, str]) -> None:
+    stance._ignored.cache_clear()
+    fn, _ = made()
+    with torch.compiler.set_stance(**asked):  # type: ignore[arg-type] # one of several words
+        with pytest.warns(UserWarning, match="set_stance.*is torch.compile's alone"):
+            torch.testing.assert_close(fn(X), X.sin() + 1)
+        fn(X, 2.5)

@@ -23,15 +23,15 @@ def run(program: str, **environment: str) -> str:
 
 SAME_ATTRIBUTES = """
     import sys
-    from jitney import _torch
+    from jitney.torch_compat import torch_private
 
     def described(found):
         return {k: type(v).__mro__[-2:] if hasattr(v, "__dict__") else v for k, v in vars(found).items()}
 
     shapes = dict(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
-    lean = [_torch.LeanFakeTensorMode(allow_non_fake_inputs=False), _torch.ShapeEnv(**shapes)]
+    lean = [torch_private.LeanFakeTensorMode(allow_non_fake_inputs=False), torch_private.ShapeEnv(**shapes)]
     assert "torch._dynamo" not in sys.modules or EARLY
-    theirs = [_torch.FakeTensorMode(allow_non_fake_inputs=False), _torch.TorchShapeEnv(**shapes)]
+    theirs = [torch_private.FakeTensorMode(allow_non_fake_inputs=False), torch_private.TorchShapeEnv(**shapes)]
     assert "torch._dynamo" in sys.modules
     for ours, torchs in zip(lean, theirs, strict=True):
         ours, torchs = described(ours), described(torchs)
@@ -105,9 +105,9 @@ def test_wrappers_are_as_torch_left_them_after_a_capture() -> None:
     run("""
         import sys
         import torch
-        from jitney import _torch
+        from jitney.torch_compat import torch_private
 
-        kept = _torch._kept_away(0)
+        kept = torch_private._kept_away(0)
         assert len(kept) > 100
         calls = []
 
@@ -116,8 +116,8 @@ def test_wrappers_are_as_torch_left_them_after_a_capture() -> None:
             calls.append(x)
             return x + 1
 
-        with _torch.outside_torch_compile():
-            with _torch.outside_torch_compile():
+        with torch_private.outside_torch_compile():
+            with torch_private.outside_torch_compile():
                 assert noted(1) == 2
             assert noted(2) == 3
             assert torch._refs.true_divide(torch.ones(2), 2).tolist() == [0.5, 0.5]
@@ -127,7 +127,7 @@ def test_wrappers_are_as_torch_left_them_after_a_capture() -> None:
             theirs = vars(noted.__wrapped__)["__dynamo_disable"]
         assert calls == [1, 2, 3]
         assert vars(noted.__wrapped__)["__dynamo_disable"] is theirs  # torch's own has taken its place
-        others = [f for w, f in _torch._kept_away(0) if f is not noted.__wrapped__]
+        others = [f for w, f in torch_private._kept_away(0) if f is not noted.__wrapped__]
         assert not [f for f in others if "passed_on" in repr(vars(f).get("__dynamo_disable"))]
         """)
 

@@ -180,7 +180,7 @@ class Reentrant:
         self.vm = vm
         self.fn = fn
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Interpret the function; what it raises, C code gets."""
         try:
             return self.vm.call(self.fn, *args, **kwargs)

@@ -227,7 +227,7 @@ class Interpreter:
 
     # ------------------------------------------------------------------ calling
 
-    def call(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call anything and wait for its value, from inside an instruction."""
         made = dispatch(self, fn, list(args), kwargs)
         return self.finish(made) if type(made) is Frame else made
@@ -257,7 +257,7 @@ class Interpreter:
                 self.nesting.pop()
         return frame.instance if frame.after is After.INSTANCE else value
 
-    def native(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+    def native(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run C code on interpreter values; what it raises is the user's exception."""
         if id(fn) in PROTOCOLS and any(type(value) in STAND_INS for value in args):
             for name in PROTOCOLS[id(fn)]:

@@ -355,7 +355,8 @@ def step_code(
             body += _leave(code, exit_, there, point, callable_load=is_callable_load(decoded) and not exit_.jumped)
     points = tuple(f"_point{i}" for _, _, i in leave if i is not None)
     extra = (*points, *(() if how == "native" else ("_thunk", "_instance")))
-    return _assemble(code, layout, prologue + body, generator=False, extra=extra)
+    room = max((_room(code, there) for _, there, point in leave if point is not None), default=0)
+    return _assemble(code, layout, prologue + body, generator=False, extra=extra, room=room)
 
 
 def _copied(body: list[Any], places: list[int], rest: range | None) -> list[Any]:
@@ -521,7 +522,14 @@ def _leave(code: CodeType, exit_: Exit, there: Layout, point: int, callable_load
     return out
 
 
-def _assemble(code: CodeType, layout: Layout, items: list[Any], generator: bool, extra: tuple[str, ...]) -> CodeType:
+def _room(code: CodeType, there: Layout) -> int:
+    """How many stack slots ``_leave`` needs: the stack is empty, then come the callee, its NULL and all arguments."""
+    return 2 + len(there.cells) + len(code.co_freevars) + len(there.parameters)
+
+
+def _assemble(
+    code: CodeType, layout: Layout, items: list[Any], generator: bool, extra: tuple[str, ...], room: int = 0
+) -> CodeType:
     made = Bytecode(items)
     made.name = code.co_name
     made.qualname = code.co_qualname
@@ -545,5 +553,5 @@ def _assemble(code: CodeType, layout: Layout, items: list[Any], generator: bool,
             item.lineno = line
         elif isinstance(item, Instr) and isinstance(item.lineno, int):
             line = item.lineno
-    size = code.co_stacksize + len(layout.stack) + len(layout.parameters) + 8
+    size = max(code.co_stacksize + len(layout.stack) + len(layout.parameters) + 8, room)
     return made.to_code(stacksize=size, compute_exception_stack_depths=False)

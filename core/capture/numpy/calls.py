@@ -169,7 +169,7 @@ def _arrays_in(value: Any) -> list[Any]:
     return [value] if isinstance(value, np.ndarray) else []
 
 
-def tried(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+def tried(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
     """Run an implementation on samples: torch lacks kernels for some dtypes, which stand-ins do not show."""
     with torch_private.without_modes(), np.errstate(all="ignore"):
         fn(*[torch.from_numpy(np.array(sample(a))) if type(a) is Array else a for a in args], **kwargs)
@@ -244,7 +244,7 @@ def implements(
 
 
 def _method(name: str) -> Callable[..., Any]:
-    def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
         return getattr(owner, name)(*args, **kwargs)
 
     call.__name__ = f"ndarray.{name}"

@@ -34,7 +34,7 @@ class _Slot:
     def __get__(self, owner: Any, kind: type) -> Any:
         return self if owner is None else types.MethodType(self.made, owner)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.made(*args, **kwargs)
 
 
@@ -107,7 +107,7 @@ class Array:
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
-    def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> NoReturn:
         raise Break(f"{name} of an array needs its values, or is not captured", "move it out of the compiled function")
 
     return method
@@ -191,7 +191,7 @@ class ArrayMethod:
         self.owner = owner
         self.name = name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it from C code."""
         return self.owner.vm.call(self, *args, **kwargs)
 

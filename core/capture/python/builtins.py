@@ -86,11 +86,15 @@ def _hasattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(setattr)
 def _setattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    if not isinstance(args[1], str):
+        raise Break("the name of an attribute is no text")
     attributes.store_attr(vm, *args)
 
 
 @special(delattr)
 def _delattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    if not isinstance(args[1], str):
+        raise Break("the name of an attribute is no text")
     attributes.delete_attr(vm, *args)
 
 

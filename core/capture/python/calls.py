@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import trusted
-from jitney.capture import constant_results, original_functions, policy
+from jitney.capture import arity, constant_results, original_functions, policy
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.binding import bind_arguments
 from jitney.capture.interpreter.code import leaves_traces
@@ -26,10 +26,12 @@ from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.kinds import ATOMS
 from jitney.capture.marks import (
     DISABLED,
+    DISALLOWED,
     frame_only,
     is_allowed,
     is_constant_result,
     is_disabled,
+    is_disallowed,
     is_of_torch_compile,
     without_patches,
 )
@@ -73,8 +75,11 @@ MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hook
 
 def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """The value of a call, or a ``Frame`` to run for it."""
+    if is_disallowed(fn) and not is_of_torch_compile(fn):
+        raise Break(f"{getattr(fn, '__qualname__', fn)} is disallowed in graphs", DISALLOWED)
     special = SPECIAL.get(id(fn))
     if special is not None:
+        arity.refuse(fn, args, kwargs)
         return special(vm, args, kwargs)
     caller = CALLERS.get(type(fn))
     if caller is not None:
@@ -296,6 +301,8 @@ def _call_getter(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """operator.itemgetter, attrgetter, methodcaller: what they stand for."""
     if vm.world.record_of(fn) is not None:
         raise Break(f"an operator.{type(fn).__name__} from outside is called")
+    if len(args) != 1 or kwargs:
+        raise Break(f"an operator.{type(fn).__name__} takes one object")
     made, first, *_ = fn.__reduce__()
     if type(fn) is operator.itemgetter:
         values = [getitem(vm, args[0], key) for key in first]

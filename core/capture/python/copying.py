@@ -73,7 +73,10 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
     base: Any = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
     if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & HEAP_TYPE) == 0:
         raise Break(f"a copy of a {kind.__qualname__}")
-    made = vm.world.mark_fresh(base.__new__(kind) if isinstance(value, CONTENT_TYPES) else object.__new__(kind))
+    try:
+        made = vm.world.mark_fresh(base.__new__(kind) if isinstance(value, CONTENT_TYPES) else object.__new__(kind))
+    except TypeError:  # "is not safe": functools.partial, numbers, exceptions
+        raise Break(f"a copy of a {kind.__qualname__}, which C code makes") from None
     memo[id(value)] = (value, made)
     if isinstance(value, CONTENT_TYPES):
         _copy_content(vm, value, made, each)

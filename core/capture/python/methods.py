@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture import arity
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.numpy.stand_in import HOOKS
@@ -83,6 +84,8 @@ ELEMENT_COMPARING = {"index", "count", "remove", "__contains__"}
 def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """A C method bound to ``owner``."""
     kind = type(owner)
+    if kind not in STAND_INS:
+        arity.refuse(fn, args, kwargs)
     if name in ("__str__", "__repr__", "__format__"):
         vm.world.trail.order_within(expose(vm, owner))
     if kind in STAND_INS:
@@ -333,7 +336,7 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
     if name == "fromkeys":
         if owner not in (dict, collections.OrderedDict):
             raise Break(f"{owner.__qualname__}.fromkeys()", "make it outside the compiled function")
-        keys = list(iterable(vm, args[0]))
+        keys = vm.native(list, iterable(vm, args[0]))
         c_boundary.check_elements(vm, keys)
         return vm.world.mark_fresh(vm.native(fn, keys, *args[1:]))
     if name == "from_iterable":

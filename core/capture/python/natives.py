@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
@@ -75,6 +76,7 @@ def is_pure(fn: Any) -> bool:
 def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a pure C function: containers exposed, iterators and callbacks going back through the interpreter."""
     key = id(fn)
+    arity.refuse(fn, args, kwargs)
     if not kwargs:
         if len(args) == 2 and key in OPERATOR_FUNCTIONS:
             return OPERATOR_FUNCTIONS[key](vm, *args)
@@ -227,7 +229,7 @@ def _make_dict(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any
     made = vm.world.mark_fresh(vm.native(cls, *args[:-1] if cls is collections.defaultdict and args else ()))
     if cls is collections.defaultdict:
         factory, args = (args[0] if args else None), args[1:]
-        made = vm.world.mark_fresh(collections.defaultdict(callback(vm, factory)))
+        made = vm.world.mark_fresh(vm.native(collections.defaultdict, callback(vm, factory)))
     fill_dict(vm, made, args, kwargs)
     return made
 
@@ -253,12 +255,12 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
         return dict(source)
     keys = lookup(vm, type(source), "keys")
     if type(keys) is PYTHON_FUNCTION:
-        names = list(iterable(vm, vm.call(keys, source)))
+        names = vm.native(list, iterable(vm, vm.call(keys, source)))
         return {specialise(k): getitem(vm, source, k) for k in names}
     pairs = vm.native(list, iterable(vm, source))
     if any(type(p) in PLAIN and not isinstance(p, (str, range, torch.Size)) for p in pairs):
         raise Break("a dictionary is made of what are no pairs")
-    made = [tuple(iterable(vm, p)) for p in pairs]
+    made = [vm.native(tuple, iterable(vm, p)) for p in pairs]
     return vm.native(dict, [(*map(specialise, pair[:1]), *pair[1:]) for pair in made])
 
 
@@ -359,7 +361,7 @@ def _check_weakref(vm: Interpreter, cls: type, args: list[Any]) -> None:
 
 
 def _make_size(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return vm.native(cls, *[list(iterable(vm, a)) for a in args])
+    return vm.native(cls, *[vm.native(list, iterable(vm, a)) for a in args])
 
 
 def _make_super(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -419,6 +421,8 @@ def is_value_class(cls: type) -> bool:
 def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """An instance of a C class."""
     maker = VALUE_CLASSES.get(cls)
+    if cls in arity.COUNTED:
+        arity.refuse(cls, args, kwargs)
     if maker is not None:
         return maker(vm, cls, args, kwargs)
     if issubclass(cls, BaseException):
@@ -443,7 +447,7 @@ def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], k
     if issubclass(cls, MUTABLE):
         return vm.world.mark_fresh(vm.native(new, cls))
     if issubclass(cls, (tuple, frozenset)):
-        return vm.world.mark_fresh(vm.native(new, cls, *[list(iterable(vm, a)) for a in args]))
+        return vm.world.mark_fresh(vm.native(new, cls, *[vm.native(list, iterable(vm, a)) for a in args]))
     if issubclass(cls, (int, float, str, complex, bytes)):
         return vm.world.mark_fresh(vm.native(new, cls, *map(specialise, args), **kwargs))
     raise Break(f"an instance of {cls.__qualname__} is made by C code")

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from jitney.capture import original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import wrapper_subclasses
 from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.torch.symbols import Symbols
@@ -204,6 +205,8 @@ class Tracer(TorchFunctionMode):
         if not original_functions.is_own(func):
             func = original_functions.behind(func)
         name = getattr(func, "__name__", "")
+        if is_disallowed(func):
+            raise Break(f"{_function_name(func)} is disallowed in graphs", DISALLOWED)
         if OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":

@@ -330,7 +330,9 @@ class Transform:
         return made
 
 
-def applied(name: str, settings: tuple[tuple[str, Any], ...], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def applied(
+    name: str, settings: tuple[tuple[str, Any], ...], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
     """A transformed function, called. Capture interprets it specially."""
     return Transform(name, settings)(fn)(*args, **kwargs)
 

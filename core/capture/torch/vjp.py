@@ -53,7 +53,7 @@ class Held:
         return Restart(self.step, reason, hint, vm.user_stack())
 
 
-def apply_held(held: Held, *args: Any, **kwargs: Any) -> Any:
+def apply_held(held: Held, /, *args: Any, **kwargs: Any) -> Any:
     """What the returned function is in a capture, which interprets it specially."""
     raise NotImplementedError
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import fx
 
-from jitney_lowering.aten.choices import only_one
+from jitney_lowering.aten.one_hot import only_one
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
-from jitney_lowering.index.expr import Index, Names, Opaque, Var, at_most, index
-from jitney_lowering.index.torch_sizes import Sizes
+from jitney_lowering.aten.torch_sizes import Sizes
+from jitney_lowering.index import Index, Names, Opaque, Var, at_most, index
 from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
-from jitney_lowering.ir.operations import ALL, OPERATIONS
+from jitney_lowering.ir.operations import ALL, HALVES, OPERATIONS
 from jitney_lowering.ir.values import (
     Apply,
     Constant,
@@ -294,7 +294,7 @@ class Builder:
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
         """The value converted; with relaxed rounding the way through a narrower float type and back is skipped."""
         if self.relaxed and dtype is torch.float32 and isinstance(value, Apply) and value.op == "cast":
-            if value.dtype in (torch.float16, torch.bfloat16) and value.args[0].dtype is torch.float32:
+            if value.dtype in HALVES and value.args[0].dtype is torch.float32:
                 return value.args[0]
         return apply("cast", value, dtype=dtype)
 

@@ -11,7 +11,7 @@ from torch import fx
 
 from jitney_lowering.aten.builder import Builder, computable
 from jitney_lowering.aten.tensor import ONE, ZERO, Float, Shape, Tensor
-from jitney_lowering.index.expr import Index, index
+from jitney_lowering.index import Index, index
 from jitney_lowering.ir.values import Value
 from jitney_lowering.signals import NoRule
 

@@ -14,11 +14,11 @@ from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects, torch_private
 from jitney_lowering.aten.builder import Builder
 from jitney_lowering.aten.call import Call, bound
+from jitney_lowering.aten.overflow import must_fit
 from jitney_lowering.aten.python_floats import computed
 from jitney_lowering.aten.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
-from jitney_lowering.index.expr import Index, Size
-from jitney_lowering.index.overflow import must_fit
-from jitney_lowering.index.torch_sizes import Sizes
+from jitney_lowering.aten.torch_sizes import Sizes
+from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.loops import Extern, Number, Program, Strided
 from jitney_lowering.ir.values import Constant, Load, apply, constant, walk
 from jitney_lowering.policy import CPU, Policy

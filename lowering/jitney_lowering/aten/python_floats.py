@@ -14,8 +14,8 @@ import torch
 
 from jitney_lowering.aten.builder import Builder
 from jitney_lowering.aten.tensor import Float, Tensor
-from jitney_lowering.index.expr import Index
-from jitney_lowering.ir.notation import Scalar, absolute, eq, one, two
+from jitney_lowering.index import Index
+from jitney_lowering.ir.scalar import Scalar, absolute, eq, one, two
 from jitney_lowering.ir.values import constant, position
 from jitney_lowering.rules.quotients import floor_div
 from jitney_lowering.signals import NotLowered

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from jitney_lowering.index.expr import Index, Opaque, Var, index, max_
+from jitney_lowering.index import Index, Opaque, Var, index, max_
 from jitney_lowering.ir.loops import Strided
 from jitney_lowering.ir.values import Value, load
 

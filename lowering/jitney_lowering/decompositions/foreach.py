@@ -39,7 +39,7 @@ def foreach() -> dict[Any, Callable[..., Any]]:
     return table
 
 
-def _each(overload: Any, one: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _each(overload: Any, one: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call ``one`` for each tensor of the lists; what is no list goes to all."""
     schema = overload._schema
     if any(a.name == "scalars" and "List" not in str(a.type) for a in schema.arguments):

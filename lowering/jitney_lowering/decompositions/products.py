@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decompositions.table import HALVES, aten, decomposes
+from jitney_lowering.decompositions.table import aten, decomposes
+from jitney_lowering.ir.operations import HALVES
 
 DEVICE = "cuda"
 STEP = 8  # elements of 2 bytes

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from jitney.torch_compat import torch_private
+from jitney_lowering.ir.operations import HALVES
 
 aten = torch.ops.aten
 TABLE: dict[Any, Callable[..., Any]] = {}
-HALVES = (torch.float16, torch.bfloat16)
 
 # Taken apart as torch does it: less common operators whose parts have rules.
 FROM_TORCH = """

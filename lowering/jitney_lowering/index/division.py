@@ -11,9 +11,9 @@ from math import gcd, prod
 
 from jitney_lowering.index import expr as ix
 from jitney_lowering.index import polynomial, ranges
+from jitney_lowering.index.polynomial import Table
 
-Divided = tuple["ix.Index", "ix.Index"]
-Table = dict[tuple["ix.Factor", ...], int]  # as in jitney_lowering/index/polynomial.py
+Divided = tuple[ix.Index, ix.Index]
 
 
 def divide(x: ix.Index, by: ix.Index) -> Divided:
@@ -37,7 +37,7 @@ def divide(x: ix.Index, by: ix.Index) -> Divided:
             if found is not None:
                 break
         else:
-            found = polynomial.compound(ix.FloorDiv, x, by), polynomial.compound(ix.Mod, x, by)
+            found = ix.compound(ix.FloorDiv, x, by), ix.compound(ix.Mod, x, by)
         x._divided[key] = found
     return found
 
@@ -72,7 +72,7 @@ def _whole_terms(x: ix.Index, by: ix.Index) -> Divided | None:
         whole[()] = x.constant // unit
     if not whole:
         return None
-    outside = polynomial.from_terms(whole)
+    outside = ix.from_terms(whole)
     quotient, remainder = divide(x - outside * by, by)
     return outside + quotient, remainder
 
@@ -85,7 +85,7 @@ def _whole_polynomial(x: ix.Index, by: ix.Index) -> Divided | None:
         left = without(factors, product)
         if left is not None and coef % unit == 0:
             whole[left] = coef // unit
-    outside = polynomial.from_terms(whole)
+    outside = ix.from_terms(whole)
     rest = x - outside * by
     if len(rest.terms) >= len(x.terms):
         return None
@@ -108,12 +108,12 @@ def _common_part(x: ix.Index, by: ix.Index) -> Divided | None:
             rest[()] = x.constant
         else:
             part[()], rest[()] = divmod(x.constant, unit)
-        size = polynomial.from_terms({product: unit})
-        over = _in_one_block(polynomial.from_terms(rest), size) if not product or ranges.nonnegative(size) else None
+        size = ix.from_terms({product: unit})
+        over = _in_one_block(ix.from_terms(rest), size) if not product or ranges.nonnegative(size) else None
         if over is not None:
             smaller = {without(f, product) or (): c // unit for c, f in by.terms}
-            count = polynomial.from_terms(smaller, by.constant // unit)
-            quotient, remainder = divide(polynomial.from_terms(part) + over[0], count)
+            count = ix.from_terms(smaller, by.constant // unit)
+            quotient, remainder = divide(ix.from_terms(part) + over[0], count)
             return quotient, remainder * size + over[1]
     return None
 
@@ -146,8 +146,8 @@ def _nested(x: ix.Index, by: ix.Index) -> Divided | None:
     if quotient is None and rest is None:
         return None
     return (
-        polynomial.compound(ix.FloorDiv, x, by) if quotient is None else quotient,
-        polynomial.compound(ix.Mod, x, by) if rest is None else rest,
+        ix.compound(ix.FloorDiv, x, by) if quotient is None else quotient,
+        ix.compound(ix.Mod, x, by) if rest is None else rest,
     )
 
 
@@ -215,12 +215,12 @@ def exact(x: ix.Index, by: ix.Index) -> ix.Index | None:
         if coef % unit or left is None:
             return None
         table[left] = coef // unit
-    return polynomial.from_terms(table)
+    return ix.from_terms(table)
 
 
 # --- sums of quotients and remainders -------------------------------------------------------------------------------
 
-Pairs = Iterator[tuple[Table, tuple["ix.Index", ...]]]
+Pairs = Iterator[tuple[Table, tuple[ix.Index, ...]]]
 
 
 def recombined(terms: list[ix.Term], constant: int) -> ix.Index | None:
@@ -235,13 +235,13 @@ def recombined(terms: list[ix.Term], constant: int) -> ix.Index | None:
             if not isinstance(factor, (ix.FloorDiv, ix.Mod)):
                 continue
             left = without(product, (factor,)) or ()
-            times = polynomial.from_terms({left: coef})
+            times = ix.from_terms({left: coef})
             pairs = _with_quotient if isinstance(factor, ix.Mod) else _with_remainder
             for beside, instead in pairs(factor, times, table):
                 number = beside.pop((), 0)
                 if beside and all(table.get(p) == c and p != product for p, c in beside.items()):
                     rest = {p: c for p, c in table.items() if p != product and p not in beside}
-                    return polynomial.from_terms(rest, constant - number) + prod(instead, start=ix.index(1))
+                    return ix.from_terms(rest, constant - number) + prod(instead, start=ix.index(1))
     return None
 
 
@@ -276,7 +276,7 @@ def _lead(by: ix.Index) -> tuple[ix.Index, ix.Index]:
     if len(by.terms) + bool(by.constant) == 1:
         return by, ix.index(0)
     coef, product = max(by.terms, key=lambda term: len(term[1]))
-    lead = polynomial.from_terms({product: coef})
+    lead = ix.from_terms({product: coef})
     return lead, by - lead
 
 

@@ -2,8 +2,11 @@
 
 Every expression is kept in one canonical form: a sum of integer coefficients times products of *factors*, plus a
 constant. A factor is an atom (``Var``, ``Size``, ``Opaque``) or a ``FloorDiv``, ``Mod``, ``Min`` or ``Max`` of
-expressions. Equal canonical forms are the same object, so comparing and hashing are by identity. ``division.py`` has
-the rules of ``//`` and ``%``, ``ranges.py`` what is known of an expression's values.
+expressions. Equal canonical forms are the same object, so comparing and hashing are by identity.
+
+The nodes stand below the rules by which their operators simplify, since the rules are made of nodes: ``division.py``
+has those of ``//`` and ``%``, ``ranges.py`` what is known of an expression's values, and ``arithmetic.py`` puts them
+together. The package passes them in (``simplify_with``).
 
 All arithmetic is of mathematical integers; ``//`` and ``%`` round to minus infinity, as Python's do.
 """
@@ -11,14 +14,51 @@ All arithmetic is of mathematical integers; ``//`` and ``%`` round to minus infi
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Lock
+from typing import Any, ClassVar, Protocol
+from weakref import WeakValueDictionary
 
-# The nodes' operators need these, and these need the nodes: hence modules, not names.
-from jitney_lowering.index import division, polynomial, ranges, text
-
-Product = tuple["Factor", ...]
+Product = tuple["Factor", ...]  # factors in their order, a square is the factor twice
 Term = tuple[int, Product]
+Interval = tuple[int | None, int | None]  # the lowest and the highest value, None where unknown
+
+
+class Arithmetic(Protocol):
+    """What operators make of their operands: results in canonical form."""
+
+    def plus(self, a: Index, b: Index, sign: int) -> Index:
+        """``a + sign * b``."""
+
+    def times(self, a: Index, b: Index) -> Index:
+        """``a * b``."""
+
+    def divide(self, x: Index, by: Index) -> tuple[Index, Index]:
+        """``(x // by, x % by)``."""
+
+    def extremum(self, cls: type[Compound], items: list[Index]) -> Index:
+        """The minimum or maximum of the items."""
+
+    def from_terms(self, table: Mapping[Product, int], constant: int = 0) -> Index:
+        """The sum of coefficients times products and of a constant."""
+
+    def substitute(self, x: Index, atoms: Mapping[Any, Index | int]) -> Index:
+        """See ``Index.substitute``."""
+
+    def bounds(self, x: Index) -> Interval:
+        """See ``Index.bounds``."""
+
+    def verify(self, x: Index) -> None:
+        """See ``Index.verify``."""
+
+
+_arithmetic: Arithmetic
+
+
+def simplify_with(arithmetic: Arithmetic) -> None:
+    """Say what operators make of their operands; ``jitney_lowering.index`` does, before anybody has a node."""
+    global _arithmetic
+    _arithmetic = arithmetic
 
 
 class Index:
@@ -33,7 +73,7 @@ class Index:
     rank: ClassVar[int]  # sorts the kinds: i0*s0 + i1//4
 
     _atoms: frozenset[Atom] | None
-    _bounds: tuple[int | None, int | None] | None
+    _bounds: Interval | None
     _divided: dict[Index | int, tuple[Index, Index]] | None
     _order: tuple[Any, ...] | None
 
@@ -74,10 +114,10 @@ class Index:
     def _structure(self) -> tuple[Any, ...]:
         raise NotImplementedError
 
-    def bounds(self) -> tuple[int | None, int | None]:
+    def bounds(self) -> Interval:
         """The lowest and the highest value (both inclusive) that it may have; None: unknown."""
         if self._bounds is None:
-            self._bounds = ranges.bounds(self)
+            self._bounds = _arithmetic.bounds(self)
         return self._bounds
 
     def substitute(self, table: Mapping[Any, Index | int]) -> Index:
@@ -86,7 +126,7 @@ class Index:
         The expression holds only for values in the atoms' ranges, so what replaces an atom must be in its range
         wherever the result is used.
         """
-        return polynomial.substitute(self, table, {})
+        return _arithmetic.substitute(self, table)
 
     def evaluate(self, table: Mapping[Any, int]) -> int:
         """The value for these values of the atoms; raises ``KeyError`` for one that lacks."""
@@ -109,25 +149,25 @@ class Index:
                 return None
             if len(rest) < len(product):
                 steps[rest] = coef
-        return polynomial.from_terms(steps)
+        return _arithmetic.from_terms(steps)
 
     def verify(self) -> None:
         """Is it in canonical form, and what is inside too? Raises ``BackendFailed``."""
-        ranges.verify(self)
+        _arithmetic.verify(self)
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
-            return polynomial.node(self.terms, self.constant + other) if other else index(self)
+            return node(self.terms, self.constant + other) if other else index(self)
         if not isinstance(other, Index):
             return NotImplemented
-        return polynomial.plus(self, other, 1)
+        return _arithmetic.plus(self, other, 1)
 
     __radd__ = __add__
 
     def __sub__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return self + -other
-        return polynomial.plus(self, other, -1) if isinstance(other, Index) else NotImplemented
+        return _arithmetic.plus(self, other, -1) if isinstance(other, Index) else NotImplemented
 
     def __rsub__(self, other: int) -> Index:
         return -self + other
@@ -139,26 +179,26 @@ class Index:
         if not isinstance(other, Index):
             if not isinstance(other, int):
                 return NotImplemented
-            return polynomial.scaled(self, other)
+            return scaled(self, other)
         if not other.terms:
-            return polynomial.scaled(self, other.constant)
+            return scaled(self, other.constant)
         if not self.terms:
-            return polynomial.scaled(other, self.constant)
-        return polynomial.times(self, other)
+            return scaled(other, self.constant)
+        return _arithmetic.times(self, other)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Index | int) -> Index:
-        return division.divide(self, index(other))[0]
+        return _arithmetic.divide(self, index(other))[0]
 
     def __rfloordiv__(self, other: int) -> Index:
-        return division.divide(index(other), self)[0]
+        return _arithmetic.divide(index(other), self)[0]
 
     def __mod__(self, other: Index | int) -> Index:
-        return division.divide(self, index(other))[1]
+        return _arithmetic.divide(self, index(other))[1]
 
     def __rmod__(self, other: int) -> Index:
-        return division.divide(index(other), self)[1]
+        return _arithmetic.divide(index(other), self)[1]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
@@ -177,10 +217,10 @@ class Index:
         return self
 
     def __str__(self) -> str:
-        return text.text(self)
+        raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"<{text.text(self)}>"
+        return f"<{self}>"
 
 
 class Sum(Index):
@@ -222,7 +262,24 @@ class Sum(Index):
         return object.__hash__(self) if self.terms else hash(self.constant)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return polynomial.rebuilt, (self.terms, self.constant)
+        return _rebuilt, (self.terms, self.constant)
+
+    def __str__(self) -> str:  # Python's own notation with few parentheses: (i0*3 + i1)//7 % 5
+        parts = [_term(coef, product) for coef, product in self.terms]
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts).replace("+ -", "- ")
+
+
+def _rebuilt(terms: Iterable[Term], constant: int) -> Index:
+    """A sum that was pickled."""
+    return _arithmetic.from_terms({product: coef for coef, product in terms}, constant)
+
+
+def _term(coef: int, product: Product) -> str:
+    lone = len(product) == 1 and coef == 1
+    shown = "*".join(str(f) if lone or isinstance(f, (Atom, Min, Max)) else f"({f})" for f in product)
+    return {1: shown, -1: f"-{shown}"}.get(coef, f"{shown}*{coef}" if coef > 0 else f"-{shown}*{-coef}")
 
 
 class Factor(Index):
@@ -269,6 +326,9 @@ class Atom(Factor):
         """Its value in the table, or the only one that it has."""
         return table[self] if self.fixed is None else self.fixed
 
+    def __str__(self) -> str:
+        return self.name
+
     def _named(self, *more: Any) -> tuple[Any, ...]:
         stem = self.name.rstrip("0123456789")
         return (self.rank, stem, int(self.name[len(stem) :] or -1), more)  # i2 before i10
@@ -289,7 +349,7 @@ class Var(Atom):
         if size.value is not None and size.value < 0:
             raise ValueError(f"the variable {name} has the negative size {size}")
         fixed = 0 if not size.terms and size.constant <= 1 else None
-        return polynomial.interned(cls, (name, id(size)), (("name", name), ("size", size), ("fixed", fixed)))
+        return interned(cls, (name, id(size)), (("name", name), ("size", size), ("fixed", fixed)))
 
     def _structure(self) -> tuple[Any, ...]:
         return self._named(self.size.order)
@@ -312,7 +372,7 @@ class _Ranged(Atom):
             raise ValueError(f"{name} has no value between {low} and {high}")
         fixed = low if low == high else None
         slots = (("name", name), ("low", low), ("high", high), ("fixed", fixed))
-        return polynomial.interned(cls, (name, low, high), slots)
+        return interned(cls, (name, low, high), slots)
 
     def _structure(self) -> tuple[Any, ...]:
         return self._named(*((bound is None, bound or 0) for bound in (self.low, self.high)))
@@ -370,15 +430,24 @@ class Compound(Factor):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).of_indices, (self.a, self.b)
 
+    def __str__(self) -> str:
+        if isinstance(self, (Min, Max)):
+            return f"{self.kind}({self.a}, {self.b})"
+        first = str(self.a)
+        if not isinstance(self.a, (Atom, FloorDiv, Min, Max)) and not first.isdecimal():
+            first = f"({first})"
+        second = str(self.b) if isinstance(self.b, Atom) or self.b.value is not None else f"({self.b})"
+        return f"{first}//{second}" if isinstance(self, FloorDiv) else f"{first} % {second}"
+
 
 def min_(*items: Index | int) -> Index:
     """The least of one or more expressions."""
-    return ranges.extremum(Min, [index(item) for item in items])
+    return _arithmetic.extremum(Min, [index(item) for item in items])
 
 
 def max_(*items: Index | int) -> Index:
     """The greatest of one or more expressions."""
-    return ranges.extremum(Max, [index(item) for item in items])
+    return _arithmetic.extremum(Max, [index(item) for item in items])
 
 
 class FloorDiv(Compound):
@@ -438,51 +507,66 @@ class Names:
         return Var(self.name(prefix), size)
 
 
+# --- one object for each expression ---------------------------------------------------------------------------------
+
+_NODES: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+_LOCK = Lock()
+
+
+def interned(cls: type[Any], key: tuple[Any, ...], slots: tuple[tuple[str, Any], ...]) -> Any:
+    """The node of that class and key: the one there is, or a new one with these slots.
+
+    Keys name other nodes by ``id``: the node holds them as long as its entry is there. A reference from the table
+    would keep every node alive, since nodes remember their quotients.
+    """
+    key = (cls, *key)
+    found = _NODES.get(key)
+    if found is None:
+        with _LOCK:
+            found = _NODES.get(key)
+            if found is None:
+                found = object.__new__(cls)
+                found._atoms = found._bounds = found._divided = found._order = None
+                for name, value in slots:
+                    setattr(found, name, value)
+                _NODES[key] = found
+    return found
+
+
+def compound(cls: type[Compound], a: Index, b: Index) -> Compound:
+    """The operation as it is, without simplifying: for the rules."""
+    return interned(cls, (id(a), id(b)), (("a", a), ("b", b)))
+
+
+def node(terms: tuple[Term, ...], constant: int) -> Index:
+    """The sum of terms that are in canonical form, or the lone factor."""
+    if not constant and len(terms) == 1 and terms[0][0] == 1 and len(terms[0][1]) == 1:
+        return terms[0][1][0]
+    key = [constant]
+    for coef, product in terms:
+        key += (coef, len(product), *map(id, product))
+    return interned(Sum, tuple(key), (("terms", terms), ("constant", constant)))
+
+
+def scaled(a: Index, by: int) -> Index:
+    """``a * by``."""
+    if by == 0:
+        return node((), 0)
+    return node(tuple([(by * coef, product) for coef, product in a.terms]), by * a.constant)
+
+
 def index(x: Index | int) -> Index:
     """An expression as it is, an int as a constant; raises ``TypeError`` for all else (symbolic ints of torch too)."""
     if isinstance(x, Index):
-        return x if not isinstance(x, Atom) or x.fixed is None else polynomial.node((), x.fixed)
+        return x if not isinstance(x, Atom) or x.fixed is None else node((), x.fixed)
     if isinstance(x, int):
-        return polynomial.node((), int(x))
+        return node((), int(x))
     raise TypeError(f"an index is made of ints and Index, not {type(x).__name__}")
 
 
 def from_terms(table: Mapping[Product, int], constant: int = 0) -> Index:
     """The sum of coefficients times products of factors (each in order, as in ``terms``), and of a constant."""
-    return polynomial.from_terms(table, constant)
-
-
-def is_zero(x: Index | int) -> bool:
-    """Is it proven to be 0?"""
-    return index(x).bounds() == (0, 0)
-
-
-def equal(a: Index | int, b: Index | int) -> bool:
-    """Are they proven to be equal?"""
-    return a is b or is_zero(index(a) - b)
-
-
-def less(a: Index | int, b: Index | int) -> bool:
-    """Is ``a < b`` proven for all values in the atoms' ranges?"""
-    return ranges.nonnegative(index(b) - a - 1)
-
-
-def at_most(a: Index | int, b: Index | int) -> bool:
-    """Is ``a <= b`` proven for all values in the atoms' ranges?"""
-    return ranges.nonnegative(index(b) - a)
-
-
-def fits_int32(x: Index) -> bool:
-    """Is every intermediate value, in whatever order the sums are done, known to fit into 32 bits?"""
-    return ranges.fits(x, 2**31 - 1)
-
-
-def render(x: Index, spell: Callable[[Atom], str]) -> str:
-    """Text with explicit parentheses: infix ``+ - *``, and ``floordiv(a, b)``, ``mod``, ``min``, ``max``.
-
-    ``spell`` gives the text of an atom.
-    """
-    return text.render(x, spell)
+    return _arithmetic.from_terms(table, constant)
 
 
 def visit(x: Index) -> Iterator[Index]:

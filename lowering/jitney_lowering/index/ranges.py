@@ -11,13 +11,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jitney.errors import BackendFailed
-from jitney_lowering.index import division, polynomial
 from jitney_lowering.index import expr as ix
-
-Interval = tuple[int | None, int | None]
-Table = dict[tuple["ix.Factor", ...], int]  # as in jitney_lowering/index/polynomial.py
-
+from jitney_lowering.index import polynomial
+from jitney_lowering.index.expr import Interval
+from jitney_lowering.index.polynomial import Table
 
 # --- numeric bounds -------------------------------------------------------------------------------------------------
 
@@ -167,7 +164,7 @@ def _by_cases(x: ix.Index, splits: int) -> bool:
         parts = _split(polynomial.table_of(x), factor) if factor.kind in ("min", "max") else None
         if parts is None:
             continue
-        step, rest = (polynomial.from_terms(part) for part in parts)
+        step, rest = (ix.from_terms(part) for part in parts)
         cases = [step * operand + rest for operand in factor.children]
         if _sign(parts[0]) != (-1 if factor.kind == "min" else 1):
             return all(nonnegative(case, splits) for case in cases)
@@ -281,7 +278,7 @@ def _sign(table: Table) -> int:
     """1 if it is never negative, -1 if never positive, else 0."""
     if len(table) == 1 and () in table:
         return 1 if table[()] >= 0 else -1
-    low, high = polynomial.from_terms(table).bounds()
+    low, high = ix.from_terms(table).bounds()
     return 1 if low is not None and low >= 0 else -1 if high is not None and high <= 0 else 0
 
 
@@ -295,7 +292,7 @@ def _end(factor: Any, sign: int) -> Table | None:
     if factor.kind == "floordiv" and not _has_var(factor.b):
         inner = _extreme(polynomial.table_of(factor.a), sign)
         if inner is not None:
-            return polynomial.table_of(polynomial.from_terms(inner) // factor.b)
+            return polynomial.table_of(ix.from_terms(inner) // factor.b)
     numeric = factor.bounds()[sign > 0]
     return None if numeric is None else {(): numeric}
 
@@ -340,30 +337,40 @@ def extremum(cls: type[ix.Compound], items: list[ix.Index]) -> ix.Index:
             kept.append(item)
     result = kept[0]
     for item in kept[1:]:
-        result = polynomial.compound(cls, result, item)
+        result = ix.compound(cls, result, item)
     return result
 
 
-# --- canonical form -------------------------------------------------------------------------------------------------
+# --- what is proven -------------------------------------------------------------------------------------------------
 
 
-def verify(x: ix.Index) -> None:
-    """Raise ``BackendFailed`` if an expression inside is not what arithmetic makes."""
-    for node in ix.visit(x):
-        if not _canonical(node):
-            raise BackendFailed(f"lowering: the index expression {node} is not in canonical form")
+def is_zero(x: ix.Index | int) -> bool:
+    """Is it proven to be 0?"""
+    return ix.index(x).bounds() == (0, 0)
 
 
-def _canonical(x: Any) -> bool:
-    if x.kind == "sum":
-        ordered = sorted(x.terms, key=lambda term: [factor.order for factor in term[1]]) == list(x.terms)
-        plain = all(
-            coef and product and list(product) == sorted(product, key=lambda factor: factor.order)
-            for coef, product in x.terms
-        )
-        return ordered and plain and polynomial.from_terms({p: c for c, p in x.terms}, x.constant) is x
-    if x.kind in ("floordiv", "mod"):
-        return division.divide(x.a, x.b)[x.kind == "mod"] is x
-    if x.kind in ("min", "max"):
-        return extremum(type(x), [x.a, x.b]) is x
-    return True
+def equal(a: ix.Index | int, b: ix.Index | int) -> bool:
+    """Are they proven to be equal?"""
+    return a is b or is_zero(ix.index(a) - b)
+
+
+def less(a: ix.Index | int, b: ix.Index | int) -> bool:
+    """Is ``a < b`` proven for all values in the atoms' ranges?"""
+    return nonnegative(ix.index(b) - a - 1)
+
+
+def at_most(a: ix.Index | int, b: ix.Index | int) -> bool:
+    """Is ``a <= b`` proven for all values in the atoms' ranges?"""
+    return nonnegative(ix.index(b) - a)
+
+
+def stays_int32(x: ix.Index) -> bool:
+    """Does no part of it leave 32 bits, if no atom does? For those who see to it that larger atoms are 64 bits."""
+    if isinstance(x, ix.Atom):
+        return True
+    return furthest(x, 2**31) < 2**31 and all(map(stays_int32, x.children))
+
+
+def fits_int32(x: ix.Index) -> bool:
+    """Is every intermediate value, in whatever order the sums are done, known to fit into 32 bits?"""
+    return fits(x, 2**31 - 1)

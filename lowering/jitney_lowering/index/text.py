@@ -1,54 +1,36 @@
-"""Index expressions as text: short for people, with every parenthesis for emitters."""
+"""Index expressions as text for emitters, with every parenthesis. What people read is ``str(expression)``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from jitney_lowering.index import expr as ix
+from jitney_lowering.index.expr import Atom, Compound, Index
 
-
-def text(x: ix.Index) -> str:
-    """Python's own notation with few parentheses: ``(i0*3 + i1)//7 % 5``."""
-    if not isinstance(x, ix.Sum):
-        return _factor(x)
-    parts = [_term(coef, product) for coef, product in x.terms]
-    if x.constant or not parts:
-        parts.append(str(x.constant))
-    return " + ".join(parts).replace("+ -", "- ")
+Spell = Callable[[Atom], str]
 
 
-def _term(coef: int, product: ix.Product) -> str:
-    lone = len(product) == 1 and coef == 1
-    shown = "*".join(
-        _factor(f) if lone or isinstance(f, (ix.Atom, ix.Min, ix.Max)) else f"({_factor(f)})" for f in product
-    )
-    return {1: shown, -1: f"-{shown}"}.get(coef, f"{shown}*{coef}" if coef > 0 else f"-{shown}*{-coef}")
+def called(x: Compound, a: str, b: str) -> str:
+    """An operation as a call: ``floordiv(a, b)``, ``mod``, ``min``, ``max``."""
+    return f"{x.kind}({a}, {b})"
 
 
-def _factor(x: Any) -> str:
-    if isinstance(x, ix.Atom):
-        return x.name
-    if x.kind in ("min", "max"):
-        return f"{x.kind}({text(x.a)}, {text(x.b)})"
-    first = text(x.a)
-    if not isinstance(x.a, (ix.Atom, ix.FloorDiv, ix.Min, ix.Max)) and not first.isdecimal():
-        first = f"({first})"
-    second = text(x.b) if isinstance(x.b, ix.Atom) or x.b.value is not None else f"({text(x.b)})"
-    return f"{first}//{second}" if x.kind == "floordiv" else f"{first} % {second}"
+def render(x: Index, spell: Spell, compound: Callable[[Compound, str, str], str] = called) -> str:
+    """Text with explicit parentheses and infix ``+ - *``.
 
-
-def render(x: ix.Index, spell: Callable[[ix.Atom], str]) -> str:
-    """Text with explicit parentheses; see ``index.render``."""
-    if isinstance(x, ix.Atom):
+    Args:
+        x: the expression.
+        spell: gives the text of an atom.
+        compound: gives the text of an operation from those of its operands.
+    """
+    if isinstance(x, Atom):
         return spell(x)
-    if isinstance(x, ix.Compound):
-        return f"{x.kind}({render(x.a, spell)}, {render(x.b, spell)})"
+    if isinstance(x, Compound):
+        return compound(x, render(x.a, spell, compound), render(x.b, spell, compound))
     shown = ""
     for coef, product in sorted(x.terms, key=lambda term: term[0] < 0):
-        part = render(product[0], spell)
+        part = render(product[0], spell, compound)
         for factor in product[1:]:
-            part = f"({part} * {render(factor, spell)})"
+            part = f"({part} * {render(factor, spell, compound)})"
         minus = coef < 0 and bool(shown)
         if (abs(coef) if minus else coef) != 1:
             part = f"({part} * {abs(coef) if minus else coef})"

@@ -1,1 +1,97 @@
-"""What a graph is lowered to: values, loop nests, kernels."""
+"""What a graph is lowered to: values, programs of loops, kernels. All of it is public; emitters read it.
+
+Values are made of operations, a ``Program`` of steps that fill buffers, a ``Kernel`` of loop nests around statements.
+"""
+
+from jitney_lowering.ir import index_width
+from jitney_lowering.ir.canonical import canonical
+from jitney_lowering.ir.forwarding import forward_stores
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
+from jitney_lowering.ir.loops import (
+    LAST,
+    REDUCTIONS,
+    SCANS,
+    Buffer,
+    Computed,
+    Extern,
+    Number,
+    Program,
+    Reading,
+    Step,
+    Strided,
+    identity,
+    strided,
+)
+from jitney_lowering.ir.matrix_product import MatrixProduct, matrix_product_of
+from jitney_lowering.ir.operations import ALL, FLOATS, HALVES, INTEGERS, NUMBERS, OPERATIONS, Operation
+from jitney_lowering.ir.values import (
+    Apply,
+    Constant,
+    Load,
+    Position,
+    Ref,
+    Value,
+    apply,
+    constant,
+    holds,
+    indirect,
+    load,
+    masked,
+    position,
+    rebuild,
+    ref,
+    walk,
+)
+
+__all__ = [
+    "ALL",
+    "FLOATS",
+    "HALVES",
+    "INTEGERS",
+    "LAST",
+    "NUMBERS",
+    "OPERATIONS",
+    "REDUCTIONS",
+    "SCANS",
+    "Accumulate",
+    "Apply",
+    "Buffer",
+    "Computed",
+    "Constant",
+    "Extern",
+    "Kernel",
+    "Load",
+    "MatrixProduct",
+    "Nest",
+    "Number",
+    "Operation",
+    "Partial",
+    "Position",
+    "Program",
+    "Reading",
+    "Reduce",
+    "Ref",
+    "Scan",
+    "Scratch",
+    "Statement",
+    "Step",
+    "Store",
+    "Strided",
+    "Value",
+    "apply",
+    "canonical",
+    "constant",
+    "forward_stores",
+    "holds",
+    "identity",
+    "index_width",
+    "indirect",
+    "load",
+    "masked",
+    "matrix_product_of",
+    "position",
+    "rebuild",
+    "ref",
+    "strided",
+    "walk",
+]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from jitney_lowering.index.expr import Index, Var
+from jitney_lowering.index import Index, Var
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Statement, Store
 from jitney_lowering.ir.values import Load, Ref, Value, rebuild, ref, walk
 

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from jitney.errors import BackendFailed
-from jitney_lowering.index.expr import Index, Opaque, Size, Var
+from jitney_lowering.index import Index, Opaque, Size, Var
 from jitney_lowering.ir.loops import REDUCTIONS
 from jitney_lowering.ir.values import Load, Position, Ref, Value, walk
 

@@ -16,7 +16,7 @@ from torch import fx
 
 from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects
-from jitney_lowering.index.expr import Index, Opaque, Size, Var, index
+from jitney_lowering.index import Index, Opaque, Size, Var, index
 from jitney_lowering.ir.values import Load, Position, Ref, Value, walk
 
 # kind of reduction -> how many results it has
@@ -39,6 +39,7 @@ _IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
     "any": lambda dtype: False,
     "all": lambda dtype: True,
 }
+_IDENTITIES |= {"argmax": _IDENTITIES["max"], "argmin": _IDENTITIES["min"]}
 
 
 def _least(dtype: torch.dtype) -> int:
@@ -50,7 +51,7 @@ def _most(dtype: torch.dtype) -> int:
 
 
 def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """What a reduction begins with, and what it gives for no values."""
+    """What a reduction begins with, and what it gives for no values; of ``argmax`` and ``argmin`` the extreme."""
     return _IDENTITIES[kind](dtype)
 
 

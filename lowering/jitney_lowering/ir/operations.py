@@ -17,7 +17,8 @@ from jitney_lowering.philox import uniform
 Dtypes = tuple[torch.dtype, ...]
 Result = Callable[[Dtypes, torch.dtype | None], torch.dtype]
 
-FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+HALVES = frozenset({torch.float16, torch.bfloat16})
+FLOATS = HALVES | {torch.float32, torch.float64}
 INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
 NUMBERS = FLOATS | INTEGERS
 ALL = NUMBERS | {torch.bool}

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.index.expr import Atom, Compound, Index, Size
+from jitney_lowering.index import Atom, Compound, Index, Size
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, Extern, Number, Program, Strided
-from jitney_lowering.ir.operations import OPERATIONS
+from jitney_lowering.ir.operations import HALVES, OPERATIONS
 from jitney_lowering.ir.values import Apply, Constant, Load, Position, Value, walk
 
 Grid = torch.Tensor
@@ -189,7 +189,7 @@ def _applied(v: Apply, args: Sequence[Grid]) -> Grid:
     row = OPERATIONS[v.op]
     if v.op in ("cast", "bitcast"):
         return row.meaning(args[0], dtype=v.dtype)
-    halves = v.dtype in (torch.float16, torch.bfloat16) or any(a.dtype in (torch.float16, torch.bfloat16) for a in args)
+    halves = v.dtype in HALVES or any(a.dtype in HALVES for a in args)
     if halves and v.op != "where":
         args = [a.to(torch.float32) if a.is_floating_point() else a for a in args]
         return row.meaning(*args).to(v.dtype)

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
-from jitney_lowering.index.expr import Index, Opaque
+from jitney_lowering.index import Index, Opaque
 from jitney_lowering.ir.operations import OPERATIONS
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from jitney_lowering.ir.notation import (
+from jitney_lowering.ir.scalar import (
     Number,
     Scalar,
     exp,

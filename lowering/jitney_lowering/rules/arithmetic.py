@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.ir.notation import (
+from jitney_lowering.ir.operations import INTEGERS
+from jitney_lowering.ir.scalar import (
     Number,
     Scalar,
     absolute,
@@ -25,7 +26,6 @@ from jitney_lowering.ir.notation import (
     two,
     where,
 )
-from jitney_lowering.ir.operations import INTEGERS
 from jitney_lowering.rules.pointwise import BOOLS, pointwise
 from jitney_lowering.signals import NoRule
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from jitney_lowering.ir.notation import Number, Scalar, absolute, eq, is_nan, two
+from jitney_lowering.ir.scalar import Number, Scalar, absolute, eq, is_nan, two
 from jitney_lowering.rules.pointwise import pointwise
 
 aten = torch.ops.aten

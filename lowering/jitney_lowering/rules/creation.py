@@ -8,8 +8,8 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, registering
 from jitney_lowering.aten.tensor import Shape, Tensor, dense
-from jitney_lowering.index.expr import Index
-from jitney_lowering.ir.notation import Scalar, where, wrapped
+from jitney_lowering.index import Index
+from jitney_lowering.ir.scalar import Scalar, where, wrapped
 from jitney_lowering.ir.values import Value, apply, constant, position
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.signals import NoRule

@@ -12,8 +12,8 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, axis, registering
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, corner, variables
-from jitney_lowering.index.expr import Index, min_
-from jitney_lowering.ir.notation import Scalar, eq, ne, where
+from jitney_lowering.index import Index, min_
+from jitney_lowering.ir.scalar import Scalar, eq, ne, where
 from jitney_lowering.ir.values import Position, Value, constant, position, walk
 from jitney_lowering.rules.creation import number
 from jitney_lowering.rules.promotion import opmath

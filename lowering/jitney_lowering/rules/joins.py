@@ -8,7 +8,7 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, axis, registering
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor
-from jitney_lowering.ir.notation import wrapped
+from jitney_lowering.ir.scalar import wrapped
 from jitney_lowering.ir.values import Value, apply, constant
 from jitney_lowering.rules.views import inserted
 

@@ -8,7 +8,7 @@ import torch
 
 from jitney_lowering.aten.call import Call
 from jitney_lowering.aten.tensor import Shape, Tensor, count
-from jitney_lowering.ir.notation import Number, Scalar, absolute, log, maximum, where
+from jitney_lowering.ir.scalar import Number, Scalar, absolute, log, maximum, where
 from jitney_lowering.ir.values import Value
 from jitney_lowering.rules.pointwise import POINTWISE, Pointwise, pointwise
 from jitney_lowering.rules.reductions import amount

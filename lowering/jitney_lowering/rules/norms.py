@@ -10,8 +10,8 @@ from torch import fx
 
 from jitney_lowering.aten.call import Call, Rule, registering
 from jitney_lowering.aten.tensor import Shape, Tensor
-from jitney_lowering.index.expr import Index
-from jitney_lowering.ir.notation import Scalar
+from jitney_lowering.index import Index
+from jitney_lowering.ir.scalar import Scalar
 from jitney_lowering.ir.values import Value, apply, constant
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.rules.reductions import amount, mapped

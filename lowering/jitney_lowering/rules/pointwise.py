@@ -14,9 +14,9 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, is_spread, projected
 from jitney_lowering.aten.tensor import Float, Shape, Tensor
-from jitney_lowering.index.expr import Index
-from jitney_lowering.ir.notation import Scalar, wrapped
+from jitney_lowering.index import Index
 from jitney_lowering.ir.operations import INTEGERS
+from jitney_lowering.ir.scalar import Scalar, wrapped
 from jitney_lowering.ir.values import Value, constant, position
 from jitney_lowering.rules.promotion import opmath, promoted
 from jitney_lowering.signals import NoRule

@@ -10,8 +10,8 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, registering
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor
-from jitney_lowering.index.expr import Index, index, max_
-from jitney_lowering.ir.notation import Scalar, is_nan, where
+from jitney_lowering.index import Index, index, max_
+from jitney_lowering.ir.scalar import Scalar, is_nan, where
 from jitney_lowering.ir.values import Value, apply, constant, position
 from jitney_lowering.rules.promotion import opmath
 

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from jitney_lowering.aten.tensor import Float, Tensor
-from jitney_lowering.index.expr import Index
-
-HALVES = (torch.float16, torch.bfloat16)
+from jitney_lowering.index import Index
+from jitney_lowering.ir.operations import HALVES
 
 
 def opmath(dtype: torch.dtype) -> torch.dtype:

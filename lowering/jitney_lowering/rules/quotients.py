@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from jitney_lowering.ir.notation import Number, Scalar, eq, ne, one, two, where
+from jitney_lowering.ir.scalar import Number, Scalar, eq, ne, one, two, where
 from jitney_lowering.rules.pointwise import pointwise
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.signals import NoRule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitney_lowering.ir.notation import Scalar, two
+from jitney_lowering.ir.scalar import Scalar, two
 from jitney_lowering.philox import UNIFORM
 from jitney_lowering.rules.pointwise import pointwise
 

@@ -10,8 +10,8 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, axis, registering
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, count
-from jitney_lowering.index.expr import Index, fits_int32
-from jitney_lowering.ir.notation import Scalar, absolute, ne, one, two
+from jitney_lowering.index import Index, fits_int32
+from jitney_lowering.ir.scalar import Scalar, absolute, ne, one, two
 from jitney_lowering.ir.values import Value, apply, position
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.rules.views import reshaped

@@ -8,7 +8,7 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, registering
 from jitney_lowering.aten.tensor import Shape, Tensor
-from jitney_lowering.index.expr import Index
+from jitney_lowering.index import Index
 from jitney_lowering.ir.values import Value
 from jitney_lowering.signals import NoRule
 

@@ -10,7 +10,7 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, axis, is_spread, projected
 from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor
-from jitney_lowering.index.expr import Index, at_most, index, min_
+from jitney_lowering.index import Index, at_most, index, min_
 from jitney_lowering.ir.values import Value, apply
 from jitney_lowering.signals import NoRule
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from jitney.config import config
-from jitney_lowering.index.expr import Names
+from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program, Strided
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.schedule.build import build
-from jitney_lowering.schedule.clean import clean
 from jitney_lowering.schedule.fuse import fuse
 from jitney_lowering.schedule.group import Group
 from jitney_lowering.schedule.memory import Memory, plan
 from jitney_lowering.schedule.postpone import postponed
 from jitney_lowering.schedule.products import Takes, joined
+from jitney_lowering.schedule.simplify import clean
 from jitney_lowering.schedule.successors import taken_over
 from jitney_lowering.schedule.updates import filled_in_place
 

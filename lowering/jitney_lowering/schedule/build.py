@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jitney.errors import BackendFailed
-from jitney_lowering.index.expr import Index, Names, Var, equal, index
+from jitney_lowering.index import Index, Names, Var, equal, index
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Load, Value, constant, load, rebuild, ref, walk
-from jitney_lowering.schedule.clean import substituted
 from jitney_lowering.schedule.collapse import collapse
 from jitney_lowering.schedule.group import Group, Member, is_aligned
+from jitney_lowering.schedule.simplify import substituted
 from jitney_lowering.schedule.spaces import linear
 
 SCRATCH_LIMIT = 1 << 17  # bytes a row

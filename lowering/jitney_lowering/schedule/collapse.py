@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jitney_lowering.index.expr import Index, Names, Var, equal, index
+from jitney_lowering.index import Index, Names, Var, equal, index
 from jitney_lowering.ir.values import Position, walk
-from jitney_lowering.schedule.clean import substituted
 from jitney_lowering.schedule.group import Group, Member
+from jitney_lowering.schedule.simplify import substituted
 
 
 def collapse(group: Group, names: Names, depth: int) -> Group:

@@ -7,7 +7,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from jitney_lowering.index.expr import Index, Names
+from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, Computed, Extern, Program, Step
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.schedule.group import Group, alone, join

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jitney.errors import BackendFailed
-from jitney_lowering.index.expr import Index, index
+from jitney_lowering.index import Index, index
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Buffer, Extern
 from jitney_lowering.schedule.in_place import replaces

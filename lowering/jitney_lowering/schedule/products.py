@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.index.expr import Index, Names, Var, equal, index
+from jitney_lowering.index import Index, Names, Var, equal, index
 from jitney_lowering.ir.kernel import Kernel, Nest, Reduce, Store
 from jitney_lowering.ir.loops import Buffer, Extern, Number, Program, Strided
 from jitney_lowering.ir.values import Load, Value, apply, load, rebuild, ref, walk

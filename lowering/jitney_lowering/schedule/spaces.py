@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jitney_lowering.index.expr import Index, Names, Var, equal, index
+from jitney_lowering.index import Index, Names, Var, equal, index, linear
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,6 @@ def match(first: Sequence[Var], second: Sequence[Var], names: Names) -> Match:
             others |= dict(zip(second[j:b], new, strict=True))
         i, j = a, b
     return Match((*spine, *first[i:]), ones, others, len(spine), tuple(second[j:]))
-
-
-def linear(loops: Sequence[Var]) -> Index:
-    """The number of an iteration of nested loops, row-major."""
-    total = index(0)
-    for var in loops:
-        total = total * var.size + var
-    return total
 
 
 def _block(first: Sequence[Var], i: int, second: Sequence[Var], j: int) -> tuple[int, int] | None:

@@ -16,5 +16,5 @@ backend = Backend(
     options=LlvmCpuOptions,
     decompositions=late("jitney_llvm_cpu.compiler:aten_decompositions"),
     version="0.1.0",
-    load=late("jitney_llvm_cpu.kept:load"),
+    load=late("jitney_llvm_cpu.serialization:load"),
 )

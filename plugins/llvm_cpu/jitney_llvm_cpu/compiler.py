@@ -13,14 +13,13 @@ from jitney.backends import CompileRequest
 from jitney_llvm_cpu import shims
 from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.engine import Dump, Engine, Library
-from jitney_llvm_cpu.kept import entries_of, keepable, raise_failed
 from jitney_llvm_cpu.machine import Machine, engine, machine
+from jitney_llvm_cpu.memory_pool import memory
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_llvm_cpu.products import NATIVE, call_of, native_call, shims_of
-from jitney_llvm_cpu.warm_memory import memory
+from jitney_llvm_cpu.serialization import entries_of, keepable, raise_failed
 from jitney_lowering import NotLowered, Wrapper, decompositions, describe, lower, schedule, sizes_in
-from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.loops import Extern
+from jitney_lowering.ir import Extern, Kernel
 
 
 def compile_graph(
@@ -52,7 +51,7 @@ def compile_graph(
     names = [entry.name for entry in native.entries]
     if library is not None:
         wrapper.namespace.update(entries_of(library, names))
-    return run if options.dump else keepable(run, wrapper.source, names, library, options)
+    return run if options.dump else keepable(run, wrapper.source, wrapper.allocation, names, library, options)
 
 
 def aten_decompositions(options: LlvmCpuOptions) -> Mapping[Any, Callable[..., Any]]:

@@ -9,8 +9,8 @@ import torch
 
 from jitney_llvm_cpu.emit.calls import Argument, Call
 from jitney_llvm_cpu.shims import SHIMS, dtype_code
-from jitney_lowering.index.expr import index
-from jitney_lowering.ir.loops import Extern, Number, Program, Strided
+from jitney_lowering.index import index
+from jitney_lowering.ir import Extern, Number, Program, Strided
 
 NATIVE = "called from native code"  # the reason that ``explain`` gives
 

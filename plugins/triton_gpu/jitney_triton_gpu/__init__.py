@@ -9,8 +9,8 @@ from torch import fx
 
 from jitney.backends import Backend, CompileRequest, late
 from jitney_triton_gpu.device import DEVICE_TYPES
-from jitney_triton_gpu.needs import lacks, refuse
 from jitney_triton_gpu.options import TritonGpuOptions
+from jitney_triton_gpu.requirements import lacks, refuse
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
 jitney_hook_api = 1
@@ -44,5 +44,5 @@ backend = Backend(
     decompositions=aten_decompositions,
     version="0.1.0",
     lacks=lacks,
-    load=late("jitney_triton_gpu.kept:load"),
+    load=late("jitney_triton_gpu.serialization:load"),
 )

@@ -8,12 +8,19 @@ from typing import Literal
 
 import torch
 
-from jitney_lowering.index.expr import Index, Size
+from jitney_lowering.index import Index, Size
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a function is given: the address of a buffer or workspace (``dtype``), or a symbolic size."""
+    """What a function is given: the address of a buffer or workspace, or a symbolic size or number.
+
+    Args:
+        name: in the function's text.
+        kind: what it is.
+        of: which buffer, workspace or symbol.
+        dtype: of the elements there; of a symbol int32 if it counts what the kernel counts, and so fits.
+    """
 
     name: str
     kind: Literal["buffer", "workspace", "size"]
@@ -46,6 +53,12 @@ class Function:
     wide: bool = False
     comment: str = ""
     asserts: bool = False
+
+    @property
+    def integers(self) -> dict[str, str]:
+        """The type of each symbol that it is given, in Triton's words."""
+        symbols = [p for p in self.parameters if p.kind == "size"]
+        return {p.name: "i64" if self.wide or p.dtype is torch.int64 else "i32" for p in symbols}
 
     @property
     def text(self) -> str:

@@ -11,19 +11,18 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney._util import callers
 from jitney.backends import CompileRequest
-from jitney_lowering import GPU, NotLowered, Schedule, Wrapper, describe, lower, schedule
-from jitney_lowering.ir.loops import Computed, Extern, Program
-from jitney_lowering.rules import VIEWS
+from jitney.backends.support import warn
+from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, schedule
+from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
-from jitney_triton_gpu.contest import takes
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory
 from jitney_triton_gpu.failures import KernelFailed, first_line
-from jitney_triton_gpu.kept import Made, finished
 from jitney_triton_gpu.launcher import Launcher, tuner_of
 from jitney_triton_gpu.options import TritonGpuOptions
+from jitney_triton_gpu.product_tuning import takes
 from jitney_triton_gpu.recordings import Traits, said
+from jitney_triton_gpu.serialization import Made, finished
 
 
 def compile_graph(
@@ -67,7 +66,7 @@ def _complain(failed: KernelFailed, error: Exception, request: CompileRequest) -
         raise error
     shown = f"; python {failed.repro} repeats it" if failed.repro else ""
     names = ", ".join(dict.fromkeys(str(n.target) for n in failed.nodes))
-    callers.warn(
+    warn(
         f"triton_gpu: Triton does not compile a kernel of {request.frame} ({first_line(error)}), "
         f"so {names or 'the graph'} run as operators of torch{shown}"
     )
@@ -97,8 +96,9 @@ def _compile(
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
     wrapper.namespace.update(linked)
     traits = traits_of(made, wrapper.source, request) if options.records and not INTERPRETED else None
-    given = (wrapper.source, wrapper.namespace, launcher.module, launcher.functions, launcher.device)
-    return finished(run, Made(*given, options.relaxed_math, traits), request)
+    given = (wrapper.source, wrapper.namespace, wrapper.allocation)
+    code = (launcher.module, launcher.functions, launcher.device)
+    return finished(run, Made(*given, *code, options.relaxed_math, traits), request)
 
 
 def traits_of(made: Schedule, source: str, request: CompileRequest) -> Traits | None:

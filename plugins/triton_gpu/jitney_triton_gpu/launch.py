@@ -91,8 +91,8 @@ def compiled(function: Function, kernel: Any, target: GPUTarget, *, aligned: boo
 
 def details(function: Function, target: GPUTarget, *, aligned: bool = True, relaxed: bool = False) -> dict[str, Any]:
     """What Triton is told of a function besides its text; see ``compiled``."""
-    integer = "i64" if function.wide else "i32"
-    signature = {p.name: f"*{POINTERS[p.dtype]}" if p.kind != "size" else integer for p in function.parameters}
+    pointers = {p.name: f"*{POINTERS[p.dtype]}" for p in function.parameters if p.kind != "size"}
+    signature = {p.name: (pointers | function.integers)[p.name] for p in function.parameters}
     return {
         "signature": signature | dict.fromkeys(function.blocks, "constexpr"),
         "constexprs": dict(function.blocks),

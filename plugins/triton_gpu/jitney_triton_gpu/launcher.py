@@ -12,10 +12,8 @@ import torch
 from jitney.backends.devices import raw_stream
 from jitney.cache.store import DiskCache, cache_folder
 from jitney_lowering import Kernel, NotLowered, Schedule, Wrapper
-from jitney_lowering.index.expr import Size, index
-from jitney_lowering.ir.canonical import canonical
-from jitney_lowering.ir.loops import Extern, Program
-from jitney_triton_gpu import width
+from jitney_lowering.index import Size, index
+from jitney_lowering.ir import Extern, Program, canonical, index_width
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, too_large
 from jitney_triton_gpu.emit import emit, short_name
@@ -81,8 +79,8 @@ class Launcher:
         """Lines that raise if a symbolic size is such that 32 bits do not count what kernels count."""
         program = self.schedule.program
         kernels = [item for item in self.schedule.items if isinstance(item, Kernel)]
-        symbolic = {n: None for kernel in kernels for n in width.counts(kernel, program) if n.value is None}
-        return [f"if {wrapper.size(n)} > {width.NARROW}: {wrapper.constant(too_large)}()" for n in symbolic]
+        symbolic = {n: None for kernel in kernels for n in index_width.counts(kernel, program) if n.value is None}
+        return [f"if {wrapper.size(n)} > {index_width.NARROW}: {wrapper.constant(too_large)}()" for n in symbolic]
 
     def _launch(self, kernel: Kernel, wrapper: Wrapper) -> list[str]:
         unit, buffers = self._unit(kernel)
@@ -141,7 +139,7 @@ class Launcher:
         """The code of a kernel, and its buffers by the names that they have there."""
         shape, names = canonical(kernel)
         buffers = {f"b{n}": name for n, name in enumerate(names)}
-        wide = width.is_wide(kernel, self.schedule.program)
+        wide = index_width.is_wide(kernel, self.schedule.program)
         own = {name: mine for mine, name in buffers.items()}
         replaced = {own[old]: own[new] for old, new in self._replaced(kernel).items() if old in own}
         key = (shape, wide, replaced)

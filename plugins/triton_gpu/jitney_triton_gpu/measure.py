@@ -11,7 +11,7 @@ import torch
 from triton.testing import do_bench
 
 from jitney.backends.devices import raw_stream
-from jitney_lowering.ir.loops import Extern, Strided
+from jitney_lowering.ir import Extern, Strided
 from jitney_triton_gpu.code import Code, Function
 from jitney_triton_gpu.failures import NotCompiled
 from jitney_triton_gpu.module import load

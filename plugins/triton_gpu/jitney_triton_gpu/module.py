@@ -13,7 +13,7 @@ from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.device import INTERPRETED
 
 if INTERPRETED:
-    from jitney_triton_gpu import interpreted
+    from jitney_triton_gpu import interpreter
 else:
     from jitney_triton_gpu import launch
 
@@ -36,7 +36,7 @@ def load(
         return {}
     namespace = executed(source, name)
     if INTERPRETED:
-        return interpreted.launchers(functions, namespace)
+        return interpreter.launchers(functions, namespace)
     return {entry: one.function() for entry, one in launch.launchers(functions, namespace, device, relaxed).items()}
 
 

@@ -15,7 +15,7 @@ import torch
 
 from jitney.cache.store import DiskCache
 from jitney_lowering import NotLowered
-from jitney_lowering.ir.loops import Extern
+from jitney_lowering.ir import Extern
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.tiles import OTHERS, USUAL, Tuning
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from triton.backends.compiler import GPUTarget
 
-from jitney_lowering.index.expr import Size, index
+from jitney_lowering.index import Size, index
 from jitney_triton_gpu.code import Function, Parameter
 from jitney_triton_gpu.launch import compiled
 from jitney_triton_gpu.launcher import HEADER

@@ -18,7 +18,7 @@ from jitney import events
 from jitney.config import config
 from jitney.errors import BackendFailed
 from jitney_lowering import NotLowered
-from jitney_lowering.index.expr import index
+from jitney_lowering.index import index
 from jitney_triton_gpu import launcher
 from jitney_triton_gpu.code import Function, Parameter
 from jitney_triton_gpu.failures import NotCompiled, write_repro

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 import jitney
 from jitney.errors import BackendFailed
-from jitney_triton_gpu import launcher, tiles, width
+from jitney_lowering.ir import index_width
+from jitney_triton_gpu import launcher, tiles
 from jitney_triton_gpu.code import Function
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -36,7 +37,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
         return load(source, name, functions, *rest)
 
     monkeypatch.setattr(launcher, "load", noting)
-    monkeypatch.setattr(width, "NARROW", 1000)
+    monkeypatch.setattr(index_width, "NARROW", 1000)
     return found
 
 

@@ -16,7 +16,8 @@ from machine_code import described
 from torch.nn import functional as F
 
 import jitney
-from jitney_triton_gpu import launcher, tiles, width
+from jitney_lowering.ir import index_width
+from jitney_triton_gpu import launcher, tiles
 from jitney_triton_gpu.code import Function
 
 SHARED = 227 * 1024  # bytes that a program may have on an H200
@@ -160,7 +161,7 @@ def functions(device: torch.device) -> list[Function]:
                     run(fn, [t.to(device) for t in make()], trains, dynamic)
         for fn, make in PRODUCTS.values():
             run(fn, [t.to(device) for t in make()], False, False, gemm="triton")
-        patch.setattr(width, "NARROW", 10)
+        patch.setattr(index_width, "NARROW", 10)
         for title in WIDE:
             fn, make = PROGRAMS[title]
             takes_long = title in LONG

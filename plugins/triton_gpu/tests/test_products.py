@@ -11,10 +11,9 @@ import torch.nn.functional as F
 from test_tuning import Clock
 
 import jitney
-from jitney_lowering.ir.loops import Extern
-from jitney_triton_gpu import compiler, width
+from jitney_lowering.ir import Extern, index_width, matrix_product_of
+from jitney_triton_gpu import compiler
 from jitney_triton_gpu.code import Code
-from jitney_triton_gpu.emit.product import product_of
 from jitney_triton_gpu.launcher import Launcher
 from jitney_triton_gpu.tuning import Room, Tuner
 
@@ -80,14 +79,14 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 def test_products_are_as_exact_as_eagers(name: str, dtype: torch.dtype, kernels: list[Any]) -> None:
     fn, sizes = PROGRAMS[name]
     check(fn, *(numbers(*size, dtype=dtype) for size in sizes))
-    assert any(product_of(kernel) for kernel in kernels)
+    assert any(matrix_product_of(kernel) for kernel in kernels)
 
 
 def test_a_layer_and_what_follows_are_one_kernel(kernels: list[Any]) -> None:
     fn, sizes = PROGRAMS["bias, activation, residual"]
     check(fn, *(numbers(*size) for size in sizes))
     (kernel,) = kernels
-    assert product_of(kernel) is not None
+    assert matrix_product_of(kernel) is not None
 
 
 def test_training(kernels: list[Any]) -> None:
@@ -102,7 +101,7 @@ def test_training(kernels: list[Any]) -> None:
     wanted = gradients(model)
     found = gradients(jitney.compile(model, backend="triton_gpu", options={"gemm": "triton"}))
     torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
-    assert sum(product_of(kernel) is not None for kernel in kernels) >= 4
+    assert sum(matrix_product_of(kernel) is not None for kernel in kernels) >= 4
 
 
 UNJOINED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -141,7 +140,7 @@ def test_other_dtypes_and_symbolic_sizes_are_torchs(kernels: list[Any]) -> None:
     for n in (5, 9):
         x = numbers(n, 16)
         torch.testing.assert_close(halves(x, w.bfloat16()), (x @ w.bfloat16()).relu())
-    assert not any(product_of(kernel) for kernel in kernels)
+    assert not any(matrix_product_of(kernel) for kernel in kernels)
 
 
 def by_hand(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -170,7 +169,7 @@ def test_sums_are_products_unless_a_factor_depends_on_both_places(name: str, ker
     fn, is_product = BY_HAND[name]
     a, b = numbers(32, 32), numbers(32, 32) / 2
     torch.testing.assert_close(jitney.compile(fn, backend="triton_gpu")(a, b), fn(a, b), rtol=1e-4, atol=1e-4)
-    assert any(product_of(kernel) for kernel in kernels) is is_product
+    assert any(matrix_product_of(kernel) for kernel in kernels) is is_product
 
 
 class Wide(Clock):
@@ -193,7 +192,7 @@ class Wide(Clock):
 def test_what_is_measured_counts_as_what_runs(most: int, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In 32 bits a kernel over more than these count would write where it must not."""
     clock = Wide()
-    monkeypatch.setattr(width, "NARROW", most)
+    monkeypatch.setattr(index_width, "NARROW", most)
     monkeypatch.setattr(compiler, "tuner_of", lambda *args: Tuner(clock, "a device", None, "test"))
     a, b = numbers(32, 24), numbers(24, 40)
     fn = jitney.compile(lambda a, b: (a @ b).relu(), backend="triton_gpu", mode="max-autotune-no-cudagraphs")
@@ -210,4 +209,4 @@ def test_the_faster_one_is_taken_under_max_autotune(
     a, b = numbers(40, 24), numbers(24, 56)
     fn = jitney.compile(lambda a, b: (a @ b).relu(), backend="triton_gpu", mode="max-autotune-no-cudagraphs")
     torch.testing.assert_close(fn(a, b), (a @ b).relu())
-    assert any(product_of(kernel) for kernel in kernels) is ours
+    assert any(matrix_product_of(kernel) for kernel in kernels) is ours

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import jitney
 from jitney.cache.store import DiskCache
-from jitney_lowering.ir.loops import Extern
+from jitney_lowering.ir import Extern
 from jitney_triton_gpu import compiler
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.launcher import HEADER

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitney_lowering.index.expr import Names, Opaque, Size, Var, index, max_, min_
+from jitney_lowering.index import Names, Opaque, Size, Var, index, max_, min_
 
 A, B, C = Size("A"), Size("B"), Size("C")
 i, j, k = Var("i", 8), Var("j", 16), Var("k", 4)

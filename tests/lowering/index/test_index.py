@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jitney_lowering.index as ix
 from jitney.errors import BackendFailed
-from jitney_lowering.index import expr as ix
-from jitney_lowering.index import polynomial
-from jitney_lowering.index.expr import Names, Opaque, Size, Var, at_most, equal, index, less, max_, min_
+from jitney_lowering.index import Names, Opaque, Size, Var, at_most, equal, expr, index, less, max_, min_
 
 # --- programs of arithmetic: the same one is run on Index and on ints -------------------------------------------------
 
@@ -301,14 +300,14 @@ def test_what_makes_no_sense_raises(wrong, error):
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: polynomial.compound(ix.FloorDiv, i * 4, index(2)),
-        lambda: polynomial.compound(ix.Mod, index(i), index(8)),
-        lambda: polynomial.compound(ix.Min, index(j), index(99)),
-        lambda: polynomial.node(((1, (j,)), (1, (i,))), 0),
-        lambda: polynomial.node(((0, (i,)),), 3),
-        lambda: polynomial.node(((1, ()),), 3),
-        lambda: polynomial.node(((4, (g // 4,)), (1, (g % 4,))), 0),
-        lambda: polynomial.node(((2, (polynomial.compound(ix.Mod, index(i), index(8)),)),), 1),
+        lambda: expr.compound(ix.FloorDiv, i * 4, index(2)),
+        lambda: expr.compound(ix.Mod, index(i), index(8)),
+        lambda: expr.compound(ix.Min, index(j), index(99)),
+        lambda: expr.node(((1, (j,)), (1, (i,))), 0),
+        lambda: expr.node(((0, (i,)),), 3),
+        lambda: expr.node(((1, ()),), 3),
+        lambda: expr.node(((4, (g // 4,)), (1, (g % 4,))), 0),
+        lambda: expr.node(((2, (expr.compound(ix.Mod, index(i), index(8)),)),), 1),
     ],
 )
 def test_verify_catches_what_arithmetic_does_not_make(made):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jitney_lowering.index import expr as ix
-from jitney_lowering.index.expr import Opaque, Size, Var, at_most, equal, is_zero, less, max_, min_
+import jitney_lowering.index as ix
+from jitney_lowering.index import Opaque, Size, Var, at_most, equal, is_zero, less, max_, min_
 
 A, B, C = Size("A"), Size("B"), Size("C")
 i, j = Var("i", 8), Var("j", 16)

@@ -13,7 +13,7 @@ from lowering.graphs import Captured, faked, kinds, lowered
 from torch import fx
 
 from jitney.errors import BackendFailed
-from jitney_lowering.ir.loops import Computed
+from jitney_lowering.ir import Computed
 from jitney_lowering.policy import GPU
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lowering.graphs import faked, kinds, lowered
 
-from jitney_lowering.ir.loops import Strided
+from jitney_lowering.ir import Strided
 
 VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "permute": lambda x: x.permute(2, 0, 1),

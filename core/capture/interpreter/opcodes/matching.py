@@ -7,7 +7,7 @@ from typing import Any
 
 from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.opcodes.table import op
-from jitney.capture.interpreter.signals import UserRaised
+from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers, operators
 from jitney.capture.python.attribute_errors import name_in_c
 
@@ -60,6 +60,9 @@ def match_class(vm: Any, frame: Frame, instr: Any) -> None:
             vm.raise_user(TypeError(f"{name_in_c(cls)}() accepts {patterns} ({positional} given)"))
         values += [subject] * whole
         attributes_wanted = [*match_args[:positional], *names]
+        refused = type(match_args) is not tuple or any(type(name) is not str for name in attributes_wanted)
+        if refused or len(set(attributes_wanted)) != len(attributes_wanted):
+            raise Break(f"{name_in_c(cls)}.__match_args__ does not fit the pattern")  # Python says why
     for name in attributes_wanted:
         try:
             values.append(attributes.load_attr(vm, subject, name))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from jitney_llvm_cpu.emit.builder import I32, PTR, Reg, Type, literal, number, typed
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.scope import FUNCTION, Scope, multiply
 from jitney_llvm_cpu.emit.strides import Step, Strides, moved
-from jitney_llvm_cpu.emit.text import I32, PTR, Reg, Type, literal, number, typed
-from jitney_lowering.index.expr import Index, Var, from_terms
-from jitney_lowering.ir.values import Value
+from jitney_lowering.index import Index, Var, from_terms
+from jitney_lowering.ir import Value
 
 
 @dataclass

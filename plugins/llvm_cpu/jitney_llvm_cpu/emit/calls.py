@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from jitney_llvm_cpu.emit.builder import I32, I64, PTR, Function, Reg, literal, number, typed
 from jitney_llvm_cpu.emit.scope import Scope, no_value
-from jitney_llvm_cpu.emit.text import I32, I64, PTR, Function, Reg, literal, number, typed
-from jitney_lowering.index.expr import Index, Size
+from jitney_lowering.index import Index, Size
 
 _BLOB = 40  # bytes of { ptr data, i64 rank, ptr sizes, ptr strides, i32 dtype }
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from jitney_llvm_cpu.emit.dtypes import HALVES, MEMORY, from_memory, rounded, to_memory
-from jitney_llvm_cpu.emit.text import Function, Reg, literal, typed
+from jitney_llvm_cpu.emit.builder import Function, Reg, literal, typed
+from jitney_llvm_cpu.emit.dtypes import MEMORY, from_memory, rounded, to_memory
+from jitney_lowering.ir import HALVES
 
 
 def cast(f: Function, value: Reg, source: torch.dtype, target: torch.dtype) -> Reg:

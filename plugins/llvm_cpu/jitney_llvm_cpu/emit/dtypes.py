@@ -10,9 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from jitney_llvm_cpu.emit.text import Function, Reg, Type, literal, typed
-
-HALVES = frozenset({torch.float16, torch.bfloat16})
+from jitney_llvm_cpu.emit.builder import Function, Reg, Type, literal, typed
 
 REGISTER: dict[torch.dtype, str] = {
     torch.bool: "i1",

@@ -8,12 +8,12 @@ import torch
 
 from jitney_llvm_cpu.emit import casts, scalars
 from jitney_llvm_cpu.emit.accesses import Accesses, Lanes
+from jitney_llvm_cpu.emit.builder import Reg, lanes, literal, typed
 from jitney_llvm_cpu.emit.dtypes import constant, from_memory, to_memory
 from jitney_llvm_cpu.emit.scope import Scope, compound, widened
 from jitney_llvm_cpu.emit.strides import Strides
-from jitney_llvm_cpu.emit.text import Reg, lanes, literal, typed
-from jitney_lowering.index.expr import Compound, Index, Opaque, fits_int32
-from jitney_lowering.ir.values import Apply, Constant, Load, Position, Ref, Value, walk
+from jitney_lowering.index import Compound, Index, Opaque, fits_int32
+from jitney_lowering.ir import Apply, Constant, Load, Position, Ref, Value, walk
 
 
 class Elements:

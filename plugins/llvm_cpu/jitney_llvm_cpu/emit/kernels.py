@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from jitney_llvm_cpu.emit.builder import I64, PTR, Function, Reg, number, typed
 from jitney_llvm_cpu.emit.nests import Part, cost, lanes_of
 from jitney_llvm_cpu.emit.partials import Partials, run_length
 from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scope import no_value
 from jitney_llvm_cpu.emit.storage import POINTERS, RESULTS, SIZES, Storage, Surroundings
-from jitney_llvm_cpu.emit.text import I64, PTR, Function, Reg, number, typed
 from jitney_llvm_cpu.emit.tiles import plan, with_tiles, write_nest
-from jitney_lowering.index.expr import Index, index
-from jitney_lowering.ir.kernel import Kernel, Nest
+from jitney_lowering.index import Index, index
+from jitney_lowering.ir import Kernel, Nest
 
 THREADS = Reg("%threads", I64)
 _GIVEN = {POINTERS: Reg("%pointers", PTR), SIZES: Reg("%sizes", PTR)}

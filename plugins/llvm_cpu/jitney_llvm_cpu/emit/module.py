@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jitney_llvm_cpu.emit.builder import I64, PTR, Module, Reg, number
 from jitney_llvm_cpu.emit.calls import Call, CallWriter
 from jitney_llvm_cpu.emit.kernels import THREADS, KernelWriter
 from jitney_llvm_cpu.emit.scalars import Machine, Math
 from jitney_llvm_cpu.emit.scope import Scope, no_value
 from jitney_llvm_cpu.emit.storage import Place, Surroundings
-from jitney_llvm_cpu.emit.text import I64, PTR, Module, Reg, number
 from jitney_llvm_cpu.target import Target
-from jitney_lowering.index.expr import Size, index
-from jitney_lowering.ir.canonical import canonical
-from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.index import Size, index
+from jitney_lowering.ir import Kernel, canonical
 
 POINTERS, SIZES = Reg("%pointers", PTR), Reg("%sizes", PTR)
 

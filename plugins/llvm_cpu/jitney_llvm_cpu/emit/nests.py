@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 from jitney_llvm_cpu.emit import casts
 from jitney_llvm_cpu.emit.accesses import Lanes
+from jitney_llvm_cpu.emit.builder import Reg, lanes, number, typed
 from jitney_llvm_cpu.emit.dtypes import REGISTER
 from jitney_llvm_cpu.emit.elements import Elements
 from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scans import Running
 from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
-from jitney_llvm_cpu.emit.text import Reg, lanes, number, typed
-from jitney_lowering.index.expr import Var, fits_int32, index
-from jitney_lowering.ir.kernel import Accumulate, Nest, Reduce, Scan, Statement, Store
-from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Load, Value, walk
+from jitney_lowering.index import Var, fits_int32, index
+from jitney_lowering.ir import OPERATIONS, Accumulate, Apply, Load, Nest, Reduce, Scan, Statement, Store, Value, walk
 
 # A float sum is added up in runs of this many additions, then the runs: errors grow with the length of either only.
 RUN = 128

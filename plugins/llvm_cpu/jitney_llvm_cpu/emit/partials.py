@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import torch
 
+from jitney_llvm_cpu.emit.builder import I8, I64, PTR, Function, Module, Reg, literal, number, typed
 from jitney_llvm_cpu.emit.dtypes import MEMORY, constant, from_memory, to_memory
 from jitney_llvm_cpu.emit.nests import RUN
 from jitney_llvm_cpu.emit.reductions import Reduction, identity
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, multiply, no_value
-from jitney_llvm_cpu.emit.text import I8, I64, PTR, Function, Module, Reg, literal, number, typed
-from jitney_lowering.index.expr import Index
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Partial
+from jitney_lowering.index import Index
+from jitney_lowering.ir import Accumulate, Kernel, Partial
 
 LINE = 64  # bytes of a cache line: what threads write is further apart
 

@@ -6,36 +6,21 @@ accumulate in float32 and are rounded at the end.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from jitney_llvm_cpu.emit import scalars
-from jitney_llvm_cpu.emit.dtypes import HALVES, REGISTER, rounded
+from jitney_llvm_cpu.emit.builder import Function, Reg, literal, typed
+from jitney_llvm_cpu.emit.dtypes import REGISTER, rounded
 from jitney_llvm_cpu.emit.scalars import Machine
-from jitney_llvm_cpu.emit.text import Function, Reg, literal, typed
+from jitney_lowering.ir import HALVES, identity
 
 State = list[Reg]
 
 # kind -> the operation that merges two
 MERGE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
-
-
-def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """The number that changes nothing; also what an empty reduction gives."""
-    if kind in ("sum", "any"):
-        return False if dtype is torch.bool else 0
-    if kind in ("prod", "all"):
-        return True if dtype is torch.bool else 1
-    least = kind.endswith("max")
-    if dtype.is_floating_point:
-        return -math.inf if least else math.inf
-    if dtype is torch.bool:
-        return not least
-    limits = torch.iinfo(dtype)
-    return limits.min if least else limits.max
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from typing import Protocol
 import torch
 
 from jitney_llvm_cpu.emit import casts
-from jitney_llvm_cpu.emit.dtypes import HALVES, rounded
-from jitney_llvm_cpu.emit.text import Function, Reg, literal, typed
+from jitney_llvm_cpu.emit.builder import Function, Reg, literal, typed
+from jitney_llvm_cpu.emit.dtypes import rounded
 from jitney_llvm_cpu.target import Target
 from jitney_lowering import philox
+from jitney_lowering.ir import HALVES
 
 
 class Callee(Protocol):

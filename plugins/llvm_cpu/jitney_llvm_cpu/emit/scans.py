@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from jitney_llvm_cpu.emit.builder import Function, Reg, literal, typed
 from jitney_llvm_cpu.emit.dtypes import REGISTER
 from jitney_llvm_cpu.emit.reductions import Reduction, State
-from jitney_llvm_cpu.emit.text import Function, Reg, literal, typed
 
 
 class Running(Reduction):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from jitney_llvm_cpu.emit.builder import Function, Lines, Reg, literal, number
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.scalars import Machine
-from jitney_llvm_cpu.emit.text import Function, Lines, Reg, literal, number
-from jitney_lowering.index.expr import (
+from jitney_lowering.index import (
     Atom,
     Compound,
     FloorDiv,
@@ -29,7 +29,7 @@ from jitney_lowering.index.expr import (
     from_terms,
     index,
 )
-from jitney_lowering.ir.values import Load, Position, Ref, Value
+from jitney_lowering.ir import Load, Position, Ref, Value
 
 FUNCTION, ITERATION, NEST = 0, 1, 2
 

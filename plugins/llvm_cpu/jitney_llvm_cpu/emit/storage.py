@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from jitney_llvm_cpu.emit.builder import I8, I64, PTR, Function, Module, Reg, literal, number, typed
 from jitney_llvm_cpu.emit.partials import LINE, Partials, whole_lines
 from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, multiply, no_value
-from jitney_llvm_cpu.emit.text import I8, I64, PTR, Function, Module, Reg, literal, number, typed
-from jitney_lowering.index.expr import Index, Size, index
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Scan, Store
+from jitney_lowering.index import Index, Size, index
+from jitney_lowering.ir import Accumulate, Kernel, Scan, Store
 
 _STACK = 64 * 1024  # bytes of scratch that a thread may have on its stack
 

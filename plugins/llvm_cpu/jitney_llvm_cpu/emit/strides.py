@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jitney_llvm_cpu.emit.builder import Reg, number
 from jitney_llvm_cpu.emit.scope import Scope, multiply, plus
-from jitney_llvm_cpu.emit.text import Reg, number
-from jitney_lowering.index.expr import Index, Var
-from jitney_lowering.ir.values import Value
+from jitney_lowering.index import Index, Var
+from jitney_lowering.ir import Value
 
 
 @dataclass(frozen=True)

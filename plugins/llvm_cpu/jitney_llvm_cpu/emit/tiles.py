@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from jitney_llvm_cpu.emit.builder import PTR, Module, Reg, number, typed
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.nests import NestWriter, Part, lanes_of
 from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, no_value, plus
-from jitney_llvm_cpu.emit.text import PTR, Module, Reg, number, typed
-from jitney_lowering.index.expr import Index, Var
-from jitney_lowering.ir.kernel import Kernel, Nest, Store
-from jitney_lowering.ir.values import Load, Value, load, rebuild, walk
+from jitney_lowering.index import Index, Var
+from jitney_lowering.ir import Kernel, Load, Nest, Store, Value, load, rebuild, walk
 
 _LEAST = 4  # a loop of fewer rounds is not worth tiles
 _ITEMS = 16  # so many are enough for all threads to have something to do

@@ -15,8 +15,8 @@ from jitney_llvm_cpu.engine import Engine
 from jitney_llvm_cpu.target import Target
 from jitney_llvm_cpu.threads import threads
 from jitney_llvm_cpu.vector_math import VectorMath
-from jitney_lowering.index.expr import Size, index
-from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.index import Size, index
+from jitney_lowering.ir import Kernel
 
 
 @cache

@@ -10,10 +10,24 @@ from kernel_reference import run_kernel
 
 import jitney
 from jitney.errors import BackendFailed
-from jitney_lowering.index.expr import Index, Size, Var, index, min_
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Store
-from jitney_lowering.ir.operations import ALL
-from jitney_lowering.ir.values import apply, constant, indirect, load, position, ref
+from jitney_lowering.index import Index, Size, Var, index, min_
+from jitney_lowering.ir import (
+    ALL,
+    Accumulate,
+    Kernel,
+    Nest,
+    Partial,
+    Reduce,
+    Scan,
+    Scratch,
+    Store,
+    apply,
+    constant,
+    indirect,
+    load,
+    position,
+    ref,
+)
 
 F = torch.float32
 DTYPES = sorted(ALL, key=str)

@@ -10,10 +10,8 @@ import torch
 from kernel_reference import applied
 from scalar_cases import DTYPES, compare, defined, operand_dtypes, operands, result_dtypes, samples
 
-from jitney_lowering.index.expr import Var, index
-from jitney_lowering.ir.kernel import Kernel, Nest, Store
-from jitney_lowering.ir.operations import FLOATS, OPERATIONS
-from jitney_lowering.ir.values import apply, constant, load
+from jitney_lowering.index import Var, index
+from jitney_lowering.ir import FLOATS, OPERATIONS, Kernel, Nest, Store, apply, constant, load
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,8 @@ from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.tiles import plan
 from jitney_llvm_cpu.target import Target
 from jitney_llvm_cpu.vector_math import VectorMath
-from jitney_lowering.index.expr import Size, Var, index
-from jitney_lowering.ir.kernel import Kernel, Nest, Reduce, Store
-from jitney_lowering.ir.operations import ALL
-from jitney_lowering.ir.values import apply, load, position, ref
+from jitney_lowering.index import Size, Var, index
+from jitney_lowering.ir import ALL, Kernel, Nest, Reduce, Store, apply, load, position, ref
 
 F = torch.float32
 MACHINE = Machine(Target.host(), VectorMath(Target.host()))

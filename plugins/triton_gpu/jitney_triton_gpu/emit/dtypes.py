@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from jitney_lowering.ir import HALVES
+
 # In memory: as in a kernel's signature.
 POINTERS: dict[torch.dtype, str] = {
     torch.bool: "i1",
@@ -32,8 +34,6 @@ NAMES: dict[torch.dtype, str] = {
     torch.float32: "tl.float32",
     torch.float64: "tl.float64",
 }
-
-HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 def register(dtype: torch.dtype) -> str:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from jitney_lowering.index.expr import Index, Var, index
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Store
-from jitney_lowering.ir.values import Load, Ref, Value, ref, walk
+from jitney_lowering.index import Index, Var, index, product
+from jitney_lowering.ir import HALVES, Accumulate, Kernel, Load, Nest, Reduce, Ref, Store, Value, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Function, Workspace
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import product
 from jitney_triton_gpu.emit.reduce import LAST, Reduction
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
@@ -58,7 +56,7 @@ class Part:
         """The memory."""
         count = self.extent * self.many
         dtype = self.made.dtype
-        held = [Workspace(self.name, torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype, count)]
+        held = [Workspace(self.name, torch.float32 if dtype in HALVES else dtype, count)]
         return held + ([Workspace(self.positions, torch.int64, count)] if self.positions else [])
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import fx
 
-from jitney_lowering.index.expr import Index, Size
-from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.index import Index, Size
+from jitney_lowering.ir import Kernel, index_width
 from jitney_triton_gpu.code import Function, Parameter, Workspace
+from jitney_triton_gpu.emit.fast_math import rough
 from jitney_triton_gpu.emit.policies import policies
-from jitney_triton_gpu.emit.rough import rough
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Writer
 
@@ -50,7 +50,11 @@ class Draft:
         self.blocks: dict[str, int] = {}
         buffers = [Parameter(b, "buffer", b, dtype) for b, dtype in kernel.buffers.items()]
         memory = [Parameter(w.name, "workspace", w.name, w.dtype) for w in workspaces]
-        sizes = [Parameter(f"n{n}", "size", s) for n, s in enumerate(sorted(kernel.sizes, key=str))]
+        small = index_width.counted(kernel)
+        sizes = [
+            Parameter(f"n{n}", "size", s, torch.int32 if s in small else torch.int64)
+            for n, s in enumerate(sorted(kernel.sizes, key=str))
+        ]
         self.parameters = (*buffers, *memory, *sizes)
         pointers = {str(p.of): p.name for p in (*buffers, *memory)}
         spelled = {p.of: p.name for p in sizes if isinstance(p.of, Size)}

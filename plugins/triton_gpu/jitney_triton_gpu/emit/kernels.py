@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jitney_lowering.index.expr import Index, Var
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Reduce, Store
-from jitney_lowering.signals import NotLowered
+from jitney_lowering import NotLowered
+from jitney_lowering.index import Index, Var
+from jitney_lowering.ir import Accumulate, Kernel, Reduce, Store, forward_stores, matrix_product_of
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.pointwise import NOTHING, pointwise
-from jitney_triton_gpu.emit.prepare import prepare
-from jitney_triton_gpu.emit.product import product, product_of
+from jitney_triton_gpu.emit.product import product
 from jitney_triton_gpu.emit.rows import rows
 from jitney_triton_gpu.emit.split import split
 from jitney_triton_gpu.emit.sweep import sweep
@@ -42,8 +41,8 @@ def emit(
         wide: count places in 64 bits.
         tuning: other block sizes than the usual ones.
     """
-    kernel = prepare(kernel, replaced)
-    found = product_of(kernel)
+    kernel = forward_stores(kernel, replaced)
+    found = matrix_product_of(kernel)
     if found is not None:
         return product(kernel, found, name, wide, tuning)
     statements = [s for nest in kernel.body for s in nest.statements]

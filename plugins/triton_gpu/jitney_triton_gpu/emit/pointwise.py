@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from jitney_lowering.index.expr import Opaque, Var
-from jitney_lowering.ir.kernel import Kernel, Nest, Statement, Store
-from jitney_lowering.ir.values import Load, walk
+from jitney_lowering.index import Opaque, Var, product
+from jitney_lowering.ir import Kernel, Load, Nest, Statement, Store, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, product
+from jitney_triton_gpu.emit.indices import fastest, places
 from jitney_triton_gpu.emit.spaces import Axis
 
 NOTHING: Mapping[str, str] = MappingProxyType({})

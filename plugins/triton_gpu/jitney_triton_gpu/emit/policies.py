@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitney_lowering.index.expr import Opaque, Var
-from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.values import Load, walk
+from jitney_lowering.index import Opaque, Var
+from jitney_lowering.ir import Kernel, Load, walk
 from jitney_triton_gpu import tiles
 
 AGAIN, ONCE = "evict_last", "evict_first"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from jitney_lowering.index.expr import Var
-from jitney_lowering.ir.kernel import Kernel, Reduce, Store
-from jitney_lowering.ir.values import Apply, Load, Position, Value, ref, walk
+from jitney_lowering.ir import (
+    Apply,
+    Kernel,
+    Load,
+    MatrixProduct,
+    Store,
+    Value,
+    ref,
+)
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
-from jitney_triton_gpu.emit.dtypes import HALVES, NAMES
+from jitney_triton_gpu.emit.dtypes import NAMES
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register, Writer
@@ -19,63 +23,12 @@ from jitney_triton_gpu.emit.writer import Register, Writer
 GROUP = 8  # blocks of rows whose programs run at the same time: they share the other matrix in the cache
 
 
-@dataclass(frozen=True)
-class Product:
-    """What a kernel sums: ``left`` does not depend on the last of the outer loops, ``right`` not on the one before.
-
-    Both are float32 values cast from a half type, ``dtype``, in which the units multiply.
-    """
-
-    left: Value
-    right: Value
-    along: Var
-    name: str
-    dtype: torch.dtype
-
-
-def product_of(kernel: Kernel) -> Product | None:
-    """The product that a kernel computes, if that is its form; see ``jitney_lowering.schedule.products``."""
-    if len(kernel.outer) < 2 or len(kernel.body) != 2 or kernel.memory or kernel.finish:
-        return None
-    summed, stored = kernel.body
-    if len(summed.loops) != 1 or len(summed.statements) != 1 or stored.loops:
-        return None
-    (total,) = summed.statements
-    if not isinstance(total, Reduce) or total.kind != "sum" or total.dtype is not torch.float32:
-        return None
-    if not all(isinstance(s, Store) for s in stored.statements):
-        return None
-    value, (row, column) = total.value, kernel.outer[-2:]
-    if not isinstance(value, Apply) or value.op != "mul":
-        return None
-    left, right = value.args
-    if column in _loops(left):
-        left, right = right, left
-    dtypes = {_half(left), _half(right)}
-    if column in _loops(left) or row in _loops(right) or None in dtypes or len(dtypes) > 1:
-        return None
-    (dtype,) = dtypes
-    assert dtype is not None
-    return Product(left, right, summed.loops[0], total.name, dtype)
-
-
-def _loops(value: Value) -> set[object]:
-    return {atom for v in walk(value) if isinstance(v, (Load, Position)) for atom in v.index.atoms}
-
-
-def _half(value: Value) -> torch.dtype | None:
-    """The half type that a float32 was cast from."""
-    if isinstance(value, Apply) and value.op == "cast" and value.dtype is torch.float32:
-        return value.args[0].dtype if value.args[0].dtype in HALVES else None
-    return None
-
-
-def product(kernel: Kernel, found: Product, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
+def product(kernel: Kernel, found: MatrixProduct, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
     """One program for each tile of the result.
 
     Args:
         kernel: what to compute.
-        found: its ``product_of``.
+        found: its ``matrix_product_of``.
         name: the function's.
         wide: count places in 64 bits.
         tuning: other block sizes: ``x`` along the columns, ``r`` along the rows, ``many`` along what is summed.
@@ -118,7 +71,7 @@ def tile_stages(tile: tiles.Tile, depth: int) -> int:
     return max(2, min(4, tiles.SHARED // ((tile.x + tile.r) * depth * 2)))
 
 
-def _operand(draft: Draft, found: Product, value: Value, depth: int, subscript: str, other: list[Axis]) -> str:
+def _operand(draft: Draft, found: MatrixProduct, value: Value, depth: int, subscript: str, other: list[Axis]) -> str:
     """The name of a tile of one matrix, with zeros where there is nothing; lines are written for it."""
     writer = draft.writer
     k = Axis("k", (found.along,), depth)

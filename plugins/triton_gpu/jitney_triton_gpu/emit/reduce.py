@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from jitney_lowering.index.expr import Index
-from jitney_lowering.ir.kernel import Accumulate, Reduce
-from jitney_lowering.ir.loops import identity
-from jitney_lowering.ir.values import Value
+from jitney_lowering.index import Index
+from jitney_lowering.ir import Accumulate, Reduce, Value, identity
 from jitney_triton_gpu.emit.dtypes import literal, register
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register, Writer
@@ -26,7 +24,6 @@ COMBINE: dict[str, tuple[str, str]] = {
     "argmin": ("first_lesser", "first_lesser"),
 }
 LAST = 2**62  # a position after all others
-_PLAIN = {"argmax": "max", "argmin": "min"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Reduction:
     @property
     def start(self) -> str:
         """What it begins with."""
-        value = identity(_PLAIN.get(self.kind, self.kind), self.dtype)
+        value = identity(self.kind, self.dtype)
         if self.dtype is torch.bool:
             return f"tl.full([], {int(value)}, tl.int32)"
         return literal(value, self.dtype)

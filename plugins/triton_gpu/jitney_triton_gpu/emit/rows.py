@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitney_lowering.index.expr import min_
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scratch, Store
-from jitney_lowering.ir.values import Load, ref, walk
-from jitney_lowering.signals import NotLowered
+from jitney_lowering import NotLowered
+from jitney_lowering.index import min_, product
+from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scratch, Store, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, product
+from jitney_triton_gpu.emit.indices import fastest, places
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register

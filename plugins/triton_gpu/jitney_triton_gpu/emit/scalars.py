@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import torch
 
-from jitney_triton_gpu.emit.dtypes import HALVES, NAMES, register
+from jitney_lowering.ir import HALVES
+from jitney_triton_gpu.emit.dtypes import NAMES, register
 
 Spelling = Callable[..., str]  # (the operands' dtype, the result's dtype, operands...) -> text
 
-INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 SMALL = frozenset({torch.uint8, torch.int8, torch.int16})
 
 

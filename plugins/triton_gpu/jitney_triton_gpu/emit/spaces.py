@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jitney_lowering.index.expr import Index, Var
-from jitney_triton_gpu.emit.indices import Spell, product, text
+from jitney_lowering.index import Index, Spell, Var, product
+from jitney_triton_gpu.emit.indices import text
 
 
 @dataclass(frozen=True)

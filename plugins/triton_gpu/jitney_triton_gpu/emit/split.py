@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jitney_lowering.index.expr import Index, Var, index
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Reduce, Store
-from jitney_lowering.ir.values import Apply, Load, load, rebuild, ref, walk
+from jitney_lowering.index import Index, Var, index, product
+from jitney_lowering.ir import Accumulate, Apply, Kernel, Load, Reduce, Store, load, rebuild, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, product
+from jitney_triton_gpu.emit.indices import fastest, places
 from jitney_triton_gpu.emit.reduce import Running
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jitney_lowering.index.expr import Index, Var, index
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Store
-from jitney_lowering.ir.loops import identity
-from jitney_lowering.ir.values import Load
-from jitney_lowering.signals import NotLowered
+from jitney_lowering import NotLowered
+from jitney_lowering.index import Index, Var, index, product, tells_apart
+from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Store, identity
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft
-from jitney_triton_gpu.emit.indices import product, tells_apart
 from jitney_triton_gpu.emit.rows import Rows, in_registers
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from jitney_lowering.index.expr import Atom, Index, Opaque, Size, Var
-from jitney_lowering.ir.values import Apply, Constant, Load, Position, Value, walk
-from jitney_lowering.schedule.spaces import linear
-from jitney_triton_gpu.emit.dtypes import HALVES, NAMES, literal
-from jitney_triton_gpu.emit.indices import Spell, in_32_bits, text
+from jitney_lowering.index import Atom, Index, Opaque, Size, Spell, Var, linear, stays_int32
+from jitney_lowering.ir import HALVES, Apply, Constant, Load, Position, Value, walk
+from jitney_triton_gpu.emit.dtypes import NAMES, literal
+from jitney_triton_gpu.emit.indices import text
 from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded
 from jitney_triton_gpu.emit.spaces import Axis
 
@@ -66,7 +65,7 @@ class Writer:
         self.sizes = sizes
         self.written = written
         self.sections = [Section(1, [])]
-        self.rough: frozenset[Value] = frozenset()  # see ``rough.py``
+        self.rough: frozenset[Value] = frozenset()  # see ``fast_math.py``
         self.policies: Mapping[Load, str] = {}  # see ``policies.py``
         self.bases: dict[str, Register] = {}  # what a workspace's part begins at, for this program
         self.columns: set[str] = set()  # axes that lie along the first of two dimensions
@@ -220,7 +219,7 @@ class Writer:
             self._assign(v, literal(v.value, v.dtype), frozenset(), "c")
         elif isinstance(v, Position):
             axes = self.axes_of(v.index)
-            shown = self.index(v.index, None if in_32_bits(v.index) else self._spell_wide)
+            shown = self.index(v.index, None if stays_int32(v.index) else self._spell_wide)
             self._assign(v, self._number(shown, v.dtype), axes)
         elif isinstance(v, Load):
             self._load(v)

@@ -11,9 +11,8 @@ import torch
 from kernel_reference import run_kernel
 
 from jitney.backends.devices import raw_stream
-from jitney_lowering.index.expr import Size
-from jitney_lowering.ir.canonical import canonical
-from jitney_lowering.ir.kernel import Kernel
+from jitney_lowering.index import Size
+from jitney_lowering.ir import Kernel, canonical
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Parameter
 from jitney_triton_gpu.device import INTERPRETED

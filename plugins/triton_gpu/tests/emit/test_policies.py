@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from jitney_lowering.index.expr import Size, Var, index
-from jitney_lowering.ir.kernel import Kernel, Nest, Store
-from jitney_lowering.ir.values import Load, Value, apply, load
+from jitney_lowering.index import Size, Var, index
+from jitney_lowering.ir import Kernel, Load, Nest, Store, Value, apply, load
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.emit.policies import AGAIN, ONCE, policies
 

@@ -6,10 +6,8 @@ import pytest
 import torch
 from scalar_cases import FUNCTIONS, compare, operand_dtypes, operands, result_dtypes, samples
 
-from jitney_lowering.index.expr import Var, index
-from jitney_lowering.ir.kernel import Kernel, Nest, Store
-from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import apply, load
+from jitney_lowering.index import Var, index
+from jitney_lowering.ir import OPERATIONS, Kernel, Nest, Store, apply, load
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

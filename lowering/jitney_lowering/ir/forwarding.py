@@ -1,0 +1,131 @@
+"""Store-to-load forwarding in kernels: values in registers rather than in memory of a row, reductions not cut in two.
+
+The schedule writes down what a row keeps for its later nests. Here such a value is the same one wherever it is read: in
+registers if the whole row is there, computed again if the row is gone through piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+from jitney_lowering.index import Index, Var
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Statement, Store
+from jitney_lowering.ir.values import Load, Ref, Value, rebuild, walk
+
+
+def forward_stores(kernel: Kernel, replaced: Collection[str] = ()) -> Kernel:
+    """The same computation.
+
+    Args:
+        kernel: not changed.
+        replaced: buffers in whose memory the kernel stores something else: nothing of these is read later than asked.
+    """
+    return _without_scratch(_same_variables(_without_pairs(kernel)), replaced)
+
+
+def _without_pairs(kernel: Kernel) -> Kernel:
+    """What is reduced in a nest only to be accumulated after it is accumulated in the nest."""
+    readers: dict[str, list[Statement]] = {}
+    for nest in kernel.body:
+        for s in nest.statements:
+            for v in walk(s.value):
+                if isinstance(v, Ref):
+                    readers.setdefault(v.name, []).append(s)
+    taken: dict[str, Accumulate] = {}
+    for nest in kernel.body:
+        for s in nest.statements:
+            if isinstance(s, Reduce) and s.position is None:
+                users = readers.get(s.name, [])
+                if len(users) == 1 and _only_adds_up(users[0], s):
+                    taken[s.name] = users[0]  # type: ignore[assignment]
+    if not taken:
+        return kernel
+    gone = {id(s) for s in taken.values()}
+    body = []
+    for nest in kernel.body:
+        statements: list[Statement] = []
+        for s in nest.statements:
+            if isinstance(s, Reduce) and s.name in taken:
+                into = taken[s.name]
+                statements.append(Accumulate(into.buffer, into.index, into.kind, s.value))
+            elif id(s) not in gone:
+                statements.append(s)
+        if statements:
+            body.append(Nest(nest.loops, tuple(statements)))
+    return replace(kernel, body=tuple(body))
+
+
+def _only_adds_up(user: Statement, made: Reduce) -> bool:
+    return (
+        isinstance(user, Accumulate)
+        and user.kind == made.kind
+        and isinstance(user.value, Ref)
+        and user.value.name == made.name
+    )
+
+
+def _same_variables(kernel: Kernel) -> Kernel:
+    """Nests over equal ranges have the same variables, so what they compute alike is one value."""
+    known: dict[tuple[Index, ...], tuple[Var, ...]] = {}
+    body = []
+    for nest in kernel.body:
+        sizes = tuple(v.size for v in nest.loops)
+        if sizes not in known:
+            first = sum(len(loops) for loops in known.values())
+            known[sizes] = tuple(Var(f"q{first + n}", size) for n, size in enumerate(sizes))
+        table: dict[Any, Index] = dict(zip(nest.loops, known[sizes], strict=True))
+        memo: dict[Any, Value] = {}
+        statements = tuple(_renamed(s, table, memo) for s in nest.statements)
+        body.append(Nest(known[sizes], statements))
+    return replace(kernel, body=tuple(body))
+
+
+def _renamed(s: Statement, table: dict[Any, Index], memo: dict[Any, Value]) -> Statement:
+    def index(i: Index) -> Index:
+        return i.substitute(table)
+
+    value = rebuild(s.value, index=index, memo=memo)
+    if isinstance(s, Reduce):
+        return replace(s, value=value, position=None if s.position is None else index(s.position))
+    return replace(s, index=index(s.index), value=value)
+
+
+def _without_scratch(kernel: Kernel, replaced: Collection[str]) -> Kernel:
+    own = {m.name for m in kernel.scratch}
+    if not own:
+        return kernel
+    stuck = _not_forwarded(kernel, own, replaced)
+    leaf: dict[Any, Value] = {}
+    body = []
+    for nest in kernel.body:
+        statements: list[Statement] = []
+        for s in nest.statements:
+            s = replace(s, value=rebuild(s.value, leaf))
+            if isinstance(s, Store) and s.buffer in own - stuck:
+                leaf |= dict.fromkeys(_loads(kernel, s.buffer), s.value)
+            else:
+                statements.append(s)
+        if statements:
+            body.append(Nest(nest.loops, tuple(statements)))
+    return replace(kernel, body=tuple(body), scratch=tuple(m for m in kernel.scratch if m.name in stuck))
+
+
+def _loads(kernel: Kernel, buffer: str) -> Iterator[Load]:
+    for nest in kernel.body:
+        for s in nest.statements:
+            yield from (v for v in walk(s.value) if isinstance(v, Load) and v.buffer == buffer)
+
+
+def _not_forwarded(kernel: Kernel, own: set[str], replaced: Collection[str]) -> set[str]:
+    """Scratch memory that must stay: not read where it is written, filled bit by bit, or of memory that changes."""
+    stuck = {s.buffer for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)} & own
+    stores = {s.buffer: s for nest in kernel.body for s in nest.statements if isinstance(s, Store) and s.buffer in own}
+    for name in own - stuck:
+        store = stores.get(name)
+        moved = store is None or any(v.index is not store.index for v in _loads(kernel, name))
+        if moved or any(isinstance(v, Load) and v.buffer in replaced for v in walk(stores[name].value)):
+            stuck.add(name)
+    # A value made of what stays in memory may be read when that is there: which it is, once it has been stored.
+    return stuck
