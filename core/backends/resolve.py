@@ -20,14 +20,13 @@ from jitney._util import callers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of
 from jitney.backends.common_options import OwnOptions, own_options
-from jitney.backends.extension_calls import Extended, transformed, watched
+from jitney.backends.extension_calls import Extended, require, transformed, watched
 from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
 from jitney.backends.faults import said
 from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
 from jitney.backends.placement import place
 from jitney.backends.registry import registry
-from jitney.backends.tool_calls import require
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
 from jitney.config import config

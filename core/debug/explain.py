@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule, Node
 
 from jitney import events
+from jitney.backends.extension_calls import bisected
 from jitney.backends.hookspecs import BisectReport
-from jitney.backends.tool_calls import bisected
 from jitney.config import config
 from jitney.debug.compiled_as import compiled_as
 from jitney.debug.hints import hints

@@ -22,10 +22,10 @@ from jitney.aot.runtime.result_check import ANYTHING, difference
 from jitney.aot.trace.joint import CANNOT_TRACE
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.backends.backend_fields import PartFailed, guarded_rules
+from jitney.backends.extension_calls import graph_check
 from jitney.backends.faults import raises_too, said
 from jitney.backends.hookspecs import GraphCheck
 from jitney.backends.registry import registry
-from jitney.backends.tool_calls import graph_check
 from jitney.capture.codegen.emit import Emitted
 from jitney.capture.codegen.graph_runner import checked_once, keeping_state, runs_eagerly
 from jitney.config import config

@@ -14,9 +14,9 @@ import torch
 
 from jitney import events
 from jitney._util import callers, recursion_room
+from jitney.backends.extension_calls import capture_failed, warn_of_settings
 from jitney.backends.faults import said
 from jitney.backends.hookspecs import FailedFrame
-from jitney.backends.tool_calls import capture_failed, warn_of_settings
 from jitney.cache.digest import NotStorable
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.interpreter.target import Target, parameters

@@ -34,7 +34,7 @@ from jitney_testing.float64_program import Truth
 from jitney_testing.opinfo.compare import Difference
 from jitney_testing.pictures import Freezer, Mismatch, Values, leaf, mismatches, numbers
 from jitney_testing.program import Loaded, Program
-from jitney_tools.compare.float64_oracle import Recording
+from jitney_tools.compare.float64_oracle import RandomDraws
 
 SEED = 20_27
 
@@ -326,10 +326,10 @@ def _truth(load: Load) -> Truth:
         return _numbers([scene.picture for scene in scenes])
 
     def record() -> list[Any]:
-        recording = Recording()
-        with recording:
+        random_draws = RandomDraws()
+        with random_draws:
             _scenes(load)
-        return recording.draws
+        return random_draws.draws
 
     return Truth(run, record)
 

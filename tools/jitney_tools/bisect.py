@@ -19,7 +19,7 @@ from jitney.debug.compiled_as import CompiledAs, compiled_as
 from jitney.errors import BackendFailed, JitneyError
 from jitney_tools import graph_check
 from jitney_tools.compare.copies import copied, tensors
-from jitney_tools.compare.float64_oracle import InDoubles, Recording, doubled, mapped
+from jitney_tools.compare.float64_oracle import InDoubles, RandomDraws, doubled, mapped
 from jitney_tools.compare.outcome import Outcome, Truth, modules_of, optimizers_of, put_back, widened
 from jitney_tools.compare.rounding_noise import RUNS, InShaken
 from jitney_tools.compare.time_limit import TimeLimit, time_limit
@@ -301,9 +301,9 @@ class _Ladder:
     @functools.cached_property
     def _draws(self) -> list[Any] | None:
         """The random numbers that eager draws; None if the program fails."""
-        recording = Recording()
-        _, error = self._outcome(self.plain, 0, recording)
-        return recording.draws if error is None else None
+        random_draws = RandomDraws()
+        _, error = self._outcome(self.plain, 0, random_draws)
+        return random_draws.draws if error is None else None
 
     @functools.cached_property
     def _in_doubles(self) -> Outcome | None:

@@ -21,7 +21,7 @@ from jitney.backends.faults import raises_too
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed
 from jitney_tools.compare.copies import copied, tensors
-from jitney_tools.compare.float64_oracle import Recording
+from jitney_tools.compare.float64_oracle import RandomDraws
 from jitney_tools.compare.time_limit import TimeLimit
 from jitney_tools.compare.verdict import Fault, Reference, Side, Terms, differing, judge, raised, wrong_forward
 from jitney_tools.minifier.case import After, Case, NotMinified, plain_case, python
@@ -166,10 +166,10 @@ class CheckedGraph:
         """Eager on copies, then the compiled graph on the inputs themselves, then the backwards of both."""
         assert self.last is not None
         plain, given = self.graph.forward, self.last
-        eager, recording = Side(copied(given)), Recording()
+        eager, random_draws = Side(copied(given)), RandomDraws()
         devices = sorted({t.device.index for t in tensors(given) if t.is_cuda})
         try:
-            with torch.random.fork_rng(devices), recording:
+            with torch.random.fork_rng(devices), random_draws:
                 eager.results = list(tensors(plain(*eager.inputs)))
         except Exception:  # the program's own: the compiled graph is to raise it
             return made(*inputs)
@@ -179,7 +179,7 @@ class CheckedGraph:
             self.failed(error, "results")
             raise
         ours = Side(list(inputs), list(tensors(list(outputs))))
-        reference = Reference(plain, given, recording.draws, gradients=False)
+        reference = Reference(plain, given, random_draws.draws, gradients=False)
         fault = differing(ours, eager) or wrong_forward(ours, eager, reference)
         if fault is None and any(result.requires_grad for result in eager.results):
             fault = judge(plain, made, given, Terms(seconds=config.minifier_try_seconds))

@@ -48,7 +48,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Record:
+class FrameRecord:
     """A frame.
 
     Args:
@@ -76,7 +76,7 @@ class Record:
     missing: list[str]
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: Path) -> FrameRecord:
     """Read what ``write_record`` has written.
 
     Raises:
@@ -106,12 +106,12 @@ def read_record(path: Path) -> Record:
         raise NotReplayed(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
 
-def _read(data: dict[str, Any]) -> Record:
+def _read(data: dict[str, Any]) -> FrameRecord:
     for name, lines in data["sources"].items():
         _show(name, {int(number): text for number, text in lines.items()})
     reader = _Reader(data["objects"])
     frame = data["frame"]
-    record = Record(
+    record = FrameRecord(
         str(data["name"]),
         str(data["place"]),
         str(data["error"]),

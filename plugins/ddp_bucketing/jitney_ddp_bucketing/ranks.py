@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from jitney._util import callers
+from jitney.backends import warn
 from jitney.errors import JitneyError, describe_frame
 from jitney_ddp_bucketing.private import default_store
 
@@ -76,7 +76,7 @@ class Ranks:
             difference = _difference(mine, theirs)
             if difference and not any(mine == json.loads(self.store.get(key)) for key in keys[1:]):
                 self._warned = True
-                callers.warn(
+                warn(
                     f"ranks {self.rank} and {rank} compiled different graphs of {frame}: {difference}. Parameters that "
                     "one of them leaves out need DDP(find_unused_parameters=True)"
                 )

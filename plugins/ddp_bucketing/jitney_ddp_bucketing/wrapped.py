@@ -13,9 +13,10 @@ from jitney.backends import CompileRequest
 from jitney_ddp_bucketing import private
 from jitney_ddp_bucketing.buckets import table
 from jitney_ddp_bucketing.options import DDPOptions
+from jitney_ddp_bucketing.runs import Run
 from jitney_ddp_bucketing.split import cuts
 from jitney_ddp_bucketing.state import State
-from jitney_ddp_bucketing.steps import Run, reducer_waits
+from jitney_ddp_bucketing.steps import reducer_waits
 
 TITLE = "DDP buckets"
 

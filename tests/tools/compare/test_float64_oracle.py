@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from jitney_tools.compare.float64_oracle import InDoubles, Recording, close, doubled, too_far
+from jitney_tools.compare.float64_oracle import InDoubles, RandomDraws, close, doubled, too_far
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
 def three(function: Any, *inputs: Any) -> Any:
     """Eager's result and that of float64."""
-    with Recording() as recording:
+    with RandomDraws() as random_draws:
         torch.manual_seed(1)
         eager = function(*inputs)
-    with InDoubles(recording.draws):
+    with InDoubles(random_draws.draws):
         exact = function(*map(doubled, inputs))
     return eager, exact
 

@@ -66,7 +66,7 @@ def _is_random(func: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
-class Recording(torch_private.TorchDispatchMode):
+class RandomDraws(torch_private.TorchDispatchMode):
     """Keeps what random operators return, in order."""
 
     def __init__(self) -> None:

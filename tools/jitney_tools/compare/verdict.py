@@ -15,7 +15,7 @@ import torch
 from jitney.errors import JitneyError
 from jitney.torch_compat.subclasses import leaves
 from jitney_tools.compare.copies import copied, tensors
-from jitney_tools.compare.float64_oracle import InDoubles, Recording, close, doubled, too_far
+from jitney_tools.compare.float64_oracle import InDoubles, RandomDraws, close, doubled, too_far
 from jitney_tools.compare.rounding_noise import RUNS, InShaken, within
 from jitney_tools.compare.time_limit import TimeLimit, time_limit
 
@@ -163,16 +163,16 @@ def judge(
 
     Both get copies of the inputs, of the same strides. Generators are put back.
     """
-    eager, recording = Side(copied(list(inputs))), Recording()
+    eager, random_draws = Side(copied(list(inputs))), RandomDraws()
     try:
-        with recording:
+        with random_draws:
             eager.run(plain)
             if terms.gradients:
                 eager.go_back()
     except Exception:
         return None
     ours = Side(copied(list(inputs)))
-    reference = Reference(plain, inputs, recording.draws, terms.gradients)
+    reference = Reference(plain, inputs, random_draws.draws, terms.gradients)
     place: Place = "results"
     try:
         with time_limit(terms.seconds):
