@@ -114,13 +114,13 @@ def _captured(start: _Start) -> Captured:
     for _ in range(MAX_RESTARTS):
         vm = Loop(
             HANDLERS,
-            settings.dynamic_dims,
-            settings.dynamic_number,
-            settings.steady,
-            forced,
-            settings.max_steps,
-            start.outside,
-            settings.has_regions,
+            dynamic_dims=settings.dynamic_dims,
+            is_dynamic=settings.dynamic_number,
+            steady=settings.steady,
+            forced=forced,
+            max_steps=settings.max_steps,
+            outside=start.outside,
+            has_regions=settings.has_regions,
         )
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled

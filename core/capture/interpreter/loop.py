@@ -30,11 +30,23 @@ from jitney.guards import Source, reentry
 
 
 class Loop(Interpreter):
-    """One attempt to capture one frame (and what it calls)."""
+    """The interpreter at work.
+
+    Args:
+        handlers: of functions and arrays.
+        dynamic_dims: which sizes of a tensor are symbolic.
+        is_dynamic: is the number at this source another one from call to call?
+        steady: does what is at this source stay as it is from call to call?
+        forced: the steps before which capture is to break, from earlier attempts.
+        max_steps: how many instructions may be interpreted.
+        outside: what the caller of compiled code is handling.
+        has_regions: does the backend compute checkpointed regions again?
+    """
 
     def __init__(
         self,
         handlers: Handlers,
+        *,
         dynamic_dims: Callable[[Any, Source], list[bool]],
         is_dynamic: Callable[[Source, Any], bool],
         steady: Callable[[Source, Any], bool],
@@ -49,11 +61,11 @@ class Loop(Interpreter):
         world = World(
             lambda guards: Tracer(symbols, guards, self.user_stack, self.reads_numbers, has_regions, witness),
             wrapper,
-            lambda value, source: adopt(self, value, source),
-            is_dynamic,
-            steady,
-            self.user_line,
-            reentry.active(),
+            adopt_array=lambda value, source: adopt(self, value, source),
+            is_dynamic=is_dynamic,
+            steady=steady,
+            origin=self.user_line,
+            watch=reentry.active(),
         )
         super().__init__(world, handlers, outside, has_regions, witness)
         self.forced = forced
