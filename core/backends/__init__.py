@@ -1,6 +1,14 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
-from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind, lazy_function
+from jitney.backends.backend import (
+    Argument,
+    Backend,
+    CompileRequest,
+    ExtensionOptions,
+    Kind,
+    SerializedGraph,
+    lazy_function,
+)
 from jitney.backends.backend_fields import core_decompositions
 from jitney.backends.hookspecs import HOOK_API_VERSION, TrainingRun, hookimpl
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
@@ -13,10 +21,10 @@ __all__ = [
     "BoundBackend",
     "CompileRequest",
     "ExtensionOptions",
-    "Kept",
     "Kind",
     "Listing",
     "Registry",
+    "SerializedGraph",
     "TrainingRun",
     "core_decompositions",
     "hookimpl",

@@ -24,8 +24,8 @@ from jitney.capture.numpy.dtypes import SCALARS
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.wrap_value import Arrival, arrival
 from jitney.guards import Guard, Source
-from jitney.guards.assumptions import Trail
-from jitney.guards.reentry import Watch
+from jitney.guards.assumptions import Assumptions
+from jitney.guards.reentry import ReentryWatch
 
 if TYPE_CHECKING:
     from jitney.capture.torch.tensors import Tracer
@@ -47,8 +47,8 @@ class World:
         self.apart: dict[type, dict[int, Source]] = {}
         self.fresh: dict[int, Any] = {}
         self.class_steps: dict[int, int] = {}
-        self.trail = Trail()
-        self.watch: Watch | None = None  # open where C code handles the program's objects
+        self.assumptions = Assumptions()
+        self.watch: ReentryWatch | None = None  # open where C code handles the program's objects
         self.absent_names: dict[int, tuple[Source, set[str]]] = {}
         self.is_dynamic: Callable[[Source, Any], bool] = lambda source, value: False
         self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
@@ -363,7 +363,7 @@ class World:
 
         Nobody replaces it, mostly: the guard is for those who do.
         """
-        self.trail.take(owner, name, value)
+        self.assumptions.take(owner, name, value)
         kind = "equals" if type(value) in ATOMS else "is"
         if isinstance(owner, dict):
             self.guard(self.const(owner).item(name), kind, value)

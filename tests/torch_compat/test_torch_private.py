@@ -23,7 +23,7 @@ def run(program: str, **environment: str) -> str:
 
 SAME_ATTRIBUTES = """
     import sys
-    from jitney import _torch
+    from jitney.torch_compat import torch_private as _torch
 
     def described(found):
         return {k: type(v).__mro__[-2:] if hasattr(v, "__dict__") else v for k, v in vars(found).items()}
@@ -105,7 +105,7 @@ def test_wrappers_are_as_torch_left_them_after_a_capture() -> None:
     run("""
         import sys
         import torch
-        from jitney import _torch
+        from jitney.torch_compat import torch_private as _torch
 
         kept = _torch._kept_away(0)
         assert len(kept) > 100

@@ -90,11 +90,11 @@ class Interpreter:
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
-        self.witness = reentry.kept()
+        self.witness = reentry.current_watch()
         if self.witness is not None:
             self.witness.latest = ""
         self.tracer.witness = self.witness
-        self.watch = reentry.active()
+        self.watch = reentry.needed_watch()
         self.world.watch = self.watch
         self.in_helper = False  # inside a function that calls a logger and does nothing else
         self.nodes_before = 0
@@ -177,7 +177,7 @@ class Interpreter:
         """Make this the frame that runs next; a break where calls nest too deep."""
         if len(self.frames) >= MAX_DEPTH:
             raise Break("calls nested too deep to inline", "recursion this deep runs eagerly")
-        self.world.trail.enter(frame.func)
+        self.world.assumptions.enter(frame.func)
         self.frames.append(frame)
 
     def leave(self, value: Any) -> None:

@@ -24,7 +24,7 @@ from jitney.capture.torch import wrapper_subclasses
 from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.torch.symbols import Symbols
 from jitney.guards import Source
-from jitney.guards.reentry import Watch
+from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.default_device import enter_device, exit_device
 from jitney.torch_compat.global_state import enter_inference_mode, exit_inference_mode
@@ -115,7 +115,7 @@ class Tracer(TorchFunctionMode):
         self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
         self.dense_gradients = False  # is the backward a graph, which cannot hold sparse tensors?
         self.pause = False
-        self.witness: Watch | None = None  # what sees the program's code run
+        self.witness: ReentryWatch | None = None  # what sees the program's code run
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
         self.open_scopes: list[InferenceScope] = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jitney._util.generated_code import build
-from jitney.backends import CompileRequest, Kept
+from jitney.backends import CompileRequest, SerializedGraph
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney.errors import BackendFailed
@@ -31,7 +31,7 @@ def raise_failed() -> None:
 
 def keep(
     source: str, namespace: Mapping[str, Any], entries: Sequence[str], library: Library | None, options: LlvmCpuOptions
-) -> Kept:
+) -> SerializedGraph:
     """What ``load`` makes the function again of.
 
     Args:
@@ -56,16 +56,16 @@ def keep(
         "entries": list(entries),
         "key": library.key if library is not None else "",
     }
-    return Kept(data, (image or b"", *writer.blobs))
+    return SerializedGraph(data, (image or b"", *writer.blobs))
 
 
-def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
+def load(serialized: SerializedGraph, request: CompileRequest) -> Callable[..., Any]:
     """The function again; see ``Backend.load``."""
     options: LlvmCpuOptions = request.options
-    data = kept.data
+    data = serialized.data
     if data["machine"] != machine(options.vector_bytes).text:
         raise Stale("the machine has other vectors, threads or functions")
-    image, *blobs = kept.blobs
+    image, *blobs = serialized.blobs
     known: dict[str, Any] = {"_empty_strided": memory.empty_strided, "_empty": memory.empty}
     library = None
     if image:
@@ -81,6 +81,6 @@ def keepable(
     run: Any, source: str, entries: Sequence[str], library: Library | None, options: LlvmCpuOptions
 ) -> Callable[..., Any]:
     """The function of a wrapper, which knows how to be kept."""
-    run.keep = lambda: keep(source, run.__globals__, entries, library, options)
+    run.serialize = lambda: keep(source, run.__globals__, entries, library, options)
     made: Callable[..., Any] = run
     return made
