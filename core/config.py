@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_origin, get_type_hints
 
 from jitney._util.callers import warn
-from jitney._util.type_check import fits, show
+from jitney._util.type_check import has_type, show
 from jitney.errors import InvalidOption, nearest
 
 _PREFIX = "JITNEY_"
@@ -212,7 +212,7 @@ def wanted(name: str) -> str:
 
 def _is_valid(name: str, value: Any) -> bool:
     low, high = _FIELDS[name].metadata["limits"] or (None, None)
-    if not fits(value, _TYPES[name]):
+    if not has_type(value, _TYPES[name]):
         return False
     return (low is None or value >= low) and (high is None or value <= high)
 

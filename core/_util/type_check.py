@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 
-def fits(value: object, annotation: Any) -> bool:
+def has_type(value: object, annotation: Any) -> bool:
     """True if ``value`` may be stored where ``annotation`` is declared.
 
     A bool is no int, an int is a float; containers are checked item by item; what is not understood
@@ -21,7 +21,7 @@ def fits(value: object, annotation: Any) -> bool:
     if origin is Literal:
         return any(value == choice and type(value) is type(choice) for choice in args)
     if origin in (Union, types.UnionType):
-        return any(fits(value, arg) for arg in args)
+        return any(has_type(value, arg) for arg in args)
     if isinstance(origin, type):
         return isinstance(value, origin) and _items_fit(value, args)
     if annotation is Callable:
@@ -37,11 +37,11 @@ def fits(value: object, annotation: Any) -> bool:
 
 def _items_fit(value: Any, args: tuple[Any, ...]) -> bool:
     if isinstance(value, Mapping):
-        return len(args) != 2 or all(fits(k, args[0]) and fits(v, args[1]) for k, v in value.items())
+        return len(args) != 2 or all(has_type(k, args[0]) and has_type(v, args[1]) for k, v in value.items())
     if isinstance(value, tuple) and args and args[-1] is not Ellipsis:
-        return len(value) == len(args) and all(map(fits, value, args))
+        return len(value) == len(args) and all(map(has_type, value, args))
     if isinstance(value, (list, tuple, set, frozenset)) and args:
-        return all(fits(item, args[0]) for item in value)
+        return all(has_type(item, args[0]) for item in value)
     return True
 
 

@@ -26,7 +26,7 @@ from jitney.aot.runtime.result_check import ANYTHING, checked
 from jitney.aot.runtime.subclass_glue import WrappedGlue
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace.joint import Joint, trace_joint
-from jitney.backends.faults import blaming, running_again
+from jitney.backends.faults import captured_fallback, with_blame
 from jitney.config import config
 from jitney.torch_compat.global_state import TRACING, without_anomaly_mode
 
@@ -237,7 +237,7 @@ def backward_of(
             made = _compiled(part, "backward", len(part.outputs), replace(request, compile_half=compile_half))
         if variant is not None:  # what it does besides may fail, and the plain graph would not tell
             return made
-        blamed = blaming(made, plain, lambda error: request.failure(error, "backward"))
+        blamed = with_blame(made, plain, lambda error: request.failure(error, "backward"))
         blamed.boxed = made.boxed  # type: ignore[attr-defined] # what it read may be gone when it raises: nobody is blamed
         return blamed
 
@@ -264,7 +264,7 @@ def _glued(
     kind: HalfKind = "forward" if joint.trains else "inference"
     # With effects, random numbers drawn among them, it cannot run twice.
     if joint.updates and not any(has_effect(n) for n in joint.graph.nodes):
-        glue.failed = running_again(module.forward, lambda error: request.failure(error, kind))
+        glue.failed = captured_fallback(module.forward, lambda error: request.failure(error, kind))
     with events.phase("aot glue", request.frame):
         run = glue.build(forward, backward, module.forward)
     events.emit(events.Artefact("aot_wrapper", request.frame, request.backend, glue.source))

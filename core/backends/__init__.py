@@ -2,7 +2,15 @@
 
 from jitney._util.callers import warn
 from jitney._util.generated_code import build as build_function
-from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind, lazy_function
+from jitney.backends.backend import (
+    Argument,
+    Backend,
+    CompileRequest,
+    ExtensionOptions,
+    Kind,
+    SerializedGraph,
+    lazy_function,
+)
 from jitney.backends.backend_fields import core_decompositions
 from jitney.backends.hookspecs import (
     HOOK_API_VERSION,
@@ -25,10 +33,10 @@ __all__ = [
     "ExtensionOptions",
     "FailedFrame",
     "GraphCheck",
-    "Kept",
     "Kind",
     "Listing",
     "Registry",
+    "SerializedGraph",
     "TrainingRun",
     "build_function",
     "core_decompositions",

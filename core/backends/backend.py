@@ -143,7 +143,7 @@ class CompileRequest:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SerializedGraph:
     """What a backend needs to make one of its compiled graphs again, in another process.
 
     Args:
@@ -177,11 +177,12 @@ class Backend:
             tables; or a function from the options to such a table.
         supports: for ``aten``: may this node be given to the backend?
         version: part of the identity of what it makes; the package's version if empty.
-        load: ``load(kept, request)`` makes a compiled graph again in a later process, on the same kind of machine with
-            the same versions and options. ``kept`` is the ``Kept`` that the compiled callable's attribute ``keep``, a
-            function without arguments, returned; ``keep`` may raise ``jitney.cache.digest.NotStorable``, and ``load``
-            ``jitney.cache.recipes.Stale``, each with a reason. Without ``load`` nothing of the backend's is kept on
-            disk, but for graphs whose own ``forward`` it returned.
+        load: ``load(serialized, request)`` makes a compiled graph again in a later process, on the same kind of
+            machine with the same versions and options. ``serialized`` is the ``SerializedGraph`` that the compiled
+            callable's attribute ``serialize``, a function without arguments, returned; ``serialize`` may raise
+            ``jitney.cache.digest.NotStorable``, and ``load`` ``jitney.cache.recipes.Stale``, each with a reason.
+            Without ``load`` nothing of the backend's is stored on disk, but for graphs whose own ``forward`` it
+            returned.
         lacks: what is missing on this machine for the backend, a sentence each; empty if it can work. ``jitney doctor``
             shows it, and ``backend="auto"`` leaves the operators of such a backend to eager, with one warning.
         auto_priority: the place among the backends that ``backend="auto"`` chooses from, higher first; None if it is
@@ -198,7 +199,7 @@ class Backend:
     decompositions: Mapping[Any, Callable[..., Any]] | Callable[[Any], Mapping[Any, Callable[..., Any]]] | None = None
     supports: Callable[[fx.Node], bool] | None = None
     version: str = ""
-    load: Callable[[Kept, CompileRequest], Compiled] | None = None
+    load: Callable[[SerializedGraph, CompileRequest], Compiled] | None = None
     lacks: Callable[[], Sequence[str]] | None = None
     auto_priority: int | None = None
 

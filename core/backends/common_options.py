@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-from jitney._util.type_check import fits, show
+from jitney._util.type_check import has_type, show
 from jitney.errors import InvalidOption
 
 
@@ -42,7 +42,7 @@ def own_options(options: Mapping[str, Any] | None) -> tuple[OwnOptions, dict[str
     types = get_type_hints(OwnOptions)
     own = {name: value for name, value in (options or {}).items() if name in types}
     for name, value in own.items():
-        if not fits(value, types[name]):
+        if not has_type(value, types[name]):
             raise InvalidOption(
                 f"option {name!r} of jitney's own is {show(types[name])}, got {value!r}",
                 hint=f"options={{{name!r}: {getattr(OwnOptions(), name)!r}}}, as by default",

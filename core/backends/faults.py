@@ -17,7 +17,7 @@ from jitney.torch_compat.global_state import StateKeeper
 from jitney.torch_compat.out_of_memory import advise
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error as a warning tells it; with ``config.verbose``, with the traceback of its cause."""
     if not config.verbose:
         return str(error)
@@ -43,7 +43,7 @@ def raises_too(graph: Callable[..., Any], inputs: Sequence[Any]) -> bool:
     return False
 
 
-def blaming(
+def with_blame(
     compiled: Callable[..., Sequence[Any]], graph: Callable[..., Any], failure: Callable[[Exception], Exception]
 ) -> Callable[..., Sequence[Any]]:
     """``compiled``; what it raises and ``graph`` does not is raised as ``failure`` says, with the cause."""
@@ -60,7 +60,7 @@ def blaming(
     return run
 
 
-def running_again(
+def captured_fallback(
     eagerly: Callable[..., Sequence[Any]], blame: Callable[[Exception], Exception]
 ) -> Callable[[Exception, Sequence[Any]], Sequence[Any]]:
     """What a graph that writes to its inputs does when its compiled forward has raised, before any of these writes.
@@ -77,11 +77,11 @@ def running_again(
         except Exception as own:
             advise(own, "a graph that writes to its inputs")
             raise own from None
-        callers.warn(f"{said(blame(error))}\n(calls for which it raises run as captured)")
+        callers.warn(f"{error_text(blame(error))}\n(calls for which it raises run as captured)")
         return outputs
 
     run.__dict__[RECIPE] = lambda writer: call(
-        "jitney.backends.faults:running_again", writer.ref(eagerly), writer.ref(unknown)
+        "jitney.backends.faults:captured_fallback", writer.ref(eagerly), writer.ref(unknown)
     )
     return run
 

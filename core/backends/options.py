@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from jitney._util import callers
-from jitney._util.type_check import fits, show
+from jitney._util.type_check import has_type, show
 from jitney.backends.backend import Backend, ExtensionOptions
 from jitney.errors import InvalidOption, nearest
 
@@ -91,7 +91,7 @@ def _filled(owner: str, options: type, given: Mapping[str, Any], others: Iterabl
             hint = nearest(name, [*fields, *others]) if isinstance(name, str) else ""
             hint = hint or (f"one of {', '.join(map(repr, fields))}" if fields else "no options=")
             raise InvalidOption(f"{owner} has no option {name!r}; {_listing(fields, types)}", hint=hint)
-        if not fits(value, types[name]):
+        if not has_type(value, types[name]):
             wrong = f"option {name!r} of {owner} is {show(types[name])}, got {value!r}"
             raise InvalidOption(f"{wrong}; {_listing(fields, types)}", hint=_defaults(fields, [name]))
     try:

@@ -17,12 +17,12 @@ from torch import fx
 
 from jitney import events
 from jitney._util import callers
-from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
+from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kind, SerializedGraph
 from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of
 from jitney.backends.common_options import OwnOptions, own_options
 from jitney.backends.extension_calls import Extended, require, transformed, watched
 from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
-from jitney.backends.faults import said
+from jitney.backends.faults import error_text
 from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
 from jitney.backends.placement import place
@@ -37,7 +37,7 @@ from jitney.torch_compat.out_of_memory import advice, is_exhausted
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
 
 # What a backend may say of a compiled graph, as attributes of the callable.
-ATTRIBUTES = ("boxed", "filled", "keep")
+ATTRIBUTES = ("boxed", "filled", "serialize")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class BoundBackend:
         except BackendFailed as error:
             if not config.suppress_errors:
                 raise
-            callers.warn(f"{said(error)}\n(the graph runs operator by operator: config.suppress_errors)")
+            callers.warn(f"{error_text(error)}\n(the graph runs operator by operator: config.suppress_errors)")
             place = request.user_stack[-1] if request.user_stack else None
             where = (place.filename, place.lineno or 0) if place is not None else ("", 0)
             events.emit(events.GraphKept(request.frame, *where, self.name, error.reason))
@@ -217,14 +217,18 @@ class BoundBackend:
             raise _failed(f"returned {compiled!r:.100}, which is not callable", phase, request, self.minifying())
         if not self.parts:
             name = f"{request.kind} of {request.frame} ({self.name})"
-            compiled = self._keepable(markers.marked(compiled, "graph", name, request.kind), request)
+            compiled = self._serializable(markers.marked(compiled, "graph", name, request.kind), request)
         return compiled
 
-    def _keepable(self, compiled: Compiled, request: CompileRequest) -> Compiled:
+    def _serializable(self, compiled: Compiled, request: CompileRequest) -> Compiled:
         """What the backend has made, with a recipe if it is a function, as one of another kind becomes if it has
-        ``keep``: objects of other classes have their recipe from their class.
+        ``serialize``: objects of other classes have their recipe from their class.
         """
-        if self.backend.load is not None and hasattr(compiled, "keep") and not isinstance(compiled, types.FunctionType):
+        if (
+            self.backend.load is not None
+            and hasattr(compiled, "serialize")
+            and not isinstance(compiled, types.FunctionType)
+        ):
             compiled = _as_function(compiled)
         if isinstance(compiled, types.FunctionType):
             compiled.__dict__[RECIPE] = functools.partial(self._recipe, compiled, request)
@@ -232,14 +236,21 @@ class BoundBackend:
 
     def _recipe(self, compiled: Compiled, request: CompileRequest, writer: Writer) -> Recipe:
         """How a later process makes a compiled graph again."""
-        keep = getattr(compiled, "keep", None)
-        if self.backend.load is None or keep is None:
+        serialize = getattr(compiled, "serialize", None)
+        if self.backend.load is None or serialize is None:
             raise NotStorable(f"graphs of the backend {self.name}")
-        kept = keep()
-        return ["backend", self.name, request.kind, request.frame, kept.data, [writer.blob(b) for b in kept.blobs]]
+        serialized = serialize()
+        return [
+            "backend",
+            self.name,
+            request.kind,
+            request.frame,
+            serialized.data,
+            [writer.blob(b) for b in serialized.blobs],
+        ]
 
-    def load(self, name: str, kind: Kind, frame: str, kept: Kept) -> Compiled:
-        """The compiled graph that a backend of this name, this one or one of its parts, has kept.
+    def load(self, name: str, kind: Kind, frame: str, serialized: SerializedGraph) -> Compiled:
+        """The compiled graph that a backend of this name, this one or one of its parts, has serialized.
 
         Raises:
             Stale: it is not here any more, or refuses.
@@ -249,7 +260,7 @@ class BoundBackend:
             raise Stale(f"the backend {name} keeps no graphs")
         with events.phase(f"load {name}", frame):
             request = bound.request(kind, frame)
-            return bound._keepable(bound.backend.load(kept, request), request)
+            return bound._serializable(bound.backend.load(serialized, request), request)
 
     def decompositions(self, request: CompileRequest | None = None) -> Mapping[Any, Callable[..., Any]]:
         """The operators to be taken apart before an ATen graph arrives: of several backends, as the first asks.

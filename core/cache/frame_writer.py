@@ -16,7 +16,7 @@ from jitney.cache.container import pack
 from jitney.cache.digest import ATOMS, IMMUTABLE, Fingerprints, NotStorable, digest, of_code
 from jitney.cache.recipes import Recipe, Writer
 from jitney.guards import Guard, Source
-from jitney.guards.assumptions import Trail
+from jitney.guards.assumptions import Assumptions
 from jitney.guards.source import STEPS
 from jitney.guards.stored_guards import rows
 from jitney.guards.tensors import TensorFact
@@ -40,7 +40,7 @@ class FrameWriter:
         namespace: its globals.
         guards: on which it depends.
         tensors: what it asks of tensors, in order.
-        trail: what its capture took for granted.
+        assumptions: what its capture took for granted.
         known: what the reader will have by name.
         state: ``state_text()`` where the frame was captured.
         made: how code in the namespace was made of the user's, by id: ``recipe(writer)`` tells it to others.
@@ -55,24 +55,24 @@ class FrameWriter:
         namespace: Mapping[str, Any],
         guards: list[Guard],
         tensors: list[TensorFact],
-        trail: Trail,
+        assumptions: Assumptions,
         known: Mapping[str, Any],
         state: str | None,
         made: Mapping[int, Any] | None = None,
     ) -> None:
-        if trail.private:
-            raise NotStorable(trail.private)
+        if assumptions.private:
+            raise NotStorable(assumptions.private)
         for guard in guards:
             if guard.source.kind == "attr" and guard.source.key in PLACES:
                 raise NotStorable(f"{guard.source.key}: where code is written")
         if state is None:
             raise NotStorable("torch does not describe its global state here")
-        self._origins = _Origins(guards, trail, known, made or {})
+        self._origins = _Origins(guards, assumptions, known, made or {})
         self._writer = writer = Writer(self._origins.recipe, known)
         space = writer.space(source, namespace, OWN)
         facts = [_tensor(writer, fact) for fact in tensors]
-        functions = list(_functions(writer, trail, known))
-        subclasses = [[*writer.refs((cls, other)), answer] for cls, other, answer in trail.subclasses.values()]
+        functions = list(_functions(writer, assumptions, known))
+        subclasses = [[*writer.refs((cls, other)), answer] for cls, other, answer in assumptions.subclasses.values()]
         report = list(rows(guards, namespace.get("_facts", ()), namespace, space))
         self._data = {
             "state": state,
@@ -83,8 +83,8 @@ class FrameWriter:
             "functions": functions,
             "subclasses": subclasses,
             "report": writer.blob(json.dumps(report).encode()),
-            "taken": list(_taken(writer.prints, trail)),
-            "lacking": list(_lacking(trail)),
+            "taken": list(_taken(writer.prints, assumptions)),
+            "lacking": list(_lacking(assumptions)),
         }
         self._origins.copies = True  # a compiled graph shares no containers with the program
 
@@ -119,8 +119,10 @@ def _tensor(writer: Writer, fact: TensorFact) -> list[Any]:
 class _Origins:
     """Where objects come from that no import path leads to: the guards found them somewhere."""
 
-    def __init__(self, guards: list[Guard], trail: Trail, known: Mapping[str, Any], made: Mapping[int, Any]) -> None:
-        self.trail = trail
+    def __init__(
+        self, guards: list[Guard], assumptions: Assumptions, known: Mapping[str, Any], made: Mapping[int, Any]
+    ) -> None:
+        self.assumptions = assumptions
         self.made = made
         self.known = list(known.values())
         self.copies = False  # may containers be equal ones?
@@ -133,7 +135,7 @@ class _Origins:
         self.roots = list({id(r): r for r in map(_root, (g.source for g in guards))}.values())
         self.classes: dict[int, tuple[str, type]] = {}  # id of a part of a class -> which part
         self.functions: dict[int, types.FunctionType] = {}  # id of a closure -> whose it is
-        looked_into = list(trail.functions.values())
+        looked_into = list(assumptions.functions.values())
         for value in (*(root.key for root in self.roots), *self.known, *looked_into):
             self._learn(value)
 
@@ -185,9 +187,9 @@ class _Origins:
             source, kind = self.sources[id(code)]
             if kind == "is":
                 return self._at(code, writer)
-            if value not in self.trail.functions:  # the frame takes it along, and runs nothing of it
+            if value not in self.assumptions.functions:  # the frame takes it along, and runs nothing of it
                 return ["bare_code", *self._path(source, writer), of_code(value)]
-            return ["code", *self._path(source, writer), writer.prints.of(self.trail.functions[value])]
+            return ["code", *self._path(source, writer), writer.prints.of(self.assumptions.functions[value])]
         for root in self.roots:
             if root.is_const and type(root.key) is types.FunctionType and root.key.__code__ is value:
                 return ["part", "__code__", writer.ref(root.key)]
@@ -195,7 +197,7 @@ class _Origins:
 
     def _code_of(self, value: types.CodeType, writer: Writer) -> Recipe | int | None:
         """Whose code it is: of a frame that broke, or of a function made in one."""
-        functions = [*self.known, *self.trail.functions.values()]
+        functions = [*self.known, *self.assumptions.functions.values()]
         for owner in functions:
             if isinstance(owner, types.CodeType) and _alike(owner, value):
                 return writer.ref(owner)
@@ -256,12 +258,12 @@ def _by_name(value: Any) -> Recipe | None:
     return None
 
 
-def _functions(writer: Writer, trail: Trail, known: Mapping[str, Any]) -> Iterator[int]:
+def _functions(writer: Writer, assumptions: Assumptions, known: Mapping[str, Any]) -> Iterator[int]:
     """The functions that were looked into, those that are found by name; raises for what comes from nowhere."""
     own = [getattr(value, "__code__", value) for value in known.values()]
     covered = {id(code) for owner in own if isinstance(owner, types.CodeType) for code in _nested(owner)}
     rest = []
-    for code, function in trail.functions.items():
+    for code, function in assumptions.functions.items():
         if function.__code__ is not code and not writer.prints.has(function):  # a notebook has loaded it anew
             raise NotStorable(f"the function {code.co_qualname}, whose code is another one now")
         recipe = writer.path(function)
@@ -310,10 +312,10 @@ def _name_of(owner: Any) -> tuple[str, str]:
     return name, ""
 
 
-def _lacking(trail: Trail) -> Iterator[list[Any]]:
+def _lacking(assumptions: Assumptions) -> Iterator[list[Any]]:
     """Names that are not there, by owner."""
     found: dict[int, tuple[Any, list[str]]] = {}
-    for owner, name in trail.lacking.values():
+    for owner, name in assumptions.lacking.values():
         found.setdefault(id(owner), (owner, []))[1].append(name)
     for owner, names in found.values():
         module, path = _name_of(owner)
@@ -333,9 +335,9 @@ def at_name(module: str, path: str) -> Any:
     return found
 
 
-def _taken(prints: Fingerprints, trail: Trail) -> Iterator[list[str]]:
+def _taken(prints: Fingerprints, assumptions: Assumptions) -> Iterator[list[str]]:
     """What was read without guards: the owner's name, the attribute's, and what it was."""
-    for owner, name, value in trail.taken.values():
+    for owner, name, value in assumptions.taken.values():
         module, path = _name_of(owner)
         if look_up(module, path, name) is value:
             yield [module, path, name, described(prints, value)]

@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import torch
 
-from jitney._util.type_check import fits
+from jitney._util.type_check import has_type
 from jitney.cache.key import contents, flags, settings, variables
 from jitney.errors import SavedError
 
@@ -114,7 +114,7 @@ def _read(path: Path, archive: zipfile.ZipFile, whole: int) -> tuple[About, list
             hint="save it again with this version",
         )
     about = About(**{**found, "place": tuple(found["place"])})
-    if not all(fits(getattr(about, name), kind) for name, kind in get_type_hints(About).items()):
+    if not all(has_type(getattr(about, name), kind) for name, kind in get_type_hints(About).items()):
         raise ValueError("fields of other types")
     if len(about.labels) != len(about.digests):
         raise ValueError("another number of frames than it says")

@@ -70,7 +70,7 @@ def call_constant(vm: Any, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> 
             vm.witness.latest = entered
     if not _is_constant(result):
         raise Break(f"{what} returns a {type(result).__qualname__}", "return numbers, text, dtypes, devices or tuples")
-    vm.world.trail.keep_private(f"{what} was called")
+    vm.world.assumptions.keep_private(f"{what} was called")
     return result
 
 

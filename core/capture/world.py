@@ -24,8 +24,7 @@ from jitney.capture.numpy.dtypes import SCALARS
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.torch.tensors import Tracer
 from jitney.guards import Source
-from jitney.guards.assumptions import Trail
-from jitney.guards.reentry import Watch
+from jitney.guards.assumptions import Assumptions
 
 _NOTHING = contextlib.nullcontext()
 
@@ -55,7 +54,7 @@ class World(GuardSet):
         is_dynamic: Callable[[Source, Any], bool],
         steady: Callable[[Source, Any], bool],
         origin: Callable[[], FrameSummary | None],
-        watch: Watch | None,
+        watch: ReentryWatch | None,
     ) -> None:
         super().__init__(origin)
         self.tracer = tracer(self)
@@ -68,7 +67,7 @@ class World(GuardSet):
         self.apart: dict[type, dict[int, Source]] = {}
         self.fresh: dict[int, Any] = {}
         self.class_steps: dict[int, int] = {}
-        self.trail = Trail()
+        self.assumptions = Assumptions()
         self._wrappers: dict[type, Wrapper] = {}
 
     def forget_values(self) -> None:
@@ -336,7 +335,7 @@ class World(GuardSet):
 
         Nobody replaces it, mostly: the guard is for those who do.
         """
-        self.trail.take(owner, name, value)
+        self.assumptions.take(owner, name, value)
         kind = "equals" if type(value) in ATOMS else "is"
         if isinstance(owner, dict):
             self.guard(self.const(owner).item(name), kind, value)

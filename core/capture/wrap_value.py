@@ -80,9 +80,9 @@ def _taken_for_granted(world: World, source: Source, value: Any) -> None:
     """Note what is taken for granted in this process."""
     base = source.base
     if base is not None and base.is_const and type(source.key) is str:
-        world.trail.take(base.key, source.key, value)
+        world.assumptions.take(base.key, source.key, value)
     else:
-        world.trail.keep_private(f"{source.name} is taken as it is")
+        world.assumptions.keep_private(f"{source.name} is taken as it is")
 
 
 def _bound_builtin(world: World, value: Any, source: Source) -> Any:

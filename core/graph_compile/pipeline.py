@@ -23,7 +23,7 @@ from jitney.aot.trace.joint import CANNOT_TRACE
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.backends.backend_fields import PartFailed, guarded_rules
 from jitney.backends.extension_calls import graph_check
-from jitney.backends.faults import raises_too, said
+from jitney.backends.faults import error_text, raises_too
 from jitney.backends.hookspecs import GraphCheck
 from jitney.backends.registry import registry
 from jitney.capture.codegen.emit import Emitted
@@ -209,7 +209,7 @@ def _through_aot(
         fault.__cause__ = error
     if not config.suppress_errors:
         raise fault
-    callers.warn(f"{said(fault)}\n(the graph runs as captured: config.suppress_errors)")
+    callers.warn(f"{error_text(fault)}\n(the graph runs as captured: config.suppress_errors)")
     where = (code.co_filename, code.co_firstlineno)
     events.emit(events.GraphKept(request.frame, *where, backend.name, fault.reason))
     return as_given

@@ -25,7 +25,7 @@ def each_class(classes: Any) -> Iterator[Any]:
 
 
 @dataclass
-class Trail:
+class Assumptions:
     """What is trusted while a process lives, and may be otherwise in another one.
 
     Args:

@@ -14,7 +14,7 @@ from jitney.guards import Source
 
 
 @dataclass
-class Seen:
+class ObservedValues:
     """What the captures of one code object have found, by the source's name.
 
     Args:
@@ -35,7 +35,7 @@ class Seen:
         self.numbers.clear()
         self.steady.clear()
 
-    def tell(self, sizes: Mapping[str, tuple[int | None, ...]]) -> None:
+    def add_sizes(self, sizes: Mapping[str, tuple[int | None, ...]]) -> None:
         """Sizes that a frame of an earlier process was captured for, by the source's name."""
         for name, found in sizes.items():
             self.sizes.setdefault(name, found)

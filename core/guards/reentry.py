@@ -178,7 +178,7 @@ def _is_of_subclass(frame: types.FrameType | None) -> bool:
     return False
 
 
-class Watch:
+class ReentryWatch:
     """What is seen while one frame is captured; ``entered`` is the first code of the program's, by name."""
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class Watch:
         with self:
             return fn(*args, **kwargs)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ReentryWatch:
         self._depths[-1] += 1
         if self._depths[-1] == 1:
             if sys.getprofile() is None:
@@ -253,23 +253,23 @@ class Watch:
             self.see(frame)
 
 
-_active: list[Watch] = []  # of the capture that runs: there is one at a time
+_active: list[ReentryWatch] = []  # of the capture that runs: there is one at a time
 
 
-def kept() -> Watch | None:
+def current_watch() -> ReentryWatch | None:
     """What sees the program's code run in this capture."""
     return _active[-1] if _active else None
 
 
-def active() -> Watch | None:
+def needed_watch() -> ReentryWatch | None:
     """What capture has to open where the program's objects are in the hands of C code; None if it need not."""
     return _active[-1] if _active and not MONITORED else None
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[Watch]:
+def watch_reentry() -> Iterator[ReentryWatch]:
     """Watch what runs meanwhile, without the collector: it runs finalizers of the program's whenever it likes."""
-    watch = Watch()
+    watch = ReentryWatch()
     _active.append(watch)
     collects = gc.isenabled()
     gc.disable()
@@ -283,7 +283,7 @@ def watching() -> Iterator[Watch]:
 
 
 @contextlib.contextmanager
-def _monitored(watch: Watch) -> Iterator[None]:
+def _monitored(watch: ReentryWatch) -> Iterator[None]:
     """From Python 3.12 on: each code object that begins is reported once."""
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined] # from Python 3.12 on
     tool = next((n for n in TOOLS if monitoring.get_tool(n) is None), None)

@@ -14,7 +14,7 @@ from jitney.capture.interpreter.signals import GiveUp
 from jitney.config import config
 from jitney.errors import JitneyError, Unsupported
 from jitney.graph_compile.pipeline import graph_function
-from jitney.guards.reentry import watching
+from jitney.guards.reentry import watch_reentry
 from jitney.runtime.continuation import run_continuations
 from jitney.runtime.entry import CaptureFault, CodeEntries, Entry
 from jitney.torch_compat import markers, torch_private
@@ -38,9 +38,9 @@ def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[An
     """
     session, target = owner.session, owner.target
     settings = Settings(
-        dynamic_dims=owner.seen.dynamic_dims,
-        dynamic_number=owner.seen.is_dynamic,
-        steady=owner.seen.is_steady,
+        dynamic_dims=owner.observed.dynamic_dims,
+        dynamic_number=owner.observed.is_dynamic,
+        steady=owner.observed.is_steady,
         make_point=owner.point,
         drive=run_continuations,
         through=owner.call_through(),
@@ -53,7 +53,7 @@ def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[An
             TRACING,
             torch_private.without_saved_tensor_hooks(),
             events.phase("capture", target.name),
-            watching() as watch,
+            watch_reentry() as watch,
         ):
             captured = capture(target, arguments, cells, settings)
     except (GiveUp, JitneyError):
@@ -61,7 +61,7 @@ def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[An
     except Exception as error:
         raise CaptureFault(error, settings.fault_stack) from error
     if watch.entered:
-        captured.emitted.trail.keep_private(watch.entered)
+        captured.emitted.assumptions.keep_private(watch.entered)
     refused = session.fullgraph if captured.error is None else captured.error
     if captured.graph_break is not None and refused:
         stop = captured.graph_break

@@ -15,7 +15,7 @@ import torch
 from jitney import events
 from jitney._util import callers, recursion_room
 from jitney.backends.extension_calls import capture_failed, warn_of_settings
-from jitney.backends.faults import said
+from jitney.backends.faults import error_text
 from jitney.backends.hookspecs import FailedFrame
 from jitney.cache.digest import NotStorable
 from jitney.capture.interpreter.signals import GiveUp
@@ -82,7 +82,7 @@ class Dispatcher(CodeEntries):
         events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, blame.reason))
         if not self.incidents.backend:
             self.incidents.backend = True
-            callers.warn(f"{said(blame)}\n(calls for which it raises run eagerly)")
+            callers.warn(f"{error_text(blame)}\n(calls for which it raises run eagerly)")
 
     def point(self, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]) -> Point:
         """The rest of a frame from this instruction on; made once, for the first function that comes there."""
@@ -195,7 +195,7 @@ class Dispatcher(CodeEntries):
 
     def _first_that_holds(
         self,
-        frames: Iterator[frame_cache.Loaded],
+        frames: Iterator[frame_cache.LoadedFrame],
         group: tuple[int, ...],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -206,19 +206,19 @@ class Dispatcher(CodeEntries):
                 result = found.function(*args, **kwargs)
             finally:  # it may raise what the program raises
                 if result is not MISS:
-                    self._adopt(found, group)
+                    self._enter(found, group)
             if result is not MISS:
                 return result
         return MISS
 
-    def _adopt(self, found: frame_cache.Loaded, group: tuple[int, ...]) -> None:
+    def _enter(self, found: frame_cache.LoadedFrame, group: tuple[int, ...]) -> None:
         with events.compiling(found.number):
             events.emit(events.FrameLoaded(*frame_cache.place(self), found.seconds))
         with self.session.lock:
             if (found.name, found.bound) in self.disk.loaded:  # a call within this one, or another thread, was first
                 return
             self.disk.loaded.add((found.name, found.bound))
-            self.seen.tell(found.sizes)
+            self.observed.add_sizes(found.sizes)
             self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report, found.content))
             self.publish()
             if found.fixed:
@@ -352,7 +352,7 @@ class Dispatcher(CodeEntries):
         fault.__cause__ = error
         if not config.suppress_errors:
             raise fault
-        callers.warn(f"{said(fault)}\n(the frame runs eagerly: config.suppress_errors)")
+        callers.warn(f"{error_text(fault)}\n(the frame runs eagerly: config.suppress_errors)")
         self.skip_frame(f"a bug of jitney's: {type(error).__name__}: {error}")
 
     def skip_frame(self, reason: str) -> None:

@@ -16,7 +16,7 @@ from jitney.backends.identity import identity
 from jitney.cache.digest import NotStorable
 from jitney.capture.interpreter.target import Target
 from jitney.errors import BackendFailed
-from jitney.guards.dynamic import Seen
+from jitney.guards.dynamic import ObservedValues
 
 if TYPE_CHECKING:
     from jitney.capture.codegen.call_through import CallThrough
@@ -133,7 +133,7 @@ class CodeEntries:
         self.shown = target.code  # the code that messages are about
         self.entries: list[Entry] = []
         self.functions: tuple[Any, ...] = ()
-        self.seen = Seen(session.dynamic)
+        self.observed = ObservedValues(session.dynamic)
         self.state = FrameState.CAPTURE
         self.skip_reason = ""  # why it runs eagerly
         self.incidents = Incidents()
@@ -154,7 +154,7 @@ class CodeEntries:
         self.entries.clear()
         self.disk.clear()
         self.functions = ()
-        self.seen.forget()
+        self.observed.forget()
         if self.state is FrameState.EAGER:
             self.state, self.skip_reason = FrameState.CAPTURE, ""
         self.incidents.limit = False

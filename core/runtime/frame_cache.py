@@ -1,4 +1,4 @@
-"""Frames that outlive their process: kept on disk when they have run once, found there before anything is captured."""
+"""Frames that outlive their process: stored when they have run once, looked for before anything is captured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jitney import events
 from jitney._util import generated_code
 from jitney._util.ownership import trusted
 from jitney.aot.runtime.backward import Backward, Tangent
-from jitney.backends import Kept, registry
+from jitney.backends import SerializedGraph, registry
 from jitney.backends.identity import packages
 from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
@@ -30,7 +30,7 @@ from jitney.cache.recipes import Stale
 from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
-from jitney.guards.assumptions import Trail
+from jitney.guards.assumptions import Assumptions
 from jitney.guards.program import MISS
 from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import Sizes
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 OWN_OPERATORS = {"aten", "prim", "prims", "quantized", "mkldnn", "_c10d_functional"}
 CALLED = (types.FunctionType, types.BuiltinFunctionType, type)
 FAILED = "its graph raised at the first call, which then ran eagerly"
-NOT_KEPT = "nothing was kept of it: config.cache was off when it was compiled, or somebody looked at its code"
+NOT_STORED = "nothing was stored of it: config.cache was off when it was compiled, or somebody looked at its code"
 # What reading something else than was written may raise.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, struct.error, SyntaxError, RuntimeError, OSError)
 
 
 @dataclasses.dataclass(slots=True)
-class Loaded:
+class LoadedFrame:
     """A frame that was taken from disk; ``function`` runs it."""
 
     function: Any
@@ -73,23 +73,23 @@ def _used() -> bool:
     return config.cache and not config.compile_debug and not markers.wanted()
 
 
-def load(owner: CodeEntries, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:
+def load(owner: CodeEntries, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[LoadedFrame]:
     """The frames on disk that may stand for a call: those with a graph do; what others return may be ``MISS``."""
     cache = frames_on_disk() if _used() else None
     key = None if cache is None else frame_key(owner)
     if cache is not None and key is not None:
         found = stored(cache, key, oldest_first(owner), without=owner.disk.entered)
         held = ((name, content, functools.partial(_on_disk, cache, name)) for name, content in found)
-        yield from load_of(owner, held, args, kwargs)
+        yield from load_from(owner, held, args, kwargs)
 
 
-def load_of(
+def load_from(
     owner: CodeEntries,
     held: Iterable[tuple[str, bytes, Content]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     reasons: list[str] | None = None,
-) -> Iterator[Loaded]:
+) -> Iterator[LoadedFrame]:
     """The same of given frames.
 
     Args:
@@ -104,13 +104,13 @@ def load_of(
     except TypeError:  # a call that the function itself refuses, in its own words
         return
     arguments |= {f"_cell{i}": cell for i, cell in enumerate(cells)}
-    for name, content, again in held:
+    for name, content, reread in held:
         begin = time.perf_counter()
         frame = None
         try:
             with events.compiling() as number:
                 frame = _frame(owner, content, arguments)
-                found = _made(owner, frame, args, kwargs)
+                found = _build(owner, frame, args, kwargs)
         except (Stale, *DAMAGED) as error:
             reason = str(error) if isinstance(error, Stale) else f"{type(error).__name__}: {error}"
             events.emit(events.FrameRefused(*place(owner), reason))
@@ -120,9 +120,9 @@ def load_of(
                 frame.discard()
             continue
         if found is not None:
-            yield Loaded(*found, time.perf_counter() - begin, number, again, name)
+            yield LoadedFrame(*found, time.perf_counter() - begin, number, reread, name)
         if reasons is not None:  # it does not hold, or whoever got it came back: without a graph, that shows later
-            reasons.append(_unfit(frame, arguments))
+            reasons.append(_failing_guard(frame, arguments))
         frame.discard()
 
 
@@ -130,9 +130,11 @@ def _frame(owner: CodeEntries, content: bytes, arguments: Mapping[str, Any]) -> 
     backend = owner.session.backend
 
     def load_graph(name: str, kind: Any, frame: str, data: Any, blobs: tuple[bytes, ...]) -> Any:
-        return backend.load(name, kind, frame, Kept(data, blobs))
+        return backend.load(name, kind, frame, SerializedGraph(data, blobs))
 
-    return StoredFrame(content, known(owner), arguments, load_graph, _reviving(owner), _parts_of_frames(owner))
+    return StoredFrame(
+        content, known_objects(owner), arguments, load_graph, _backward_maker(owner), _parts_of_frames(owner)
+    )
 
 
 def _parts_of_frames(owner: CodeEntries) -> dict[str, Callable[..., Any]]:
@@ -152,11 +154,11 @@ def _parts_of_frames(owner: CodeEntries) -> dict[str, Callable[..., Any]]:
     return {"point": point, **{kind: functools.partial(code, kind) for kind in ("step", "generator", "stand_in")}}
 
 
-def _made(
+def _build(
     owner: CodeEntries, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[types.FunctionType, dict[str, Sizes], bytes, bool, tuple[int, ...]] | None:
     space = frame.namespace
-    space.update(_retry=owner.retry, _failed=_failing(owner), _guard_errors=Exception)
+    space.update(_retry=owner.retry, _failed=_failure_handler(owner), _guard_errors=Exception)
     filename = f"<jitney {owner.target.name} {id(space):x}>"
     function = generated_code.build(frame.source, filename, space, "_entry")
     if owner.target.function is not None:
@@ -173,7 +175,7 @@ def _made(
     return function, sizes, frame.report, fixed, bound
 
 
-def _unfit(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:
+def _failing_guard(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:
     failing = first_failing(json.loads(frame.report), frame.namespace, in_guards(arguments))
     return f"{failing[0]} (found {failing[1]})" if failing else "a guard does not hold"
 
@@ -183,7 +185,7 @@ def place(owner: CodeEntries) -> tuple[str, str, int]:
     return owner.target.name, owner.shown.co_filename, owner.shown.co_firstlineno
 
 
-def _failing(owner: CodeEntries) -> Any:
+def _failure_handler(owner: CodeEntries) -> Any:
     def failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
         if isinstance(error, torch_private.STOPS_RECOMPUTATION):
             raise error
@@ -200,25 +202,25 @@ class FrameSerialization:
 
     def __init__(self, owner: CodeEntries, entry: Entry) -> None:
         self.entry = entry
-        self.kept: _Kept | None = None
+        self.on_disk: _FrameOnDisk | None = None
         cache = frames_on_disk() if _used() else None
         emitted = entry.emitted
         assert emitted is not None
         self.steps = [code for code in emitted.namespace.values() if id(code) in emitted.made]
         if owner.home is None or cache is None:
-            entry.content = functools.partial(no_content, NOT_KEPT)
+            entry.content = functools.partial(no_content, NOT_STORED)
         else:
             if emitted.graph is not None:
-                note_operations(emitted.graph.graph, emitted.trail)
-            self.kept = _Kept(owner, emitted, emitted.trail, cache, frame_key(owner))
-            self.kept.note(state_text())
+                note_operations(emitted.graph.graph, emitted.assumptions)
+            self.on_disk = _FrameOnDisk(owner, emitted, emitted.assumptions, cache, frame_key(owner))
+            self.on_disk.note(state_text())
         emitted.forget_capture()
 
     def returned(self, result: Any) -> None:
         """It has run."""
         if type(result) is not Continuation or type(result.point) is not EagerRun:
-            self._keep()
-        elif self.kept is not None:
+            self._store()
+        elif self.on_disk is not None:
             self.entry.content = functools.partial(no_content, FAILED)
 
     def raised(self, error: Exception) -> None:
@@ -226,38 +228,38 @@ class FrameSerialization:
         at = error.__traceback__
         while at is not None:
             if any(at.tb_frame.f_code is code for code in self.steps):
-                self._keep()
+                self._store()
                 return
             at = at.tb_next
 
-    def _keep(self) -> None:
-        if self.kept is not None:
-            self.entry.content = self.kept.content
-            self.kept.write()
+    def _store(self) -> None:
+        if self.on_disk is not None:
+            self.entry.content = self.on_disk.content
+            self.on_disk.write()
 
 
-def note_operations(graph: fx.Graph, trail: Trail) -> None:
-    """Note what the operations of a captured graph depend on: AOT looks into Python functions, and keeps no record."""
+def note_operations(graph: fx.Graph, assumptions: Assumptions) -> None:
+    """Note what the operations of a captured graph depend on: AOT looks into Python functions, and makes no record."""
     for node in graph.nodes:
         target = node.target
         if isinstance(target, types.FunctionType):
             space = target.__globals__
             if not trusted(space):
-                trail.keep_private(f"{target.__qualname__}, which is recorded as a whole")
+                assumptions.keep_private(f"{target.__qualname__}, which is recorded as a whole")
             for name in target.__code__.co_names:
                 if isinstance(space.get(name), CALLED):
-                    trail.take(space, name, space[name])
+                    assumptions.take(space, name, space[name])
         elif isinstance(target, torch_private.OPERATOR_CLASSES) and str(target).partition(".")[0] not in OWN_OPERATORS:
-            trail.keep_private(f"the operator {target}, which is not torch's")
+            assumptions.keep_private(f"the operator {target}, which is not torch's")
 
 
 @dataclasses.dataclass
-class _Kept:
+class _FrameOnDisk:
     """A frame on disk, written again when more of it has been compiled: the backward of a graph, at the first one."""
 
     owner: CodeEntries
     emitted: Emitted
-    trail: Trail
+    assumptions: Assumptions
     cache: DiskCache
     key: str | None
     name: str = ""
@@ -266,28 +268,28 @@ class _Kept:
 
     def note(self, state: str | None) -> None:
         """Look at what it was captured from; ``state`` of torch's is the one that it was captured in."""
-        with self._told():
+        with self._refusals():
             if self.cache.problem:
                 raise NotStorable(self.cache.problem)
-            if self.trail.private:
-                raise NotStorable(self.trail.private)
+            if self.assumptions.private:
+                raise NotStorable(self.assumptions.private)
             if self.key is None:
                 raise NotStorable("the backend, or an extension, may do something else in another process")
             emitted = self.emitted
             parts = emitted.source, emitted.namespace, emitted.guards, emitted.tensors
-            self.writer = FrameWriter(*parts, self.trail, known(self.owner), state, emitted.made)
+            self.writer = FrameWriter(*parts, self.assumptions, known_objects(self.owner), state, emitted.made)
 
     def write(self) -> None:
         """Write it, or tell why not."""
         if self.writer is not None:
             self.reason = ""
-            with self._told():
+            with self._refusals():
                 self._write(self.writer)
         events.emit(events.FrameStored(*place(self.owner), self.reason))
 
     def _write(self, writer: FrameWriter) -> None:
-        if self.trail.private:
-            raise NotStorable(self.trail.private)
+        if self.assumptions.private:
+            raise NotStorable(self.assumptions.private)
         if any(map(edited, ("jitney", *packages(self.owner.session.backend)))):
             raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
         content, later = writer.content(self.emitted.namespace.get("_graph"))
@@ -303,8 +305,8 @@ class _Kept:
             raise NotStorable(self.cache.problem)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """What cannot be kept is a reason, and so is a bug of ours."""
+    def _refusals(self) -> Iterator[None]:
+        """What cannot be stored is a reason, and so is a bug of ours."""
         try:
             yield
         except NotStorable as error:
@@ -328,10 +330,10 @@ def _on_disk(cache: DiskCache, name: str) -> bytes:
     return content
 
 
-def _reviving(owner: CodeEntries) -> Callable[..., Backward]:
+def _backward_maker(owner: CodeEntries) -> Callable[..., Backward]:
     """What makes the backward of a stored graph: what was compiled of it is there, the rest is compiled if needed."""
 
-    def revive(
+    def make(
         name: str,
         places: list[int | None],
         layouts: list[tuple[Any, tuple[int, ...]]],
@@ -358,10 +360,10 @@ def _reviving(owner: CodeEntries) -> Callable[..., Backward]:
         made.compiled.update(zip(absent, runs, strict=True))
         return made
 
-    return revive
+    return make
 
 
-def known(owner: CodeEntries) -> dict[str, Any]:
+def known_objects(owner: CodeEntries) -> dict[str, Any]:
     """The objects that emitted code names and that are there before it."""
     target, place = owner.target, owner.place
     own = {"function": target.function} if place is None else {"code": place.code}
@@ -383,7 +385,7 @@ def label(owner: CodeEntries) -> str:
 
 
 def frame_key(owner: CodeEntries) -> str | None:
-    """What the frames of a function, or of a rest of it, are kept under; None if nobody can say what it depends on."""
+    """What the frames of a function, or of a rest of it, are stored under; None if nobody knows what they depend on."""
     session, home = owner.session, owner.home
     watched = session.backend.own.crosscheck or session.backend.own.freeze or config.repro_after
     if home is None or session.identity is None or registry.changes_graphs() or watched:

@@ -40,7 +40,9 @@ class PackageFrames:
         self._reasons: list[str] = []
         self._warned = False
 
-    def frames(self, owner: CodeEntries, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[frame_cache.Loaded]:
+    def frames(
+        self, owner: CodeEntries, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[frame_cache.LoadedFrame]:
         """Those that fit a call."""
         self._reasons = []
         assert owner.home is not None
@@ -54,7 +56,7 @@ class PackageFrames:
         held = [(name, content, functools.partial(bytes, content)) for name, content in found]
         if frame_cache.oldest_first(owner):
             held.reverse()
-        yield from frame_cache.load_of(owner, held, args, kwargs, self._reasons)
+        yield from frame_cache.load_from(owner, held, args, kwargs, self._reasons)
 
     def missed(self, owner: CodeEntries) -> None:
         """No frame fits a call: an error, or a warning at the first one, with the reason for each frame.

@@ -18,7 +18,7 @@ from typing import Any
 Known = Mapping[str, Mapping[str, Any]]  # module -> attribute -> its value as long as nobody has loaded the module
 
 
-def putting_off(function: Callable[..., Any], modules: Known, names: Mapping[str, Any] | None = None) -> Any:
+def defer_imports(function: Callable[..., Any], modules: Known, names: Mapping[str, Any] | None = None) -> Any:
     """A copy of ``function`` that does not import these modules before it needs something unknown of them.
 
     Args:

@@ -40,7 +40,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from jitney.torch_compat.lazy_imports import putting_off
+from jitney.torch_compat.lazy_imports import defer_imports
 
 # What C++ says of a size that it wants as a number, before anything is done.
 _NO_SYMBOLS = ("on tensor with symbolic sizes/strides", "expected to contain only concrete integers")
@@ -125,14 +125,14 @@ _PUT_OFF: dict[str, dict[str, Any]] = {
 class LeanMetaConverter(MetaConverter):
     """Makes meta tensors like given ones."""
 
-    meta_tensor = putting_off(MetaConverter.meta_tensor, _PUT_OFF)
+    meta_tensor = defer_imports(MetaConverter.meta_tensor, _PUT_OFF)
 
 
 class LeanConverter(FakeTensorConverter):
     """Makes FakeTensors like given tensors."""
 
-    __init__ = putting_off(FakeTensorConverter.__init__, {}, {"MetaConverter": LeanMetaConverter})
-    _made = putting_off(FakeTensorConverter.from_real_tensor, _PUT_OFF)
+    __init__ = defer_imports(FakeTensorConverter.__init__, {}, {"MetaConverter": LeanMetaConverter})
+    _made = defer_imports(FakeTensorConverter.from_real_tensor, _PUT_OFF)
 
     def from_real_tensor(self, *args: Any, **options: Any) -> Any:
         """One FakeTensor. torch's own log is not told: that symbolizes a stack, which imports torch._inductor."""
@@ -142,8 +142,8 @@ class LeanConverter(FakeTensorConverter):
 class LeanFakeTensorMode(FakeTensorMode):
     """torch's FakeTensorMode, which does without importing torch._dynamo where it can."""
 
-    __init__ = putting_off(FakeTensorMode.__init__, _PUT_OFF, {"FakeTensorConverter": LeanConverter})
-    _dispatch_impl = putting_off(FakeTensorMode._dispatch_impl, _PUT_OFF)
+    __init__ = defer_imports(FakeTensorMode.__init__, _PUT_OFF, {"FakeTensorConverter": LeanConverter})
+    _dispatch_impl = defer_imports(FakeTensorMode._dispatch_impl, _PUT_OFF)
 
 
 def _translation_validation_enabled() -> bool:
@@ -161,8 +161,8 @@ class ShapeEnv(TorchShapeEnv):
     _VALIDATOR = {
         "torch.fx.experimental.validator": {"translation_validation_enabled": _translation_validation_enabled}
     }
-    __init__ = putting_off(TorchShapeEnv.__init__, _VALIDATOR)
-    _init = putting_off(TorchShapeEnv._init, _VALIDATOR)
+    __init__ = defer_imports(TorchShapeEnv.__init__, _VALIDATOR)
+    _init = defer_imports(TorchShapeEnv._init, _VALIDATOR)
 
 
 def value_when_captured(env: TorchShapeEnv, symbol: Any) -> int | None:

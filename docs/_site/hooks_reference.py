@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args
 
 from jitney import events
-from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept
+from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, SerializedGraph
 from jitney.backends.common_options import OwnOptions
 from jitney.backends.hookspecs import HOOK_API_VERSION, PROJECT, Hooks, TrainingRun
 from jitney.commands.docstrings import Described, taken_apart
 
 # In the order of the page.
-OBJECTS = (Backend, CompileRequest, Kept, Argument, ExtensionOptions, TrainingRun, OwnOptions)
+OBJECTS = (Backend, CompileRequest, SerializedGraph, Argument, ExtensionOptions, TrainingRun, OwnOptions)
 
 _MARKUP = re.compile(r"``(.+?)``")
 

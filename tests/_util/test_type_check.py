@@ -3,7 +3,7 @@ from typing import Any, Literal, Optional
 
 import pytest
 
-from jitney._util.type_check import fits, show
+from jitney._util.type_check import has_type, show
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from jitney._util.type_check import fits, show
     ],
 )
 def test_what_fits(value, annotation):
-    assert fits(value, annotation)
+    assert has_type(value, annotation)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_fits(value, annotation):
     ],
 )
 def test_what_does_not_fit(value, annotation):
-    assert not fits(value, annotation)
+    assert not has_type(value, annotation)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jitney._util.generated_code import build
-from jitney.backends import Backend, BoundBackend, CompileRequest, Kept
+from jitney.backends import Backend, BoundBackend, CompileRequest, SerializedGraph
 from jitney.cache.container import pack, unpack
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
@@ -172,20 +172,22 @@ def test_a_backend_with_load_and_keep_makes_its_graphs_again() -> None:
         def run(x: torch.Tensor) -> Any:
             return (x * 3,)
 
-        run.keep = lambda: Kept({"factor": 3}, (b"code",))  # type: ignore[attr-defined]
+        run.serialize = lambda: SerializedGraph({"factor": 3}, (b"code",))  # type: ignore[attr-defined]
         return run
 
-    def load(kept: Kept, request: CompileRequest) -> Any:
+    def load(serialized: SerializedGraph, request: CompileRequest) -> Any:
         asked.append(request)
-        assert kept.blobs == (b"code",)
-        return lambda x: (x * kept.data["factor"],)
+        assert serialized.blobs == (b"code",)
+        return lambda x: (x * serialized.data["factor"],)
 
     bound = BoundBackend(Backend("mine", compile_graph, level="aten", load=load), None)
     graph = torch.fx.symbolic_trace(lambda x: x * 3)
     compiled = bound.compile(graph, [], bound.request("inference", "fn"))
 
     def make(reader: Reader, name: str, kind: Any, frame: str, data: Any, blobs: list[int]) -> Any:
-        return bound.load(name, kind, frame, Kept(json.loads(json.dumps(data)), tuple(reader.blobs[b] for b in blobs)))
+        return bound.load(
+            name, kind, frame, SerializedGraph(json.loads(json.dumps(data)), tuple(reader.blobs[b] for b in blobs))
+        )
 
     made = again(compiled, kinds={"backend": make})
     assert made(torch.ones(2))[0].tolist() == [3, 3] and asked[0].kind == "inference"
@@ -193,7 +195,7 @@ def test_a_backend_with_load_and_keep_makes_its_graphs_again() -> None:
     with pytest.raises(NotStorable, match="graphs of the backend mine"):
         again(without.compile(graph, [], without.request("inference", "fn")))
     with pytest.raises(Stale, match="keeps no graphs"):
-        without.load("mine", "inference", "fn", Kept(None))
+        without.load("mine", "inference", "fn", SerializedGraph(None))
 
 
 class Tripled:
@@ -207,8 +209,8 @@ class Tripled:
     def boxed(self, inputs: list[Any]) -> Any:
         return (inputs.pop() * 3,)
 
-    def keep(self) -> Kept:
-        return Kept("tripled")
+    def serialize(self) -> SerializedGraph:
+        return SerializedGraph("tripled")
 
 
 def test_a_compiled_graph_that_is_an_object_is_kept_too() -> None:
@@ -218,7 +220,7 @@ def test_a_compiled_graph_that_is_an_object_is_kept_too() -> None:
     assert compiled.boxed([torch.ones(1)])[0].item() == 3 and compiled.filled == {0}
 
     def make(reader: Reader, name: str, kind: Any, frame: str, data: Any, blobs: list[int]) -> Any:
-        return bound.load(name, kind, frame, Kept(data))
+        return bound.load(name, kind, frame, SerializedGraph(data))
 
     made = again(compiled, kinds={"backend": make})
     assert made(torch.ones(2))[0].tolist() == [3, 3]

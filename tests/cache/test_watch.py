@@ -9,7 +9,7 @@ import pytest
 import torch
 from cache.again import run
 
-from jitney.guards.reentry import is_hooked, is_plain, watching
+from jitney.guards.reentry import is_hooked, is_plain, watch_reentry
 
 # What C code enters of a class made by ``mk``, and the use that enters it; ``k`` is the closure's.
 ENTERED = {
@@ -135,10 +135,10 @@ def test_values_that_lead_to_no_code_of_the_programs_are_plain() -> None:
 
 
 def test_a_watch_sees_the_programs_code_only() -> None:
-    with watching() as watch, watch:
+    with watch_reentry() as watch, watch:
         torch.nn.Linear(1, 1)
     assert watch.entered == ""
-    with watching() as watch, watch:
+    with watch_reentry() as watch, watch:
         hash(Hooked())
     assert watch.entered == "Hooked.__hash__, which C code has called"
 
@@ -152,16 +152,16 @@ class Asked:
 
 def test_asking_for_an_objects_class_is_harmless() -> None:
     value: object = Asked()
-    with watching() as watch, watch:
+    with watch_reentry() as watch, watch:
         assert not isinstance(value, str)
     assert watch.entered == ""
-    with watching() as watch, watch:
+    with watch_reentry() as watch, watch:
         hasattr(value, "other")
     assert watch.entered == "Asked.__getattribute__, which C code has called"
 
 
 def test_a_watch_gives_the_profile_function_back() -> None:
-    with watching() as watch, watch, watch:
+    with watch_reentry() as watch, watch, watch:
         hash(Plain())
     assert sys.getprofile() is None
 
@@ -171,7 +171,7 @@ def test_beside_a_profiler_nothing_is_certain() -> None:
     profiler = cProfile.Profile()
     profiler.enable()
     try:
-        with watching() as watch, watch:
+        with watch_reentry() as watch, watch:
             hash(1)
         assert sys.getprofile() is profiler
     finally:

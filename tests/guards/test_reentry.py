@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers import compile_fn, observe
 
-from jitney.guards.reentry import MONITORED, Watch
+from jitney.guards.reentry import MONITORED, ReentryWatch
 
 CLOSED: list[int] = []
 GARBAGE: list[Any] = []
@@ -45,10 +45,10 @@ class Quiet:
 
 
 def test_the_collector_closes_no_generator_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    enter = Watch.__enter__
+    enter = ReentryWatch.__enter__
     entered: list[int] = []
 
-    def enter_with_garbage(watch: Watch) -> Any:
+    def enter_with_garbage(watch: ReentryWatch) -> Any:
         collects = gc.isenabled()
         gc.disable()
         leave_a_cycle()
@@ -64,7 +64,7 @@ def test_the_collector_closes_no_generator_meanwhile(monkeypatch: pytest.MonkeyP
             stack.enter_context(Quiet())
             return x * 2
 
-    monkeypatch.setattr(Watch, "__enter__", enter_with_garbage)
+    monkeypatch.setattr(ReentryWatch, "__enter__", enter_with_garbage)
     with observe() as seen:
         assert compile_fn(fn)(torch.ones(2)).tolist() == [2, 2]
     assert (entered or MONITORED) and (seen.breaks, seen.skips, len(seen.graphs)) == ([], [], 1)

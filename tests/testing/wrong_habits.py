@@ -13,7 +13,7 @@ import torch
 from testing.wrong_backends import WRONG, Run, _each, _is, _operators, _percent, wrong
 from torch import fx
 
-from jitney.backends import Backend, CompileRequest, Kept
+from jitney.backends import Backend, CompileRequest, SerializedGraph
 
 aten = torch.ops.aten
 
@@ -265,13 +265,13 @@ def compile_for_disk(graph: fx.GraphModule, inputs: Sequence[Any], request: Comp
     def compiled(*given):
         return graph.forward(*given)
 
-    compiled.keep = lambda: Kept([count])  # type: ignore[attr-defined]
+    compiled.serialize = lambda: SerializedGraph([count])  # type: ignore[attr-defined]
     return compiled
 
 
-def load_wrongly(kept: Kept, request: CompileRequest) -> Run:
+def load_wrongly(serialized: SerializedGraph, request: CompileRequest) -> Run:
     """Makes zeros."""
-    return lambda *given: [torch.zeros(4, 3)] * kept.data[0]
+    return lambda *given: [torch.zeros(4, 3)] * serialized.data[0]
 
 
 loads_zeros = Backend("loads_zeros", compile_for_disk, level="aten", load=load_wrongly)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jitney.torch_compat.lazy_imports import putting_off
+from jitney.torch_compat.lazy_imports import defer_imports
 
 MODULE = "SETTING = 'loaded'\nOTHER = 'only loaded'\nclass Kind: pass\ndef double(x): return 2 * x\n"
 
@@ -28,7 +28,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def late(source: str, known: dict[str, Any] | None = None) -> Any:
     scope: dict[str, Any] = {}
     exec(source, scope)
-    return putting_off(scope["f"], {"slow_package.settings": {"SETTING": "known"} if known is None else known})
+    return defer_imports(scope["f"], {"slow_package.settings": {"SETTING": "known"} if known is None else known})
 
 
 def test_what_is_known_needs_no_import(slow: str) -> None:
@@ -92,7 +92,7 @@ def test_a_copy_keeps_defaults_closures_and_names(slow: str) -> None:
         return f
 
     original = outer(7)
-    copy = putting_off(original, {"slow_package.settings": {}})
+    copy = defer_imports(original, {"slow_package.settings": {}})
     assert copy(1) == original(1) == (1, 7, 2, 3)
     assert copy.__qualname__ == original.__qualname__ and copy is not original
 
@@ -100,9 +100,9 @@ def test_a_copy_keeps_defaults_closures_and_names(slow: str) -> None:
 def test_globals_may_be_something_else_for_the_copy(slow: str) -> None:
     scope: dict[str, Any] = {}
     exec("def g(): return 1\ndef f(): return g()", scope)
-    copy = putting_off(scope["f"], {}, {"g": lambda: 2})
+    copy = defer_imports(scope["f"], {}, {"g": lambda: 2})
     assert copy() == 2 and scope["f"]() == 1
 
 
 def test_what_is_no_python_function_stays(slow: str) -> None:
-    assert putting_off(len, {}) is len
+    assert defer_imports(len, {}) is len

@@ -6,9 +6,7 @@ the kernels?
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Sequence
 
 from jitney.backends import Backend, lazy_function
 from jitney_inductor.options import InductorOptions

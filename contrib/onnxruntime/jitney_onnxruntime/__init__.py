@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from jitney.backends import Backend, lazy_function
 from jitney_onnxruntime.options import OnnxruntimeOptions

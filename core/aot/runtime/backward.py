@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from jitney.aot.memory_overlap import hint
-from jitney.aot.runtime.double_backward import Again, connected, refusal, refusing
+from jitney.aot.runtime.double_backward import DoubleBackward, connected, refusal, refusing
 from jitney.cache.recipes import Recipe, Writer
 from jitney.config import config
 from jitney.errors import JitneyError
@@ -207,7 +207,7 @@ class Backward:
                 self.compiled[absent] = self.compile_absent(absent)
             return self.compiled[absent]
 
-    def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None], again: Again) -> tuple[Any, ...]:
+    def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None], again: DoubleBackward) -> tuple[Any, ...]:
         """``once`` of this backward."""
         watched = getattr(ctx, "watched", None)
         if watched is None:
@@ -262,7 +262,9 @@ def saved_and_kept_of(ctx: Any, *given: Any) -> list[torch.Tensor]:
     return saved_of(ctx, *given)
 
 
-def once(backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | None], again: Again) -> tuple[Any, ...]:
+def once(
+    backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | None], again: DoubleBackward
+) -> tuple[Any, ...]:
     """Under ``create_graph=True``: the compiled backward's gradients, which can be differentiated again.
 
     Where they cannot, they hang on everything that they depend on, or the engine would find no way from them to an

@@ -65,7 +65,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Again:
+class DoubleBackward:
     """How a graph runs once more.
 
     Args:
@@ -97,7 +97,7 @@ class Again:
             return call("jitney.aot.runtime.double_backward:refusing", writer.ref(self.reason))
         try:
             text = self.text or graph_text(self.run().__self__)  # type: ignore[attr-defined]
-            return call("jitney.aot.runtime.double_backward:kept", *text.refs(writer), *writer.refs(facts))
+            return call("jitney.aot.runtime.double_backward:from_disk", *text.refs(writer), *writer.refs(facts))
         except NotStorable:
             return call("jitney.aot.runtime.double_backward:refusing", writer.ref(ON_DISK))
 
@@ -274,7 +274,7 @@ def _gradients(
 
 
 def connected(
-    again: Again, values: Sequence[Any], tangents: Sequence[torch.Tensor | None], gradients: Sequence[Any]
+    again: DoubleBackward, values: Sequence[Any], tangents: Sequence[torch.Tensor | None], gradients: Sequence[Any]
 ) -> tuple[Any, ...]:
     """The gradients, by input, as something that can be differentiated by inputs and tangents.
 
@@ -308,7 +308,7 @@ class _Differentiable(torch.autograd.Function):
     """The gradients of a graph, as a function of its inputs and of the gradients of its results."""
 
     @staticmethod
-    def forward(ctx: Any, again: Again, made: dict[int, torch.Tensor], count: int, *given: Any) -> Any:
+    def forward(ctx: Any, again: DoubleBackward, made: dict[int, torch.Tensor], count: int, *given: Any) -> Any:
         ctx.again, ctx.count, ctx.order = again, count, list(made)
         ctx.plain = [None if isinstance(v, torch.Tensor) else v for v in given]
         ctx.save_for_backward(*(v if isinstance(v, torch.Tensor) else None for v in given))
@@ -360,17 +360,17 @@ def refusal(name: str, reason: str = "") -> JitneyError:
     )
 
 
-def refusing(reason: str) -> Again:
+def refusing(reason: str) -> DoubleBackward:
     """That a graph cannot run once more, and why."""
-    return Again(_never, reason)
+    return DoubleBackward(_never, reason)
 
 
 def _never() -> Callable[..., Sequence[Any]]:
     raise AssertionError("a graph that cannot run once more")
 
 
-def kept(source: str, names: dict[str, Any], held: dict[str, Any], *facts: Any) -> Again:
+def from_disk(source: str, names: dict[str, Any], held: dict[str, Any], *facts: Any) -> DoubleBackward:
     """The same in a later process, where the graph is made of its text when it is needed."""
     text = GraphText(source, names, held)
     tangents, strides, inputs, grad, autocast, dtype = facts
-    return Again(functools.cache(text.forward), "", tangents, strides, inputs, grad, autocast, dtype, text)
+    return DoubleBackward(functools.cache(text.forward), "", tangents, strides, inputs, grad, autocast, dtype, text)

@@ -16,7 +16,7 @@ from jitney.aot.memory_overlap import Overlap
 from jitney.aot.partition.split import Saved
 from jitney.aot.runtime.assembly import assemble
 from jitney.aot.runtime.backward import own, saved_and_kept_of, saved_of
-from jitney.aot.runtime.double_backward import Again, keep, refusing
+from jitney.aot.runtime.double_backward import DoubleBackward, keep, refusing
 from jitney.aot.runtime.replay_safety import plan
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import Argument, Constant, Output, Result, Step, Update, View
@@ -51,7 +51,7 @@ class Glue:
     filled: frozenset[int] = frozenset()
     failed: Callable[..., Sequence[Any]] | None = None
     started: Callable[[], Any] | None = None
-    again: Again = field(default_factory=lambda: refusing("it has no backward"))
+    again: DoubleBackward = field(default_factory=lambda: refusing("it has no backward"))
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)

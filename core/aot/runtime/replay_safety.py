@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from jitney.aot.partition.cost import is_random
-from jitney.aot.runtime.double_backward import Again, Ends, Found, refusing
+from jitney.aot.runtime.double_backward import DoubleBackward, Ends, Found, refusing
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import Output, View, root_of
 from jitney.aot.trace.sizes import is_symbolic
@@ -17,7 +17,7 @@ from jitney.torch_compat import operator_effects, torch_private
 from jitney.torch_compat.global_state import StateKeeper
 
 
-def of_graph(module: fx.GraphModule, joint: Joint) -> Again:
+def of_graph(module: fx.GraphModule, joint: Joint) -> DoubleBackward:
     """How a graph runs once more; ``inputs`` are the glue's to say.
 
     Args:
@@ -33,7 +33,7 @@ def of_graph(module: fx.GraphModule, joint: Joint) -> Again:
     read = _read(joint)
     strides = [node.meta["val"].stride() for node in joint.tangents.values()]
     forward, keeper = module.forward, StateKeeper()
-    return Again(
+    return DoubleBackward(
         lambda: forward,
         tangents=tangents,
         strides=tuple(None if any(map(is_symbolic, stride)) else tuple(stride) for stride in strides),

@@ -43,7 +43,7 @@ from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.torch.tensors import version_of
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
-from jitney.guards.assumptions import Trail
+from jitney.guards.assumptions import Assumptions
 from jitney.guards.checks import all_different
 from jitney.guards.condition import Condition, conditions
 from jitney.guards.frozen import Frozen, with_frozen
@@ -88,7 +88,7 @@ class Emitted:
     expression: Callable[[Source], str] | None = None  # what sources are called in the emitted function, until then
     conditions: list[Condition] = field(default_factory=list)  # what ``size_guards`` says, for reports
     tensors: list[TensorFact] = field(default_factory=list)  # what ``_tensors`` checks
-    trail: Trail = field(default_factory=Trail)
+    assumptions: Assumptions = field(default_factory=Assumptions)
     origins: list[tuple[str, Any]] = field(default_factory=list)  # of the graph's inputs: name, reference
     made: dict[int, Made] = field(default_factory=dict)  # by id: how code in the namespace was made of the user's
 
@@ -110,7 +110,7 @@ class Emitted:
         """The numbers of these inputs are in the compiled graph: it is for them, as long as nobody writes to them."""
         if not tensors:
             return
-        self.trail.keep_private("the numbers of parameters are in its graph (options={'freeze': True})")
+        self.assumptions.keep_private("the numbers of parameters are in its graph (options={'freeze': True})")
         sources = {id(reference()): name for name, reference in self.origins if reference is not None}
         facts = self.namespace["_facts"]
         at = {source.name: i for i, (source, _) in enumerate(facts)}
@@ -120,7 +120,7 @@ class Emitted:
 
     def forget_capture(self) -> None:
         """Let go of what says how to make this again: the objects of the program that capture went through."""
-        self.trail, self.made = Trail(), {}
+        self.assumptions, self.made = Assumptions(), {}
 
     def complete(self) -> None:
         """Make the tensor check; torch's global state must be the user's, since the check remembers it."""
@@ -399,7 +399,7 @@ class Emitter:
             size_guards=vm.symbols.guards if vm.symbols.sources else None,
             expression=self.program.expression,
             tensors=self.tensors,
-            trail=vm.world.trail,
+            assumptions=vm.world.assumptions,
             made=self.rebuild.made,
             origins=[_origin(given.source, tracer.adopted.get(id(given.value))) for given in tracer.inputs],
         )

@@ -18,7 +18,7 @@ from jitney.capture.record import LogCall, Record
 from jitney.capture.tables import Handlers
 from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.capture.world import World
-from jitney.guards.reentry import Watch
+from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import torch_private
 
 # Where C code names what it was given: a stand-in, where eager gives a tensor or a number of Python.
@@ -43,7 +43,7 @@ class Interpreter(abc.ABC):
         handlers: Handlers,
         outside: BaseException | None,
         has_regions: bool,
-        witness: Watch | None,
+        witness: ReentryWatch | None,
     ) -> None:
         self.world = world
         self.handlers = handlers
@@ -105,7 +105,7 @@ class Interpreter(abc.ABC):
         """Make this the frame that runs next; a break where calls nest too deep."""
         if len(self.frames) >= MAX_DEPTH:
             raise Break("calls nested too deep to inline", "recursion this deep runs eagerly")
-        self.world.trail.enter(frame.func)
+        self.world.assumptions.enter(frame.func)
         self.frames.append(frame)
 
     def leave(self, value: Any) -> None:

@@ -55,7 +55,7 @@ class Loop(Interpreter):
         outside: BaseException | None,
         has_regions: bool,
     ) -> None:
-        symbols, witness = Symbols(dynamic_dims), reentry.kept()
+        symbols, witness = Symbols(dynamic_dims), reentry.current_watch()
         if witness is not None:
             witness.latest = ""
         world = World(
@@ -65,7 +65,7 @@ class Loop(Interpreter):
             is_dynamic=is_dynamic,
             steady=steady,
             origin=self.user_line,
-            watch=reentry.active(),
+            watch=reentry.needed_watch(),
         )
         super().__init__(world, handlers, outside, has_regions, witness)
         self.forced = forced

@@ -19,7 +19,7 @@ from jitney.capture.interpreter.code import cached_by_code
 from jitney.capture.interpreter.signals import GiveUp
 
 if TYPE_CHECKING:
-    from jitney.guards.assumptions import Trail
+    from jitney.guards.assumptions import Assumptions
 
 
 # Its own getter and setter: a class of the program's may have special methods for attributes.
@@ -88,7 +88,9 @@ KEPT = {
 PLACES = ("tb_lineno", "co_filename", "co_firstlineno")  # which change where a file is edited elsewhere
 
 
-def refuse_read(value: types.TracebackType | types.FrameType | types.CodeType, name: str, trail: Trail) -> None:
+def refuse_read(
+    value: types.TracebackType | types.FrameType | types.CodeType, name: str, assumptions: Assumptions
+) -> None:
     """Give up where the program reads of a stand-in, or of its code, what is not the program's: locals, caller..."""
     frame = value.tb_frame if isinstance(value, types.TracebackType) else value
     code = frame if isinstance(frame, types.CodeType) else frame.f_code
@@ -97,7 +99,7 @@ def refuse_read(value: types.TracebackType | types.FrameType | types.CodeType, n
     if name not in KEPT[type(value)]:
         raise GiveUp(f"{name} of a frame in a traceback is read", "read it outside compiled code")
     if name in PLACES:
-        trail.keep_private("the place of code is read from a traceback")
+        assumptions.keep_private("the place of code is read from a traceback")
 
 
 def refuse_comparison(*values: Any) -> None:

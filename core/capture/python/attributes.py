@@ -186,7 +186,7 @@ def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -
         if not cls.__flags__ & HEAP_TYPE or vm.world.is_fresh(cls):
             continue
         if trusted(cls):
-            vm.world.trail.lack(cls, name)
+            vm.world.assumptions.lack(cls, name)
         else:
             vm.world.guard_disjoint(vm.world.const(cls).step("dict_of"), name)
 
@@ -196,7 +196,7 @@ def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
     if not kind.__flags__ & HEAP_TYPE or vm.world.is_fresh(kind):
         return
     if trusted(kind):
-        vm.world.trail.lack_with_bases(kind, name)
+        vm.world.assumptions.lack_with_bases(kind, name)
     else:
         vm.world.guard(vm.world.const(kind), "lacks_class_attr", name)
 
@@ -337,7 +337,7 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
         return vm.native(descriptor.__get__, obj, owner)
     if record is None:
         if owner in tracebacks.KEPT:
-            tracebacks.refuse_read(obj, name, vm.world.trail)
+            tracebacks.refuse_read(obj, name, vm.world.assumptions)
         value = vm.native(descriptor.__get__, obj, owner)
         if name == "__context__" and value is None and id(obj) in vm.raised_at:
             vm.ask_outside()
@@ -514,7 +514,7 @@ def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
     value = module.__dict__.get(name, ABSENT)
     if value is ABSENT:
         if trusted(module):
-            world.trail.lack(module, name)
+            world.assumptions.lack(module, name)
         else:
             world.guard(record.source.step("dict_of"), "lacks", name)
             getter = _module_attr(vm, module, "__getattr__") if "__getattr__" in module.__dict__ else ABSENT
@@ -553,7 +553,7 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     for kind in later:
         found = kind.__dict__.get(name, ABSENT)
         if found is ABSENT and trusted(kind):
-            vm.world.trail.lack(kind, name)
+            vm.world.assumptions.lack(kind, name)
         elif found is ABSENT and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:
             vm.world.guard(vm.world.const(kind).step("dict_of"), "lacks", name)
         if found is not ABSENT:

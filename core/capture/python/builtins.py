@@ -109,14 +109,14 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         result = bool(vm.native(isinstance, value, classes))  # an abstract class or a protocol: it may change its mind
         vm.world.guard(record.source, "instance", (classes, result))
         return result
-    vm.world.trail.asked(kind, classes)
+    vm.world.assumptions.asked(kind, classes)
     return bool(vm.native(isinstance, value, classes))
 
 
 @special(issubclass)
 def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if len(args) == 2 and isinstance(args[0], type):
-        vm.world.trail.asked(*args)
+        vm.world.assumptions.asked(*args)
     return bool(vm.native(issubclass, *args))
 
 
@@ -134,7 +134,7 @@ def _id(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     record = vm.world.record_of(value)
     if isinstance(value, (type, types.ModuleType, types.FunctionType)) and not vm.world.is_fresh(value):
         if record is None or record.source.is_const:
-            vm.world.trail.keep_private("id() of an object")
+            vm.world.assumptions.keep_private("id() of an object")
             return id(value)
     if isinstance(value, torch.Tensor):
         real = vm.tracer.real_of(value)
@@ -153,7 +153,7 @@ def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     method = python_method(vm, args[0], "__hash__")
     if method is not None:
         return vm.call(method, args[0])
-    vm.world.trail.keep_private("hash() of a value")
+    vm.world.assumptions.keep_private("hash() of a value")
     if type(args[0]) in PLAIN or isinstance(args[0], type) or plain_text(args[0]):
         return vm.native(hash, specialise(args[0]))
     if isinstance(args[0], CONTENT_TYPES):
@@ -171,7 +171,7 @@ def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @special(dir)
 def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args and isinstance(args[0], (type, types.ModuleType)) and not vm.class_writes:
-        vm.world.trail.keep_private("dir() of a class or module")
+        vm.world.assumptions.keep_private("dir() of a class or module")
         return vm.world.mark_fresh(vm.native(dir, args[0]))
     raise Break("dir() of an object")
 

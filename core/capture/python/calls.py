@@ -165,7 +165,7 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         if any(_may_differ(vm, v) for v in (*args, *kwargs.values())):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with an object from outside, and looks into it")
     if fn.__module__.startswith("importlib"):
-        vm.world.trail.keep_private(f"what {fn.__qualname__} finds")
+        vm.world.assumptions.keep_private(f"what {fn.__qualname__} finds")
     result = vm.native(fn, *args, **kwargs)
     if policy.may_answer_otherwise(fn) and isinstance(result, ATOMS) and not args and not kwargs:
         vm.world.guard(vm.world.const(fn), "true", f"{{v}}() == {result!r}")

@@ -219,7 +219,7 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
     if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
         return iter(SequenceView(vm, value))
     if isinstance(value, (set, frozenset)):
-        vm.world.trail.order_of(value)
+        vm.world.assumptions.order_of(value)
     return vm.native(iter, value)
 
 
@@ -257,7 +257,7 @@ def iterable(vm: Interpreter, value: Any) -> Any:
     record = vm.world.record_of(value)
     if kind in FRESH_CONTAINERS and record is None:
         if kind in (set, frozenset):
-            vm.world.trail.order_of(value)
+            vm.world.assumptions.order_of(value)
         return value
     made = get_iter(vm, value)
     step = python_method(vm, made, "__next__")

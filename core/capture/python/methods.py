@@ -86,7 +86,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if kind not in STAND_INS:
         arity.refuse(fn, args, kwargs)
     if name in ("__str__", "__repr__", "__format__"):
-        vm.world.trail.order_within(expose(vm, owner))
+        vm.world.assumptions.order_within(expose(vm, owner))
     if kind in STAND_INS:
         if name == "numpy" and not args and not kwargs and config.trace_numpy:
             return vm.handlers.arrays.from_tensor(vm, owner)
@@ -128,7 +128,7 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
             for value in [*call_args, *kwargs.values()]:
                 if not c_boundary.plain_text(value):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
-                vm.world.trail.order_within(value)
+                vm.world.assumptions.order_within(value)
             return vm.native(fn, *call_args, **{k: printable(v) for k, v in kwargs.items()})
     if isinstance(owner, tuple) and name in ("index", "count", "__contains__", "__eq__"):
         return _by_comparison(vm, fn, owner, name, args)
@@ -202,7 +202,7 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
             for value in (target, *args):
                 c_boundary.check_elements(vm, expose(vm, value))
     if isinstance(target, set) and name == "pop":
-        vm.world.trail.order_of(target)
+        vm.world.assumptions.order_of(target)
     if isinstance(target, list) and name == "append":  # a list holds symbolic numbers as they are, as a display does
         call_args = list(args)
     else:

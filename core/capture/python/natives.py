@@ -93,7 +93,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
     if key in PRINTING:
-        vm.world.trail.order_within(args)
+        vm.world.assumptions.order_within(args)
     made = None if kwargs else put_off(vm, fn, *args)
     if made is not None:
         return made
@@ -325,10 +325,10 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
     exposed = expose(vm, value)
     if has_tensor(exposed):
         raise Break("a tensor is turned into text", "print outside compiled code")
-    vm.world.trail.order_within(exposed)
+    vm.world.assumptions.order_within(exposed)
     text = str(vm.native(str if method == "__str__" else repr, exposed))
     if " at 0x" in text:
-        vm.world.trail.keep_private("an object's address as text")
+        vm.world.assumptions.keep_private("an object's address as text")
     return text
 
 

@@ -155,7 +155,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if symbol == "%" and isinstance(a, (str, bytes)) and not plain_text(expose(vm, b)):
             raise Break("an object is turned into text")
         if symbol == "%" and isinstance(a, (str, bytes)):
-            vm.world.trail.order_within(expose(vm, b))
+            vm.world.assumptions.order_within(expose(vm, b))
         if isinstance(a, SETS):
             check_elements(vm, expose(vm, a))
             check_elements(vm, expose(vm, b))

@@ -59,7 +59,7 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         vm.tracer.pause = False
     if not all(isinstance(r, torch.Tensor) for r in (result if isinstance(result, tuple) else (result,))):
         raise Break(f"the autograd.Function {cls.__qualname__} gives more than tensors")
-    vm.world.trail.keep_private(f"{cls.__qualname__}, whose forward and backward are recorded as a whole")
+    vm.world.assumptions.keep_private(f"{cls.__qualname__}, whose forward and backward are recorded as a whole")
     vm.tracer.record(apply, tuple(call_args), {}, result)
     return result
 

@@ -38,7 +38,7 @@ def is_one(fn: types.FunctionType) -> bool:
 
 def call(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Record a call, or look the group of all up."""
-    vm.world.trail.keep_private("a process group")
+    vm.world.assumptions.keep_private("a process group")
     if fn.__module__ != MODULE:
         return _world(vm)
     try:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jitney.backends import CompileRequest, Kept, build_function
+from jitney.backends import CompileRequest, SerializedGraph, build_function
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney.errors import BackendFailed
@@ -35,7 +35,7 @@ def keep(
     entries: Sequence[str],
     library: Library | None,
     options: LlvmCpuOptions,
-) -> Kept:
+) -> SerializedGraph:
     """What ``load`` makes the function again of.
 
     Args:
@@ -62,16 +62,16 @@ def keep(
         "entries": list(entries),
         "key": library.key if library is not None else "",
     }
-    return Kept(data, (image or b"", *writer.blobs))
+    return SerializedGraph(data, (image or b"", *writer.blobs))
 
 
-def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
+def load(serialized: SerializedGraph, request: CompileRequest) -> Callable[..., Any]:
     """The function again; see ``Backend.load``."""
     options: LlvmCpuOptions = request.options
-    data = kept.data
+    data = serialized.data
     if data["machine"] != machine(options.vector_bytes).text:
         raise Stale("the machine has other vectors, threads or functions")
-    image, *blobs = kept.blobs
+    image, *blobs = serialized.blobs
     known: dict[str, Any] = {name: getattr(memory, function) for name, function in data["allocation"].items()}
     library = None
     if image:
@@ -92,6 +92,6 @@ def keepable(
     options: LlvmCpuOptions,
 ) -> Callable[..., Any]:
     """The function of a wrapper, which knows how to be kept."""
-    run.keep = lambda: keep(source, run.__globals__, allocation, entries, library, options)
+    run.serialize = lambda: keep(source, run.__globals__, allocation, entries, library, options)
     made: Callable[..., Any] = run
     return made

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from jitney.backends import CompileRequest, Kept, build_function
+from jitney.backends import CompileRequest, SerializedGraph, build_function
 from jitney.backends.devices import raw_stream
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
@@ -47,7 +47,7 @@ class Made:
     relaxed: bool
     traits: Traits | None
 
-    def keep(self) -> Kept:
+    def serialize(self) -> SerializedGraph:
         """What ``load`` makes the function again of; called after the first run."""
         known = {name: self.namespace[name] for name in (*self.allocation, *self.functions)}
         writer = Writer(known={**known, "raw_stream": raw_stream})
@@ -65,7 +65,7 @@ class Made:
             "relaxed": self.relaxed,
             "traits": None if self.traits is None else self._traits(self.traits),
         }
-        return Kept(data, (*blobs, *writer.blobs))
+        return SerializedGraph(data, (*blobs, *writer.blobs))
 
     def _image(self, entry: str) -> Image:
         found = getattr(self.namespace[entry], "image", None)
@@ -99,9 +99,9 @@ def machine(device: torch.device) -> str:
     return f"{torch.cuda.get_device_name(device)} {torch.cuda.get_device_capability(device)} {torch.version.cuda}"
 
 
-def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
+def load(serialized: SerializedGraph, request: CompileRequest) -> Callable[..., Any]:
     """The function again; see ``Backend.load``."""
-    data = kept.data
+    data = serialized.data
     device = torch.device(data["device"])
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise Stale(f"there is no {device}")
@@ -109,7 +109,7 @@ def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
         raise Stale("the GPU, or CUDA, is another one")
     functions = {entry: _function(row) for entry, row in data["functions"].items()}
     count = 0 if INTERPRETED else len(functions)
-    blobs, rest = kept.blobs[:count], kept.blobs[count:]
+    blobs, rest = serialized.blobs[:count], serialized.blobs[count:]
     entries = _entries(data, functions, blobs, device, request.frame)
     known = {name: getattr(Memory, function) for name, function in data["allocation"].items()}
     namespace = Reader(data["objects"], rest, {**known, **entries, "raw_stream": raw_stream}).space(data["space"])
@@ -130,7 +130,7 @@ def finished(run: Callable[..., Any], made: Made, request: CompileRequest) -> Ca
     guarded: Any = on_device(run, made.device)
     if made.traits is not None:
         guarded = replayed(guarded, made.device, made.traits, request)
-    guarded.keep = made.keep
+    guarded.serialize = made.serialize
     whole: Callable[..., Any] = guarded
     return whole
 

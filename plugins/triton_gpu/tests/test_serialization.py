@@ -125,4 +125,4 @@ def test_loading_needs_no_triton(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there_is_refused() -> None:
     data = {"device": "cuda:63", "machine": "any"}
     with pytest.raises(Stale, match="there is no cuda:63"):
-        serialization.load(jitney.backends.Kept(data), None)  # type: ignore[arg-type]
+        serialization.load(jitney.backends.SerializedGraph(data), None)  # type: ignore[arg-type]

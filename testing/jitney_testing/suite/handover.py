@@ -17,7 +17,7 @@ from torch import fx
 
 from jitney.api import compile as compile_function
 from jitney.api import reset
-from jitney.backends import Backend, CompileRequest, Kept, registry, resolve
+from jitney.backends import Backend, CompileRequest, SerializedGraph, registry, resolve
 from jitney.backends.backend import Compile
 from jitney.cache.digest import NotStorable
 from jitney.config import config
@@ -174,10 +174,12 @@ def wrong_when_loaded(subject: Subject) -> Difference | None:
     def compile_and_load(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Any:
         compiled = described.compile(graph, inputs, request)
         try:
-            kept = compiled.keep() if hasattr(compiled, "keep") else None
+            serialized = compiled.serialize() if hasattr(compiled, "serialize") else None
         except NotStorable:
             return compiled
-        return compiled if kept is None else load(Kept(json.loads(json.dumps(kept.data)), kept.blobs), request)
+        if serialized is None:
+            return compiled
+        return load(SerializedGraph(json.loads(json.dumps(serialized.data)), serialized.blobs), request)
 
     backend = dataclasses.replace(described, compile=compile_and_load)
     with examples_on(subject.device):

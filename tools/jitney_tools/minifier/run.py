@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from jitney.config import config
+from jitney_tools.compare.verdict import Fault
 from jitney_tools.minifier.case import Case, NotMinified
 from jitney_tools.minifier.isolated import Isolated
 from jitney_tools.minifier.script import load, raise_fault, smaller_path, write_case
@@ -41,7 +42,7 @@ def minified(
         raise NotMinified(STOPPED) from None
     limit = config.minifier_seconds if seconds is None else seconds
     with progress() as say, contextlib.ExitStack() as stack:
-        look = Case.fault
+        look: Callable[..., Fault | None] = Case.fault
         if isolate or (fault is not None and fault.kind == "dies"):
             look = stack.enter_context(Isolated()).fault
         found = minify(case, fault, seconds=limit, say=say, look=look)

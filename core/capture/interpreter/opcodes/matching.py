@@ -21,14 +21,14 @@ def get_len(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("MATCH_MAPPING")
 def match_mapping(vm: Any, frame: Frame, instr: Any) -> None:
-    vm.world.trail.asked(type(frame.stack[-1]), collections.abc.Mapping)
+    vm.world.assumptions.asked(type(frame.stack[-1]), collections.abc.Mapping)
     frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
 
 
 @op("MATCH_SEQUENCE")
 def match_sequence(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack[-1]
-    vm.world.trail.asked(type(value), collections.abc.Sequence)
+    vm.world.assumptions.asked(type(value), collections.abc.Sequence)
     frame.stack.append(isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray)))
 
 

@@ -174,7 +174,7 @@ def load_global(vm: Any, frame: Frame, name: str) -> Any:
         world.guard(record.source, "lacks", name)
         vm.raise_user(NameError(f"name '{name}' is not defined", name=name))
     if trusted(namespace):
-        world.trail.lack(namespace, name)
+        world.assumptions.lack(namespace, name)
     else:
         world.guard_disjoint(record.source, name)
     if found is not genuine_builtin(name):
