@@ -15,5 +15,7 @@ def test_no_two_modules_handle_the_same() -> None:
     names = Counter(name for part in (*parts, opcodes.variables) for name in part.op.handlers)
     for counts in (handled, methods, names):
         assert [key for key, count in counts.items() if count > 1] == []
-    assert len(handled) == len(HANDLERS.functions) + len(HANDLERS.codes)
-    assert (len(methods), len(names)) == (len(HANDLERS.arrays.methods), len(opcodes.HANDLERS))
+    assert (
+        handled.keys() <= HANDLERS.functions.keys() | HANDLERS.codes.keys()
+    )  # and ``jitney.compile``, once it is used
+    assert (methods.keys(), names.keys()) == (HANDLERS.arrays.methods.keys(), opcodes.HANDLERS.keys())
