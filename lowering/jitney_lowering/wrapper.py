@@ -23,8 +23,8 @@ from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney_lowering.labels import labels
 from jitney_lowering.restride import restride
-from jitney_lowering.schedule import Schedule
-from jitney_lowering.schedule.memory import root
+from jitney_lowering.scheduler import Schedule
+from jitney_lowering.scheduler.memory import root
 
 _counter = itertools.count()
 
