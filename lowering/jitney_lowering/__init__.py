@@ -1,21 +1,28 @@
 """The toolkit of backends that make kernels: index arithmetic, loops, fusion, memory plan.
 
 What a backend needs is in ``__all__`` here, in ``jitney_lowering.index`` and in ``jitney_lowering.ir``; other modules
-may change without notice.
+may change without notice. Names are imported when they are asked for: a process that finds its code on disk imports a
+module or two, not all that made it. So no module here has the name of a function.
 """
 
-from jitney_lowering import philox
-from jitney_lowering.aten.lower import lower
-from jitney_lowering.decompositions import decompositions
-from jitney_lowering.describe import describe
-from jitney_lowering.index import Index, Size, Var
-from jitney_lowering.ir import Kernel, Program
-from jitney_lowering.policy import CPU, GPU, Policy
-from jitney_lowering.rules import VIEWS
-from jitney_lowering.schedule import Schedule, schedule
-from jitney_lowering.schedule.products import Offer, Takes
-from jitney_lowering.signals import NotLowered
-from jitney_lowering.wrapper import Launch, Wrapper, sizes_in
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jitney_lowering import philox
+    from jitney_lowering.aten.lower import lower
+    from jitney_lowering.decomposition import decompositions
+    from jitney_lowering.description import describe
+    from jitney_lowering.index import Index, Size, Var
+    from jitney_lowering.ir import Kernel, Program
+    from jitney_lowering.policy import CPU, GPU, Policy
+    from jitney_lowering.rules import VIEWS
+    from jitney_lowering.scheduler import Schedule, schedule
+    from jitney_lowering.scheduler.products import Offer, Takes
+    from jitney_lowering.signals import NotLowered
+    from jitney_lowering.wrapper import Launch, Wrapper, sizes_in
 
 # Rises when a backend that was written for the one before must be changed.
 API_VERSION = 1
@@ -44,3 +51,28 @@ __all__ = [
     "schedule",
     "sizes_in",
 ]
+
+_HOMES = {
+    "aten.lower": ("lower",),
+    "decomposition": ("decompositions",),
+    "description": ("describe",),
+    "index": ("Index", "Size", "Var"),
+    "ir": ("Kernel", "Program"),
+    "philox": ("philox",),
+    "policy": ("CPU", "GPU", "Policy"),
+    "rules": ("VIEWS",),
+    "scheduler": ("Schedule", "schedule"),
+    "scheduler.products": ("Offer", "Takes"),
+    "signals": ("NotLowered",),
+    "wrapper": ("Launch", "Wrapper", "sizes_in"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_HOME_OF[name]}")
+    value = module if name == _HOME_OF[name] else getattr(module, name)
+    globals()[name] = value
+    return value

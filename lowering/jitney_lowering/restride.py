@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 
-def conform(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+def restride(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """The tensor with these strides and this dtype: itself, where only dimensions of one element differ."""
     same = all(n < 2 or a == b for n, a, b in zip(tensor.shape, tensor.stride(), stride, strict=True))
     if same and tensor.dtype is dtype:

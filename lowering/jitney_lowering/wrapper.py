@@ -21,9 +21,9 @@ from jitney_lowering.index import Atom, Index, Size, index, render
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney_lowering.labels import labels
-from jitney_lowering.restride import conform
-from jitney_lowering.schedule import Schedule
-from jitney_lowering.schedule.memory import root
+from jitney_lowering.restride import restride
+from jitney_lowering.scheduler import Schedule
+from jitney_lowering.scheduler.memory import root
 
 _counter = itertools.count()
 
@@ -97,7 +97,7 @@ class Wrapper:
         self.namespace.update(
             **{name: getattr(self.allocator, function) for name, function in self.allocation.items()},
             _as_strided=torch.as_strided,
-            _conform=conform,
+            _restride=restride,
             _tensor=torch.tensor,
             _float64=torch.float64,
             floordiv=operator.floordiv,
@@ -350,16 +350,16 @@ class Wrapper:
         lines.append(f"{names[0]} = {text}" if call.returns_one else f"{', '.join(names)}, = {text}")
         for name in call.buffers:
             if name is not None:
-                lines += self._conforming(self.program.buffers[name])
+                lines += self._restrided(self.program.buffers[name])
         return lines
 
-    def _conforming(self, buffer: Buffer) -> list[str]:
+    def _restrided(self, buffer: Buffer) -> list[str]:
         """The operator's result has the dtype and strides that the kernels were made for."""
         tensor = self.variables[buffer.name]
         stride, dtype = self._tuple(buffer.stride), self.constant(buffer.dtype)
         return [
             f"if {tensor}.stride() != {stride} or {tensor}.dtype is not {dtype}: "
-            f"{tensor} = _conform({tensor}, {stride}, {dtype})"
+            f"{tensor} = _restride({tensor}, {stride}, {dtype})"
         ]
 
     def _argument(self, argument: Any) -> str:

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import jitney
 from jitney_lowering.ir import Kernel
-from jitney_lowering.schedule import schedule
+from jitney_lowering.scheduler import schedule
 
 THIN, LONG = torch.randn(40, 2), torch.randn(2, 50)
 TALL, WIDE = torch.randn(3, 200), torch.randn(200, 3)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +57,7 @@ def test_backends_import_what_is_public(backend: str) -> None:
         "from jitney_lowering.ir.kernel import Kernel",
         "from jitney_lowering.ir import kernel",
         "from jitney_lowering.index import polynomial",
-        "def f():\n    from jitney_lowering.schedule.memory import root",
+        "def f():\n    from jitney_lowering.scheduler.memory import root",
         "import jitney_lowering.wrapper",
         "from jitney._util import callers",
     ],
@@ -73,3 +75,11 @@ def test_all_that_is_promised_is_there(module: str) -> None:
 
 def test_the_surface_has_a_version() -> None:
     assert jitney_lowering.API_VERSION == 1
+
+
+def test_what_compiled_code_needs_is_imported_alone() -> None:
+    """A process that loads a graph from disk: ``restride`` is what wrappers call, ``index`` what triton_gpu reads."""
+    program = "import sys, jitney_lowering.restride, jitney_lowering.index; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    names = [name for name in done.stdout.split() if name.startswith("jitney_lowering.")]
+    assert {name.split(".")[1] for name in names} == {"index", "restride"}

@@ -16,7 +16,7 @@ from lowering.interpreter import Memory, extents, run_kernel, run_step
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, Names, Size, index
 from jitney_lowering.ir import Buffer, Computed, Extern, Kernel, Program, Strided, Value, apply, constant, load
-from jitney_lowering.schedule import Schedule, schedule
+from jitney_lowering.scheduler import Schedule, schedule
 
 F32, I64 = torch.float32, torch.int64
 

@@ -13,7 +13,7 @@ from lowering.graphs import lowered
 from torch.testing import assert_close
 
 import jitney
-from jitney_lowering.schedule import schedule
+from jitney_lowering.scheduler import schedule
 
 X, W, B = torch.randn(12, 16), torch.randn(16, 12), torch.randn(12)
 IMAGE, FILTER = torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3)

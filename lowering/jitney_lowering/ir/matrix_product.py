@@ -1,4 +1,4 @@
-"""Kernels that are matrix products, as ``schedule/products.py`` offers them to backends that multiply tiles."""
+"""Kernels that are matrix products, as ``scheduler/products.py`` offers them to backends that multiply tiles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MatrixProduct:
 
 
 def matrix_product_of(kernel: Kernel) -> MatrixProduct | None:
-    """The product that a kernel computes, if that is its form; see ``schedule/products.py``."""
+    """The product that a kernel computes, if that is its form; see ``scheduler/products.py``."""
     if len(kernel.outer) < 2 or len(kernel.body) != 2 or kernel.memory or kernel.finish:
         return None
     summed, stored = kernel.body

@@ -20,7 +20,7 @@ from jitney_triton_gpu.failures import KernelFailed, first_line
 from jitney_triton_gpu.launcher import Launcher, tuner_of
 from jitney_triton_gpu.options import TritonGpuOptions
 from jitney_triton_gpu.product_tuning import takes
-from jitney_triton_gpu.recordings import Traits, said
+from jitney_triton_gpu.recordings import Traits, not_recorded_text
 from jitney_triton_gpu.serialization import Made, finished
 
 
@@ -104,7 +104,7 @@ def traits_of(made: Schedule, source: str, request: CompileRequest) -> Traits | 
     """What a recording of the graph has to know; None if it cannot be recorded, which is told."""
     reason = "it waits for the device" if ".item()" in source else not_recorded(made)
     if reason:
-        request.save("cudagraphs", said(request, reason))
+        request.save("cudagraphs", not_recorded_text(request, reason))
         return None
     return Traits(written_inputs(made), bool(made.program.sizes), len(made.items))
 

@@ -299,7 +299,7 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def said(request: CompileRequest, reason: str) -> str:
+def not_recorded_text(request: CompileRequest, reason: str) -> str:
     """Why a graph is not recorded, for the logs."""
     return f"the {request.kind} graph of {request.frame} is not recorded: {reason}"
 
@@ -308,7 +308,10 @@ def replayed(run: Run, device: torch.device, traits: Traits, request: CompileReq
     """The function, recorded in CUDA graphs."""
     from jitney_triton_gpu.cudagraphs import recorder
 
-    calls = Recorded(run, recorder(device), traits, lambda reason: request.save("cudagraphs", said(request, reason)))
+    def refused(reason: str) -> None:
+        request.save("cudagraphs", not_recorded_text(request, reason))
+
+    calls = Recorded(run, recorder(device), traits, refused)
 
     def replay(*inputs: Any) -> Any:
         return calls(*inputs)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import jitney
 from jitney import events
-from jitney_lowering.decompositions import products
+from jitney_lowering.decomposition import products
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, Computed, Extern, Program, Step
 from jitney_lowering.policy import CPU, Policy
-from jitney_lowering.schedule.group import Group, alone, join
+from jitney_lowering.scheduler.group import Group, alone, join
 
 # How many of the latest groups are tried for a step that reads what they read, but nothing that they make.
 NEIGHBOURS = 16

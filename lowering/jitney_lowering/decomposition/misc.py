@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decompositions.table import aten, decomposes, wide
+from jitney_lowering.decomposition.table import aten, decomposes, wide
 
 Maybe = Tensor | None
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decompositions.table import aten, is_empty
+from jitney_lowering.decomposition.table import aten, is_empty
 from jitney_lowering.philox import UNIFORM
 
 RANDOM: dict[Any, Callable[..., Any]] = {}

@@ -15,8 +15,8 @@ from jitney_lowering.ir.kernel import Kernel, Nest, Scan, Store
 from jitney_lowering.ir.loops import Buffer, Extern, Reading, Strided
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.labels import Label, labels
-from jitney_lowering.schedule import Schedule
-from jitney_lowering.schedule.memory import root
+from jitney_lowering.scheduler import Schedule
+from jitney_lowering.scheduler.memory import root
 
 UNKNOWN = 4096  # a size of which nothing is known
 # Operators that read some elements of what they are given, as many as they return.

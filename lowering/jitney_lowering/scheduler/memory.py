@@ -9,7 +9,7 @@ from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, index
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Buffer, Extern
-from jitney_lowering.schedule.in_place import replaces
+from jitney_lowering.scheduler.in_place import replaces
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 

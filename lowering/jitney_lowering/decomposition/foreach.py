@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.decompositions.table import aten
+from jitney_lowering.decomposition.table import aten
 
 SAME_NAME = """
 add sub mul div maximum minimum clamp_max clamp_min pow addcmul addcdiv lerp neg abs sqrt rsqrt exp expm1 log log10

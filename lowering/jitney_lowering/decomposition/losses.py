@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decompositions.table import aten, decomposes, reduced, wide
+from jitney_lowering.decomposition.table import aten, decomposes, reduced, wide
 
 Maybe = Tensor | None
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from jitney_lowering.index import Index, Names, Var, equal, index
 from jitney_lowering.ir.values import Position, walk
-from jitney_lowering.schedule.group import Group, Member
-from jitney_lowering.schedule.simplify import substituted
+from jitney_lowering.scheduler.group import Group, Member
+from jitney_lowering.scheduler.simplify import substituted
 
 
 def collapse(group: Group, names: Names, depth: int) -> Group:

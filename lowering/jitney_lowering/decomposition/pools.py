@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decompositions.table import aten, decomposes, is_empty
+from jitney_lowering.decomposition.table import aten, decomposes, is_empty
 
 CPU = "cpu"  # whose memory is not what is short
 LARGEST = 127  # elements of a window

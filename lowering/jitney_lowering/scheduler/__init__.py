@@ -11,15 +11,15 @@ from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program, Strided
 from jitney_lowering.policy import CPU, Policy
-from jitney_lowering.schedule.build import build
-from jitney_lowering.schedule.fuse import fuse
-from jitney_lowering.schedule.group import Group
-from jitney_lowering.schedule.memory import Memory, plan
-from jitney_lowering.schedule.postpone import postponed
-from jitney_lowering.schedule.products import Takes, joined
-from jitney_lowering.schedule.simplify import clean
-from jitney_lowering.schedule.successors import taken_over
-from jitney_lowering.schedule.updates import filled_in_place
+from jitney_lowering.scheduler.build import build
+from jitney_lowering.scheduler.fuse import fuse
+from jitney_lowering.scheduler.group import Group
+from jitney_lowering.scheduler.memory import Memory, plan
+from jitney_lowering.scheduler.postpone import postponed
+from jitney_lowering.scheduler.products import Takes, joined
+from jitney_lowering.scheduler.simplify import clean
+from jitney_lowering.scheduler.successors import taken_over
+from jitney_lowering.scheduler.updates import filled_in_place
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from jitney_lowering.decompositions import losses as losses
-from jitney_lowering.decompositions import misc as misc
-from jitney_lowering.decompositions import norms as norms
-from jitney_lowering.decompositions import pools as pools
-from jitney_lowering.decompositions import products as products
-from jitney_lowering.decompositions import softmax as softmax
-from jitney_lowering.decompositions.foreach import foreach
-from jitney_lowering.decompositions.random import RANDOM
-from jitney_lowering.decompositions.table import TABLE, from_torch
+from jitney_lowering.decomposition import losses as losses
+from jitney_lowering.decomposition import misc as misc
+from jitney_lowering.decomposition import norms as norms
+from jitney_lowering.decomposition import pools as pools
+from jitney_lowering.decomposition import products as products
+from jitney_lowering.decomposition import softmax as softmax
+from jitney_lowering.decomposition.foreach import foreach
+from jitney_lowering.decomposition.random import RANDOM
+from jitney_lowering.decomposition.table import TABLE, from_torch
 
 
 @functools.cache

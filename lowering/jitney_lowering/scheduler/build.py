@@ -13,10 +13,10 @@ from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce,
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Load, Value, constant, load, rebuild, ref, walk
-from jitney_lowering.schedule.collapse import collapse
-from jitney_lowering.schedule.group import Group, Member, is_aligned
-from jitney_lowering.schedule.simplify import substituted
-from jitney_lowering.schedule.spaces import linear
+from jitney_lowering.scheduler.collapse import collapse
+from jitney_lowering.scheduler.group import Group, Member, is_aligned
+from jitney_lowering.scheduler.simplify import substituted
+from jitney_lowering.scheduler.spaces import linear
 
 SCRATCH_LIMIT = 1 << 17  # bytes a row
 CHEAP = 3  # what costs no more is computed again in a later nest rather than kept

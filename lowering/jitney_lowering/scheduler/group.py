@@ -14,8 +14,8 @@ from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import SCANS, Computed
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.policy import CPU, Policy
-from jitney_lowering.schedule.simplify import substituted
-from jitney_lowering.schedule.spaces import match
+from jitney_lowering.scheduler.simplify import substituted
+from jitney_lowering.scheduler.spaces import match
 
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 

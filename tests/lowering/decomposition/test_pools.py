@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 import jitney
 from jitney import events
-from jitney_lowering.decompositions import pools
-from jitney_lowering.decompositions.pools import Windows
+from jitney_lowering.decomposition import pools
+from jitney_lowering.decomposition.pools import Windows
 
 PAIRS = st.tuples(st.integers(1, 4), st.integers(1, 4))
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jitney.torch_compat.torch_private import suggest_memory_format
-from jitney_lowering.decompositions.table import aten, count, decomposes, is_empty, wide, wide_or_none
+from jitney_lowering.decomposition.table import aten, count, decomposes, is_empty, wide, wide_or_none
 from jitney_lowering.ir.operations import HALVES
 
 Maybe = Tensor | None

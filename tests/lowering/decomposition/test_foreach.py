@@ -8,7 +8,7 @@ import pytest
 import torch
 from lowering.graphs import lowered
 
-from jitney_lowering.decompositions.foreach import foreach
+from jitney_lowering.decomposition.foreach import foreach
 
 CALLS: dict[str, Any] = {
     "add": lambda a, b: (torch._foreach_add(a, b, alpha=2), torch._foreach_add(a, 1.5),
