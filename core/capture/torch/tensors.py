@@ -26,6 +26,7 @@ from jitney.capture.torch import wrapper_subclasses
 from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.torch.symbols import Symbols
 from jitney.guards import Source
+from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.default_device import enter_device, exit_device
 from jitney.torch_compat.global_state import enter_inference_mode, exit_inference_mode
