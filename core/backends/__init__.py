@@ -1,6 +1,5 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
-from jitney._util.callers import warn
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.decompositions import core_decompositions
 from jitney.backends.hookspecs import (
@@ -11,9 +10,9 @@ from jitney.backends.hookspecs import (
     TrainingRun,
     hookimpl,
 )
-from jitney.backends.lazy_functions import late
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
 from jitney.backends.resolve import BoundBackend, resolve
+from jitney.backends.support import late
 
 __all__ = [
     "HOOK_API_VERSION",
@@ -37,5 +36,4 @@ __all__ = [
     "register_backend",
     "registry",
     "resolve",
-    "warn",
 ]
