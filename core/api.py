@@ -13,8 +13,8 @@ from jitney.backends.options import check_kinds
 from jitney.backends.resolve import Spec
 from jitney.capture import marks
 from jitney.errors import InvalidOption
-from jitney.runtime import wrappers as _compiled
-from jitney.runtime.dispatch import Session
+from jitney.runtime import wrappers
+from jitney.runtime.entry import Session
 from jitney.runtime.wrappers import running_originals as running_originals
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,7 +58,10 @@ def compile(
         raise TypeError(f"jitney.compile: a {type(model).__name__} is not callable; give a function or a module")
     if disable:
         return model
-    return _compiled.wrap(model, Session(resolve(backend, options, mode), fullgraph, dynamic))
+    return wrappers.wrap(model, Session(resolve(backend, options, mode), fullgraph, dynamic))
+
+
+marks.compile_functions.append(compile)
 
 
 def run(fn: Any) -> Callable[..., Any]:
@@ -69,7 +72,7 @@ def run(fn: Any) -> Callable[..., Any]:
 
     @functools.wraps(getattr(fn, "_jitney_original", fn))
     def frozen(*args: Any, **kwargs: Any) -> Any:
-        before = getattr(session.frozen, "on", False)
+        before = session.frozen.on
         session.frozen.on = True
         try:
             return fn(*args, **kwargs)
@@ -81,7 +84,7 @@ def run(fn: Any) -> Callable[..., Any]:
 
 def reset() -> None:
     """Forget everything compiled in this process."""
-    _compiled.forget_everything()
+    wrappers.forget_everything()
 
 
 def disable(fn: Any = None, recursive: bool = True) -> Any:

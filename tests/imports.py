@@ -41,6 +41,8 @@ SIBLINGS: dict[str, tuple[set[str] | None, set[str]]] = {
 }
 # Old import paths of what is a distribution now: each names it in one string, and imports it when it is asked for.
 MOVED = {"lowering": "jitney_lowering", "testing": "jitney_testing"}
+# The one module that has the distributions' names as data; it imports none of them.
+NAMES_OF_ALL = "_util.distributions"
 # Of core, what no plugin may import beside names with a leading underscore: torch's private names are not ours to give.
 NOT_FOR_PLUGINS = ("jitney.torch_compat",)
 PRIVATE_TORCH = ("torch_compat.torch_private", "torch_compat.torch_private_symbolic")
@@ -119,7 +121,8 @@ def dependencies(known: Mapping[str, Path]) -> dict[str, set[str]]:
     for module, path in known.items():
         tree = ast.parse(path.read_text())
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        names = {*imported(tree, package), *named(tree, known)}
+        named_in = () if module == f"jitney.{NAMES_OF_ALL}" else named(tree, known)
+        names = {*imported(tree, package), *named_in}
         found[module] = {module_of(name, known) for name in names} - {module, ""}
     return found
 
@@ -145,7 +148,7 @@ def core_violations(source: str, module: str, known: Mapping[str, object] | None
     broken = _peers_and_private_names(tree, imports, module)
     for name in {*imports, *named(tree, known or {})}:
         root = name.split(".")[0]
-        if root in SIBLINGS and MOVED.get(own) != root and module != "_util.distributions":  # which lists them
+        if root in SIBLINGS and MOVED.get(own) != root and module != NAMES_OF_ALL:
             broken.append(f"{module} names {name}: the core knows no distribution above it")
         if root != "jitney" or own in MOVED:
             continue

@@ -1,7 +1,9 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
-from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind
-from jitney.backends.decompositions import core_decompositions
+from jitney._util.callers import warn
+from jitney._util.generated_code import build as build_function
+from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, Kept, Kind, lazy_function
+from jitney.backends.backend_fields import core_decompositions
 from jitney.backends.hookspecs import (
     HOOK_API_VERSION,
     BisectReport,
@@ -12,7 +14,6 @@ from jitney.backends.hookspecs import (
 )
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
 from jitney.backends.resolve import BoundBackend, resolve
-from jitney.backends.support import late
 
 __all__ = [
     "HOOK_API_VERSION",
@@ -29,11 +30,13 @@ __all__ = [
     "Listing",
     "Registry",
     "TrainingRun",
+    "build_function",
     "core_decompositions",
     "hookimpl",
-    "late",
+    "lazy_function",
     "list_backends",
     "register_backend",
     "registry",
     "resolve",
+    "warn",
 ]

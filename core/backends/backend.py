@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -182,6 +184,10 @@ class Backend:
             disk, but for graphs whose own ``forward`` it returned.
         lacks: what is missing on this machine for the backend, a sentence each; empty if it can work. ``jitney doctor``
             shows it, and ``backend="auto"`` leaves the operators of such a backend to eager, with one warning.
+        auto_priority: the place among the backends that ``backend="auto"`` chooses from, higher first; None if it is
+            never chosen so. The first is used, with all others that share graphs: those for ``aten`` that have
+            ``device_types`` or ``supports``. ``auto`` imports each backend's module to ask: ``lazy_function`` keeps
+            that cheap.
     """
 
     name: str
@@ -194,6 +200,7 @@ class Backend:
     version: str = ""
     load: Callable[[Kept, CompileRequest], Compiled] | None = None
     lacks: Callable[[], Sequence[str]] | None = None
+    auto_priority: int | None = None
 
     # Fields that are to go away: what to use instead.
     DEPRECATED: ClassVar[Mapping[str, str]] = {}
@@ -209,6 +216,8 @@ class Backend:
             raise TypeError(f"Backend.compile of {self.name!r} is not callable: {self.compile!r}")
         if self.level not in get_args(Level):
             raise ValueError(f"Backend.level of {self.name!r} is 'torch' or 'aten', got {self.level!r}")
+        if self.auto_priority is not None and type(self.auto_priority) is not int:
+            raise TypeError(f"Backend.auto_priority of {self.name!r} is a whole number or None: {self.auto_priority!r}")
         problem = options_problem(self.options, f"backend {self.name!r}") if self.options is not None else ""
         if problem:
             raise TypeError(problem)
@@ -222,3 +231,24 @@ def options_problem(options: Any, owner: str) -> str:
         if option.default is dataclasses.MISSING and option.default_factory is dataclasses.MISSING:
             return f"option {option.name!r} of {owner} has no default"
     return ""
+
+
+def lazy_function(name: str) -> Callable[..., Any]:
+    """A function that stands for another one, whose module is imported at the first call.
+
+    Args:
+        name: ``"module:function"``. A backend whose ``compile`` is such a function costs a process that finds all its
+            graphs on disk no import of what compiles.
+    """
+    module, _, attribute = name.partition(":")
+
+    @functools.cache
+    def found() -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return found()(*args, **kwargs)
+
+    call.__module__, call.__name__ = module, attribute
+    return call

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import fx
 
 from jitney.backends.backend import Backend, CompileRequest
 from jitney.backends.registry import registry
 from jitney.errors import BackendFailed, JitneyError
+from jitney.torch_compat import torch_private
 
 Rule = Callable[..., Any]
 
 
 class PartFailed(BackendFailed):
     """A field of a backend other than ``compile`` raised, or returned what its description does not allow."""
+
+
+@functools.cache
+def core_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """torch's own table to core ATen operators, less random operators: those must draw as eager does."""
+    table = torch_private.core_decompositions()
+    return MappingProxyType(
+        {op: rule for op, rule in table.items() if torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())}
+    )
 
 
 def decompositions_of(backend: Backend, options: Any, request: CompileRequest | None = None) -> Mapping[Any, Rule]:

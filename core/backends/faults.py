@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from jitney._util import callers
-from jitney._util.out_of_memory import advise
 from jitney.cache.recipes import RECIPE, call
 from jitney.config import config
 from jitney.errors import JitneyError
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.global_state import StateKeeper
+from jitney.torch_compat.out_of_memory import advise
 
 
 def said(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.metadata
 import logging
 import re
@@ -22,11 +23,8 @@ from jitney.backends.hookspecs import GRAPH_HOOKS, HOOK_API_VERSION, PROJECT, Ho
 from jitney.config import config
 from jitney.errors import BackendNotFound, PluginError, nearest
 
-BACKENDS = "jitney.backends"
-EXTENSIONS = "jitney.extensions"
-
-# Published by this project; the message for a missing one says how to install it.
-OURS = ("eager", "aot_eager", "llvm_cpu", "triton_gpu", "ddp_bucketing")
+BACKENDS = f"{PROJECT}.backends"  # groups of entry points
+EXTENSIONS = f"{PROJECT}.extensions"
 
 Status = Literal["installed", "loaded", "broken", "disabled", "duplicate", "in-process"]
 """``installed``: not imported yet. ``duplicate``: of several packages. ``in-process``: by ``register_backend``."""
@@ -345,8 +343,19 @@ def _check_version(point: EntryPoint, declared: Any) -> None:
     )
 
 
+@functools.cache
+def published() -> frozenset[str]:
+    """The plugins that are released with the core, by name: those that its own package has extras for."""
+    try:
+        requirements = importlib.metadata.requires(PROJECT) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return frozenset()
+    names = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in requirements}
+    return frozenset(n.removeprefix(f"{PROJECT}_") for n in names - {*SIBLINGS} if n.startswith(f"{PROJECT}_"))
+
+
 def _not_found(name: str, known: list[str]) -> BackendNotFound:
-    missing = [ours for ours in OURS if ours not in known]
+    missing = [plugin for plugin in published() if plugin not in known]
     hint = nearest(name, known)
     if not hint or name in missing:
         close = difflib.get_close_matches(name, missing, n=1)

@@ -16,8 +16,7 @@ import torch
 from torch import fx
 
 from jitney import events
-from jitney._util import callers, markers
-from jitney._util.out_of_memory import advice, is_exhausted
+from jitney._util import callers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kept, Kind
 from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of
 from jitney.backends.common_options import OwnOptions, own_options
@@ -32,12 +31,10 @@ from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import RECIPE, Recipe, Stale, Writer
 from jitney.config import config
 from jitney.errors import BackendFailed, BackendNotFound, InvalidOption, JitneyError, PluginError
+from jitney.torch_compat import markers
+from jitney.torch_compat.out_of_memory import advice, is_exhausted
 
 Spec = str | Backend | Callable[..., Any] | Sequence[str]
-
-# What "auto" takes: all of these that are installed and import, each for its devices; without any, one of the others.
-KERNELS = ("llvm_cpu", "triton_gpu")
-OTHERS = ("eager", "aot_eager")
 
 # What a backend may say of a compiled graph, as attributes of the callable.
 ATTRIBUTES = ("boxed", "filled", "keep")
@@ -457,32 +454,34 @@ def _takes(compiler: Callable[..., Any], keyword: str) -> bool:
 
 
 def _automatic() -> list[Backend]:
-    """The kernel backends that are usable, or the first other one."""
+    """The usable backend of the highest ``auto_priority``; if it shares graphs, all that do, in order.
+
+    One that takes whole graphs ends the choice only as the first: what is left of a shared graph runs eagerly.
+    """
     usable = registry.usable()
     if not usable:
-        raise BackendNotFound("no backend is installed", hint="pip install jitney-eager")
-    others = [name for name in OTHERS if name in usable] or [name for name in usable if name not in KERNELS]
-    found, failures = _importable([name for name in KERNELS if name in usable])
-    if found:
-        return found
-    if len(others) > 1 and not set(others) & set(OTHERS):
-        raise BackendNotFound(
-            f"backend='auto' cannot choose between {', '.join(others)}", hint=f"backend={others[0]!r}"
-        )
-    found, more = _importable(others)
-    if not found:
-        raise [*failures, *more][0]
-    return found[:1]
-
-
-def _importable(names: Sequence[str]) -> tuple[list[Backend], list[PluginError]]:
-    found, failures = [], []
-    for name in names:
+        raise BackendNotFound("no backend is installed", hint="pip install 'jitney[cpu]'")
+    backends, failures = [], []
+    for name in usable:
         try:
-            found.append(registry.get(name))
-        except PluginError as error:
+            backends.append(registry.get(name))
+        except PluginError as error:  # of one that nobody asked for by name
             failures.append(error)
-    return found, failures
+    ranked = sorted((-b.auto_priority, b.name, b) for b in backends if b.auto_priority is not None)  # names are unique
+    if not ranked and failures:
+        raise failures[0]
+    if not ranked:
+        raise BackendNotFound(
+            f"backend='auto' may choose none of {', '.join(usable)}: they have no auto_priority",
+            hint=f"backend={usable[0]!r}",
+        )
+    chosen = [backend for *_, backend in ranked]
+    return [backend for backend in chosen if _shares(backend)] if _shares(chosen[0]) else chosen[:1]
+
+
+def _shares(backend: Backend) -> bool:
+    """May a graph be divided between it and others?"""
+    return backend.level == "aten" and _is_choosy(backend)
 
 
 def _enabled(names: Sequence[str]) -> list[Backend]:

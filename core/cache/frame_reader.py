@@ -11,7 +11,7 @@ from jitney.cache.digest import of_code
 from jitney.cache.frame_writer import LOOKING, at_name, described, is_fixed, look_up
 from jitney.cache.recipes import Reader, Stale, module
 from jitney.cache.source_steps import step
-from jitney.guards.miss import MISS
+from jitney.guards.program import MISS
 from jitney.guards.tensors import TensorFact, tensor_check
 from jitney.torch_compat.global_state import state_check, state_difference, state_text
 

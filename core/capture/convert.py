@@ -18,11 +18,12 @@ import torch
 from jitney import events
 from jitney.capture.codegen.emit import Emitted, Emitter, MakePoint
 from jitney.capture.directive_rules import breaks_are_errors
+from jitney.capture.handlers import HANDLERS
 from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame, make_frame
 from jitney.capture.interpreter.iterators import reaches_iterator
-from jitney.capture.interpreter.loop import Interpreter
+from jitney.capture.interpreter.loop import Loop
 from jitney.capture.interpreter.resume import pops
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
@@ -111,12 +112,16 @@ def _captured(start: _Start) -> Captured:
     begin = time.perf_counter()
     forced: dict[int, Restart] = {}
     for _ in range(MAX_RESTARTS):
-        vm = Interpreter(settings.dynamic_dims, forced, settings.max_steps)
-        vm.outside = start.outside
-        vm.world.is_dynamic = settings.dynamic_number
-        vm.world.steady = settings.steady
-        vm.world.make_symbol = vm.symbols.scalar
-        vm.has_regions = vm.tracer.dense_gradients = settings.has_regions
+        vm = Loop(
+            HANDLERS,
+            dynamic_dims=settings.dynamic_dims,
+            is_dynamic=settings.dynamic_number,
+            steady=settings.steady,
+            forced=forced,
+            max_steps=settings.max_steps,
+            outside=start.outside,
+            has_regions=settings.has_regions,
+        )
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled
         FAKE_LOG.disabled = True  # what fails on stand-ins becomes a break with a reason; torch would print it too
@@ -155,7 +160,7 @@ def _captured(start: _Start) -> Captured:
     raise GiveUp(f"capture started over {MAX_RESTARTS} times")
 
 
-def _attempt(vm: Interpreter, start: _Start) -> tuple[Emitted, events.GraphBreak | None]:
+def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None]:
     target, settings = start.target, start.settings
     stopped: events.GraphBreak | None = None
     value: Any = None
@@ -193,13 +198,13 @@ def _attempt(vm: Interpreter, start: _Start) -> tuple[Emitted, events.GraphBreak
     return made, stopped
 
 
-def _refuse_entered(vm: Interpreter) -> None:
+def _refuse_entered(vm: Loop) -> None:
     """Where reading the arguments, or writing the emitted code, has run code of the program's."""
     if vm.witness is not None and vm.witness.latest:
         raise GiveUp(vm.witness.latest)
 
 
-def _watched(vm: Interpreter) -> contextlib.AbstractContextManager[Any]:
+def _watched(vm: Loop) -> contextlib.AbstractContextManager[Any]:
     """The watch, if objects whose special methods the program has written are made anew or put into something."""
     if vm.watch is None or not vm.watch.met:
         return contextlib.nullcontext()
@@ -216,7 +221,7 @@ def _watched(vm: Interpreter) -> contextlib.AbstractContextManager[Any]:
 class _Scopes:
     """The inference-mode blocks that the captured program has entered."""
 
-    def __init__(self, vm: Interpreter) -> None:
+    def __init__(self, vm: Loop) -> None:
         self.vm = vm
 
     def close(self) -> None:
@@ -243,11 +248,10 @@ def _let_go(error: BaseException, outside: BaseException | None) -> None:
         seen.__context__, seen = None, seen.__context__
 
 
-def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:
+def _stop(vm: Loop, reason: Break) -> events.GraphBreak:
     """The break as an event; a restart first where the broken instruction has already done something."""
     frame = vm.frames[-1]
     stack = vm.user_stack()
-    vm.locks.refuse(reason.reason)
     known = vm.forced.get(frame.step)
     if known is not None and known.user_stack:
         stack = known.user_stack
@@ -259,7 +263,7 @@ def _stop(vm: Interpreter, reason: Break) -> events.GraphBreak:
     return events.GraphBreak(reason.reason, reason.hint, stack)
 
 
-def _takes_iterator(vm: Interpreter, frame: Frame) -> bool:
+def _takes_iterator(vm: Loop, frame: Frame) -> bool:
     """May the instruction have taken something from an iterator that its operands lead to?"""
     instr = frame.instrs[frame.at]
     try:
@@ -269,7 +273,7 @@ def _takes_iterator(vm: Interpreter, frame: Frame) -> bool:
     return reaches_iterator(vm, frame.saved[len(frame.saved) - taken :])
 
 
-def _root(vm: Interpreter, target: Target, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Frame:
+def _root(vm: Loop, target: Target, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Frame:
     """The outermost frame, its arguments wrapped with their sources."""
     code = target.code
     world = vm.world

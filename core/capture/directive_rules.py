@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from jitney.capture.directives import (
     BREAKS,
@@ -15,9 +15,16 @@ from jitney.capture.directives import (
     mark_static,
     maybe_mark_dynamic,
 )
-from jitney.capture.interpreter.signals import Break
+from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes
-from jitney.capture.python.builtins import special
+from jitney.capture.python.c_boundary import has_tensor
+from jitney.capture.tables import FunctionTable
+from jitney.capture.torch.checkpoints import writes
+from jitney.torch_compat import torch_private
+
+CONSTANTS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+
+special = FunctionTable()
 
 
 @special(graph_break)
@@ -41,12 +48,31 @@ def breaks_are_errors(vm: Any) -> bool | None:
     return None if found is None else bool(found)
 
 
-def compile_inside(compile_function: Callable[..., Any]) -> None:
-    """Register what ``jitney.compile`` is in compiled code: its argument, which is compiled as the rest is."""
+def call_constant(vm: Any, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a function that the program promises to return always the same (``assume_constant_result``), in Python."""
+    what = f"{fn.__qualname__}, of constant result,"
+    values = [*args, *kwargs.values()]
+    if has_tensor(values) or any(type(v) in (torch.SymInt, torch.SymFloat, torch.SymBool) for v in values):
+        raise Break(f"{what} is called with tensors, or numbers that change", "give it constants")
+    if writes(vm)[0]:
+        raise Break(f"{what} is called after writes that wait for the graph", "call it before")
+    paused = vm.watch is not None and vm.watch.pause()
+    entered = vm.witness.latest if vm.witness is not None else ""
+    try:
+        with torch_private.without_modes():
+            result = fn(*args, **kwargs)
+    except Exception as error:
+        raise UserRaised(error) from None
+    finally:  # what the function enters is its own affair
+        if paused:
+            vm.watch.go_on()
+        if vm.witness is not None:
+            vm.witness.latest = entered
+    if not _is_constant(result):
+        raise Break(f"{what} returns a {type(result).__qualname__}", "return numbers, text, dtypes, devices or tuples")
+    vm.world.trail.keep_private(f"{what} was called")
+    return result
 
-    @special(compile_function)
-    def _compile(vm: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        model = args[0] if args else kwargs.get("model")
-        if model is None:
-            return vm.world.mark_fresh(functools.partial(compile_function, **kwargs))
-        return model
+
+def _is_constant(value: Any) -> bool:
+    return all(map(_is_constant, value)) if type(value) is tuple else type(value) in CONSTANTS

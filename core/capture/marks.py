@@ -52,6 +52,7 @@ _disabled = Marked()
 _frame_only = Marked()
 _disallowed = Marked()
 _allowed = Marked()
+compile_functions: list[Any] = []  # what compiled code may call to compile: ``jitney.compile``
 
 
 def mark_disabled(fn: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import logging
+from dataclasses import dataclass
 from typing import Any, Final
 
 from jitney.guards import Source
@@ -18,6 +20,15 @@ class _Sentinel:
 
 ABSENT: Final = _Sentinel("ABSENT")
 CONTENT_TYPES = (list, dict, set, collections.deque)
+
+
+@dataclass(frozen=True, slots=True)
+class LogCall:
+    """A logger that was called at a step, and the cached helper's call that waits (None: the level was off)."""
+
+    logger: logging.Logger
+    step: int
+    waiting: tuple[Any, tuple[Any, ...]] | None
 
 
 class Record:

@@ -6,95 +6,70 @@ a stand-in for a tensor, or the object itself with a ``Record`` that knows its s
 
 from __future__ import annotations
 
-import builtins
 import collections
 import contextlib
 import enum
 import types
 from collections.abc import Callable, Collection
 from traceback import FrameSummary
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitney._util.ownership import trusted
+from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA
 from jitney.capture.numpy.dtypes import SCALARS
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
-from jitney.capture.wrap_value import Arrival, arrival
-from jitney.guards import Guard, Source
+from jitney.capture.torch.tensors import Tracer
+from jitney.guards import Source
 from jitney.guards.assumptions import Trail
 from jitney.guards.reentry import Watch
-
-if TYPE_CHECKING:
-    from jitney.capture.torch.tensors import Tracer
 
 _NOTHING = contextlib.nullcontext()
 
 
-class World:
-    """The records of one capture, and the guards that reading made."""
+# What makes the interpreter's value of one from outside: ``wrap(world, value, source)``.
+Wrapper = Callable[["World", Any, Source], Any]
 
-    def __init__(self, tracer: Tracer, origin: Callable[[], FrameSummary | None]) -> None:
-        self.tracer = tracer
-        self.origin = origin
-        self.roots: list[Source] = []
-        self.consts: dict[int, Source] = {}
+
+class World(GuardSet):
+    """The records of one capture, and the guards that reading made.
+
+    Args:
+        tracer: makes what knows the tensors, which guards what it reads here.
+        wrapper: what wraps values of a class.
+        adopt_array: the stand-in for an array of NumPy, or None.
+        is_dynamic: is the number at this source another one from call to call?
+        steady: does what is at this source stay as it is from call to call?
+        origin: which line of the program is running.
+        watch: is open where C code handles the program's objects.
+    """
+
+    def __init__(
+        self,
+        tracer: Callable[[GuardSet], Tracer],
+        wrapper: Callable[[type], Wrapper],
+        adopt_array: Callable[[Any, Source], Any],
+        is_dynamic: Callable[[Source, Any], bool],
+        steady: Callable[[Source, Any], bool],
+        origin: Callable[[], FrameSummary | None],
+        watch: Watch | None,
+    ) -> None:
+        super().__init__(origin)
+        self.tracer = tracer(self)
+        self.wrapper = wrapper
+        self.adopt_array = adopt_array
+        self.is_dynamic = is_dynamic
+        self.steady = steady
+        self.watch = watch
         self.records: dict[int, Record] = {}
-        self.guards: list[Guard] = []
-        self.relations: list[tuple[Source, Source, bool]] = []
         self.apart: dict[type, dict[int, Source]] = {}
         self.fresh: dict[int, Any] = {}
         self.class_steps: dict[int, int] = {}
         self.trail = Trail()
-        self.watch: Watch | None = None  # open where C code handles the program's objects
-        self.absent_names: dict[int, tuple[Source, set[str]]] = {}
-        self.is_dynamic: Callable[[Source, Any], bool] = lambda source, value: False
-        self.make_symbol: Callable[[Any, Source], Any] = lambda value, source: value
-        self.adopt_array: Callable[[Any, Source], Any] = lambda value, source: None
-        self.steady: Callable[[Source, Any], bool] = lambda source, value: True
-        self._arrivals: dict[type, Arrival] = {}
-
-    # ------------------------------------------------------------------ sources and guards
-
-    def local(self, name: str) -> Source:
-        """The root for an argument of the emitted function."""
-        source = Source(None, "local", name)
-        self.roots.append(source)
-        return source
-
-    def const(self, value: Any) -> Source:
-        """The root for an object whose identity is already certain."""
-        found = self.consts.get(id(value))
-        if found is None:
-            found = self.consts[id(value)] = Source(None, "const", value)
-            self.roots.append(found)
-        return found
-
-    def guard(self, source: Source, kind: str, expected: Any = None) -> None:
-        """Add a condition, once."""
-        for g in source.guards:
-            if g.kind == kind and (g.expected is expected or (type(expected) is str and g.expected == expected)):
-                return
-        made = Guard(source, kind, expected, self.origin())
-        source.guards.append(made)
-        self.guards.append(made)
-
-    def guard_disjoint(self, source: Source, name: str) -> None:
-        """Guard that a namespace lacks this name: one check for all names of one namespace."""
-        found = self.absent_names.get(id(source))
-        if found is None:
-            found = self.absent_names[id(source)] = (source, set())
-            self.guard(source, "disjoint", found[1])
-        found[1].add(name)
-
-    def relate(self, a: Source, b: Source, same: bool) -> None:
-        """Guard that two sources hold the same object, or two different ones."""
-        if a is b:
-            return
-        a.wanted = b.wanted = True
-        self.relations.append((a, b, same))
+        self._wrappers: dict[type, Wrapper] = {}
 
     def forget_values(self) -> None:
         """Let go of what was read: guards outlive the capture, the values must not."""
@@ -345,9 +320,9 @@ class World:
         """The interpreter's value for what is at ``source``; reading it guards it."""
         if source.seen is None:
             kind = type(value)
-            handler = self._arrivals.get(kind)
+            handler = self._wrappers.get(kind)
             if handler is None:
-                handler = self._arrivals[kind] = arrival(kind)
+                handler = self._wrappers[kind] = self.wrapper(kind)
             with self._watched((value,)):
                 source.seen = (handler(self, value, source),)
         return source.seen[0]
@@ -355,8 +330,6 @@ class World:
     def _watched(self, values: Collection[Any]) -> contextlib.AbstractContextManager[Any]:
         """Open the watch, if one is kept, where these values are handled by C code."""
         return self.watch if self.watch is not None and self.watch.over(values) else _NOTHING
-
-    # ------------------------------------------------------------------ names of torch and the standard library
 
     def take(self, owner: Any, name: str, value: Any) -> Any:
         """``value`` was read from a module, class or namespace of torch's or the standard library's; the value.
@@ -375,30 +348,3 @@ class World:
             if holder.__flags__ & HEAP_TYPE:
                 self.guard(self.const(holder).step("class_dict", name), kind, value)
         return value
-
-    def guard_path(self, path: str, value: Any) -> None:
-        """Guard what is found at a path of names from ``torch`` or ``builtins``."""
-        if path.startswith("torch.Tensor."):
-            self.guard_method(path.removeprefix("torch.Tensor."))
-            return
-        root, *names, name = path.split(".")
-        owner: Any = builtins if root == "builtins" else torch
-        for part in names:
-            owner = getattr(owner, part)
-        self.guard(self.const(owner).attr(name), "is", value)
-
-    def guard_method(self, name: str) -> None:
-        """Guard a method of ``torch.Tensor``: its own, or that it has none. What it inherits, nobody can change."""
-        storage = self.const(torch.Tensor).step("dict_of")
-        found = vars(torch.Tensor).get(name, ABSENT)
-        if found is ABSENT:
-            self.guard_disjoint(storage, name)
-        else:
-            self.guard(storage.item(name), "equals" if type(found) in ATOMS else "is", found)
-
-    def guard_name(self, owner: Any, name: str, value: Any) -> None:
-        """Guard what a module, or ``torch.Tensor``, has under a name."""
-        if owner is torch.Tensor:
-            self.guard_method(name)
-        else:
-            self.guard(self.const(owner).attr(name), "is", value)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import enum
 import types
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,21 +19,16 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
+from jitney.capture.world import World, Wrapper
 from jitney.guards import Source
 
-if TYPE_CHECKING:
-    from jitney.capture.world import World
 
-Arrival = Callable[["World", Any, Source], Any]
-
-
-def arrival(kind: type) -> Arrival:
-    """What wraps values of a class: ``found(world, value, source)``."""
-    found = ARRIVALS.get(kind)
-    return _of_subclass(kind) if found is None else found
+def wrapper(kind: type) -> Wrapper:
+    """What wraps values of a class."""
+    return WRAPPERS.get(kind) or _of_subclass(kind)
 
 
-def _of_subclass(kind: type) -> Arrival:
+def _of_subclass(kind: type) -> Wrapper:
     if issubclass(kind, torch.Tensor):
         return _tensor
     if issubclass(kind, CODE_LIKE):
@@ -65,7 +59,7 @@ def _by_value(world: World, value: Any, source: Source) -> Any:
 def _number(world: World, value: Any, source: Source) -> Any:
     if world.is_dynamic(source, value):
         world.guard(source, "type", type(value))
-        return world.make_symbol(value, source)
+        return world.tracer.symbols.scalar(value, source)
     world.guard(source, "equals", value)
     return value
 
@@ -233,7 +227,7 @@ def _opaque(world: World, value: Any, source: Source) -> Any:
     return value
 
 
-ARRIVALS: dict[type, Arrival] = {
+WRAPPERS: dict[type, Wrapper] = {
     **dict.fromkeys((type(None), bool, type(Ellipsis), type(NotImplemented), *METADATA), _by_identity),
     **dict.fromkeys((str, bytes, complex, torch.device, torch.Size, range, *DTYPE_CLASSES), _by_value),
     **dict.fromkeys((int, float), _number),

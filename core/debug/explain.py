@@ -38,8 +38,8 @@ class ExplainOutput:
         lowered: what kernel backends made of their parts.
         told: what extensions did to the graphs.
         bisection: which step of compiling is to blame, if ``explain`` was asked to find out.
-        misfits: if what is explained was compiled already and no form fits the call: for each form the guard that
-            fails, what it found and the user's line (both maybe empty).
+        recompile_reasons: if what is explained was compiled already and no form fits the call: for each form the guard
+            that fails, what it found and the user's line (both maybe empty).
     """
 
     frames: list[events.FrameCaptured] = field(default_factory=list)
@@ -50,7 +50,7 @@ class ExplainOutput:
     placed: list[events.Placed] = field(default_factory=list)
     lowered: list[events.Lowered] = field(default_factory=list)
     bisection: BisectReport | None = None
-    misfits: list[tuple[str, str, str]] = field(default_factory=list)
+    recompile_reasons: list[tuple[str, str, str]] = field(default_factory=list)
     told: list[events.Told] = field(default_factory=list)
 
     @property
@@ -123,7 +123,9 @@ class ExplainOutput:
             "Breaks": [_show_break(number, item) for number, item in enumerate(self.break_reasons, 1)],
             "Left eager": [f"  {_place(frame)}: {frame.reason}" for frame in self.skipped],
             "Recompiled": [f"  {_place(item)}: {item.guard}" for item in self.recompiles],
-            "Would be compiled again, none of what is there fits": [_show_misfit(*row) for row in self.misfits],
+            "Would be compiled again, none of what is there fits": [
+                _show_reason(*row) for row in self.recompile_reasons
+            ],
             "Ops per graph": [f"  {number}. {', '.join(names) or '(none)'}" for number, names in ops],
             "ATen graphs": [f"  {_show_aten(graph)}" for graph in self.aten_graphs],
             "Who runs what": [f"  {_show_placed(event)}" for event in self.placed],
@@ -196,7 +198,7 @@ def explain(
         compiled = compile_function(how.function, **wanted)
         with config.patch(cache=False, error_on_recompile=False), observe() as output:
             output.bisection = report
-            output.misfits = _misfits(fn, args, kwargs)
+            output.recompile_reasons = _recompile_reasons(fn, args, kwargs)
             if report is None or not (report.phase or report.stopped):
                 compiled(*args, **kwargs)
         return output
@@ -204,8 +206,8 @@ def explain(
     return explained
 
 
-def _misfits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, str, str]]:
-    find = getattr(fn, "_jitney_misfits", None)
+def _recompile_reasons(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, str, str]]:
+    find = getattr(fn, "_jitney_recompile_reasons", None)
     if find is None:
         return []
     given = (fn.__self__, *args) if isinstance(fn, types.MethodType) else args
@@ -240,7 +242,7 @@ def _show_lowered(event: events.Lowered) -> str:
     return f"{event.backend}, {event.kind} of {event.frame}: {event.kernels} kernels; as a whole: {whole or 'nothing'}"
 
 
-def _show_misfit(guard: str, found: str, line: str) -> str:
+def _show_reason(guard: str, found: str, line: str) -> str:
     return f"  {guard}" + (f" (found {found})" if found else "") + (f", read at {line}" if line else "")
 
 

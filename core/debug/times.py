@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jitney import events
-from jitney._util.markers import Span
 from jitney.errors import InvalidOption
+from jitney.torch_compat.markers import Span
 
 By = Literal["phase", "frame", "graph"]
 MOST = 100_000  # phases kept for a trace; sums are of all
@@ -102,7 +102,7 @@ def write_trace(path: str | os.PathLike[str], spans: Iterable[Span] = ()) -> Pat
 
     Args:
         path: of the JSON file.
-        spans: what ``jitney._util.markers.collecting`` found while compiled code ran, to be in it too.
+        spans: what ``jitney.torch_compat.markers.collecting`` found while compiled code ran, to be in it too.
 
     Returns the path.
     """

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from jitney import events
-from jitney._util import callers, markers
+from jitney._util import callers
 from jitney.aot.compiler import AotRequest, Freezing, Run, backward_of, compile_graph
 from jitney.aot.runtime.backward import Backward
 from jitney.aot.runtime.backward_serialization import read_half
@@ -33,7 +33,7 @@ from jitney.errors import AotError, BackendFailed, JitneyError
 from jitney.graph_compile.branches import over_compiled
 from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, places_of
 from jitney.guards.frozen import can_freeze
-from jitney.torch_compat import torch_private
+from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.global_state import StateKeeper
 
 # ``failed(error, blame, args, kwargs)``: a graph raised; ``blame`` is what to raise or say where the backend did it.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jitney.guards.guard import Guard, without
+from jitney.guards.checks import without
 from jitney.guards.pool import Pool
-from jitney.guards.source import Source
+from jitney.guards.source import Guard, Source
 
 IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: nobody can give such a class attributes
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from jitney.guards import pristine
-from jitney.guards.guard import brief
+from jitney.guards.checks import brief
 from jitney.guards.pool import Pool
 from jitney.guards.source import Source
 

@@ -11,9 +11,8 @@ from typing import Any
 from jitney._util.ownership import trusted
 from jitney.errors import GuardError
 from jitney.guards.absent_names import absences, is_absence
-from jitney.guards.guard import Guard
 from jitney.guards.pool import Pool
-from jitney.guards.source import Source
+from jitney.guards.source import Guard, Source
 
 TERMS = 12  # conditions in one ``if``: more need longer jumps, which bytecode pays for one by one
 OFTEN = 12  # uses that make reading a constant into a local variable pay; each makes the frame larger
@@ -21,6 +20,16 @@ SEVERAL = 3  # names of one module, class or namespace that are checked together
 CODE = (FunctionType, BuiltinFunctionType, ModuleType, WrapperDescriptorType, type)
 VALUE = "\0"  # stands for the value in a condition's text; no literal's text contains it
 CONSTANT = re.compile(r"\b(?:_c\d+|_type)\b")
+
+
+class Miss:
+    """The class of ``MISS``."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = Miss()  # what an emitted function returns when its guards do not hold
 
 
 class Program:

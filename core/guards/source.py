@@ -1,17 +1,18 @@
 """Where a value came from: a path from an argument, a global or a constant object, walked once per call.
 
-Sources form a tree; equal paths are one node. ``KINDS`` says how each step is written in Python.
+Sources form a tree; equal paths are one node. ``KINDS`` says how each step is written in Python. At each node are its
+guards: ``CHECKS`` says how these are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from traceback import FrameSummary
+from typing import Any
 
+from jitney.guards.checks import CHECKS, brief
 from jitney.guards.pool import Pool
-
-if TYPE_CHECKING:
-    from jitney.guards.guard import Guard
 
 # kind -> how the step reads, given the parent's expression, the key's expression and the raw key
 KINDS: dict[str, Callable[[str, str, Any], str]] = {
@@ -133,3 +134,66 @@ def _describe(value: Any) -> str:
         return f"globals of {value['__name__']}"
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     return str(name) if isinstance(name, str) else f"<{type(value).__name__}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """``kind`` of check on ``source`` against ``expected``; ``origin`` is the user's line that read it."""
+
+    source: Source
+    kind: str
+    expected: Any
+    origin: FrameSummary | None = None
+
+    def code(self, value: str, pool: Pool) -> str:
+        """The check as Python text over the expression ``value``."""
+        return CHECKS[self.kind](value, self.expected, pool)
+
+    @property
+    def text(self) -> str:
+        """For people, without pool names: ``self.training is True``."""
+        name = self.source.name
+        if self.kind == "disjoint":
+            return f"{name} has none of {', '.join(sorted(map(str, self.expected)))}"
+        if self.kind == "type":
+            return f"type({name}) is {self.expected.__qualname__}"
+        if self.kind == "dtype":
+            return f"{name} is {self.expected}"
+        if self.kind == "code":
+            return f"{name} is a function with the code of {self.expected.co_qualname}"
+        if self.kind in ("is", "equals"):
+            described = getattr(self.expected, "__qualname__", None) or brief(self.expected)
+            return f"{name} {'is' if self.kind == 'is' else '=='} {described}"
+        if self.kind == "keys":
+            return f"[*{name}] == {brief(self.expected)}"
+        if self.kind == "set":
+            return f"{name} == {brief(self.expected)}"
+        if self.kind in ("empty", "nonempty"):
+            return f"{name} is {'empty' if self.kind == 'empty' else 'not empty'}"
+        if self.kind in ("lacks_attr", "lacks_class_attr"):
+            return f"{name} has no attribute {self.expected!r}"
+        if self.kind == "wraps":
+            return f"{name} is a {self.expected.cls.__qualname__} in the context {brief(self.expected.context)}"
+        if self.kind == "frozen":
+            return f"{name}, whose numbers are in the graph (options={{'freeze': True}}), is as it was"
+        if self.kind == "instance":
+            classes, answer = self.expected
+            return f"isinstance({name}, {getattr(classes, '__qualname__', None) or brief(classes)}) is {answer}"
+        return CHECKS[self.kind](name, self.expected, Pool()).replace("_b.", "")
+
+    def found(self, value: Any) -> str:
+        """What was there instead, for the recompile log."""
+        if self.kind == "type":
+            return f"type {type(value).__qualname__}"
+        if self.kind == "wraps" and type(value) is self.expected.cls:
+            return f"the context {brief(value.__tensor_flatten__()[1])}"
+        if self.kind == "frozen":
+            return str(self.expected.found(value))
+        if self.kind == "len":
+            return f"length {len(value)}"
+        if self.kind == "keys":
+            return f"keys {brief([*value])}"
+        try:
+            return brief(value)
+        except Exception:  # the user's own __repr__
+            return f"<{type(value).__qualname__}>"

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from jitney.guards import pristine
-from jitney.guards.guard import Guard, brief
+from jitney.guards.checks import brief
 from jitney.guards.pool import Pool
-from jitney.guards.source import Source
+from jitney.guards.source import Guard, Source
 from jitney.guards.tensors import tensor_facts
 
 Row = list[str]  # what is guarded; the user's line or nothing; how the value is read; what must hold of ``_value``

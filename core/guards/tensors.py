@@ -1,4 +1,4 @@
-"""What is guarded about tensors: class, dtype, device, sizes, strides, dispatch keys, requires_grad. One call asks."""
+"""What is guarded about tensors: class, dtype, device, sizes, strides, keys, requires_grad, memory that none share."""
 
 from __future__ import annotations
 
@@ -72,3 +72,22 @@ def tensor_facts(value: Any) -> str:
         return type(value).__name__
     shape = tuple(value.shape)
     return f"{type(value).__name__}{shape} {value.dtype} {value.device} requires_grad={value.requires_grad}"
+
+
+def nothing_shared(written: tuple[bool, ...], *tensors: torch.Tensor) -> bool:
+    """Does no tensor on the CPU that is written to reach into another one? Said of whole spans of memory."""
+    spans = sorted((*_span(t), w) for t, w in zip(tensors, written, strict=True) if t.numel())
+    end = end_written = 0  # of all spans so far, and of those written to
+    for begin, beyond, is_written in spans:
+        if begin < end_written or (is_written and begin < end):
+            return False
+        end = max(end, beyond)
+        if is_written:
+            end_written = max(end_written, beyond)
+    return True
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    begin = tensor.data_ptr()
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin, begin + (last + 1) * tensor.element_size()

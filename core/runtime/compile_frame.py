@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jitney import api, events
-from jitney._util import markers
+from jitney import events
+from jitney.capture import marks
 from jitney.capture.codegen.call_through import CallThrough
 from jitney.capture.codegen.emit import build_function
 from jitney.capture.convert import Captured, Settings, capture
-from jitney.capture.directive_rules import compile_inside
+from jitney.capture.handlers import compile_inside
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.config import config
 from jitney.errors import JitneyError, Unsupported
 from jitney.graph_compile.pipeline import graph_function
 from jitney.guards.reentry import watching
-from jitney.runtime.continuation import drive
-from jitney.runtime.dispatch import CaptureFault, Entry
-from jitney.torch_compat import torch_private
+from jitney.runtime.continuation import run_continuations
+from jitney.runtime.entry import CaptureFault, CodeEntries, Entry
+from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.global_state import TRACING
 
-if TYPE_CHECKING:
-    from jitney.runtime.dispatch import Dispatcher
-
-compile_inside(api.compile)
+for _function in marks.compile_functions:
+    compile_inside(_function)
 
 __all__ = ["CallThrough", "compile_frame"]
 
 
-def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry:
+def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry:
     """One more entry, for a call with these arguments.
 
     Raises:
@@ -39,14 +36,14 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
         BackendFailed: the backend or an extension raised.
         CaptureFault: a bug of ours.
     """
-    session, target = dispatcher.session, dispatcher.target
+    session, target = owner.session, owner.target
     settings = Settings(
-        dynamic_dims=dispatcher.seen.dynamic_dims,
-        dynamic_number=dispatcher.seen.is_dynamic,
-        steady=dispatcher.seen.is_steady,
-        make_point=functools.partial(session.point, dispatcher.home),
-        drive=drive,
-        through=session.through,
+        dynamic_dims=owner.seen.dynamic_dims,
+        dynamic_number=owner.seen.is_dynamic,
+        steady=owner.seen.is_steady,
+        make_point=owner.point,
+        drive=run_continuations,
+        through=owner.call_through(),
         max_steps=config.max_trace_steps,
         has_regions=session.backend.backend.level == "aten",
     )
@@ -70,24 +67,24 @@ def compile_frame(dispatcher: Dispatcher, arguments: dict[str, Any], cells: tupl
         stop = captured.graph_break
         raise Unsupported(f"graph break: {stop.reason}", user_stack=stop.user_stack, hint=stop.hint)
     with lifted():
-        entry = _finish(dispatcher, captured)
+        entry = _finish(owner, captured)
     for mode in {v.fake_mode for v in captured.emitted.inputs if isinstance(v, torch_private.FakeTensor)}:
         torch_private.forget_reals(mode)
     captured.emitted.inputs.clear()
     return entry
 
 
-def _finish(dispatcher: Dispatcher, captured: Captured) -> Entry:
+def _finish(owner: CodeEntries, captured: Captured) -> Entry:
     """Hand the graph to the backend and build the function."""
-    emitted, target, code = captured.emitted, dispatcher.target, dispatcher.shown
+    emitted, target, code = captured.emitted, owner.target, owner.shown
     name = target.name
-    emitted.namespace["_retry"] = dispatcher.retry
+    emitted.namespace["_retry"] = owner.retry
     if markers.wanted():
         emitted.namespace["_entered"] = markers.Marker("frame", name).instant
     if emitted.graph is not None:
-        backend, fullgraph = dispatcher.session.backend, dispatcher.session.fullgraph
+        backend, fullgraph = owner.session.backend, owner.session.fullgraph
         whole = captured.graph_break is None and target.function is not None
-        made = graph_function(backend, emitted, name, code, dispatcher.failed, fullgraph=fullgraph, whole=whole)
+        made = graph_function(backend, emitted, name, code, owner.failed, fullgraph=fullgraph, whole=whole)
         emitted.namespace["_graph"] = made
     with events.phase("emit", name):
         emitted.add_size_guards()

@@ -3,54 +3,69 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, Protocol, final
 
-from jitney._util.out_of_memory import advise
 from jitney.errors import BackendFailed, JitneyError
+from jitney.runtime.entry import CodeEntries, FrameState
+from jitney.torch_compat.out_of_memory import advise
 
-if TYPE_CHECKING:
-    from jitney.runtime.dispatch import Dispatcher, Point
+EAGER = FrameState.EAGER  # attributes of an enum are slow in Python 3.11
 
 
-class Continue:
+class Rest(Protocol):
+    """The rest of a frame: see ``dispatch.Point``."""
+
+    state: FrameState
+
+    def run(self, *args: Any) -> Any:
+        """Its value, or a ``Continuation``."""
+
+    def release(self, rest: Continuation) -> Any:
+        """The same, where it runs eagerly."""
+
+
+class Continuation:
     """The rest of a frame, to be run by whoever called the frame."""
 
     __slots__ = ("args", "point")
 
-    def __init__(self, point: Point | Retry, args: tuple[Any, ...]) -> None:
+    def __init__(self, point: Rest | EagerRun, args: tuple[Any, ...]) -> None:
         self.point = point
         self.args = args
 
 
-def drive(result: Any) -> Any:
+def run_continuations(result: Any) -> Any:
     """Run continuations until there is a value: a loop, so that breaks in a loop do not nest calls."""
-    while type(result) is Continue:
+    while type(result) is Continuation:
         point = result.point
-        result = point.release(result) if type(point) is not Retry and point.skip else point.run(*result.args)
+        if type(point) is not EagerRun and point.state is EAGER:
+            result = point.release(result)
+        else:
+            result = point.run(*result.args)
     return result
 
 
 @functools.lru_cache(maxsize=256)
-def calling(count: int) -> Any:
+def taking_call(count: int) -> Any:
     """A function that calls another one with values taken one by one, and keeps none of them."""
     return eval(f"lambda function, take: function({', '.join(['take()'] * count)})")
 
 
 @final
-class Retry:
+class EagerRun:
     """The eager run of a frame whose graph failed or whose lock was taken: its own ``try`` and ``with`` take over.
 
     Args:
-        dispatcher: whose frame it is.
+        entries: of the code that the frame runs.
         error: what the graph raised.
         blame: what to raise or say if that is the backend's fault; None if it is not.
         kwargs: the frame's arguments by keyword.
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, error: Exception, blame: BackendFailed | None, kwargs: dict[str, Any]
+        self, entries: CodeEntries, error: Exception, blame: BackendFailed | None, kwargs: dict[str, Any]
     ) -> None:
-        self.dispatcher = dispatcher
+        self.entries = entries
         self.error = error
         self.blame = blame
         self.kwargs = kwargs
@@ -60,9 +75,9 @@ class Retry:
         if isinstance(self.error, JitneyError):
             raise self.error
         if self.blame is not None:
-            self.dispatcher.accuse(self.blame)
+            self.entries.accuse(self.blame)
         try:
-            return self.dispatcher.eager(args, self.kwargs)
+            return self.entries.eager(args, self.kwargs)
         except Exception as error:
-            advise(error, self.dispatcher.target.name, len(self.dispatcher.entries))
+            advise(error, self.entries.target.name, len(self.entries.entries))
             raise

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 import threading
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,6 @@ import torch
 
 from jitney import events
 from jitney._util import callers, recursion_room
-from jitney.backends import BoundBackend
 from jitney.backends.extension_calls import capture_failed, warn_of_settings
 from jitney.backends.faults import said
 from jitney.backends.hookspecs import FailedFrame
@@ -27,162 +24,55 @@ from jitney.capture.marks import stays_python
 from jitney.capture.original_functions import unfollowable
 from jitney.config import config
 from jitney.errors import BackendFailed, CaptureError, GuardError, JitneyError, RecompileError, Unsupported
-from jitney.guards.dynamic import Seen
-from jitney.guards.miss import MISS
-from jitney.guards.recompile_reasons import Misfit, misfits, why_not
+from jitney.guards.program import MISS
 from jitney.runtime import frame_cache, stance
-from jitney.runtime.continuation import Continue, Retry, calling, drive
+from jitney.runtime.continuation import Continuation, EagerRun, run_continuations, taking_call
+from jitney.runtime.entry import CaptureFault, CodeEntries, Entry, FrameState, Session
+from jitney.runtime.recompile_reasons import RecompileReason, recompile_reason, recompile_reasons
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.cache.recipes import Recipe, Writer
     from jitney.capture.codegen.call_through import CallThrough
-    from jitney.capture.codegen.emit import Emitted
     from jitney.capture.interpreter.resume import Layout
     from jitney.capture.interpreter.resume_serialization import Place
-    from jitney.runtime.package import Shipped
+    from jitney.runtime.package_frames import PackageFrames
 
 MAX_GROUPS = 32
 RACES = 3  # times that guards may not hold at once, where other threads run
 
 
 @functools.cache
-def compiling() -> Any:
+def compiler() -> types.ModuleType:
     """``compile_frame.py``, imported at the first miss: a process that finds every frame on disk goes without."""
-    return importlib.import_module("jitney.runtime.compile_frame")
+    from jitney.runtime import compile_frame
+
+    return compile_frame
 
 
-@functools.cache
-def remade() -> Any:
-    """``capture/interpreter/resume_serialization.py``, imported at the first graph break."""
-    return importlib.import_module("jitney.capture.interpreter.resume_serialization")
-
-
-class CaptureFault(Exception):
-    """Capture or what follows it raised ``error``, which is no refusal: a bug of ours."""
-
-    def __init__(self, error: Exception, user_stack: tuple[FrameSummary, ...] = ()) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.user_stack = user_stack
-
-
-@dataclass(slots=True)
-class Entry:
-    """One emitted function and what is known about it."""
-
-    function: Any
-    emitted: Emitted | None  # None: it comes from disk
-    name: str
-    group: tuple[int, ...] = ()  # the modules it was compiled for
-    report: bytes = b"[]"  # its guards, if it comes from disk: see ``guards/stored_guards.py``
-    content: frame_cache.Content = field(
-        default=functools.partial(frame_cache.nothing, frame_cache.NOT_RUN)
-    )  # as it is stored
-
-
-@dataclass
-class Session:
-    """What one ``jitney.compile`` call shares among its frames."""
-
-    backend: BoundBackend
-    fullgraph: bool
-    dynamic: bool | None
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    shown: types.CodeType | None = None  # what messages are about where the compiled function is a call of ours
-    points: dict[Any, Point] = field(default_factory=dict)
-    frozen: threading.local = field(default_factory=threading.local)
-
-    @functools.cached_property
-    def identity(self) -> list[Any] | None:
-        """What the backend's graphs depend on; None if nobody can say."""
-        return frame_cache.identity(self.backend)
-
-    @functools.cached_property
-    def through(self) -> CallThrough:
-        """What answers for the callees of code that runs by call-through."""
-        return compiling().CallThrough(lambda function, code: Callee(self, function, code))
-
-    def point(
-        self, home: Root | None, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]
-    ) -> Point:
-        """The resume point of this code, instruction and layout; made once, for the first ``home`` that comes there."""
-        key = (code, index, layout, id(namespace))
-        found = self.points.get(key)
-        if found is None:
-            place = remade().Place(code, index, layout, namespace)
-            found = Point(self, place.target(), home, place)
-            if self.shown is not None and callers.is_ours(code.co_filename):
-                found.shown = self.shown
-            found = self.points.setdefault(key, found)  # frames from disk are made without the session's lock
-        return found
-
-    def forget(self) -> None:
-        """Drop everything compiled."""
-        for point in self.points.values():
-            point.forget()
-        self.points.clear()
-        if "through" in self.__dict__:
-            self.through.forget()
-
-
-class Dispatcher:
-    """The entries of one code object."""
-
-    def __init__(self, session: Session, target: Target) -> None:
-        self.session = session
-        self.target = target
-        self.shown = target.code  # the code that messages are about
-        self.entries: list[Entry] = []
-        self.functions: tuple[Any, ...] = ()
-        self.seen = Seen(session.dynamic)
-        self.skip: str = ""
-        self.hidden = False  # its entries are not to run
-        self.native = False  # it is not for capturing: its calls are
-        self.warned = False  # of the limit of entries
-        self.raced = 0  # how often another thread may have changed what was just guarded
-        self.accused = False  # the backend, of a graph that fails
-        self.held: set[str] = set()  # the names on disk of frames whose entries are here
-        self.adopted: set[tuple[str, tuple[int, ...]]] = set()  # of those from disk: the name, what it was made of
-
-    @property
-    def home(self) -> Root | None:
-        """The function with whose frames these are kept for other processes; None if they are not."""
-        return None
+class Dispatcher(CodeEntries):
+    """Runs calls of one code object: by an entry, a frame on disk, a new entry, or eagerly."""
 
     def publish(self) -> None:
         """Offer the entries to the fast path."""
         self.functions = tuple(e.function for e in self.entries)
 
-    def forget(self) -> None:
-        """Drop everything compiled, and what was learnt."""
-        self.entries.clear()
-        self.held.clear()
-        self.adopted.clear()
-        self.functions = ()
-        self.seen.forget()
-        self.skip = ""
-        self.warned = False
-
-    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the frame without compiling it."""
-        raise NotImplementedError
+    @property
+    def home(self) -> Root | None:
+        """The function with whose frames these are stored for other processes; None if they are not."""
+        return None
 
     @property
     def passes_on(self) -> bool:
         """Do the calls of the frame, run eagerly, go through the compiler?"""
-        return bool(self.skip or self.native) and not getattr(self.session.frozen, "on", False)
-
-    def retry(self, error: Exception, /, *args: Any, **kwargs: Any) -> Continue:
-        """A lock was taken before anything was written: the frame runs eagerly."""
-        return self.failed(error, None, args, kwargs)
+        return self.state is not FrameState.CAPTURE and not self.session.frozen.on
 
     def failed(
         self, error: Exception, blame: BackendFailed | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Continue:
+    ) -> Continuation:
         """A graph failed before anything was written: the frame runs eagerly, to fail (or not) as eager does."""
         events.emit(events.GraphFailed(self.target.name, self.shown.co_filename, self.shown.co_firstlineno, error))
-        return Continue(Retry(self, error, blame, kwargs), args)
+        return Continuation(EagerRun(self, error, blame, kwargs), args)
 
     def accuse(self, blame: BackendFailed) -> None:
         """A backend's graph failed where the captured one does not: raised under ``fullgraph``, else said once."""
@@ -190,13 +80,32 @@ class Dispatcher:
             raise blame
         code = self.shown
         events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, blame.reason))
-        if not self.accused:
-            self.accused = True
+        if not self.incidents.backend:
+            self.incidents.backend = True
             callers.warn(f"{said(blame)}\n(calls for which it raises run eagerly)")
 
-    def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
-        """The frame's arguments by parameter name, and its cells."""
-        raise NotImplementedError
+    def point(self, code: types.CodeType, index: int, layout: Layout, namespace: dict[str, Any]) -> Point:
+        """The rest of a frame from this instruction on; made once, for the first function that comes there."""
+        session = self.session
+        key = (code, index, layout, id(namespace))
+        found = session.points.get(key)
+        if found is None:
+            from jitney.capture.interpreter.resume_serialization import Place  # at the first graph break
+
+            place = Place(code, index, layout, namespace)
+            found = Point(session, place.target(), self.home, place)
+            if session.shown is not None and callers.is_ours(code.co_filename):
+                found.shown = session.shown
+            found = session.points.setdefault(key, found)  # frames from disk are made without the session's lock
+        assert isinstance(found, Point)
+        return found
+
+    def call_through(self) -> CallThrough:
+        """What answers for the callees of code that runs in Python, the same in the whole session."""
+        session = self.session
+        if session.through is None:
+            session.through = compiler().CallThrough(functools.partial(Callee, session))
+        return session.through
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
@@ -209,7 +118,7 @@ class Dispatcher:
             result = self._under_stance(name, args, kwargs)
             if result is not MISS:
                 return result
-        reason = "" if self.skip or self.native else recursion_room.shortage() or unfollowable()
+        reason = recursion_room.shortage() or unfollowable() if self.state is FrameState.CAPTURE else ""
         if reason:
             code = self.shown
             events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
@@ -217,9 +126,9 @@ class Dispatcher:
         result = self._from_disk(args, kwargs)
         if result is not MISS:
             return result
-        compiling()  # its imports come before what it does
+        compiler()  # its imports come before what it does
         tried: tuple[Any, ...] | None = None
-        while not (self.skip or self.native or getattr(self.session.frozen, "on", False)):
+        while self.state is FrameState.CAPTURE and not self.session.frozen.on:
             with self.session.lock:
                 current = self.functions
                 with torch_private.outside_torch_compile():
@@ -227,7 +136,7 @@ class Dispatcher:
             if current is tried or not current:
                 if grown is None:
                     break
-                result = self._first_run(frame_cache.NewFrame(self, grown), args, kwargs)
+                result = self._first_run(frame_cache.FrameSerialization(self, grown), args, kwargs)
                 if result is not MISS:
                     return result
                 self._never_holds(grown, *self.scope(args, kwargs))
@@ -243,11 +152,12 @@ class Dispatcher:
         """The result under a stance of this thread or of another; ``MISS``: this one may compile."""
         if name == "force_eager":
             return self.plainly(args, kwargs)
-        for entry in [] if self.hidden else list(self.entries):  # another thread's stance may keep it from them
+        hidden = self.state is FrameState.ORIGINAL
+        for entry in [] if hidden else list(self.entries):  # another thread's stance may keep it from them
             result = entry.function(*args, **kwargs)
             if result is not MISS:
                 return result
-        if name == "default" or self.skip or self.native:
+        if name == "default" or self.state is not FrameState.CAPTURE:
             return MISS
         result = self._from_disk(args, kwargs)
         if result is not MISS:
@@ -255,8 +165,8 @@ class Dispatcher:
         if name == "fail_on_recompile":
             code = self.shown
             where = f"{code.co_filename}:{code.co_firstlineno}, in {self.target.name}"
-            misfits = self.misfits(args, kwargs) or []
-            told = "; ".join(f"{text} (found {found})" if found else text for text, found, _ in misfits[:1])
+            reasons = self.recompile_reasons(args, kwargs) or []
+            told = "; ".join(f"{text} (found {found})" if found else text for text, found, _ in reasons[:1])
             raise RecompileError(
                 f"{where}, would be compiled{f' again: {told}' if self.entries else ''}",
                 hint='set_stance("fail_on_recompile") forbids it',
@@ -271,15 +181,15 @@ class Dispatcher:
         """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
         group = self._group(args)
         count = sum(e.group == group for e in self.entries)
-        if self.home is None or self.skip or self.native or count >= config.cache_size_limit:
+        home = self.home
+        if home is None or self.state is not FrameState.CAPTURE or count >= config.cache_size_limit:
             return MISS
         result: Any = MISS
-        shipped = self.home.shipped
-        if shipped is not None:
-            result = self._first_that_holds(shipped.frames(self, args, kwargs), group, args, kwargs)
+        if home.package is not None:
+            result = self._first_that_holds(home.package.frames(self, args, kwargs), group, args, kwargs)
             if result is MISS:
-                shipped.missed(self)
-        if result is MISS and config.cache and not getattr(self.session.frozen, "on", False):
+                home.package.missed(self)
+        if result is MISS and config.cache and not self.session.frozen.on:
             result = self._first_that_holds(frame_cache.load(self, args, kwargs), group, args, kwargs)
         return result
 
@@ -305,17 +215,17 @@ class Dispatcher:
         with events.compiling(found.number):
             events.emit(events.FrameLoaded(*frame_cache.place(self), found.seconds))
         with self.session.lock:
-            if (found.name, found.bound) in self.adopted:  # a call within this one, or another thread, was first
+            if (found.name, found.bound) in self.disk.loaded:  # a call within this one, or another thread, was first
                 return
-            self.adopted.add((found.name, found.bound))
+            self.disk.loaded.add((found.name, found.bound))
             self.seen.tell(found.sizes)
             self.entries.insert(0, Entry(found.function, None, self.target.name, group, found.report, found.content))
             self.publish()
             if found.fixed:
-                self.held.add(found.name)
+                self.disk.entered.add(found.name)
 
     @staticmethod
-    def _first_run(new: frame_cache.NewFrame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _first_run(new: frame_cache.FrameSerialization, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             result = new.entry.function(*args, **kwargs)
         except Exception as error:
@@ -349,7 +259,7 @@ class Dispatcher:
     def _compile(self, arguments: dict[str, Any], cells: tuple[Any, ...]) -> Entry | None:
         warn_of_settings()
         try:
-            entry = compiling().compile_frame(self, arguments, cells)
+            entry: Entry = compiler().compile_frame(self, arguments, cells)
         except GiveUp as reason:
             self._record(arguments, cells, reason)
             self._give_up(reason)
@@ -383,7 +293,7 @@ class Dispatcher:
         count = sum(e.group == group for e in self.entries)
         if not count and len(self.entries) < MAX_GROUPS * config.cache_size_limit:
             return True
-        expected, found, line = why_not(self.entries[0], arguments, cells)
+        expected, found, line = recompile_reason(self.entries[0], arguments, cells)
         text = f"{expected} (found {found})" if found else expected
         code = self.shown
         where = f"{code.co_filename}:{code.co_firstlineno}"
@@ -398,8 +308,8 @@ class Dispatcher:
             entries = len(self.entries)
             events.emit(events.Recompiled(*place, text, line or where, entries, expected, found))
             return True
-        if not self.warned:
-            self.warned = True
+        if not self.incidents.limit:
+            self.incidents.limit = True
             callers.warn(
                 f"{where}, in {self.target.name}: compiled {count or len(self.entries)} times "
                 f"(config.cache_size_limit); "
@@ -409,16 +319,16 @@ class Dispatcher:
             events.emit(events.FrameSkipped(*place, f"cache_size_limit; last guard: {text}"))
         return False
 
-    def misfits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Misfit] | None:
-        """Why each entry does not hold for a call, as ``why_not`` says it; None if one may hold, or there are none."""
-        return misfits(self.entries, *self.scope(args, kwargs))
+    def recompile_reasons(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[RecompileReason] | None:
+        """Why each entry does not hold for a call; None if one may hold, or there are none."""
+        return recompile_reasons(self.entries, *self.scope(args, kwargs))
 
     def _never_holds(self, entry: Entry, arguments: dict[str, Any], cells: tuple[Any, ...]) -> None:
         """Guards that fail on the values they were made from: from now on eagerly, unless a thread changed these."""
-        if threading.active_count() > 1 and self.raced < RACES:
-            self.raced += 1
+        if threading.active_count() > 1 and self.incidents.races < RACES:
+            self.incidents.races += 1
             return
-        text, found, _ = why_not(entry, arguments, cells)
+        text, found, _ = recompile_reason(entry, arguments, cells)
         said = f"{text} (found {found})" if found else text
         reason = f"a guard does not hold on the values it was made from: {said}"
         if config.verify:
@@ -448,7 +358,7 @@ class Dispatcher:
     def skip_frame(self, reason: str) -> None:
         """Run the frame eagerly from now on."""
         code = self.shown
-        self.skip = reason
+        self.state, self.skip_reason = FrameState.EAGER, reason
         events.emit(events.FrameSkipped(self.target.name, code.co_filename, code.co_firstlineno, reason))
 
 
@@ -458,16 +368,23 @@ class Root(Dispatcher):
     def __init__(self, session: Session, function: types.FunctionType) -> None:
         super().__init__(session, Target(function.__code__, function.__globals__, function))
         self.function = function
-        self.native = stays_python(function) or not _is_asked_for(self.target.code)
+        self._choose_state(self.target.code)
         self.defaults = function.__defaults__
-        self.shipped: Shipped | None = None  # frames that ``jitney.load`` has brought
+        self.package: PackageFrames | None = None  # frames that ``jitney.load`` has brought
         if session.shown is not None and callers.is_ours(self.shown.co_filename):
             self.shown = session.shown
+
+    def _choose_state(self, code: types.CodeType) -> None:
+        """Capture it, unless it is marked or not asked for (``config.debug_function``); ``code`` has its name."""
+        asked = not config.debug_function or config.debug_function in (code.co_name, code.co_qualname)
+        captured = asked and not stays_python(self.function)
+        self.state = FrameState.CAPTURE if captured else FrameState.CALL_THROUGH
 
     def publish(self) -> None:
         """Offer the entries to the fast path, unless they must not run in some thread."""
         with stance.lock:
-            self.functions = () if self.hidden or stance.forced() else tuple(e.function for e in self.entries)
+            hidden = self.state is FrameState.ORIGINAL or stance.forced()
+            self.functions = () if hidden else tuple(e.function for e in self.entries)
 
     @property
     def home(self) -> Root | None:
@@ -495,12 +412,12 @@ class Root(Dispatcher):
         for function in self.functions:
             result = function(*args, **kwargs)
             if result is not MISS:
-                return drive(result) if type(result) is Continue else result
-        return drive(self.miss(args, kwargs))
+                return run_continuations(result) if type(result) is Continuation else result
+        return run_continuations(self.miss(args, kwargs))
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the user's function."""
-        function = self.session.through.native(self.function) if self.passes_on else self.function
+        function = self.call_through().native(self.function) if self.passes_on else self.function
         return function(*args, **kwargs)
 
     def scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -514,22 +431,17 @@ class Root(Dispatcher):
         return {n: bound[n] for n in parameters(self.target.code)}, ()
 
 
-def _is_asked_for(code: types.CodeType) -> bool:
-    """May functions of this name be compiled? See ``config.debug_function``."""
-    return not config.debug_function or config.debug_function in (code.co_name, code.co_qualname)
-
-
 class Callee(Root):
     """What a frame that runs by call-through calls. The callee is the first argument of ``function``."""
 
     def __init__(self, session: Session, function: types.FunctionType, code: types.CodeType | None) -> None:
         super().__init__(session, function)
         self.shown = code or self.shown
-        self.native = stays_python(function) or not _is_asked_for(self.shown)
+        self._choose_state(self.shown)
 
     @property
     def home(self) -> Root | None:
-        """Nobody's: its frames are not kept."""
+        """Nobody's: its frames are not stored."""
         return None
 
     def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -540,35 +452,40 @@ class Callee(Root):
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the callee."""
         callee, *rest = args
-        function = self.session.through.native(callee) if self.passes_on else callee
+        function = self.call_through().native(callee) if self.passes_on else callee
         return function(*rest, **kwargs)
 
 
 class Point(Dispatcher):
-    """The rest of a frame after a break. Calling it makes a ``Continue``; ``run`` runs it."""
+    """The rest of a frame after a break. Calling it makes a ``Continuation``; ``run`` runs it."""
 
     def __init__(self, session: Session, target: Target, home: Root | None = None, place: Place | None = None) -> None:
         super().__init__(session, target)
-        self.place = place
         self._home = home
+        self._place = place
 
     @property
     def home(self) -> Root | None:
         """The function whose rest it is."""
         return self._home
 
+    @property
+    def place(self) -> Place | None:
+        """Where in the function it begins."""
+        return self._place
+
     def _jitney_recipe(self, writer: Writer) -> Recipe:
         """As what later processes make it again."""
-        if self.place is None:
+        if self._place is None:
             raise NotStorable("the rest of a frame whose place is unknown")
-        return self.place.recipe(writer)
+        return self._place.recipe(writer)
 
-    def __call__(self, *args: Any) -> Continue:
+    def __call__(self, *args: Any) -> Continuation:
         """What emitted code returns for the rest of its frame."""
-        return Continue(self, args)
+        return Continuation(self, args)
 
     def run(self, *args: Any) -> Any:
-        """Run the rest of the frame; its value, or a ``Continue``."""
+        """Run the rest of the frame; its value, or a ``Continuation``."""
         for function in self.functions:
             result = function(*args)
             if result is not MISS:
@@ -576,15 +493,15 @@ class Point(Dispatcher):
         return self.miss(args, {})
 
     def leave(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Given up for good: ``drive`` calls ``release``."""
-        return Continue(self, args) if self.skip else self.eager(args, kwargs)
+        """Given up for good: ``run_continuations`` calls ``release``."""
+        return Continuation(self, args) if self.state is FrameState.EAGER else self.eager(args, kwargs)
 
-    def release(self, rest: Continue) -> Any:
+    def release(self, rest: Continuation) -> Any:
         """Run the rest of the frame eagerly; the frame alone holds its variables: it may tell when they are dropped."""
         function, values = self._rest(rest.args)
         rest.args = ()
         values.reverse()
-        return calling(len(values))(function, values.pop)
+        return taking_call(len(values))(function, values.pop)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the rest of the frame; the first arguments are its cells."""
@@ -594,7 +511,7 @@ class Point(Dispatcher):
     def _rest(self, args: tuple[Any, ...]) -> tuple[types.FunctionType, list[Any]]:
         target = self.target
         count = len(target.code.co_freevars)
-        code = self.session.through.code(target.code) if self.passes_on else target.code
+        code = self.call_through().code(target.code) if self.passes_on else target.code
         function = types.FunctionType(code, target.globals, target.name, None, args[:count] or None)
         return function, list(args[count:])
 

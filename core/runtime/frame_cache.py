@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import struct
-import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,39 +16,37 @@ import torch
 from torch import fx
 
 from jitney import events
-from jitney._util import generated_code, markers
+from jitney._util import generated_code
 from jitney._util.ownership import trusted
 from jitney.aot.runtime.backward import Backward, Tangent
-from jitney.backends import BoundBackend, Kept, registry
+from jitney.backends import Kept, registry
+from jitney.backends.identity import packages
 from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
 from jitney.cache.frame_writer import FrameWriter
 from jitney.cache.frames import frames_on_disk, store, stored
-from jitney.cache.key import edited, environment, flags, settings, sources
+from jitney.cache.key import edited, environment, flags, settings
 from jitney.cache.recipes import Stale
 from jitney.cache.store import DiskCache
 from jitney.capture.marks import everything_said
 from jitney.config import config
 from jitney.guards.assumptions import Trail
-from jitney.guards.miss import MISS
-from jitney.guards.recompile_reasons import in_guards
+from jitney.guards.program import MISS
 from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import Sizes
-from jitney.runtime.continuation import Continue, Retry
-from jitney.torch_compat import torch_private
+from jitney.runtime.continuation import Continuation, EagerRun
+from jitney.runtime.entry import CodeEntries, Content, Entry, no_content
+from jitney.runtime.recompile_reasons import in_guards
+from jitney.torch_compat import markers, torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.global_state import state_text
 
 if TYPE_CHECKING:
     from jitney.capture.codegen.emit import Emitted
-    from jitney.capture.interpreter.resume_serialization import Place
-    from jitney.runtime.dispatch import Dispatcher, Entry, Point
 
 # Namespaces of operators that come with torch.
 OWN_OPERATORS = {"aten", "prim", "prims", "quantized", "mkldnn", "_c10d_functional"}
 CALLED = (types.FunctionType, types.BuiltinFunctionType, type)
-Content = Callable[[], bytes]  # a frame as it is stored; raises ``NotStorable``
-NOT_RUN = "it has not come to an end yet: its first call raised"
 FAILED = "its graph raised at the first call, which then ran eagerly"
 NOT_KEPT = "nothing was kept of it: config.cache was off when it was compiled, or somebody looked at its code"
 # What reading something else than was written may raise.
@@ -77,18 +73,18 @@ def _used() -> bool:
     return config.cache and not config.compile_debug and not markers.wanted()
 
 
-def load(owner: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:
+def load(owner: CodeEntries, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Loaded]:
     """The frames on disk that may stand for a call: those with a graph do; what others return may be ``MISS``."""
     cache = frames_on_disk() if _used() else None
     key = None if cache is None else frame_key(owner)
     if cache is not None and key is not None:
-        found = stored(cache, key, oldest_first(owner), without=owner.held)
+        found = stored(cache, key, oldest_first(owner), without=owner.disk.entered)
         held = ((name, content, functools.partial(_on_disk, cache, name)) for name, content in found)
         yield from load_of(owner, held, args, kwargs)
 
 
 def load_of(
-    owner: Dispatcher,
+    owner: CodeEntries,
     held: Iterable[tuple[str, bytes, Content]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -130,7 +126,7 @@ def load_of(
         frame.discard()
 
 
-def _frame(owner: Dispatcher, content: bytes, arguments: Mapping[str, Any]) -> StoredFrame:
+def _frame(owner: CodeEntries, content: bytes, arguments: Mapping[str, Any]) -> StoredFrame:
     backend = owner.session.backend
 
     def load_graph(name: str, kind: Any, frame: str, data: Any, blobs: tuple[bytes, ...]) -> Any:
@@ -139,28 +135,25 @@ def _frame(owner: Dispatcher, content: bytes, arguments: Mapping[str, Any]) -> S
     return StoredFrame(content, known(owner), arguments, load_graph, _reviving(owner), _parts_of_frames(owner))
 
 
-def _parts_of_frames(owner: Dispatcher) -> dict[str, Callable[..., Any]]:
+def _parts_of_frames(owner: CodeEntries) -> dict[str, Callable[..., Any]]:
     """Makers of what a frame that breaks goes on with; what they need is imported when they do."""
 
-    def point(*recipe: Any) -> Point:
-        place = _remade().place_again(*recipe)
-        return owner.session.point(owner.home, place.code, place.index, place.layout, place.namespace)
+    def point(*recipe: Any) -> CodeEntries:
+        from jitney.capture.interpreter.resume_serialization import place_again
 
-    kinds = {kind: functools.partial(_part_of_frame, kind) for kind in ("step", "generator", "stand_in")}
-    return {**kinds, "point": point}
+        place = place_again(*recipe)
+        return owner.point(place.code, place.index, place.layout, place.namespace)
 
+    def code(kind: str, *recipe: Any) -> types.CodeType:
+        from jitney.capture.interpreter.resume_serialization import made_again
 
-def _part_of_frame(kind: str, *recipe: Any) -> types.CodeType:
-    made: types.CodeType = _remade().made_again(kind, *recipe)
-    return made
+        return made_again(kind, *recipe)
 
-
-def _remade() -> Any:
-    return importlib.import_module("jitney.capture.interpreter.resume_serialization")
+    return {"point": point, **{kind: functools.partial(code, kind) for kind in ("step", "generator", "stand_in")}}
 
 
 def _made(
-    owner: Dispatcher, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
+    owner: CodeEntries, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[types.FunctionType, dict[str, Sizes], bytes, bool, tuple[int, ...]] | None:
     space = frame.namespace
     space.update(_retry=owner.retry, _failed=_failing(owner), _guard_errors=Exception)
@@ -185,12 +178,12 @@ def _unfit(frame: StoredFrame, arguments: Mapping[str, Any]) -> str:
     return f"{failing[0]} (found {failing[1]})" if failing else "a guard does not hold"
 
 
-def place(owner: Dispatcher) -> tuple[str, str, int]:
+def place(owner: CodeEntries) -> tuple[str, str, int]:
     """Name, file and line of a function, as events tell them."""
     return owner.target.name, owner.shown.co_filename, owner.shown.co_firstlineno
 
 
-def _failing(owner: Dispatcher) -> Any:
+def _failing(owner: CodeEntries) -> Any:
     def failed(error: Exception, inputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> Any:
         if isinstance(error, torch_private.STOPS_RECOMPUTATION):
             raise error
@@ -199,13 +192,13 @@ def _failing(owner: Dispatcher) -> Any:
     return failed
 
 
-class NewFrame:
+class FrameSerialization:
     """An entry that is about to run for the first time; then it is put on disk, if it can be made again elsewhere.
 
     What it was captured from is noted now: running it may change that, and a frame that breaks runs the program's code.
     """
 
-    def __init__(self, owner: Dispatcher, entry: Entry) -> None:
+    def __init__(self, owner: CodeEntries, entry: Entry) -> None:
         self.entry = entry
         self.kept: _Kept | None = None
         cache = frames_on_disk() if _used() else None
@@ -213,7 +206,7 @@ class NewFrame:
         assert emitted is not None
         self.steps = [code for code in emitted.namespace.values() if id(code) in emitted.made]
         if owner.home is None or cache is None:
-            entry.content = functools.partial(nothing, NOT_KEPT)
+            entry.content = functools.partial(no_content, NOT_KEPT)
         else:
             if emitted.graph is not None:
                 note_operations(emitted.graph.graph, emitted.trail)
@@ -223,10 +216,10 @@ class NewFrame:
 
     def returned(self, result: Any) -> None:
         """It has run."""
-        if type(result) is not Continue or type(result.point) is not Retry:
+        if type(result) is not Continuation or type(result.point) is not EagerRun:
             self._keep()
         elif self.kept is not None:
-            self.entry.content = functools.partial(nothing, FAILED)
+            self.entry.content = functools.partial(no_content, FAILED)
 
     def raised(self, error: Exception) -> None:
         """It has raised: that is all right where it was the program's code, after a break."""
@@ -262,7 +255,7 @@ def note_operations(graph: fx.Graph, trail: Trail) -> None:
 class _Kept:
     """A frame on disk, written again when more of it has been compiled: the backward of a graph, at the first one."""
 
-    owner: Dispatcher
+    owner: CodeEntries
     emitted: Emitted
     trail: Trail
     cache: DiskCache
@@ -295,13 +288,13 @@ class _Kept:
     def _write(self, writer: FrameWriter) -> None:
         if self.trail.private:
             raise NotStorable(self.trail.private)
-        if any(map(edited, ("jitney", *_packages(self.owner.session.backend)))):
+        if any(map(edited, ("jitney", *packages(self.owner.session.backend)))):
             raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
         content, later = writer.content(self.emitted.namespace.get("_graph"))
         assert self.key is not None
         self.name = store(self.cache, self.key, content, self.name)
         if writer.fixed:
-            self.owner.held.add(self.name)
+            self.owner.disk.entered.add(self.name)
         for backward in later:
             backward.grown = self.write
         if not later:
@@ -335,12 +328,7 @@ def _on_disk(cache: DiskCache, name: str) -> bytes:
     return content
 
 
-def nothing(reason: str) -> bytes:
-    """The content of a frame that is not kept: an error."""
-    raise NotStorable(reason)
-
-
-def _reviving(owner: Dispatcher) -> Callable[..., Backward]:
+def _reviving(owner: CodeEntries) -> Callable[..., Backward]:
     """What makes the backward of a stored graph: what was compiled of it is there, the rest is compiled if needed."""
 
     def revive(
@@ -355,9 +343,9 @@ def _reviving(owner: Dispatcher) -> Callable[..., Backward]:
 
         @functools.cache
         def whole() -> Backward:
-            again = importlib.import_module("jitney.graph_compile.pipeline").backward_again
-            made: Backward = again(owner.session.backend, text, rest, places, name, owner.shown)
-            return made
+            from jitney.graph_compile.pipeline import backward_again
+
+            return backward_again(owner.session.backend, text, rest, places, name, owner.shown)
 
         made = Backward(
             [Tangent(*layout) for layout in layouts],
@@ -373,34 +361,28 @@ def _reviving(owner: Dispatcher) -> Callable[..., Backward]:
     return revive
 
 
-def known(owner: Dispatcher) -> dict[str, Any]:
+def known(owner: CodeEntries) -> dict[str, Any]:
     """The objects that emitted code names and that are there before it."""
-    target, place = owner.target, place_in(owner)
+    target, place = owner.target, owner.place
     own = {"function": target.function} if place is None else {"code": place.code}
     return {"MISS": MISS, "globals": target.globals, **own}
 
 
-def place_in(owner: Dispatcher) -> Place | None:
-    """Where in a function it goes on; None if it is the function itself."""
-    place: Place | None = getattr(owner, "place", None)
-    return place
-
-
-def oldest_first(owner: Dispatcher) -> bool:
+def oldest_first(owner: CodeEntries) -> bool:
     """In which order frames are tried: which one it is decides where a frame breaks next.
 
     So after a break a process takes the way of the one before, which a newer frame that is more general may leave.
     """
-    return place_in(owner) is not None
+    return owner.place is not None
 
 
-def label(owner: Dispatcher) -> str:
+def label(owner: CodeEntries) -> str:
     """What tells the frames of one function apart: which rest of it they are; empty for the function itself."""
-    place = place_in(owner)
+    place = owner.place
     return "" if place is None else place.label()
 
 
-def frame_key(owner: Dispatcher) -> str | None:
+def frame_key(owner: CodeEntries) -> str | None:
     """What the frames of a function, or of a rest of it, are kept under; None if nobody can say what it depends on."""
     session, home = owner.session, owner.home
     watched = session.backend.own.crosscheck or session.backend.own.freeze or config.repro_after
@@ -413,31 +395,3 @@ def frame_key(owner: Dispatcher) -> str | None:
         (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(home.shown)),
         label(owner),
     )  # fmt: skip
-
-
-def identity(bound: BoundBackend, files: Callable[[str], str] = sources) -> list[Any] | None:
-    """What a backend's graphs depend on besides themselves; None for one that did not come by an entry point.
-
-    Args:
-        files: what tells the files of a package from others.
-    """
-    if bound.parts:
-        parts = [identity(part, files) for part in bound.parts]
-        return None if None in parts else [bound.name, *parts]
-    backend = bound.backend
-    row = next((row for row in registry.listings() if row.name == backend.name), None)
-    if row is None or row.status != "loaded" or registry.get(backend.name) is not backend:
-        return None
-    fields = dataclasses.fields(bound.options) if bound.options is not None else ()
-    options = [(field.name, getattr(bound.options, field.name)) for field in fields]
-    return [row.name, row.package, row.version, backend.version, options, *map(files, _packages(bound))]
-
-
-def _packages(bound: BoundBackend) -> list[str]:
-    """The packages that a backend is written in: its own, and those of jitney's that it requires."""
-    if bound.parts:
-        return [package for part in bound.parts for package in _packages(part)]
-    package = str(getattr(bound.backend.compile, "__module__", "")).partition(".")[0]
-    if not isinstance(sys.modules.get(package), types.ModuleType):
-        return []
-    return [package, *registry.required_siblings(bound.backend)]

@@ -6,7 +6,9 @@ from jitney.backends import FailedFrame, resolve
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.interpreter.target import Target
 from jitney.errors import CaptureError
-from jitney.runtime.dispatch import CaptureFault, Point, Root, Session, compiling
+from jitney.runtime.compile_frame import compile_frame
+from jitney.runtime.dispatch import Point, Root
+from jitney.runtime.entry import CaptureFault, Session
 
 
 def capture_again(frame: FailedFrame) -> str:
@@ -19,7 +21,7 @@ def capture_again(frame: FailedFrame) -> str:
     function, rest = frame.function, Target(frame.code, frame.globals, None)
     dispatcher = Point(session, rest) if function is None else Root(session, function)
     try:
-        compiling().compile_frame(dispatcher, dict(frame.arguments), frame.cells)
+        compile_frame(dispatcher, dict(frame.arguments), frame.cells)
     except GiveUp as reason:
         return reason.reason
     except CaptureFault as fault:

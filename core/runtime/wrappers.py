@@ -17,7 +17,8 @@ from torch.compiler import is_dynamo_compiling
 
 from jitney.capture.marks import is_of_torch_compile
 from jitney.runtime import stance
-from jitney.runtime.dispatch import Root, Session
+from jitney.runtime.dispatch import Root
+from jitney.runtime.entry import FrameState, Session
 from jitney.torch_compat import torch_private
 
 
@@ -39,7 +40,7 @@ class CompiledFunction:
         if isinstance(shown, types.FunctionType):
             session.shown = shown.__code__
         self._jitney_root = Root(session, function)
-        self._jitney_misfits = self._jitney_root.misfits
+        self._jitney_recompile_reasons = self._jitney_root.recompile_reasons
         _roots.add(self._jitney_root)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -82,15 +83,15 @@ def forget_everything() -> None:
 @contextlib.contextmanager
 def running_originals() -> Iterator[None]:
     """What is compiled runs as its user wrote it in the block, and nothing is compiled: to compare with eager."""
-    before = [(root, root.skip, getattr(root.session.frozen, "on", False)) for root in list(_roots)]
+    before = [(root, root.state, root.session.frozen.on) for root in list(_roots)]
     for root, *_ in before:
-        root.hidden, root.skip, root.session.frozen.on = True, "originals are wanted", True
+        root.state, root.session.frozen.on = FrameState.ORIGINAL, True
         root.publish()
     try:
         yield
     finally:
-        for root, skip, frozen in before:
-            root.hidden, root.skip, root.session.frozen.on = False, skip, frozen
+        for root, state, frozen in before:
+            root.state, root.session.frozen.on = state, frozen
             root.publish()
 
 
@@ -112,15 +113,15 @@ class CompiledModule(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, session: Session, call: Callable[..., Any] | None = None) -> None:
         object.__setattr__(self, "_jitney_original", module)
         object.__setattr__(self, "_jitney_session", session)
-        misfits = root = None
+        reasons = root = None
         if call is None:
             shown = inspect.getattr_static(type(module), "forward", None)  # TorchScript's cannot be asked of the class
             root = CompiledFunction(_caller_of(type(module)), session, shown)._jitney_root
             call = functools.partial(root.__call__, module)
-            misfits = lambda args, kwargs: root.misfits((module, *args), kwargs)  # noqa: E731
+            reasons = lambda args, kwargs: root.recompile_reasons((module, *args), kwargs)  # noqa: E731
         object.__setattr__(self, "_jitney_root", root)
         object.__setattr__(self, "_jitney_call", call)
-        object.__setattr__(self, "_jitney_misfits", misfits)
+        object.__setattr__(self, "_jitney_recompile_reasons", reasons)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the original's compiled ``__call__``, hooks and all; where torch.compile traces this, the original's."""

@@ -47,7 +47,11 @@ MODULES = {
     "jitney.errors": "",
     "jitney.events": "",
     "jitney.backends": "How they go together: [the guide](../backend-authors.md). What each is: [hooks](../hooks.md).",
-    "jitney_lowering": "",
+    "jitney_lowering": "How it is used: [the guide to kernel backends](../lowering-guide.md).",
+    "jitney_lowering.index": "",
+    "jitney_lowering.ir": "",
+    "jitney_lowering.ir.index_width": "",
+    "jitney_lowering.philox": "",
     "jitney_testing": "[The conformance suite](../conformance.md) is made of it.",
 }
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+__all__ = ["BITS", "MULTIPLIERS", "ROUNDS", "STEPS", "UNIFORM", "WORD", "uniform", "words"]
+
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 STEPS = (0x9E3779B9, 0xBB67AE85)  # of the key, from round to round

@@ -13,10 +13,9 @@ from typing import Any, Protocol
 
 import torch
 
-from jitney._util import markers
 from jitney._util.generated_code import build
 from jitney.errors import BackendFailed
-from jitney.torch_compat import torch_private
+from jitney.torch_compat import markers, torch_private
 from jitney_lowering.aten.overflow import GREATEST, LEAST, too_large
 from jitney_lowering.index import Atom, Index, Size, index, render
 from jitney_lowering.ir.kernel import Kernel

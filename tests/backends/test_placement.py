@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -155,7 +155,7 @@ def test_what_cannot_work_here_is_left_out_by_auto_and_fails_by_name(installed: 
         asked.append(1)
         return ("no fuel", "no wheels")
 
-    triton = Backend("triton_gpu", fail, level="aten", device_types=("cpu",), lacks=lacks)
+    triton = Backend("triton_gpu", fail, level="aten", device_types=("cpu",), lacks=lacks, auto_priority=1)
     installed.register_backend(triton)
     run = jitney.compile(lambda x: x.sin() + 1, backend="auto")
     assert not asked
@@ -167,8 +167,15 @@ def test_what_cannot_work_here_is_left_out_by_auto_and_fails_by_name(installed: 
 
 
 def test_what_is_missing_is_asked_when_an_operator_comes_that_needs_it(installed: Registry) -> None:
-    far = Backend("triton_gpu", pytest.fail, level="aten", device_types=("cuda",), lacks=lambda: pytest.fail("asked"))
-    installed.register_backend(only("llvm_cpu", "sin", "add"))
+    far = Backend(
+        "triton_gpu",
+        pytest.fail,
+        level="aten",
+        device_types=("cuda",),
+        lacks=lambda: pytest.fail("asked"),
+        auto_priority=1,
+    )
+    installed.register_backend(replace(only("llvm_cpu", "sin", "add"), auto_priority=2))
     installed.register_backend(far)
     result, (event,) = placed(lambda x: x.sin() + 1, torch.zeros(2), backend="auto")
     assert torch.equal(result, torch.ones(2)) and event.pieces == (("llvm_cpu", 2),)

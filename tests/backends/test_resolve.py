@@ -26,8 +26,8 @@ def installed(monkeypatch):
     return empty
 
 
-def plain(name):
-    return Backend(name, lambda graph, inputs, request: graph.forward)
+def plain(name, priority=None, **fields):
+    return Backend(name, lambda graph, inputs, request: graph.forward, auto_priority=priority, **fields)
 
 
 def build(spec, graph, options=None, kind="inference", cache_key=None):
@@ -145,28 +145,61 @@ def test_decompositions_are_a_table_or_follow_from_the_options():
     assert resolve(Backend("a", print, level="aten", decompositions=lambda options: table)).decompositions() == table
 
 
-def test_auto_takes_the_only_one(installed):
-    installed.register_backend(plain("mine"))
-    assert resolve("auto").name == "mine"
+def test_auto_takes_the_one_of_the_highest_priority(installed):
+    for name, priority in (("low", -1), ("high", 5), ("middle", 0), ("unasked", None)):
+        installed.register_backend(plain(name, priority))
+    assert resolve("auto").name == "high"
 
 
-def test_auto_prefers_ours_in_order(installed):
-    for name in ("zeta", "eager", "aot_eager"):
-        installed.register_backend(plain(name))
-    assert resolve("auto").name == "eager"
-    installed.register_backend(plain("llvm_cpu"))
-    assert resolve("auto").name == "llvm_cpu"
-
-
-def test_auto_does_not_guess_between_strangers(installed):
+def test_auto_takes_no_backend_without_priority(installed):
     installed.register_backend(plain("one"))
     installed.register_backend(plain("two"))
-    with pytest.raises(BackendNotFound, match="cannot choose between one, two"):
+    with pytest.raises(BackendNotFound, match="'auto' may choose none of one, two: they have no auto_priority") as e:
         resolve("auto")
+    assert e.value.hint == "backend='one'"
+
+
+def test_auto_takes_all_that_share_graphs_if_the_first_does(installed):
+    for name, priority, devices in (("whole", 1, ()), ("far", 2, ("cuda",)), ("near", 3, ("cpu",))):
+        installed.register_backend(plain(name, priority, level="aten", device_types=devices))
+    assert resolve("auto").name == "near+far"
+    installed.register_backend(plain("best", 4, level="aten"))
+    assert resolve("auto").name == "best"
+
+
+STRANGER = """
+from jitney.backends import Backend
+jitney_hook_api = 1
+backend = Backend("stranger", lambda graph, inputs, request: graph.forward, auto_priority=1000)
+kernels = Backend(
+    "kernels", lambda graph, inputs, request: graph.forward, level="aten", device_types=("cpu",), auto_priority=1000
+)
+"""
+
+
+def test_an_installed_backend_of_a_stranger_may_be_the_default(install, monkeypatch):
+    install("strangerpkg", STRANGER, backends={"stranger": "strangerpkg:backend"})
+    monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", Registry())
+    assert resolve("auto").name == "stranger"
+    with config.patch(plugins_disabled="stranger"):
+        assert resolve("auto").name != "stranger"
+
+
+def test_kernels_of_a_stranger_come_before_those_of_this_project(install, monkeypatch):
+    install("kernelpkg", STRANGER, backends={"kernels": "kernelpkg:kernels"})
+    monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", Registry())
+    first, *others = resolve("auto").parts
+    assert first.name == "kernels" and {"llvm_cpu", "triton_gpu"} == {part.name for part in others}
+
+
+@pytest.mark.parametrize("priority", [1.5, "high", True])
+def test_a_priority_is_a_whole_number(priority):
+    with pytest.raises(TypeError, match="auto_priority of 'mine' is a whole number or None"):
+        plain("mine", priority)
 
 
 def test_auto_without_backends_says_how_to_install(installed):
-    with pytest.raises(BackendNotFound, match="pip install jitney-eager"):
+    with pytest.raises(BackendNotFound, match=r"pip install 'jitney\[cpu\]'"):
         resolve("auto")
 
 

@@ -25,7 +25,7 @@ from jitney.backends import Backend, BoundBackend, CompileRequest, Kept
 from jitney.cache.container import pack, unpack
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
-from jitney.guards.guard import same
+from jitney.guards.checks import same
 from jitney.guards.source import KINDS, STEPS
 
 

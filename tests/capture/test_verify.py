@@ -15,7 +15,7 @@ from jitney.capture.convert import Captured
 from jitney.capture.interpreter.resume import EMPTY, VALUE, Layout
 from jitney.errors import CaptureError, GuardError
 from jitney.guards import Guard, Pool, Program, Source
-from jitney.guards.guard import CHECKS
+from jitney.guards.checks import CHECKS
 
 
 def fn(x: torch.Tensor, n: int) -> torch.Tensor:

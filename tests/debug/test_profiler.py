@@ -91,9 +91,9 @@ def test_a_recompile_can_be_an_error() -> None:
 def test_explain_says_why_what_is_compiled_does_not_fit() -> None:
     compiled = jitney.compile(scaled, backend="eager")
     compiled(torch.ones(2), 3)
-    assert not jitney.explain(compiled)(torch.ones(2), 3).misfits
+    assert not jitney.explain(compiled)(torch.ones(2), 3).recompile_reasons
     output = jitney.explain(compiled)(torch.ones(2), 4)
-    ((guard, found, line),) = output.misfits
+    ((guard, found, line),) = output.recompile_reasons
     assert (guard, found) == ("n == 3", "4") and line.partition(":")[0].endswith("test_profiler.py")
     assert "Would be compiled again, none of what is there fits:\n  n == 3 (found 4), read at" in str(output)
 
@@ -111,4 +111,4 @@ def test_explain_asks_compiled_modules_and_methods_too() -> None:
     model = Model(2, 2)
     for compiled in (jitney.compile(model, backend="eager"), jitney.compile(model.scaled, backend="eager")):
         compiled(torch.ones(1, 2))
-        assert "(3, 2)" in jitney.explain(compiled)(torch.ones(3, 2)).misfits[0][1]
+        assert "(3, 2)" in jitney.explain(compiled)(torch.ones(3, 2)).recompile_reasons[0][1]

@@ -3,9 +3,9 @@ import json
 import pytest
 
 from jitney import events
-from jitney._util.markers import Span
 from jitney.debug import compile_times, reset_compile_times, write_trace
 from jitney.errors import InvalidOption
+from jitney.torch_compat.markers import Span
 
 
 @pytest.fixture(autouse=True)

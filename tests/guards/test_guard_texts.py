@@ -11,7 +11,7 @@ from helpers import t
 
 import jitney
 from jitney.guards import Guard, Source
-from jitney.guards.guard import CHECKS, brief
+from jitney.guards.checks import CHECKS, brief
 
 
 def source() -> Source:

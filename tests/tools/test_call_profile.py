@@ -5,7 +5,7 @@ import torch
 
 import jitney
 from jitney import events
-from jitney._util.markers import Span
+from jitney.torch_compat.markers import Span
 from jitney_tools import call_profile
 from jitney_tools.call_profile import Key, bytes_told, measure, parts_of, rows_of
 

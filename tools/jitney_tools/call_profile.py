@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from jitney import events
-from jitney._util import markers
-from jitney._util.markers import Span
+from jitney.torch_compat import markers
+from jitney.torch_compat.markers import Span
 
 # What a moment counts as, by what is open then; the first that is.
 PARTS = {

@@ -10,7 +10,7 @@ from torch import fx
 
 from jitney import events
 from jitney.backends import BisectReport, BoundBackend, CompileRequest, FailedFrame, GraphCheck, hookimpl
-from jitney.backends.support import warn
+from jitney.backends import warn
 from jitney.config import config
 
 jitney_hook_api = 1

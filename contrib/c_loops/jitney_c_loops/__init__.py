@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitney.backends import Backend, late
+from jitney.backends import Backend, lazy_function
 from jitney_c_loops.library import lacks
 from jitney_c_loops.options import CLoopsOptions
 
@@ -11,11 +11,11 @@ jitney_hook_api = 1
 
 backend = Backend(
     name="c_loops",
-    compile=late("jitney_c_loops.compiler:compile_graph"),
+    compile=lazy_function("jitney_c_loops.compiler:compile_graph"),
     level="aten",
     device_types=("cpu",),
     options=CLoopsOptions,
-    decompositions=late("jitney_c_loops.compiler:aten_decompositions"),
+    decompositions=lazy_function("jitney_c_loops.compiler:aten_decompositions"),
     version="0.1.0",
     lacks=lacks,
 )

@@ -34,16 +34,16 @@ def compile_graph(
     except NotLowered as refusal:  # values that are no tensors or sizes: the graph runs operator by operator
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward
-    made = schedule(program, request.updates, policy=POLICY)
+    scheduled = schedule(program, request.updates, policy=POLICY)
     kernels = Kernels()
-    wrapper = Wrapper(made, kernels, request.frame, kind=request.kind)
+    wrapper = Wrapper(scheduled, kernels, request.frame, kind=request.kind)
     run = wrapper.build()
-    whole = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
-    request.lowered(len(made.items) - len(whole), whole)
+    whole = [(str(item.target), item.reason) for item in scheduled.items if isinstance(item, Extern)]
+    request.lowered(len(scheduled.items) - len(whole), whole)
     if request.detailed:
-        request.save("output_code", f"{program}\n\n{made}\n\n{wrapper.source}\n\n{kernels.text}\n")
-        found = describe(made, inputs)
-        request.scheduled(found.launches, found.arena, found.before, found.after)
+        request.save("output_code", f"{program}\n\n{scheduled}\n\n{wrapper.source}\n\n{kernels.text}\n")
+        description = describe(scheduled, inputs)
+        request.scheduled(description.launches, description.arena, description.before, description.after)
     wrapper.namespace.update(kernels.functions(options.optimize))
     return run
 
@@ -79,8 +79,8 @@ class Kernels:
         """The kernels, by the names under which the wrapper calls them."""
         if not self.known:
             return {}
-        made = library.load(self.text, optimize)
-        return {name: library.function(made, name) for _, name in self.known}
+        compiled = library.load(self.text, optimize)
+        return {name: library.function(compiled, name) for _, name in self.known}
 
 
 def _packed(numbers: Sequence[str], wrapper: Wrapper) -> str:

@@ -170,10 +170,10 @@ class _Function:
                 step(value)
         for s in nest.statements:
             if isinstance(s, Reduce):
-                made = _Accumulator(s.kind, s.value.dtype)
+                accumulator = _Accumulator(s.kind, s.value.dtype)
                 name = self.refs[s.name]
                 self.refs[s.name] = self.declared(
-                    s.dtype, f"{name}_at" if s.position is not None else made.result(name)
+                    s.dtype, f"{name}_at" if s.position is not None else accumulator.result(name)
                 )
 
     def _step(self, s: Statement) -> Callable[[str], None]:
@@ -182,14 +182,14 @@ class _Function:
             return lambda value: self.store(s.buffer, s.index, value)
         if isinstance(s, Accumulate):
             return lambda value: self._accumulate(s, value)
-        made = _Accumulator(s.kind, s.value.dtype)
+        accumulator = _Accumulator(s.kind, s.value.dtype)
         name = self.name("a")
-        self.line(f"{made.type} {name} = {made.start};")
+        self.line(f"{accumulator.type} {name} = {accumulator.start};")
         if isinstance(s, Scan):
-            return lambda value: self._scan(s, made, name, value)
+            return lambda value: self._scan(s, accumulator, name, value)
         self.refs[s.name] = name
         if s.position is None:
-            return lambda value: self.line(f"{name} = {made.combined(name, value)};")
+            return lambda value: self.line(f"{name} = {accumulator.combined(name, value)};")
         self.line(f"int64_t {name}_at = 0; int {name}_any = 0;")
         return lambda value: self._extreme(s, name, value)
 
@@ -197,10 +197,10 @@ class _Function:
         place = f"{s.buffer}[{self.index(s.index)}]"
         self.line(f"{place} = {self.own[s.buffer].combined(place, value)};")
 
-    def _scan(self, s: Scan, made: _Accumulator, name: str, value: str) -> None:
-        self.line(f"{name} = {made.combined(name, value)};")
+    def _scan(self, s: Scan, accumulator: _Accumulator, name: str, value: str) -> None:
+        self.line(f"{name} = {accumulator.combined(name, value)};")
         dtype = self.kernel.buffers.get(s.buffer) or s.value.dtype
-        result = made.result(name)
+        result = accumulator.result(name)
         self.store(s.buffer, s.index, rounded(result, dtype) if dtype is not s.value.dtype else result)
 
     def _extreme(self, s: Reduce, name: str, value: str) -> None:
@@ -227,15 +227,15 @@ class _Function:
         """Variables with the values of all statements, each part computed once."""
         known: dict[Value, str] = {}
         stored: dict[tuple[str, Index], str] = {}  # what later statements read of earlier ones
-        made = []
+        names = []
         for s in statements:
             for v in walk(s.value):
                 if v not in known:
                     known[v] = self._value(v, known, stored)
-            made.append(known[s.value])
+            names.append(known[s.value])
             if isinstance(s, Store):
                 stored[s.buffer, s.index] = known[s.value]
-        return made
+        return names
 
     def _value(self, v: Value, known: dict[Value, str], stored: dict[tuple[str, Index], str]) -> str:
         if isinstance(v, Constant):

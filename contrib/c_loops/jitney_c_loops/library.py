@@ -47,18 +47,18 @@ def load(text: str, optimize: int) -> ctypes.CDLL:
     if path is None:
         raise RuntimeError(lacks()[0])
     with tempfile.TemporaryDirectory(prefix="jitney_c_loops") as folder:  # a library that is loaded needs no file
-        source, made = Path(folder, "kernels.c"), Path(folder, "kernels.so")
+        source, shared = Path(folder, "kernels.c"), Path(folder, "kernels.so")
         source.write_text(text, encoding="utf-8")
-        command = [path, *FLAGS, f"-O{optimize}", "-include", str(PRELUDE), str(source), "-o", str(made), "-lm"]
+        command = [path, *FLAGS, f"-O{optimize}", "-include", str(PRELUDE), str(source), "-o", str(shared), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{path} does not compile a kernel: {done.stderr.strip()}")
-        return ctypes.CDLL(str(made))
+        return ctypes.CDLL(str(shared))
 
 
 def function(library: ctypes.CDLL, name: str) -> Callable[[bytes, bytes], None]:
     """``void name(const int64_t *pointers, const int64_t *sizes)`` as a function of packed integers."""
-    found: Any = getattr(library, name)
-    found.argtypes, found.restype = (ctypes.c_char_p, ctypes.c_char_p), None
-    made: Callable[[bytes, bytes], None] = found
-    return made
+    kernel: Any = getattr(library, name)
+    kernel.argtypes, kernel.restype = (ctypes.c_char_p, ctypes.c_char_p), None
+    typed: Callable[[bytes, bytes], None] = kernel
+    return typed

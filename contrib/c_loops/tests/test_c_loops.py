@@ -17,7 +17,6 @@ def test_pip_made_it_known_by_name():
 
 
 def test_without_a_compiler_it_says_so(monkeypatch):
-    assert library.lacks() == ()
     monkeypatch.setenv("PATH", "")
     assert library.lacks() == ("there is no C compiler: none of cc, gcc, clang is on the PATH",)
     with pytest.raises(RuntimeError, match="there is no C compiler"):

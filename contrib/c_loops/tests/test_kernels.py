@@ -22,14 +22,14 @@ def run(kernels: list[Kernel], buffers: Mapping[str, torch.Tensor], sizes: Mappi
     """Compile kernels as one program and run each."""
     kernel_sizes = sizes or {}
     text = "\n".join(emit(kernel, f"kernel{n}", list(kernel_sizes)) for n, kernel in enumerate(kernels))
-    made = library.load(text, 1)
+    compiled = library.load(text, 1)
     for n, kernel in enumerate(kernels):
         pointers = [buffers[name].data_ptr() for name in kernel.buffers]
         packed = (
             struct.pack(f"{len(pointers)}q", *pointers),
             struct.pack(f"{len(kernel_sizes)}q", *kernel_sizes.values()),
         )
-        library.function(made, f"kernel{n}")(*packed)
+        library.function(compiled, f"kernel{n}")(*packed)
 
 
 @SETTINGS

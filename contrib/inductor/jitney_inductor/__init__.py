@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jitney.backends import Backend, late
+from jitney.backends import Backend, lazy_function
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
 jitney_hook_api = 1
@@ -46,10 +46,10 @@ def lacks() -> Sequence[str]:
 
 backend = Backend(
     name="inductor",
-    compile=late("jitney_inductor.compiler:compile_graph"),
+    compile=lazy_function("jitney_inductor.compiler:compile_graph"),
     level="aten",
     options=InductorOptions,
-    decompositions=late("jitney_inductor.compiler:aten_decompositions"),
+    decompositions=lazy_function("jitney_inductor.compiler:aten_decompositions"),
     version="0.1.0",
     lacks=lacks,
 )

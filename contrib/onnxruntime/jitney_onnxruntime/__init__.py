@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from jitney.backends import Backend, late
+from jitney.backends import Backend, lazy_function
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
 jitney_hook_api = 1
@@ -43,11 +43,11 @@ def lacks() -> Sequence[str]:
 
 backend = Backend(
     name="onnxruntime",
-    compile=late("jitney_onnxruntime.compiler:compile_graph"),
+    compile=lazy_function("jitney_onnxruntime.compiler:compile_graph"),
     level="aten",
     device_types=("cpu",),
     options=OnnxruntimeOptions,
-    supports=late("jitney_onnxruntime.support:supports"),
+    supports=lazy_function("jitney_onnxruntime.support:supports"),
     version="0.1.0",
     lacks=lacks,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from jitney.backends import Backend, core_decompositions, late
+from jitney.backends import Backend, core_decompositions, lazy_function
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
 jitney_hook_api = 1
@@ -53,12 +53,12 @@ def decompositions(options: XlaOptions) -> Mapping[Any, Callable[..., Any]]:
 
 backend = Backend(
     name="xla",
-    compile=late("jitney_xla.entry:compile_graph"),
+    compile=lazy_function("jitney_xla.entry:compile_graph"),
     level="aten",
     device_types=("cpu",),
     options=XlaOptions,
     decompositions=decompositions,
-    supports=late("jitney_xla.entry:supports"),
+    supports=lazy_function("jitney_xla.entry:supports"),
     version="0.1.0",
     lacks=lacks,
 )

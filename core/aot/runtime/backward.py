@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from jitney._util.out_of_memory import advise
 from jitney.aot.memory_overlap import hint
 from jitney.aot.runtime.double_backward import Again, connected, refusal, refusing
 from jitney.cache.recipes import Recipe, Writer
@@ -20,6 +19,7 @@ from jitney.config import config
 from jitney.errors import JitneyError
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import lifted
+from jitney.torch_compat.out_of_memory import advise
 from jitney.torch_compat.subclasses import wraps
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

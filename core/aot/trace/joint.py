@@ -16,9 +16,10 @@ from jitney.aot.partition.cost import has_effect, is_random
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import functionalization, subclass_tracing
 from jitney.aot.trace.inverses import only_moved
-from jitney.aot.trace.results import GRADIENT_TYPES, Before, Output, Result, Results, Update, root_of
+from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, root_of
 from jitney.aot.trace.sizes import is_symbolic
 from jitney.aot.trace.subclass_layout import Layout
+from jitney.aot.trace.subclass_tracing import Before
 from jitney.aot.trace.traceable_variants import REWRITTEN, without_symbols
 from jitney.aot.trace.tracer import BACKWARD, FORWARD, AtenTracer
 from jitney.errors import JitneyError

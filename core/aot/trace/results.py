@@ -7,7 +7,6 @@ made again from the real tensors by the caller; inputs that were written to get 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +17,7 @@ from jitney.aot.memory_overlap import overlaps_itself
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import functionalization, subclass_tracing
 from jitney.aot.trace.sizes import is_symbolic
+from jitney.aot.trace.subclass_tracing import Before
 from jitney.aot.trace.tracer import AtenTracer
 
 GRADIENT_TYPES = (
@@ -99,25 +99,6 @@ class Update:
     tracked: bool
     silent: bool = False
     geometry: tuple[Any, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Before:
-    """An input before the program ran.
-
-    Args:
-        history: its ``grad_fn``.
-        captured: its stand-in as it was before the program was captured.
-        after: its stand-in on which the program was captured; None in a graph that an extension made.
-        version: how often the functional tensor had been written to.
-        inner: the innermost functional tensors of one of a subclass.
-    """
-
-    history: Any
-    captured: Any
-    after: Any
-    version: int
-    inner: Sequence[Any] = ()
 
 
 @dataclass

@@ -7,7 +7,8 @@ the graph has plain operators only. What cannot be said about the memory of such
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
@@ -20,9 +21,6 @@ from jitney.aot.trace.subclass_layout import Layout, Template
 from jitney.aot.trace.tracer import AtenTracer
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.subclasses import NotComparable, Wrapping
-
-if TYPE_CHECKING:
-    from jitney.aot.trace.results import Before
 
 
 def is_outer(value: Any) -> bool:
@@ -105,6 +103,25 @@ def fill(made: Template, like: Any, leaves: dict[int, Any]) -> Any:
 def inner_of(value: Any) -> Sequence[Any]:
     """The innermost tensors of a tensor of a subclass; none of anything else."""
     return subclasses.leaves(value) if is_outer(value) else ()
+
+
+@dataclass(frozen=True)
+class Before:
+    """An input before the program ran.
+
+    Args:
+        history: its ``grad_fn``.
+        captured: its stand-in as it was before the program was captured.
+        after: its stand-in on which the program was captured; None in a graph that an extension made.
+        version: how often the functional tensor had been written to.
+        inner: the innermost functional tensors of one of a subclass.
+    """
+
+    history: Any
+    captured: Any
+    after: Any
+    version: int
+    inner: Sequence[Any] = ()
 
 
 def check_unwritten(value: Any, before: Before) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from jitney._util import generated_code, markers
+from jitney._util import generated_code
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
@@ -37,7 +37,6 @@ from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.marks import frame_only
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
-from jitney.capture.python.locks import holding, unchanged
 from jitney.capture.python.logs import waiting_calls
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.torch.optimizers import waiting_steps
@@ -45,17 +44,17 @@ from jitney.capture.torch.tensors import version_of
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.assumptions import Trail
+from jitney.guards.checks import all_different
 from jitney.guards.condition import Condition, conditions
 from jitney.guards.frozen import Frozen, with_frozen
-from jitney.guards.guard import all_different
-from jitney.guards.memory import nothing_shared
-from jitney.guards.miss import MISS
-from jitney.guards.tensors import TensorFact, tensor_check, tensor_facts
+from jitney.guards.program import MISS
+from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts
+from jitney.torch_compat import markers
 from jitney.torch_compat.rng_state import RandomStates
 from jitney.torch_compat.subclasses import wraps
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 
 # The line of an emitted function that makes room for conditions found while the graph is compiled.
@@ -64,7 +63,7 @@ MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
     r"|retry|failed|handled|from_numpy|from_readonly|from_scalar"
-    r"|inputs|often|guard_errors|facts|holding|before|locks|unchanged|value|drawn|random_states)"
+    r"|inputs|often|guard_errors|facts|value|drawn|random_states)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
 MakePoint = Callable[[CodeType, int, Layout, dict[str, Any]], Any]
@@ -380,14 +379,8 @@ class Emitter:
             raise Break("a tensor of unknown origin")
         prologue, extra = self._prologue()
         writes = [*self.rebuild.lines, *self.effects, *self.late]
-        locks = vm.locks.finished(tracer)
-        if locks is not None:
-            self.pool.namespace.update(_locks=locks, _unchanged=unchanged)
-            values = self.program.variables.values()
-            body = holding(prologue, graph_lines, writes, values, call_text(self.signature))
-        else:
-            body = ["try:", *(f"    {line}" for line in prologue or ["pass"])]
-            body += ["except _guard_errors:", "    return MISS", *graph_lines, *writes]
+        body = ["try:", *(f"    {line}" for line in prologue or ["pass"])]
+        body += ["except _guard_errors:", "    return MISS", *graph_lines, *writes]
         if markers.wanted():
             body = ["_entered()", *body]  # which ``compiling`` puts in
         lines = [f"def _entry({self.signature}):", *(f"    {line}" for line in [*body, *tail])]

@@ -39,7 +39,7 @@ from jitney.guards import Pool, Program
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _od: Any = collections.OrderedDict()

@@ -11,7 +11,7 @@ from jitney.capture.kinds import ATOMS
 from jitney.capture.original_functions import is_own
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 VARARGS, VARKEYWORDS = 0x04, 0x08
 

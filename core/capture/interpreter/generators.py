@@ -10,7 +10,7 @@ from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaise
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.frame import Frame
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 
 class InterpretedGenerator:

@@ -19,7 +19,7 @@ from jitney.capture.record import CONTENT_TYPES, Record
 from jitney.guards import Source
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 LEAVES = {type(iter([])), type(iter(())), type(iter(range(1))), type(iter("")), type(iter("é")), type(reversed([]))}
 COMPOSED = {enumerate, zip}

@@ -15,7 +15,7 @@ from jitney.guards import Source
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 
 def adopt(vm: Interpreter, real: Any, source: Source) -> Array | None:
@@ -24,7 +24,7 @@ def adopt(vm: Interpreter, real: Any, source: Source) -> Array | None:
         return None
     known = vm.arrays.get(id(real))
     if known is not None:
-        vm.world.relate(known.source, source, True)  # type: ignore[arg-type] # it has a source
+        vm.world.relate(known.source, source, True)
         return known
     made = _scalar(vm, real, source) if type(real) in SCALARS else _array(vm, real, source)
     if made is not None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy import composites, creation, indexing, reductions, shapes, torch_numpy, ufuncs, wrap_numpy  # noqa: F401 (register handlers)
-from jitney.capture.numpy.calls import METHODS, attempt, view
-from jitney.capture.numpy.stand_in import HOOKS, Array, ArrayMethod
+from jitney.capture.numpy.calls import attempt, view
+from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.config import config
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 READERS: dict[str, Any] = {
     "shape": lambda x: tuple(x.tensor.shape),
@@ -39,7 +38,7 @@ def array_attr(vm: Interpreter, array: Array, name: str) -> Any:
 def call_method(vm: Interpreter, method: ArrayMethod, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """``array.name(...)``."""
     name = f"ndarray.{method.name}"
-    handler = METHODS.get(method.name)
+    handler = vm.handlers.arrays.methods.get(method.name)
     if handler is None:
         raise Break(f"{name}() is not captured", "it runs in NumPy")
     if not config.trace_numpy:
@@ -52,13 +51,3 @@ def length(array: Array) -> Any:
     if array.tensor.ndim == 0:
         raise Break("len() of an array without dimensions", "NumPy raises for it")
     return array.tensor.shape[0]
-
-
-HOOKS.update(
-    attr=array_attr,
-    method=call_method,
-    len=length,
-    getitem=indexing.getitem,
-    setitem=indexing.setitem,
-    from_tensor=creation.from_tensor,
-)

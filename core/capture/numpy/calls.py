@@ -16,39 +16,75 @@ import torch
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.numpy.dtypes import BACK, as_numpy, as_torch, cast, fits
 from jitney.capture.numpy.stand_in import Array, holds_array
-from jitney.capture.python.builtins import SPECIAL
 from jitney.capture.python.c_boundary import expose, specialise
+from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.capture.torch.stand_ins import is_stand_in
+from jitney.capture.torch.tensors import storage
 from jitney.config import config
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 NUMBERS = (bool, int, float)
 SYMBOLS = (torch.SymInt, torch.SymFloat)
 MOST = 3  # sizes of samples: as large as matters to any function that is captured
 HINT = "it runs in NumPy"
 
-# Methods of arrays, by name: handlers of the array and the arguments.
-METHODS: dict[str, Callable[[Any, Array, list[Any], dict[str, Any]], Any]] = {}
-# Every function of NumPy that is captured, for the tests: by its name in NumPy.
-CAPTURED: dict[str, Any] = {}
-_kept: list[Any] = []
 
+class ArrayTable(FunctionTable):
+    """Functions of NumPy and methods of arrays: handlers that run what they cannot do in NumPy."""
 
-def captures(fn: Any, handler: Callable[[Any, list[Any], dict[str, Any]], Any]) -> None:
-    """Call ``handler`` wherever the program calls this function of NumPy."""
-    name = getattr(fn, "__name__", str(fn))
+    def __init__(self) -> None:
+        super().__init__()
+        self.methods: dict[str, Callable[[Any, Any, Args, Kwargs], Any]] = {}  # by name, of the array and the arguments
 
-    def guarded(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if not config.trace_numpy:
-            raise Break(f"np.{name} with config.trace_numpy off", "it runs in NumPy")
-        return attempt(vm, name, handler, args, kwargs)
+    def captures(self, fn: Any, handler: Handler) -> None:
+        """Call ``handler`` wherever the program calls this function of NumPy."""
+        name = getattr(fn, "__name__", str(fn))
 
-    SPECIAL[id(fn)] = guarded
-    CAPTURED[name] = fn
-    _kept.append(fn)
+        def guarded(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+            if not config.trace_numpy:
+                raise Break(f"np.{name} with config.trace_numpy off", "it runs in NumPy")
+            return attempt(vm, name, handler, args, kwargs)
+
+        self.add(fn, guarded)
+
+    def implements(
+        self, *functions: Any, method: str = "", arrays: int = 1, half: bool = True, raises: bool = False
+    ) -> Callable[..., Any]:
+        """Register torch's form of functions of NumPy, of which the first ``arrays`` arguments are arrays.
+
+        The implementation gets the dtype that NumPy would give (None where it gives several results), tensors for the
+        arrays, and the other arguments as constants; its result is checked against what NumPy makes of samples.
+        ``half``: is float16 captured? Not where NumPy overflows elsewhere. ``raises``: does NumPy raise for some
+        values?
+        """
+
+        def register(made: Callable[..., Any]) -> Callable[..., Any]:
+            def run(fn: Any, vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+                first = [as_array(vm, a) for a in args[:arrays]]
+                rest = [specialise(a) for a in args[arrays:]]
+                named = {k: specialise(v) for k, v in kwargs.items()}
+                if named.get("out") is not None or holds_array(rest) or holds_array([*named.values()]):
+                    raise Break(f"np.{getattr(fn, '__name__', '?')} with an array there", HINT)
+                named.pop("out", None)
+                like = sampled(fn, [*args[:arrays], *rest], named)
+                want = as_torch(like.dtype) if isinstance(like, (np.ndarray, np.generic)) else None
+                if not half and torch.float16 in (want, *[a.tensor.dtype for a in first]):
+                    raise Break(f"np.{getattr(fn, '__name__', '?')} of float16, which overflows elsewhere", HINT)
+                if raises:
+                    may_raise(vm)
+                tried(made, want, *first, *rest, **named)
+                return result(vm, made(want, *[a.tensor for a in first], *rest, **named), like, first)
+
+            for fn in functions:
+                self.captures(fn, functools.partial(run, fn))
+            if method:
+                self.methods[method] = lambda vm, owner, args, kwargs: run(_method(method), vm, [owner, *args], kwargs)
+            return made
+
+        return register
 
 
 def attempt(vm: Interpreter, name: str, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -175,12 +211,6 @@ def tried(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         fn(*[torch.from_numpy(np.array(sample(a))) if type(a) is Array else a for a in args], **kwargs)
 
 
-def storage(tensor: Any) -> int:
-    """Which memory a stand-in is a view of."""
-    with torch_private.DisableTorchFunction():
-        return int(tensor.untyped_storage()._cdata)
-
-
 def result(vm: Interpreter, tensor: Any, like: Any, inputs: Sequence[Any]) -> Any:
     """The array (or scalar, or tuple of them) that NumPy would give; breaks where the tensor is another one.
 
@@ -205,42 +235,6 @@ def view(base: Array, tensor: Any) -> Array:
     if base.scalar:
         raise Break("a view of a scalar of NumPy")
     return Array(base.vm, tensor, readonly=base.readonly and storage(tensor) == storage(base.tensor))
-
-
-def implements(
-    *functions: Any, method: str = "", arrays: int = 1, half: bool = True, raises: bool = False
-) -> Callable[..., Any]:
-    """Register torch's form of functions of NumPy, of which the first ``arrays`` arguments are arrays.
-
-    The implementation gets the dtype that NumPy would give (None where it gives several results), tensors for the
-    arrays, and the other arguments as constants; its result is checked against what NumPy makes of samples.
-    ``half``: is float16 captured? Not where NumPy overflows elsewhere. ``raises``: does NumPy raise for some values?
-    """
-
-    def register(made: Callable[..., Any]) -> Callable[..., Any]:
-        def run(fn: Any, vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-            first = [as_array(vm, a) for a in args[:arrays]]
-            rest = [specialise(a) for a in args[arrays:]]
-            named = {k: specialise(v) for k, v in kwargs.items()}
-            if named.get("out") is not None or holds_array(rest) or holds_array([*named.values()]):
-                raise Break(f"np.{getattr(fn, '__name__', '?')} with an array there", HINT)
-            named.pop("out", None)
-            like = sampled(fn, [*args[:arrays], *rest], named)
-            want = as_torch(like.dtype) if isinstance(like, (np.ndarray, np.generic)) else None
-            if not half and torch.float16 in (want, *[a.tensor.dtype for a in first]):
-                raise Break(f"np.{getattr(fn, '__name__', '?')} of float16, which overflows elsewhere", HINT)
-            if raises:
-                may_raise(vm)
-            tried(made, want, *first, *rest, **named)
-            return result(vm, made(want, *[a.tensor for a in first], *rest, **named), like, first)
-
-        for fn in functions:
-            captures(fn, functools.partial(run, fn))
-        if method:
-            METHODS[method] = lambda vm, owner, args, kwargs: run(_method(method), vm, [owner, *args], kwargs)
-        return made
-
-    return register
 
 
 def _method(name: str) -> Callable[..., Any]:

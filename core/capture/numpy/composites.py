@@ -1,4 +1,4 @@
-"""Functions of NumPy that are made of others: in ``np.linalg``, without NaN, along an axis, borders."""
+"""Functions of NumPy that are made of others: of NumPy's own, of torch's, or as they are in ``torch._numpy``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.calls import HINT, METHODS, captures, implements
+from jitney.capture.numpy.calls import HINT, ArrayTable
 from jitney.capture.numpy.dtypes import cast, is_float
-from jitney.capture.python.builtins import SPECIAL
+from jitney.torch_compat import torch_private
+
+table = ArrayTable()
+captures, implements = table.captures, table.implements
 
 Tensor = Any
 Want = torch.dtype
@@ -19,13 +22,13 @@ Want = torch.dtype
 
 def _as(other: Any) -> Callable[..., Any]:
     """Another function of NumPy stands for this one."""
-    return lambda vm, args, kwargs: SPECIAL[id(other)](vm, args, kwargs)
+    return lambda vm, args, kwargs: vm.handlers.functions[id(other)](vm, args, kwargs)
 
 
 captures(np.linalg.matmul, _as(np.matmul))
 captures(np.linalg.matrix_transpose, _as(np.matrix_transpose))
 captures(np.linalg.tensordot, _as(np.tensordot))
-captures(np.astype, lambda vm, args, kwargs: METHODS["astype"](vm, args[0], args[1:], kwargs))
+captures(np.astype, lambda vm, args, kwargs: vm.handlers.arrays.methods["astype"](vm, args[0], args[1:], kwargs))
 
 
 @implements(np.linalg.outer, arrays=2, half=False)
@@ -205,3 +208,34 @@ def _pad(want: Want, x: Tensor, pad_width: Any, mode: Any = "constant", *, const
         raise Break(f"an array of integers is padded with {constant_values}", HINT)
     flat = [n for pair in reversed(width) for n in pair]
     return torch.nn.functional.pad(x, flat, value=constant_values)
+
+
+# ------------------------------------------------------------------ that agree with torch._numpy's
+
+
+def _counterpart(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Tensors go in and out as arrays of ``torch._numpy``, in the dtype that NumPy's result has."""
+
+    def made(want: torch.dtype, *args: Any, **kwargs: Any) -> Any:
+        if "dtype" in kwargs:
+            raise Break("dtype= there", HINT)
+        wrapped = [torch_private.numpy.ndarray(cast(a, want)) if isinstance(a, torch.Tensor) else a for a in args]
+        found = fn(*wrapped, **kwargs)
+        return [f.tensor for f in found] if isinstance(found, (list, tuple)) else found.tensor
+
+    return made
+
+
+# name -> how many arguments are arrays
+FUNCTIONS = {
+    "dot": 2, "vdot": 2, "inner": 2, "outer": 2, "kron": 2, "tensordot": 2, "trace": 1, "vander": 1,
+    "linalg.norm": 1, "linalg.det": 1, "linalg.inv": 1, "linalg.solve": 2, "linalg.matrix_power": 1,
+}  # fmt: skip
+RAISING = ("linalg.inv", "linalg.solve", "linalg.matrix_power")  # of singular matrices
+for _name, _arrays in FUNCTIONS.items():
+    _ours: Any = np
+    _theirs: Any = torch_private.numpy
+    for _part in _name.split("."):
+        _ours, _theirs = getattr(_ours, _part), getattr(_theirs, _part)
+    _method = _name if _name in ("dot", "trace") else ""
+    implements(_ours, arrays=_arrays, method=_method, half=False, raises=_name in RAISING)(_counterpart(_theirs))

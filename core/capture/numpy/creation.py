@@ -9,11 +9,10 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.numpy.calls import (
-    METHODS,
     NUMBERS,
+    ArrayTable,
     as_array,
     as_in_numpy,
-    captures,
     constant,
     number,
     result,
@@ -24,13 +23,18 @@ from jitney.capture.numpy.calls import (
 from jitney.capture.numpy.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float, rounded
 from jitney.capture.numpy.shapes import shape_of
 from jitney.capture.numpy.stand_in import Array, holds_array
-from jitney.capture.python.builtins import special
+from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
 from jitney.capture.python.c_boundary import expose, specialise
 from jitney.capture.torch.stand_ins import is_stand_in
+from jitney.config import config
+from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import innermost
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+table = ArrayTable()
+captures = table.captures
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -124,7 +128,7 @@ def _astype(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> Any:
     return result(vm, _converted(owner.tensor, want), like, [owner])
 
 
-METHODS["astype"] = _astype
+table.methods["astype"] = _astype
 
 
 def _fill(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> None:
@@ -135,7 +139,7 @@ def _fill(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> None:
     write(owner, given)
 
 
-METHODS["fill"] = _fill
+table.methods["fill"] = _fill
 
 
 def assigned(vm: Interpreter, value: Any, target: Array) -> Any:
@@ -310,4 +314,32 @@ def _tensor_of(fn: Any, copies: bool) -> Any:
 
 
 for _fn, _copies in ((torch.as_tensor, False), (torch.tensor, True)):
-    special(_fn)(_tensor_of(_fn, _copies))
+    table(_fn)(_tensor_of(_fn, _copies))
+
+
+# ------------------------------------------------------------------ arguments and results of ``wrap_numpy``
+
+
+@table(as_numpy_value)
+def _wrapped_argument(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    (value,) = args
+    if not is_stand_in(value):
+        return value
+    plain = config.trace_numpy and type(value) is torch_private.FakeTensor
+    if not plain or value.is_conj() or value.is_neg() or value.dtype not in BACK:
+        raise Break("a tensor that is not for NumPy is given to a function made by wrap_numpy")
+    vm.elsewhere.enter(value.device)
+    return Array(vm, value)
+
+
+@table(as_tensor_value)
+def _wrapped_result(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    (value,) = args
+    vm.elsewhere.leave()
+    if type(value) is Array:
+        if value.readonly:
+            return value.tensor.clone()
+        return value.tensor[...] if vm.tracer.source_of(value.tensor) is not None else value.tensor
+    if isinstance(value, np.generic):
+        raise Break("a constant scalar of NumPy is a result of a function made by wrap_numpy")
+    return value

@@ -14,7 +14,7 @@ from jitney.capture.numpy.creation import assigned
 from jitney.capture.numpy.stand_in import Array, holds_array
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from jitney.capture.interpreter.signals import Break, GiveUp
-from jitney.capture.numpy.calls import storage
-from jitney.capture.torch.tensors import version_of
-from jitney.guards.memory import nothing_shared
+from jitney.capture.torch.tensors import storage, version_of
+from jitney.guards.tensors import nothing_shared
 from jitney.torch_compat.default_device import innermost
 
 

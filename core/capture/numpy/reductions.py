@@ -8,8 +8,11 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.calls import HINT, implements
+from jitney.capture.numpy.calls import HINT, ArrayTable
 from jitney.capture.numpy.dtypes import cast, is_float
+
+table = ArrayTable()
+implements = table.implements
 
 Tensor = Any
 Want = torch.dtype

@@ -9,24 +9,16 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.calls import (
-    HINT,
-    METHODS,
-    as_array,
-    captures,
-    implements,
-    number,
-    result,
-    sampled,
-    tried,
-    view,
-)
+from jitney.capture.numpy.calls import HINT, ArrayTable, as_array, number, result, sampled, tried, view
 from jitney.capture.numpy.dtypes import as_numpy, as_torch, cast, is_float, rounded
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.c_boundary import specialise
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+table = ArrayTable()
+captures, implements = table.captures, table.implements
 
 Tensor = Any
 Want = torch.dtype
@@ -55,7 +47,7 @@ def views(*functions: Any, method: str = "", itself: bool = False) -> Callable[.
         for fn in functions:
             captures(fn, run)
         if method:
-            METHODS[method] = lambda vm, owner, args, kwargs: run(vm, [owner, *args], kwargs)
+            table.methods[method] = lambda vm, owner, args, kwargs: run(vm, [owner, *args], kwargs)
         return made
 
     return register
@@ -231,7 +223,7 @@ def _itself(vm: Interpreter, owner: Array) -> Array:
     return owner
 
 
-METHODS["conj"] = METHODS["conjugate"] = lambda vm, owner, args, kwargs: _itself(vm, owner, *args, **kwargs)
+table.methods["conj"] = table.methods["conjugate"] = lambda vm, owner, args, kwargs: _itself(vm, owner, *args, **kwargs)
 
 
 @implements(np.tile)
@@ -332,7 +324,7 @@ def _diagonal(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Array
 
 
 captures(np.diagonal, _diagonal)
-METHODS["diagonal"] = lambda vm, owner, args, kwargs: _diagonal(vm, [owner, *args], kwargs)
+table.methods["diagonal"] = lambda vm, owner, args, kwargs: _diagonal(vm, [owner, *args], kwargs)
 
 
 # ------------------------------------------------------------------ several arrays
@@ -428,4 +420,4 @@ def _clip(vm: Interpreter, x: Any, a_min: Any = None, a_max: Any = None, *, min:
 
 
 captures(np.clip, lambda vm, args, kwargs: _clip(vm, *args, **kwargs))
-METHODS["clip"] = lambda vm, owner, args, kwargs: _clip(vm, owner, *args, **kwargs)
+table.methods["clip"] = lambda vm, owner, args, kwargs: _clip(vm, owner, *args, **kwargs)

@@ -1,7 +1,7 @@
 """The stand-in for an ndarray or a scalar of NumPy: a stand-in tensor, and what NumPy says of the array besides.
 
-It behaves as the array where C code works with it: operators, functions of NumPy and ufuncs go to the handlers in
-``SPECIAL``. What would need its values stops the capture.
+It behaves as the array where C code works with it: operators, functions of NumPy and ufuncs go to the handlers
+of ``handlers.py``. What would need its values stops the capture.
 """
 
 from __future__ import annotations
@@ -18,11 +18,7 @@ from jitney.capture.numpy.dtypes import BACK
 from jitney.guards import Source
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
-
-
-# What the interpreter does with arrays, by name: ``attr``, ``getitem``... (set by ``attributes.py``, which imports us)
-HOOKS: dict[str, Callable[..., Any]] = {}
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 
 class _Slot:
@@ -96,7 +92,7 @@ class Array:
 
     @_Slot
     def __getitem__(self, key: Any) -> Any:
-        return HOOKS["getitem"](self.vm, self, key)
+        return self.vm.handlers.arrays.getitem(self.vm, self, key)
 
     @_Slot
     def __bool__(self) -> NoReturn:

@@ -15,14 +15,17 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.calls import NUMBERS, SYMBOLS, as_array, as_in_numpy, captures, number, sampled, write
+from jitney.capture.numpy.calls import NUMBERS, SYMBOLS, ArrayTable, as_array, as_in_numpy, number, sampled, write
 from jitney.capture.numpy.dtypes import BACK, as_numpy, as_torch, cast, is_float, rounded
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.c_boundary import specialise
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+table = ArrayTable()
+captures = table.captures
 
 Tensor = Any
 

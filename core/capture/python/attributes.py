@@ -14,9 +14,10 @@ from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, HEAP_TYPE
-from jitney.capture.numpy.stand_in import HOOKS, Array
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
-from jitney.capture.python import attribute_errors, class_writes
+from jitney.capture.python import attribute_errors
+from jitney.capture.python.classes import store_class_attr, written_class_attr
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
@@ -28,7 +29,7 @@ from jitney.capture.torch.stand_in_attributes import (
 from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 PYTHON_FUNCTION = types.FunctionType
 SLOT_LIKE = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -58,7 +59,7 @@ def _load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     if kind in STAND_INS:
         return tensor_attr(vm, obj, name)
     if kind is Array:
-        return HOOKS["attr"](vm, obj, name)
+        return vm.handlers.arrays.attr(vm, obj, name)
     if issubclass(kind, type):
         return class_attr(vm, obj, name)
     if issubclass(kind, types.ModuleType):
@@ -164,7 +165,7 @@ def _nn_module_attr(vm: Interpreter, obj: Any, name: str) -> Any:
 
 def lookup(vm: Interpreter, kind: type, name: str) -> Any:
     """The raw attribute of a class through its method resolution order, guarded where users could change it."""
-    if vm.class_writes and (written := class_writes.pending(vm, kind.__mro__, name)) is not ABSENT:
+    if vm.class_writes and (written := written_class_attr(vm, kind.__mro__, name)) is not ABSENT:
         return written
     for owner in kind.__mro__:
         found = owner.__dict__.get(name, ABSENT)
@@ -223,7 +224,7 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
 def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
     """``cls.name``: the metaclass's data descriptors, the class's own attributes, then the metaclass's."""
     meta = type(cls)
-    if vm.class_writes and (written := class_writes.pending(vm, cls.__mro__, name)) is not ABSENT:
+    if vm.class_writes and (written := written_class_attr(vm, cls.__mro__, name)) is not ABSENT:
         return written
     if name == "__dict__" and not vm.world.is_fresh(cls) and (vm.class_writes or not trusted(cls)):
         raise Break(f"the __dict__ of the class {cls.__qualname__} is read", "read it outside the compiled function")
@@ -299,8 +300,7 @@ def bind(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str) -> 
         return vm.native(descriptor.__get__, obj, owner)
     getter = lookup(vm, kind, "__get__")
     if getter is ABSENT:
-        found = _instance_entry(vm, owner, name, descriptor)
-        return found
+        return _instance_entry(vm, owner, name, descriptor)
     if type(getter) is PYTHON_FUNCTION:
         return vm.call(getter, descriptor, obj, owner)
     return vm.native(descriptor.__get__, obj, owner)
@@ -425,7 +425,7 @@ def generic_store(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
         if vm.world.is_fresh(obj):
             vm.native(setattr, obj, name, value)
             return
-        class_writes.store(vm, obj, name, value)
+        store_class_attr(vm, obj, name, value)
         return
     descriptor = lookup(vm, kind, name)
     if descriptor is not ABSENT and is_data_descriptor(descriptor):
@@ -548,7 +548,7 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
         return vm.native(getattr, obj, name)
     mro = owner.__mro__
     later = mro[mro.index(this) + 1 :]
-    if vm.class_writes and (written := class_writes.pending(vm, later, name)) is not ABSENT:
+    if vm.class_writes and (written := written_class_attr(vm, later, name)) is not ABSENT:
         return written
     for kind in later:
         found = kind.__dict__.get(name, ABSENT)

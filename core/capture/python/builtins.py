@@ -8,7 +8,6 @@ import contextlib
 import sys
 import types
 import typing
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +17,6 @@ from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.original_functions import is_known
 from jitney.capture.policy import refused_class
 from jitney.capture.python import attributes, containers
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
@@ -26,6 +24,7 @@ from jitney.capture.python.c_boundary import PLAIN, caller, demanded, plain_text
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.record import ABSENT, CONTENT_TYPES
+from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.guards.assumptions import each_class
@@ -33,30 +32,9 @@ from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import innermost
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
-Args = list[Any]
-Kwargs = dict[str, Any]
-Handler = Callable[[Any, Args, Kwargs], Any]
-
-SPECIAL: dict[int, Handler] = {}
-# By the id of its code: for functions of torch's that are made anew for each use.
-BY_CODE: dict[int, Callable[[Any, types.FunctionType, Args, Kwargs], Any]] = {}
-_kept: list[Any] = []
-
-
-def special(*functions: Any) -> Callable[[Handler], Handler]:
-    """Register a handler for these very functions."""
-
-    def register(handler: Handler) -> Handler:
-        for fn in functions:
-            if isinstance(fn, types.FunctionType) and not is_known(fn):
-                continue  # the program has put its own in the place of torch's
-            SPECIAL[id(fn)] = handler
-            _kept.append(fn)
-        return handler
-
-    return register
+special = FunctionTable()
 
 
 # ------------------------------------------------------------------ attributes and types
@@ -300,7 +278,7 @@ for _name, _what in (
     ("eval", "runs text as code"),
     ("compile", "compiles text"),
 ):
-    SPECIAL[id(getattr(builtins, _name))] = _outside_handler(_name, _what)
+    special.add(getattr(builtins, _name), _outside_handler(_name, _what))
 
 
 @special(__import__)

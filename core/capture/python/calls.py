@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import trusted
-from jitney.capture import arity, constant_results, original_functions, policy
+from jitney.capture import arity, directive_rules, original_functions, policy
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.binding import bind_arguments
 from jitney.capture.interpreter.code import leaves_traces
@@ -35,10 +35,9 @@ from jitney.capture.marks import (
     is_of_torch_compile,
     without_patches,
 )
-from jitney.capture.numpy.stand_in import HOOKS, ArrayMethod
+from jitney.capture.numpy.stand_in import ArrayMethod
 from jitney.capture.python import logs, natives
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
-from jitney.capture.python.builtins import BY_CODE, SPECIAL
 from jitney.capture.python.c_boundary import (
     C_METHOD,
     OWN_TYPES,
@@ -58,7 +57,7 @@ from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -77,7 +76,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """The value of a call, or a ``Frame`` to run for it."""
     if is_disallowed(fn) and not is_of_torch_compile(fn):
         raise Break(f"{getattr(fn, '__qualname__', fn)} is disallowed in graphs", DISALLOWED)
-    special = SPECIAL.get(id(fn))
+    special = vm.handlers.functions.get(id(fn))
     if special is not None:
         arity.refuse(fn, args, kwargs)
         return special(vm, args, kwargs)
@@ -93,11 +92,11 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     fn = without_patches(fn)
     if is_disabled(fn):
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
-    made = BY_CODE.get(id(fn.__code__))
+    made = vm.handlers.codes.get(id(fn.__code__))
     if made is not None:
         return made(vm, fn, args, kwargs)
     if fn.__dict__ and is_constant_result(fn):
-        return constant_results.call(vm, fn, args, kwargs)
+        return directive_rules.call_constant(vm, fn, args, kwargs)
     if fn is ZERO_GRAD:
         return bind_arguments(vm, fn.__wrapped__, args, kwargs)
     if fn.__code__ is torch_private.DISABLED_CODE:
@@ -426,7 +425,7 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     types.ClassMethodDescriptorType: _call_c_function,
     functools.partial: _call_partial,
     Reentrant: _call_reentrant,
-    ArrayMethod: lambda vm, fn, args, kwargs: HOOKS["method"](vm, fn, args, kwargs),
+    ArrayMethod: lambda vm, fn, args, kwargs: vm.handlers.arrays.call(vm, fn, args, kwargs),
     weakref.ref: _call_weakref,
     type(np.sum): _call_numpy,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),

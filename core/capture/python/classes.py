@@ -1,7 +1,12 @@
-"""Classes defined while capturing: the body is interpreted, the class object is real."""
+"""Classes that the frame makes, and what it writes to older ones.
+
+The body of a new class is interpreted, the class object is real. An attribute of an older class (plain data, such as a
+counter) is written once the graph has run.
+"""
 
 from __future__ import annotations
 
+import builtins
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +14,20 @@ from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import HEAP_TYPE
+from jitney.capture.record import ABSENT
+from jitney.capture.tables import FunctionTable
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 PLAIN_METACLASSES: tuple[type, ...] = (type,)
+DESCRIPTOR = ("__get__", "__set__", "__delete__")
+
+special = FunctionTable()
 
 
+@special(builtins.__build_class__)
 def build_class(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """``__build_class__(body, name, *bases)``."""
     body, name, *bases = args
@@ -38,8 +50,45 @@ def build_class(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any
     if any(isinstance(getattr(type(v), "__set_name__", None), types.FunctionType) for v in hooks.values()):
         if not all(type(v).__module__ in ("functools",) for v in hooks.values()):
             raise Break(f"the class {name} runs __set_name__", "define it at the top of the file")
-    made = vm.world.mark_fresh(vm.native(type, name, tuple(bases), dict(namespace)))
-    vm.world.class_steps[id(made)] = vm.break_step()
+    cls = vm.world.mark_fresh(vm.native(type, name, tuple(bases), dict(namespace)))
+    vm.world.class_steps[id(cls)] = vm.break_step()
     if isinstance(cell, types.CellType):
         vm.world.mark_fresh(cell)
-    return made
+    return cls
+
+
+# ------------------------------------------------------------------ writes to older classes
+
+
+def store_class_attr(vm: Interpreter, cls: type, name: str, value: Any) -> None:
+    """``cls.name = value``, pending until the graph has run. A break where it is more than data."""
+    special = name.startswith("__") or hasattr(type(cls), name) or not cls.__flags__ & HEAP_TYPE
+    if special or not _is_data(value) or not _is_data(_in_class(cls, name)):
+        raise Break(f"an attribute of the class {cls.__qualname__} is set", "set it outside compiled code")
+    record = vm.world.anchor(cls)
+    record.slots[name] = value
+    record.dirty = True
+    vm.class_writes[id(cls)] = record
+
+
+def _is_data(value: Any) -> bool:
+    """Is this neither a method nor another descriptor, nor a class, so that only reading the attribute shows it?"""
+    return not callable(value) and not any(hasattr(type(value), name) for name in DESCRIPTOR)
+
+
+def _in_class(cls: type, name: str) -> Any:
+    return next((vars(owner)[name] for owner in cls.__mro__ if name in vars(owner)), ABSENT)
+
+
+def written_class_attr(vm: Interpreter, classes: tuple[type, ...], name: str) -> Any:
+    """What the frame has written to the first of these classes that has the attribute, or ``ABSENT``."""
+    for i, cls in enumerate(classes):
+        record = vm.class_writes.get(id(cls))
+        if record is not None and name in record.slots:
+            for earlier in classes[:i]:  # nobody gives it to a class that comes before
+                if not vm.world.is_fresh(earlier):
+                    vm.world.guard(vm.world.const(earlier).step("dict_of"), "lacks", name)
+            return record.slots[name]
+        if name in vars(cls):
+            break
+    return ABSENT

@@ -15,7 +15,7 @@ from jitney.capture.interpreter import exception_context
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator, advance
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.numpy.stand_in import HOOKS, Array
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
@@ -32,7 +32,7 @@ from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.torch.stand_ins import STAND_INS
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 
 # ------------------------------------------------------------------ subscripts and membership
@@ -44,7 +44,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     if kind in STAND_INS:
         return vm.native(operator.getitem, obj, expose(vm, key))
     if kind is Array:
-        return HOOKS["getitem"](vm, obj, key)
+        return vm.handlers.arrays.getitem(vm, obj, key)
     method = python_method(vm, obj, "__getitem__")
     if method is not None:
         return vm.call(method, obj, key)
@@ -137,7 +137,7 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
         vm.native(operator.setitem, obj, expose(vm, key), value)
         return
     if type(obj) is Array:
-        HOOKS["setitem"](vm, obj, key, value)
+        vm.handlers.arrays.setitem(vm, obj, key, value)
         return
     method = python_method(vm, obj, "__setitem__")
     if method is not None:
@@ -202,7 +202,7 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
     if kind in OWN_TYPES:
         return value
     if kind is Array:
-        HOOKS["len"](value)
+        vm.handlers.arrays.length(value)
         return iter(SequenceView(vm, value))
     method = python_method(vm, value, "__iter__")
     if method is not None:
@@ -289,6 +289,6 @@ def length(vm: Interpreter, value: Any) -> Any:
             return vm.native(len, value)
         return value.size(0)
     if type(value) is Array:
-        return HOOKS["len"](value)
+        return vm.handlers.arrays.length(value)
     refuse_opaque(vm, "len()", value)
     return vm.native(len, value)

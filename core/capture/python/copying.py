@@ -15,12 +15,14 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS
 from jitney.capture.python import attributes
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
-from jitney.capture.python.builtins import special
 from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.tables import FunctionTable
 from jitney.capture.torch.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 SHARED = (
     *ATOMS, type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.device, range,

@@ -11,19 +11,21 @@ import logging
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import ATOMS
-from jitney.capture.python.builtins import SPECIAL
 from jitney.capture.python.log_handlers import LEVELS, LOGGERS, WritesText, handlers_of
+from jitney.capture.record import LogCall
+from jitney.capture.tables import FunctionTable
 
 if TYPE_CHECKING:
     from jitney.capture.codegen.rebuild import Rebuilder
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
     from jitney.guards import Source
+
+special = FunctionTable()
 
 # The instructions of a helper that calls a logger and does nothing else.
 STRAIGHT = frozenset(
@@ -32,15 +34,6 @@ STRAIGHT = frozenset(
      "BUILD_TUPLE", "LIST_TO_TUPLE", "CALL_INTRINSIC_1", "POP_TOP", "RETURN_VALUE", "RETURN_CONST"}
 )  # fmt: skip
 CACHED = type(functools.lru_cache(lambda: None))
-
-
-@dataclass(frozen=True, slots=True)
-class LogCall:
-    """A logger that was called at a step, and the cached helper's call that waits (None: the level was off)."""
-
-    logger: logging.Logger
-    step: int
-    waiting: tuple[Any, tuple[Any, ...]] | None
 
 
 # ------------------------------------------------------------------ the calls
@@ -77,7 +70,7 @@ def _check_call(method: str, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 
 for _name, _level in LEVELS.items():
-    SPECIAL[id(getattr(logging.Logger, _name))] = logger_call(_name, _level)
+    special.add(getattr(logging.Logger, _name), logger_call(_name, _level))
 
 
 # ------------------------------------------------------------------ cached helpers

@@ -15,7 +15,6 @@ import torch
 from jitney.capture import arity
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.stand_in import HOOKS
 from jitney.capture.python import attributes, c_boundary, containers, operators
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.builtins import format_value
@@ -36,7 +35,7 @@ from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.config import config
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -90,7 +89,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         vm.world.trail.order_within(expose(vm, owner))
     if kind in STAND_INS:
         if name == "numpy" and not args and not kwargs and config.trace_numpy:
-            return HOOKS["from_tensor"](vm, owner)
+            return vm.handlers.arrays.from_tensor(vm, owner)
         call_args = [expose(vm, a) for a in args]
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(owner, CONTENT_TYPES):

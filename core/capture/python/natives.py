@@ -42,7 +42,7 @@ from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_
 from jitney.capture.record import ABSENT
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 # ------------------------------------------------------------------ pure C functions
 

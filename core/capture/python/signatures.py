@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS
-from jitney.capture.python.builtins import SPECIAL, special
+from jitney.capture.tables import FunctionTable
 from jitney.capture.world import World
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 HINT = "call it outside the compiled function"
 
@@ -92,4 +94,4 @@ def _reader(name: str) -> Any:
 for _cls in (inspect.Signature, inspect.Parameter):
     for _name, _entry in vars(_cls).items():
         if isinstance(_entry, property):
-            SPECIAL[id(_entry.fget)] = _reader(_name)
+            special.add(_entry.fget, _reader(_name))

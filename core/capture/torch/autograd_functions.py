@@ -28,7 +28,7 @@ from jitney.capture.record import ABSENT
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined] # a classmethod, not a function
 METHODS = {"forward": False, "setup_context": False, "backward": True, "vjp": True}  # name -> is it for the backward?

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch.utils.checkpoint
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.python.builtins import Args, Kwargs, special
 from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.tensors import version_of
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 REASON = "torch.utils.checkpoint runs its function again in the backward"
 OPTIONS = {

@@ -18,7 +18,7 @@ from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 MODULE = "torch.distributed._functional_collectives"
 NAMES = frozenset(

@@ -17,14 +17,16 @@ import torch
 
 from jitney.capture.codegen.graph_runner import OVER
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.python.builtins import Args, Kwargs, special
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch import transforms
 from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.capture.torch.transforms import Application, application
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 HINT = "branches and bodies take and return tensors, change nothing, and return new ones"
 UNROLLED = 16  # rounds

@@ -13,12 +13,14 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.python import attributes
-from jitney.capture.python.builtins import Args, Kwargs, special
 from jitney.capture.record import ABSENT, Record
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.stand_ins import is_stand_in
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 WHAT = "torch.func.functional_call"
 HINT = "call it outside the compiled function"

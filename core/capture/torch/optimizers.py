@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.python.builtins import Args, Kwargs, special
 from jitney.capture.python.c_boundary import expose
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.guards.frozen import stepped
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.codegen.rebuild import Rebuilder
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 MODULE = "torch.optim"
 

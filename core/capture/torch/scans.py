@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break, Restart
-from jitney.capture.python.builtins import special
+from jitney.capture.tables import FunctionTable
 from jitney.capture.torch import transforms
 from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.capture.torch.tensors import Tracer
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 NAMES = frozenset(
     "abs add and_ clamp cos div eq exp exp2 expm1 fmax fmin ge gt le log log1p log2 logaddexp logical_and logical_not "
@@ -59,7 +62,7 @@ def _combine(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _combined(vm: Interpreter, function: Callable[..., Any], pair: list[Any]) -> Any:
     batched: list[Any] = []
-    main, scratch = vm.tracer, Tracer(vm.symbols, vm.user_stack)
+    main, scratch = vm.tracer, Tracer(vm.symbols, GuardSet(vm.user_line), vm.user_stack)
     slices = [_map(tree, lambda leaf: _slice(main, scratch, leaf, batched)) for tree in pair]
     paused, main.pause, vm.tracer = main.pause, True, scratch
     try:

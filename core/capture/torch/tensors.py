@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from jitney.capture import original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
+from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import wrapper_subclasses
@@ -93,12 +94,33 @@ class GraphInput:
 
 
 class Tracer(TorchFunctionMode):
-    """The graph under construction, and which stand-in is which node."""
+    """The graph under construction, and which stand-in is which node.
 
-    def __init__(self, symbols: Symbols, origin: Callable[[], tuple[FrameSummary, ...]]) -> None:
+    Args:
+        symbols: the sizes and numbers of the capture.
+        guards: gets what the tensors and the operations depend on.
+        origin: which lines of the program are running.
+        reads_numbers: may a number be read out of a tensor in the graph?
+        dense_gradients: is the backward a graph, which cannot hold sparse tensors?
+        witness: sees the program's code run.
+    """
+
+    def __init__(
+        self,
+        symbols: Symbols,
+        guards: GuardSet,
+        origin: Callable[[], tuple[FrameSummary, ...]],
+        reads_numbers: Callable[[], bool] = lambda: False,
+        dense_gradients: bool = False,
+        witness: Watch | None = None,
+    ) -> None:
         super().__init__()
         self.symbols = symbols
+        self.guards = guards
         self.origin = origin
+        self.reads_numbers = reads_numbers
+        self.dense_gradients = dense_gradients
+        self.witness = witness
         self.fake_mode = symbols.fake_mode
         self.graph = fx.Graph()
         self.nodes: dict[int, fx.Node] = {}
@@ -109,14 +131,7 @@ class Tracer(TorchFunctionMode):
         self.versions: dict[int, int] = {}
         self.op_count = 0
         self.changes_state = 0  # how many calls in the graph do
-        self.on_adopt: Callable[[Any, Source, Any], None] = lambda real, source, fake: None
-        self.on_wrapper: Callable[..., None] = lambda source, real, parts, fake: None
-        self.on_name: Callable[[str, Any], None] = lambda path, value: None
-        self.on_alias: Callable[[Source, Source], None] = lambda a, b: None
-        self.reads_numbers: Callable[[], bool] = lambda: False  # may a number be read out of a tensor in the graph?
-        self.dense_gradients = False  # is the backward a graph, which cannot hold sparse tensors?
         self.pause = False
-        self.witness: Watch | None = None  # what sees the program's code run
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
         self.open_scopes: list[InferenceScope] = []
@@ -130,7 +145,7 @@ class Tracer(TorchFunctionMode):
         if found is not None:
             first = self.adopted[id(found)][1]
             if first is not source:
-                self.on_alias(first, source)
+                self.guards.relate(first, source, True)
             return found
         plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
         if not plain and not subclasses.wraps(type(real)):
@@ -148,7 +163,6 @@ class Tracer(TorchFunctionMode):
         self.adopted[id(fake)] = (real, source)
         self.kept.append((real, fake))
         self.versions[id(fake)] = version_of(fake)
-        self.on_adopt(real, source, fake)
         return fake
 
     def _wrapper(self, real: Any, source: Source) -> Any:
@@ -157,7 +171,7 @@ class Tracer(TorchFunctionMode):
         with self.symbols.sizes_fixed(not wrapper_subclasses.may_vary(type(real))):
             inner = [self.adopt_checked(t, source.attr(n)) for n, t in zip(parts.names, parts.inner(real), strict=True)]
             fake = self.symbols.wrapper(real, parts, inner, source)
-        self.on_wrapper(source, real, parts, fake)
+        wrapper_subclasses.guard(self.guards, source, real, parts, fake)
         STAND_INS.add(type(fake))
         return fake
 
@@ -351,7 +365,7 @@ class Tracer(TorchFunctionMode):
             return self._named(getattr), (args[0], descriptor.__name__), "call_function"
         name = TENSOR_FUNCTIONS.get(id(func), name)
         if getattr(torch.Tensor, name, None) is func:
-            self.on_name(f"torch.Tensor.{name}", func)
+            self.guards.guard_path(f"torch.Tensor.{name}", func)
             if name in OPERATORS:
                 return OPERATORS[name], args, "call_function"
             if name in REFLECTED:
@@ -369,7 +383,7 @@ class Tracer(TorchFunctionMode):
             return func
         if original_functions.at_path(path) is not func:
             return original_functions.pinned(func)
-        self.on_name(path, func)
+        self.guards.guard_path(path, func)
         return func
 
     def _map(self, value: Any) -> Any:
@@ -503,6 +517,12 @@ def version_of(fake: Any) -> int:
     """How often the tensor was written to; tensors made in inference mode do not know."""
     with torch_private.DisableTorchFunction():
         return -1 if fake.is_inference() else int(fake._version)
+
+
+def storage(fake: Any) -> int:
+    """Which memory a stand-in is a view of."""
+    with torch_private.DisableTorchFunction():
+        return int(fake.untyped_storage()._cdata)
 
 
 def _is_float(fake: Any) -> bool:

@@ -24,7 +24,7 @@ from jitney.capture.codegen.graph_runner import RUNS_EAGERLY, runs_eagerly
 from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.python import attributes
-from jitney.capture.python.builtins import BY_CODE, Args, Kwargs, special
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.checkpoints import refuse_shared, writes
 from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.capture.torch.symbols import SYMBOLIC
@@ -33,7 +33,9 @@ from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import asked_after_devices
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 HINT = "call it outside the compiled function"
 _counter = itertools.count()
@@ -46,11 +48,9 @@ class Body(Tracer):
     """The graph of a transformed function; tensors of what is around it become its inputs when they are used."""
 
     def __init__(self, outer: Tracer) -> None:
-        super().__init__(outer.symbols, outer.origin)
+        dense, witness = outer.dense_gradients, outer.witness
+        super().__init__(outer.symbols, outer.guards, outer.origin, dense_gradients=dense, witness=witness)
         self.outer = outer
-        self.on_name = outer.on_name
-        self.witness = outer.witness
-        self.dense_gradients = outer.dense_gradients
         self.lifted: list[Any] = []
         self.numbers: dict[Any, fx.Node] = {}  # by expression
         self._last: fx.Node | None = None
@@ -437,7 +437,7 @@ def _jacobian(name: str, code: types.CodeType) -> Callable[[Interpreter, types.F
 
 
 for _name, _code in torch_private.jacobians().items():
-    BY_CODE[id(_code)] = _jacobian(_name, _code)
+    special.codes[id(_code)] = _jacobian(_name, _code)
 
 
 def _copied(named: Any) -> dict[str, Any]:

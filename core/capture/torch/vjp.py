@@ -18,7 +18,7 @@ import torch
 
 from jitney.capture.codegen.rebuild import RULES, Rebuilder
 from jitney.capture.interpreter.signals import Break, Restart
-from jitney.capture.python.builtins import Args, Kwargs, special
+from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch import transforms
 from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.capture.torch.tensors import Tracer, version_of
@@ -27,7 +27,9 @@ from jitney.torch_compat import operator_effects, torch_private
 from jitney.torch_compat.global_state import StateKeeper
 
 if TYPE_CHECKING:
-    from jitney.capture.interpreter.loop import Interpreter
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitney._util.ownership import trusted
+from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.code import EFFECTFUL, decode
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, METADATA
 from jitney.guards import Source
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.subclasses import NotComparable, Wrapping
-
-if TYPE_CHECKING:
-    from jitney.capture.world import World
 
 HINT = "use plain tensors in compiled code, or mark the function with jitney.disable"
 # Special methods that operations on a tensor do not call, and those of the protocol.
@@ -105,22 +103,22 @@ def take_apart(real: Any) -> Wrapping:
     return found
 
 
-def guard(world: World, source: Source, real: Any, parts: Wrapping, fake: Any) -> None:
+def guard(guards: GuardSet, source: Source, real: Any, parts: Wrapping, fake: Any) -> None:
     """Guard what a tensor of a subclass is, besides what is guarded of its inner tensors and of every tensor."""
     cls = type(real)
-    world.guard(source, "wraps", parts)
+    guards.guard(source, "wraps", parts)
     for owner in subclasses.own_classes(cls):
         for name in ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__"):
             if name in vars(owner) and not trusted(owner):
-                world.guard(world.const(owner).step("class_dict", name), "is", vars(owner)[name])
-    world.guard(source.step("dict_of"), "keys", [*object.__getattribute__(real, "__dict__")])
+                guards.guard(guards.const(owner).step("class_dict", name), "is", vars(owner)[name])
+    guards.guard(source.step("dict_of"), "keys", [*object.__getattribute__(real, "__dict__")])
     known = {id(v) for v in _parts((parts.context, parts.fixed))}
     again = subclasses.attributes(fake)
     for name, value in subclasses.attributes(real).items():
         if name in parts.names or id(value) in known or name.startswith(MARKS):
             continue
         if type(value) in (*ATOMS, *METADATA, torch.device, torch.Size):
-            world.guard(source.step("static_attr", name), "equals", value)
+            guards.guard(source.step("static_attr", name), "equals", value)
         elif name not in again or not subclasses.equal(again[name], value):
             raise Break(f"{cls.__qualname__}.{name} is not in the context that its __tensor_flatten__ gives", HINT)
 

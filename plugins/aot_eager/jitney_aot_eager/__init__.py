@@ -53,4 +53,5 @@ backend = Backend(
     options=AotEagerOptions,
     decompositions=decompositions,
     version="0.1.0",
+    auto_priority=10,
 )

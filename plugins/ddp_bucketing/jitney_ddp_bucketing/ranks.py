@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from jitney.backends.support import warn
+from jitney.backends import warn
 from jitney.errors import JitneyError, describe_frame
 from jitney_ddp_bucketing.private import default_store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from jitney.backends.support import warn
+from jitney.backends import warn
 from jitney_ddp_bucketing import private
 from jitney_ddp_bucketing.in_graph import Variant
 from jitney_ddp_bucketing.state import State

@@ -35,4 +35,11 @@ def compile_graph(
     return graph.forward
 
 
-backend = Backend(name="eager", compile=compile_graph, level="torch", options=EagerOptions, version="0.1.0")
+backend = Backend(
+    name="eager",
+    compile=compile_graph,
+    level="torch",
+    options=EagerOptions,
+    version="0.1.0",
+    auto_priority=20,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitney.backends import Backend, late
+from jitney.backends import Backend, lazy_function
 from jitney_llvm_cpu.options import LlvmCpuOptions
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
@@ -10,11 +10,12 @@ jitney_hook_api = 1
 
 backend = Backend(
     name="llvm_cpu",
-    compile=late("jitney_llvm_cpu.compiler:compile_graph"),
+    compile=lazy_function("jitney_llvm_cpu.compiler:compile_graph"),
     level="aten",
     device_types=("cpu",),
     options=LlvmCpuOptions,
-    decompositions=late("jitney_llvm_cpu.compiler:aten_decompositions"),
+    decompositions=lazy_function("jitney_llvm_cpu.compiler:aten_decompositions"),
     version="0.1.0",
-    load=late("jitney_llvm_cpu.serialization:load"),
+    load=lazy_function("jitney_llvm_cpu.serialization:load"),
+    auto_priority=40,
 )

@@ -6,8 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jitney.backends import CompileRequest, Kept
-from jitney.backends.support import build
+from jitney.backends import CompileRequest, Kept, build_function
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney.errors import BackendFailed
@@ -80,7 +79,7 @@ def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
         known |= entries_of(library, data["entries"])
     namespace = Reader(data["objects"], blobs, {**known, "raise_failed": raise_failed}).space(data["space"])
     filename = f"<jitney kernels of {request.frame} {id(namespace):x}>"
-    run = build(data["source"], filename, namespace, "run")
+    run = build_function(data["source"], filename, namespace, "run")
     return keepable(run, data["source"], data["allocation"], data["entries"], library, options)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from jitney.backends import Backend, CompileRequest, late
+from jitney.backends import Backend, CompileRequest, lazy_function
 from jitney_triton_gpu.device import DEVICE_TYPES
 from jitney_triton_gpu.options import TritonGpuOptions
 from jitney_triton_gpu.requirements import lacks, refuse
@@ -29,7 +29,7 @@ def compile_graph(
 
 def aten_decompositions(options: TritonGpuOptions) -> Mapping[Any, Callable[..., Any]]:
     """The operators that are taken apart."""
-    table: Mapping[Any, Callable[..., Any]] = late("jitney_lowering:decompositions")(
+    table: Mapping[Any, Callable[..., Any]] = lazy_function("jitney_lowering:decompositions")(
         fallback_random=options.fallback_random
     )
     return table
@@ -44,5 +44,6 @@ backend = Backend(
     decompositions=aten_decompositions,
     version="0.1.0",
     lacks=lacks,
-    load=late("jitney_triton_gpu.serialization:load"),
+    load=lazy_function("jitney_triton_gpu.serialization:load"),
+    auto_priority=30,
 )

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.backends import CompileRequest
-from jitney.backends.support import warn
+from jitney.backends import CompileRequest, warn
 from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, schedule
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jitney.backends.support import build
+from jitney.backends import build_function
 
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
@@ -132,4 +132,4 @@ class Loaded:
             "take": rooms.pop, "more": self.room, "put": rooms.append, "start": driver().cuLaunchKernelEx,
             "function": self._function, "enter": enter, "check": check, **(others or {}),
         }  # fmt: skip
-        return build(source, f"<launch {next(_counter)}>", namespace, "launch")
+        return build_function(source, f"<launch {next(_counter)}>", namespace, "launch")

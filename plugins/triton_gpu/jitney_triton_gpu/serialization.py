@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from jitney.backends import CompileRequest, Kept
+from jitney.backends import CompileRequest, Kept, build_function
 from jitney.backends.devices import raw_stream
-from jitney.backends.support import build
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney_lowering.index import Size, index
@@ -114,7 +113,8 @@ def load(kept: Kept, request: CompileRequest) -> Callable[..., Any]:
     entries = _entries(data, functions, blobs, device, request.frame)
     known = {name: getattr(Memory, function) for name, function in data["allocation"].items()}
     namespace = Reader(data["objects"], rest, {**known, **entries, "raw_stream": raw_stream}).space(data["space"])
-    run: Any = build(data["source"], f"<jitney kernels of {request.frame} {id(namespace):x}>", namespace, "run")
+    filename = f"<jitney kernels of {request.frame} {id(namespace):x}>"
+    run: Any = build_function(data["source"], filename, namespace, "run")
     run.boxed, run.filled = namespace.get("boxed"), frozenset()
     traits = None
     if data["traits"] is not None:

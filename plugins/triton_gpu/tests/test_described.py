@@ -6,7 +6,7 @@ import torch
 
 import jitney
 from jitney import events
-from jitney._util import markers
+from jitney.torch_compat import markers
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

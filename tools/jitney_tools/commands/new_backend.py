@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from jitney.backends import registry
-from jitney.backends.registry import OURS
+from jitney.backends.registry import published
 from jitney.errors import JitneyError
 
 PHASE = "new-backend"
@@ -137,7 +137,7 @@ def _problem(name: str, known: set[str]) -> tuple[str, str]:
         return "it means the installed backends, in order of preference", ""
     if name in known:
         return "an installed backend has it", "`jitney backends` lists those that are installed"
-    if name in OURS:
+    if name in published():
         return "a package of this project has it", ""
     if importlib.util.find_spec(f"jitney_{name}") is not None:
         return f"an installed package has a module jitney_{name}", ""

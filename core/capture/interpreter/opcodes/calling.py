@@ -8,14 +8,12 @@ from typing import Any
 
 from jitney.capture.interpreter.code import PY313
 from jitney.capture.interpreter.frame import NULL, Frame
-from jitney.capture.interpreter.opcodes.table import op
-from jitney.capture.python.builtins import SPECIAL
+from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.python.calls import dispatch
-from jitney.capture.python.classes import build_class
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import mapping_items
 
-SPECIAL[id(builtins.__build_class__)] = build_class
+op = OpcodeTable()
 
 
 def invoke(vm: Any, frame: Frame, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 from jitney.capture.interpreter.code import PY312, PY313
 from jitney.capture.interpreter.frame import NULL, Frame
 from jitney.capture.interpreter.generators import InterpretedGenerator
-from jitney.capture.interpreter.opcodes.table import op
+from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers
 from jitney.capture.record import ABSENT
+
+op = OpcodeTable()
 
 
 @op("POP_TOP", "END_FOR")

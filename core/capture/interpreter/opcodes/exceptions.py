@@ -6,10 +6,12 @@ from typing import Any
 
 from jitney.capture.interpreter import exception_context
 from jitney.capture.interpreter.frame import ExcInfo, Frame
-from jitney.capture.interpreter.opcodes.table import op
+from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.operators import unary
+
+op = OpcodeTable()
 
 CAUSE: Any = vars(BaseException)["__cause__"]  # past special methods of the program's class
 

@@ -6,10 +6,12 @@ import collections.abc
 from typing import Any
 
 from jitney.capture.interpreter.frame import Frame
-from jitney.capture.interpreter.opcodes.table import op
+from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers, operators
 from jitney.capture.python.attribute_errors import name_in_c
+
+op = OpcodeTable()
 
 
 @op("GET_LEN")

@@ -1,4 +1,4 @@
-"""The dispatch table: opcode name -> handler(vm, frame, instr)."""
+"""A table of opcodes: name -> handler(vm, frame, instr)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 Handler = Callable[[Any, Any, Any], None]
-HANDLERS: dict[str, Handler] = {}
 
 
-def op(*names: str) -> Callable[[Handler], Handler]:
-    """Register the handler of these opcodes."""
+class OpcodeTable:
+    """The handlers that one module has."""
 
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            HANDLERS[name] = handler
-        return handler
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
 
-    return register
+    def __call__(self, *names: str) -> Callable[[Handler], Handler]:
+        """Register the handler of these opcodes."""
+
+        def register(handler: Handler) -> Handler:
+            self.handlers.update(dict.fromkeys(names, handler))
+            return handler
+
+        return register

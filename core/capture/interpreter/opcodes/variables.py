@@ -9,12 +9,14 @@ from typing import Any
 from jitney._util.ownership import trusted
 from jitney.capture.interpreter.code import PY313
 from jitney.capture.interpreter.frame import NULL, Frame
-from jitney.capture.interpreter.opcodes.table import op
+from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.original_functions import genuine_builtin
 from jitney.capture.python import attributes
 from jitney.capture.python.builtins import import_name, make_super
 from jitney.capture.record import ABSENT
+
+op = OpcodeTable()
 
 
 @op("NOP", "RESUME", "CACHE", "PRECALL", "EXTENDED_ARG", "COPY_FREE_VARS", "NOT_TAKEN")

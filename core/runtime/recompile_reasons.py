@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitney.capture.interpreter.iterators import parts
 from jitney.capture.numpy.memory import FETCHES
@@ -12,12 +12,10 @@ from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.condition import first_unmet
 from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import tensor_facts
-
-if TYPE_CHECKING:
-    from jitney.runtime.dispatch import Entry
+from jitney.runtime.entry import Entry
 
 UNKNOWN = "a tensor's metadata, which values are one object, a class's bases, or torch's global state"
-Misfit = tuple[str, str, str]  # the guard, what it found, the user's line (both maybe empty)
+RecompileReason = tuple[str, str, str]  # the guard, what it found, the user's line (both maybe empty)
 
 
 def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict[str, Any]:
@@ -25,7 +23,7 @@ def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict
     return {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
 
 
-def why_not(entry: Entry, arguments: Mapping[str, Any], cells: tuple[Any, ...]) -> Misfit:
+def recompile_reason(entry: Entry, arguments: Mapping[str, Any], cells: tuple[Any, ...]) -> RecompileReason:
     """Why an entry does not hold for a call with these arguments; ``UNKNOWN`` if no single guard says it."""
     scope = in_guards(arguments, cells)
     failure = first_failure(entry.emitted.guards if entry.emitted else (), scope)
@@ -39,15 +37,12 @@ def why_not(entry: Entry, arguments: Mapping[str, Any], cells: tuple[Any, ...]) 
     return *(several or (UNKNOWN, "")), ""
 
 
-def misfits(entries: Iterable[Entry], arguments: Mapping[str, Any], cells: tuple[Any, ...]) -> list[Misfit] | None:
+def recompile_reasons(
+    entries: Iterable[Entry], arguments: Mapping[str, Any], cells: tuple[Any, ...]
+) -> list[RecompileReason] | None:
     """Why each entry does not hold; None if one may hold, or there are none."""
-    found = []
-    for entry in entries:
-        reason = why_not(entry, arguments, cells)
-        if reason[0] == UNKNOWN:
-            return None
-        found.append(reason)
-    return found or None
+    reasons = [recompile_reason(entry, arguments, cells) for entry in entries]
+    return None if not reasons or any(reason[0] == UNKNOWN for reason in reasons) else reasons
 
 
 def _tensor_failure(entry: Entry, scope: dict[str, Any]) -> tuple[str, str] | None:

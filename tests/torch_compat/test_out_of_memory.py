@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 import jitney
-from jitney._util.out_of_memory import advice, advise, is_exhausted
+from jitney.torch_compat.out_of_memory import advice, advise, is_exhausted
 
 HUGE = 2**50
 

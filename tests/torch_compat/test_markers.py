@@ -10,7 +10,7 @@ import torch
 
 import jitney
 from jitney import config, events
-from jitney._util import markers
+from jitney.torch_compat import markers
 
 F = torch.nn.functional
 

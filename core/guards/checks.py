@@ -1,19 +1,16 @@
-"""One condition on one source. ``CHECKS`` is the table of conditions: how each is written in Python."""
+"""``CHECKS`` is the table of what guards check: how each kind of condition is written in Python."""
 
 from __future__ import annotations
 
 import math
 import reprlib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from traceback import FrameSummary
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from jitney.guards.pool import Pool
-from jitney.guards.source import Source
 
 FEW = 6  # names that are looked for one by one
 
@@ -142,66 +139,3 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "wraps": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
     "frozen": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """``kind`` of check on ``source`` against ``expected``; ``origin`` is the user's line that read it."""
-
-    source: Source
-    kind: str
-    expected: Any
-    origin: FrameSummary | None = None
-
-    def code(self, value: str, pool: Pool) -> str:
-        """The check as Python text over the expression ``value``."""
-        return CHECKS[self.kind](value, self.expected, pool)
-
-    @property
-    def text(self) -> str:
-        """For people, without pool names: ``self.training is True``."""
-        name = self.source.name
-        if self.kind == "disjoint":
-            return f"{name} has none of {', '.join(sorted(map(str, self.expected)))}"
-        if self.kind == "type":
-            return f"type({name}) is {self.expected.__qualname__}"
-        if self.kind == "dtype":
-            return f"{name} is {self.expected}"
-        if self.kind == "code":
-            return f"{name} is a function with the code of {self.expected.co_qualname}"
-        if self.kind in ("is", "equals"):
-            described = getattr(self.expected, "__qualname__", None) or brief(self.expected)
-            return f"{name} {'is' if self.kind == 'is' else '=='} {described}"
-        if self.kind == "keys":
-            return f"[*{name}] == {brief(self.expected)}"
-        if self.kind == "set":
-            return f"{name} == {brief(self.expected)}"
-        if self.kind in ("empty", "nonempty"):
-            return f"{name} is {'empty' if self.kind == 'empty' else 'not empty'}"
-        if self.kind in ("lacks_attr", "lacks_class_attr"):
-            return f"{name} has no attribute {self.expected!r}"
-        if self.kind == "wraps":
-            return f"{name} is a {self.expected.cls.__qualname__} in the context {brief(self.expected.context)}"
-        if self.kind == "frozen":
-            return f"{name}, whose numbers are in the graph (options={{'freeze': True}}), is as it was"
-        if self.kind == "instance":
-            classes, answer = self.expected
-            return f"isinstance({name}, {getattr(classes, '__qualname__', None) or brief(classes)}) is {answer}"
-        return CHECKS[self.kind](name, self.expected, Pool()).replace("_b.", "")
-
-    def found(self, value: Any) -> str:
-        """What was there instead, for the recompile log."""
-        if self.kind == "type":
-            return f"type {type(value).__qualname__}"
-        if self.kind == "wraps" and type(value) is self.expected.cls:
-            return f"the context {brief(value.__tensor_flatten__()[1])}"
-        if self.kind == "frozen":
-            return str(self.expected.found(value))
-        if self.kind == "len":
-            return f"length {len(value)}"
-        if self.kind == "keys":
-            return f"keys {brief([*value])}"
-        try:
-            return brief(value)
-        except Exception:  # the user's own __repr__
-            return f"<{type(value).__qualname__}>"

@@ -136,7 +136,7 @@ def test_auto_does_without_a_backend_whose_lacks_is_ill(lacks: Any, monkeypatch:
     own = Registry()
     monkeypatch.setattr(own, "_entry_points", lambda group: {})
     monkeypatch.setattr(importlib.import_module("jitney.backends.resolve"), "registry", own)
-    own.register_backend(Backend("llvm_cpu", plain, level="aten", lacks=lacks))
+    own.register_backend(Backend("llvm_cpu", plain, level="aten", lacks=lacks, auto_priority=1))
     with pytest.warns(UserWarning, match="does without llvm_cpu, eagerly: its field 'lacks' r"):
         assert torch.equal(jitney.compile(program, backend="auto")(X), program(X))
 

@@ -1,0 +1,185 @@
+"""What a capture is to its handlers: ``vm``, its state and what they ask of it. ``loop.py`` runs the bytecode."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import re
+import types
+from traceback import FrameSummary
+from typing import Any
+
+from jitney._util.callers import is_ours
+from jitney.capture.interpreter.frame import After, ExcInfo, Frame
+from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
+from jitney.capture.numpy.other_devices import Elsewhere
+from jitney.capture.original_functions import PROTOCOLS
+from jitney.capture.record import LogCall, Record
+from jitney.capture.tables import Handlers
+from jitney.capture.torch.stand_ins import STAND_INS
+from jitney.capture.world import World
+from jitney.guards.reentry import Watch
+from jitney.torch_compat import torch_private
+
+# Where C code names what it was given: a stand-in, where eager gives a tensor or a number of Python.
+STAND_IN_CLASS = re.compile(r"\b(Sym(Int|Float|Bool)|FakeTensor)\b")
+MAX_DEPTH = 400
+
+
+class Interpreter(abc.ABC):
+    """One attempt to capture one frame (and what it calls).
+
+    Args:
+        world: what is older than the frame.
+        handlers: of functions and arrays.
+        outside: what the caller of compiled code is handling.
+        has_regions: does the backend compute checkpointed regions again?
+        witness: sees the program's code run.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        handlers: Handlers,
+        outside: BaseException | None,
+        has_regions: bool,
+        witness: Watch | None,
+    ) -> None:
+        self.world = world
+        self.handlers = handlers
+        self.outside = outside
+        self.has_regions = has_regions
+        self.witness = witness
+        self.watch = world.watch
+        self.tracer = world.tracer
+        self.symbols = world.tracer.symbols
+        self.frames: list[Frame] = []
+        self.nesting: list[int] = []  # indices of frames whose instruction runs Python through C
+        self.steps = 0
+        self.returned: Any = None
+        self.handling: BaseException | None = None
+        self.raised_at: dict[int, tuple[BaseException, int]] = {}
+        self.asks_outside = False  # does anything depend on whether ``outside`` is something?
+        self.arrays: dict[int, Any] = {}  # id(array or scalar from outside) -> its stand-in
+        self.adopted_arrays: list[Any] = []
+        self.elsewhere = Elsewhere()
+        self.arrays_raise = False  # has the graph operations of NumPy that raise for some values?
+        self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
+        self.log_calls: list[LogCall] = []
+        self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
+        self.in_helper = False  # inside a function that calls a logger and does nothing else
+        self.nodes_before = 0
+        self.over = False  # nothing may be interpreted any more
+        self.pending: Restart | GiveUp | None = None  # raised at the next instruction
+        self.break_is_error: bool | None = None  # what the program says of the break at which the capture ends
+
+    # ------------------------------------------------------------------ where are we
+
+    def user_line(self) -> FrameSummary | None:
+        """The innermost line being interpreted; None where it is ours."""
+        frame = self.frames[-1] if self.frames else None
+        return None if frame is None or is_ours(frame.info.code.co_filename) else frame.info.summary(frame.at)
+
+    def user_stack(self) -> tuple[FrameSummary, ...]:
+        """All lines being interpreted, outermost first; ours (what calls a module) only if there are no others."""
+        users = [f for f in self.frames if not is_ours(f.info.code.co_filename)]
+        return tuple(f.info.summary(f.at) for f in users or self.frames)
+
+    def break_step(self) -> int:
+        """The step before which capture can stop: the innermost instruction that no C code has called."""
+        if not self.frames:
+            return 0
+        return self.frames[self.nesting[0] if self.nesting else -1].step
+
+    # ------------------------------------------------------------------ frames
+
+    @abc.abstractmethod
+    def run(self) -> Any:
+        """Interpret the topmost frame until it returns; its value. Raises ``UserRaised`` if it raises."""
+
+    @abc.abstractmethod
+    def unwind(self, error: BaseException, base: int, *, again: bool = False) -> None:
+        """Find the handler of an exception, dropping frames down to ``base``."""
+
+    def push_frame(self, frame: Frame) -> None:
+        """Make this the frame that runs next; a break where calls nest too deep."""
+        if len(self.frames) >= MAX_DEPTH:
+            raise Break("calls nested too deep to inline", "recursion this deep runs eagerly")
+        self.world.trail.enter(frame.func)
+        self.frames.append(frame)
+
+    def leave(self, value: Any) -> None:
+        """Return from the topmost frame."""
+        frame = self.frames.pop()
+        if (self.nesting and self.nesting[-1] == len(self.frames) - 1) or not self.frames:
+            self.returned = value
+            return
+        stack = self.frames[-1].stack
+        if frame.after is After.PUSH:
+            stack.append(value)
+        elif frame.after is After.INSTANCE:
+            stack.append(frame.instance)
+
+    def set_handling(self, error: BaseException | None) -> ExcInfo:
+        """Make this the exception being handled; the marker restores the one before."""
+        marker = ExcInfo(error, self.handling)
+        self.handling = error
+        return marker
+
+    def ask_outside(self) -> None:
+        """Captured code depends on what its caller handles: guarded to be nothing, a break where there is something."""
+        if self.outside is not None:
+            raise Break("the exception is read that the caller of compiled code handles")
+        self.asks_outside = True
+
+    def raise_user(self, error: BaseException) -> None:
+        """Raise a new exception in the user's program."""
+        raise UserRaised(error)
+
+    # ------------------------------------------------------------------ calling
+
+    @abc.abstractmethod
+    def call(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call anything and wait for its value, from inside an instruction."""
+
+    @abc.abstractmethod
+    def construct(self, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """``type.__call__`` on a class, past its metaclass."""
+
+    @abc.abstractmethod
+    def finish(self, frame: Frame) -> Any:
+        """Run a frame to its end inside the current instruction. A break in it breaks before the instruction."""
+
+    @abc.abstractmethod
+    def truth(self, value: Any) -> bool:
+        """bool(value), as an ``if`` takes it."""
+
+    def native(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run C code on interpreter values; what it raises is the user's exception."""
+        if id(fn) in PROTOCOLS and any(type(value) in STAND_INS for value in args):
+            for name in PROTOCOLS[id(fn)]:
+                self.world.guard_method(name)
+        try:
+            return fn(*args, **kwargs) if self.watch is None else self.watch.call(fn, args, kwargs)
+        except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
+            raise Break(
+                f"{getattr(fn, '__name__', fn)} needs the value of a tensor",
+                "keep the value as a tensor, or move this line out of the compiled function",
+            ) from None
+        except RecursionError:
+            raise Break("recursion too deep") from None
+        except Exception as error:
+            if type(error) in (TypeError, AttributeError) and STAND_IN_CLASS.search(str(error)):
+                raise Break(f"{getattr(fn, '__name__', fn)} of a tensor, or of a number that changes, raises") from None
+            raise UserRaised(error) from None
+        except BaseException as error:
+            if id(error) in self.raised_at:  # by the program, such as a SystemExit, and not by capture itself
+                raise UserRaised(error) from None
+            raise
+
+    def hooked(self, name: str, what: str) -> None:
+        """Guard the builtin that Python calls by itself for ``what``; a break where the program has put in its own."""
+        found = getattr(builtins, name)
+        if type(found) is not types.BuiltinFunctionType:
+            raise Break(f"{what}, with a {name} of the program's own")
+        self.world.guard_path(f"builtins.{name}", found)
