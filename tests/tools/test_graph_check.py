@@ -19,7 +19,8 @@ from jitney.config import config
 from jitney.errors import BackendFailed, InvalidOption, WrongNumbers
 from jitney_tools.bisect import bisect
 from jitney_tools.compare.verdict import cause_of
-from jitney_tools.minifier.script import load, minified
+from jitney_tools.minifier.run import minified
+from jitney_tools.minifier.script import load
 
 
 @pytest.fixture

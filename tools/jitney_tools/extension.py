@@ -9,8 +9,7 @@ from typing import Any
 from torch import fx
 
 from jitney import events
-from jitney.backends import BisectReport, BoundBackend, CompileRequest, FailedFrame, GraphCheck, hookimpl
-from jitney.backends import warn
+from jitney.backends import BisectReport, BoundBackend, CompileRequest, FailedFrame, GraphCheck, hookimpl, warn
 from jitney.config import config
 
 jitney_hook_api = 1

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.backends import BoundBackend, CompileRequest
+from jitney.backends import BoundBackend, CompileRequest, warn
 from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
 from jitney.backends.faults import raises_too
-from jitney.backends import warn
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed
 from jitney_tools.compare.copies import copied, tensors

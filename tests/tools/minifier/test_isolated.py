@@ -13,7 +13,8 @@ from jitney_tools.compare.verdict import Terms
 from jitney_tools.minifier import write_case
 from jitney_tools.minifier.case import bound, captured, plain_case
 from jitney_tools.minifier.isolated import Isolated
-from jitney_tools.minifier.script import load, minified
+from jitney_tools.minifier.run import minified
+from jitney_tools.minifier.script import load
 
 
 def program(x0: torch.Tensor) -> Any:

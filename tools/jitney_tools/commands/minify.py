@@ -14,7 +14,7 @@ from pathlib import Path
 from jitney.backends.failure_files import LAUNCHER
 from jitney.config import config
 from jitney_tools.minifier.case import NotMinified
-from jitney_tools.minifier.script import minified, summary
+from jitney_tools.minifier.run import minified, summary
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

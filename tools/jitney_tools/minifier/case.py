@@ -13,8 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
-from jitney.backends import BoundBackend, resolve
-from jitney.backends import build_function
+from jitney.backends import BoundBackend, build_function, resolve
 from jitney.config import config
 from jitney.errors import JitneyError
 from jitney.torch_compat.subclasses import wraps

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
 import platform
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from traceback import FrameSummary
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from jitney.backends import Backend, BoundBackend, registry
 from jitney.backends.failure_files import LAUNCHER, REPRO, have_written
@@ -24,7 +22,6 @@ from jitney.debug import is_users
 from jitney.errors import BackendFailed, WrongNumbers, describe_frame
 from jitney_tools.compare.verdict import Fault, Terms
 from jitney_tools.minifier.case import Case, NotMinified, bound, case_of, imports, python
-from jitney_tools.minifier.search import STOPPED, Found, minify
 from jitney_tools.minifier.texts import literal
 
 # ---------------------------------------------------------------------- writing
@@ -281,40 +278,6 @@ def load_module(module: types.ModuleType) -> tuple[Case, Fault | None]:
     return _case(module.graph, module.inputs(), module.SETTINGS)
 
 
-def minify_file(file: str | Path, *, seconds: float | None = None) -> None:
-    """Minify the graph of a program, write it beside that (``smaller_path``), show it, raise what it ends in."""
-    found, path = minified(Path(file), seconds=seconds)
-    console = Console(stderr=True, soft_wrap=True)
-    console.print(f"\n{path.read_text()}", highlight=False, markup=False)
-    console.print(summary(found, path), highlight=False, markup=False)
-    raise_fault(found.case, found.fault)
-
-
-def minified(
-    path: Path, *, seconds: float | None = None, out: Path | None = None, isolate: bool = False
-) -> tuple[Found, Path]:
-    """The minified case of a program, and where it was written.
-
-    Args:
-        path: the program.
-        seconds: a time limit; None: ``config.minifier_seconds``.
-        out: where the result goes; None: see ``smaller_path``.
-        isolate: try each case in a process of its own.
-    """
-    try:
-        case, fault = load(path)
-    except KeyboardInterrupt:
-        raise NotMinified(STOPPED) from None
-    limit = config.minifier_seconds if seconds is None else seconds
-    with progress() as say, contextlib.ExitStack() as stack:
-        look = Case.fault
-        if isolate or (fault is not None and fault.kind == "dies"):
-            isolated = importlib.import_module("jitney_tools.minifier.isolated").Isolated
-            look = stack.enter_context(isolated()).fault
-        found = minify(case, fault, seconds=limit, say=say, look=look)
-    return found, write_case(found.case, found.fault, out or smaller_path(path), before=found.before)
-
-
 def smaller_path(path: Path) -> Path:
     """Where the minified form of a program goes: ``repro.py`` for ``minifier_launcher.py``, ``repro_7.py`` for
     ``minifier_launcher_7.py``; a ``repro.py`` becomes smaller itself; that of any other file is ``repro_<its name>``.
@@ -323,23 +286,3 @@ def smaller_path(path: Path) -> Path:
     if path.stem.startswith(launcher):
         return path.with_stem(repro + path.stem.removeprefix(launcher))
     return path if path.stem.startswith(repro) else path.with_stem(f"{repro}_{path.stem}")
-
-
-def summary(found: Found, path: Path) -> str:
-    """One line on what was reached."""
-    stopped = f", stopped by {found.stopped}" if found.stopped else ""
-    return (
-        f"{found.before} operations became {found.case.op_count}, in {found.tries} tries and {found.seconds:.1f} s"
-        f"{stopped}. Written to {path}; `python {path}` ends in the same error."
-    )
-
-
-@contextlib.contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """A line on the terminal that says how far it is; nothing where there is no terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda text: None
-        return
-    with console.status("minifying") as status:
-        yield lambda text: status.update(f"minifying: {text} (Ctrl-C keeps the best so far)")
