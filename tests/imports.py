@@ -81,11 +81,14 @@ def imported(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def named(tree: ast.AST, known: Mapping[str, object]) -> Iterator[str]:
-    """The modules whose paths are in strings, alone or before ``:name``; entry point groups are none."""
+    """The modules whose paths are in strings, alone or before ``:name``; a package's mere name only if imported."""
+    calls = [
+        n.args[0] for n in ast.walk(tree) if isinstance(n, ast.Call) and n.args and "import" in ast.unparse(n.func)
+    ]
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             path = node.value.partition(":")[0]
-            if path in known and path != "jitney":
+            if path in known and ("." in path or node in calls):
                 yield path
 
 

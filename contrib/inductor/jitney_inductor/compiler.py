@@ -17,7 +17,7 @@ from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 from torch._subclasses.fake_tensor import FakeTensor
 
 from jitney.backends import CompileRequest
-from jitney_inductor import InductorOptions
+from jitney_inductor.options import InductorOptions
 from jitney_inductor.sizes import Assumptions, unknown_symbols
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import onnxruntime
 import torch
 
-from jitney_onnxruntime import OnnxruntimeOptions
+from jitney_onnxruntime.options import OnnxruntimeOptions
 
 LEVELS = {
     "disabled": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,

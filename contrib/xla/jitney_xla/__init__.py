@@ -10,25 +10,10 @@ from typing import Any
 import torch
 
 from jitney.backends import Backend, core_decompositions, lazy_function
+from jitney_xla.options import XlaOptions
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
 jitney_hook_api = 1
-
-
-@dataclass(frozen=True)
-class XlaOptions:
-    """Options of the xla backend.
-
-    Args:
-        max_sizes: a graph with sizes that change is compiled for each combination of sizes that comes, as XLA knows no
-            symbolic sizes; after so many combinations, others run operator by operator.
-    """
-
-    max_sizes: int = 16
-
-    def __post_init__(self) -> None:
-        if self.max_sizes < 0:
-            raise ValueError(f"max_sizes is a number of compiled forms, got {self.max_sizes}")
 
 
 def lacks() -> Sequence[str]:

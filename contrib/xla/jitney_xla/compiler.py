@@ -10,8 +10,9 @@ from typing import Any
 from torch import fx
 
 from jitney.backends import CompileRequest
-from jitney_xla import XlaOptions, engine
+from jitney_xla import engine
 from jitney_xla.form import Form
+from jitney_xla.options import XlaOptions
 from jitney_xla.rules.views import VIEWS
 from jitney_xla.sizes import NotHere, is_symbolic, key_of
 from jitney_xla.supported import is_size

@@ -1,7 +1,7 @@
 """A graph that fails with some backend becomes a small program that fails in the same way.
 
 ``case`` is what is made smaller, ``steps`` how it may become smaller, ``search`` tries the steps, ``script`` writes and
-reads programs, ``run`` goes from one program to the smaller one.
+reads programs, ``run`` is all of it.
 """
 
 from jitney_tools.minifier.case import Case, Given

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
-from jitney.backends import BoundBackend, build_function, resolve
+from jitney._util import generated_code
+from jitney.backends import BoundBackend, resolve
 from jitney.config import config
 from jitney.errors import JitneyError
 from jitney.torch_compat.subclasses import wraps
@@ -87,7 +88,7 @@ class Case:
     def function(self) -> Callable[..., Any]:
         """The graph as a Python function of its inputs, which returns a tuple."""
         source, space = python(self.graph)
-        return build_function(source, f"<minified {next(_names)}>", space, "graph")
+        return generated_code.build(source, f"<minified {next(_names)}>", space, "graph")
 
     def fault(self, terms: Terms) -> Fault | None:
         """What is wrong with what the backend makes of it; None if nothing is, or if it does not run in eager."""

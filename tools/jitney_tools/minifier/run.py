@@ -1,4 +1,4 @@
-"""From the program of a graph that fails to a smaller program, which fails in the same way."""
+"""Minifying a program: it is read, made smaller, written beside itself."""
 
 from __future__ import annotations
 
