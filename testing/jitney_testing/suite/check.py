@@ -153,9 +153,9 @@ def whole(source: str) -> str:
     """A text with the imports that it uses."""
     body = textwrap.dedent(source).strip("\n")
     used = sorted({line for word, line in IMPORTS.items() if word in body} | {"import torch"})
-    both = "from jitney_testing import compiled, example"
-    if {"from jitney_testing import compiled", "from jitney_testing import example"} <= set(used):
-        used = [line for line in used if "jitney_testing" not in line] + [both]
+    ours = {IMPORTS["compiled"], IMPORTS["example("]}
+    if ours <= set(used):
+        used = [*(line for line in used if line not in ours), "from jitney_testing import compiled, example"]
     plain = [line for line in used if line.startswith("import ")]
     others = [line for line in used if not line.startswith("import ")]
     return "\n".join([*plain, *others, "", "", body, ""])
