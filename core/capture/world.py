@@ -25,6 +25,7 @@ from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.torch.tensors import Tracer
 from jitney.guards import Source
 from jitney.guards.assumptions import Assumptions
+from jitney.guards.reentry import ReentryWatch
 
 _NOTHING = contextlib.nullcontext()
 
