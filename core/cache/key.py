@@ -19,7 +19,7 @@ from jitney.cache.digest import digest
 from jitney.config import config, variable
 from jitney.torch_compat import torch_private
 
-FORMAT = 3  # of what is stored: another number finds nothing of what there is
+FORMAT = 4  # of what is stored: another number finds nothing of what there is (3: guards lacked the bounds of strides)
 # Of torch's backends.
 FLAGS = ("enabled", "deterministic", "benchmark", "strategy")
 # Of the environment: what torch and what it is made of read by themselves, and backends of ours.

@@ -40,6 +40,12 @@ LEAF_MODULES = (
     "packaging", "importlib",
 )  # fmt: skip
 LEAF_ONLY_QUERIES = ("torch.cuda", "torch.distributed", "torch.jit", "torch.onnx", "torch.xpu", "torch.mps")
+# Functions that leave an argument out when they ask modes first: ambiguity_check, weight, out.
+FORGETFUL = {
+    ("torch._tensor", "dim_order"),
+    ("torch.nn.functional", "l1_loss"),
+    ("torch.functional", "chain_matmul"),
+}
 LEAF_FUNCTIONS = {"is_tensor", "is_storage", "typename", "is_deterministic_algorithms_warn_only_enabled"}
 
 
@@ -94,6 +100,11 @@ def is_leaf(fn: types.FunctionType) -> bool:
     if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
         return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
     return not fn.__code__.co_flags & inspect.CO_GENERATOR
+
+
+def is_forgetful(fn: types.FunctionType) -> bool:
+    """Does this function of torch not tell a mode all that it was called with?"""
+    return (fn.__module__, fn.__name__) in FORGETFUL
 
 
 def may_answer_otherwise(fn: types.FunctionType) -> bool:

@@ -28,6 +28,8 @@ INSTEAD: dict[Any, Rule] = {}
 # Operators that leave out a result of which torch's stand-ins make an empty tensor: which of them are absent.
 ABSENT: dict[Any, Rule] = {}
 
+HALVES = (torch.float16, torch.bfloat16)
+
 # Norms keep their statistics in the dtype of their parameters (these arguments), if that is not the input's.
 STATISTICS: dict[Any, slice] = {
     aten.native_batch_norm.default: slice(1, 5),
@@ -63,6 +65,10 @@ class StandInMode(torch_private.LeanFakeTensorMode):
         if _is_random(func) and not _drops_nothing(func, args, kwargs):
             self.draws.update(m.device for m in (made, *args) if isinstance(m, torch.Tensor))
         rule = EVERYWHERE.get(func)
+        if rule is None and isinstance(made, torch.Tensor) and _converts_expanded(func, args):
+            rule = func
+            with self:
+                args = tuple([_single(a) if isinstance(a, torch.Tensor) else a for a in args])
         if rule is None:
             rule = CPU.get(func)
             if rule is None or not _is_cpu(made):
@@ -77,6 +83,23 @@ class StandInMode(torch_private.LeanFakeTensorMode):
                 dtype = _kept_dtype(args[0], *args[parameters])
                 return made[0], *(_of_dtype(m, dtype) for m in made[1:3]), *made[3:]
             return _laid_out(made, wanted)
+
+
+def _converts_expanded(func: Any, args: Sequence[Any]) -> bool:
+    """Do torch's Python references convert an expanded tensor of halves, which makes it dense? Kernels do not."""
+    if torch.Tag.pointwise not in func.tags or func.namespace != "aten" or func is aten._to_copy.default:
+        return False
+    return any(
+        isinstance(a, torch.Tensor)
+        and a.dtype in HALVES
+        and any(type(step) is int and step == 0 and size != 1 for size, step in zip(a.shape, a.stride(), strict=True))
+        for a in args
+    )
+
+
+def _single(x: torch.Tensor) -> torch.Tensor:
+    """Halves as float32, where they lie as they do."""
+    return torch.empty_strided(x.shape, x.stride(), dtype=torch.float32, device=x.device) if x.dtype in HALVES else x
 
 
 @functools.cache
@@ -142,6 +165,16 @@ def _like_a_sum(a: Any, b: Any, *rest: Any, **options: Any) -> Any:
 @_rule(EVERYWHERE, aten.ldexp.Tensor)
 def _like_a_product_with_a_power(a: Any, b: Any) -> Any:
     return aten.add.Tensor(a, _power(2.0, b))
+
+
+@_rule(EVERYWHERE, aten.smooth_l1_loss.default, aten.mse_loss.default)
+def _like_a_difference(x: Any, target: Any, reduction: int = 1, *rest: Any, **options: Any) -> Any:
+    return None if reduction else aten.sub.Tensor(x, target)
+
+
+@_rule(EVERYWHERE, aten.huber_loss.default)
+def _like_its_input(x: Any, target: Any, reduction: int = 1, delta: float = 1.0) -> Any:
+    return None if reduction or x.shape != target.shape else torch.empty_like(x)
 
 
 @_rule(EVERYWHERE, aten.native_dropout_backward.default)

@@ -360,3 +360,19 @@ def test_a_frame_that_asked_what_is_handled_asks_again_when_it_was_loaded() -> N
         found, expected, story = run(_raising("asks"), call)
         assert found == expected == [None, True]
     assert "loaded" in story.steps
+
+
+def test_a_frame_for_strides_that_vary_is_not_for_strides_of_one() -> None:
+    """Of the next process the first call, when the frame of the last one is all there is."""
+    text = """
+        def fn(x): return x.is_contiguous(), x + 1
+        whole = torch.arange(24.).reshape(4, 6)
+    """
+
+    def call(function: Any, module: Any) -> Any:
+        return [function(x)[0] for x in (module.whole.t(), module.whole[:, ::2])]
+
+    assert run(text, call, "eager")[2].steps.count("stored") == 2
+    module = begin(text)
+    compiled = jitney.compile(module.fn, backend="eager")
+    assert [compiled(x)[0] for x in (module.whole[1:], module.whole[:, 1:], module.whole)] == [True, False, True]

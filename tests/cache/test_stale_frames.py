@@ -487,6 +487,19 @@ def test_edited_sources_of_ours_have_other_frames(monkeypatch: pytest.MonkeyPatc
         key.environment.cache_clear()
 
 
+def test_frames_of_another_format_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was captured under a guard that was wrong is left behind where files keep their times and sizes, too."""
+    call = call_with(TENSORS["plain"])
+    run(PLAIN, call)
+    monkeypatch.setattr(key, "FORMAT", key.FORMAT - 1)
+    key.environment.cache_clear()
+    try:
+        assert not run(PLAIN, call)[2].loaded
+    finally:
+        monkeypatch.undo()
+        key.environment.cache_clear()
+
+
 def test_an_extension_that_rewrites_graphs_keeps_everything_in_its_process() -> None:
     class Rewrites:
         @jitney.backends.hookimpl

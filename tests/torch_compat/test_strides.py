@@ -134,3 +134,19 @@ def test_the_backward_of_efficient_attention_has_a_stand_in(biased: bool) -> Non
         made = aten._efficient_attention_backward(torch.empty_like(out), query, key, value, *rest, scale=0.5)
     assert [m.shape for m in made[:3]] == [query.shape, key.shape, value.shape]
     assert made[3].shape == (bias.shape if bias is not None else ())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    "op",
+    [aten.add.Tensor, aten.sub.Tensor, aten.maximum.default, aten.lt.Tensor, aten.smooth_l1_loss.default,
+     aten.huber_loss.default, aten.mse_loss.default, aten.atan2.default],
+    ids=str,
+)  # fmt: skip
+def test_expanded_halves_beside_any_layout(op: Callable[..., Any], dtype: torch.dtype) -> None:
+    more = (0,) if "loss" in op.name() else ()
+    for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+        sizes = (2, 3, 2)
+        other = torch.rand([sizes[d] for d in order]).permute([order.index(d) for d in range(3)]).to(dtype)
+        same_strides(op, torch.rand(2).to(dtype).expand(sizes), other, *more)
+        same_strides(op, other, torch.rand(2).to(dtype).expand(sizes), *more)

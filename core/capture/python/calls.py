@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from jitney._util.ownership import trusted
-from jitney.capture import arity, directive_rules, original_functions, policy
+from jitney.capture import directive_rules, original_functions, policy
 from jitney.capture.codegen.graph_runner import InferenceScope
+from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.binding import bind_arguments
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.frame import After, Frame
@@ -145,14 +146,8 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
     args = [expose(vm, a) for a in args]
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
-    if is_allowed(fn):
-        vm.tracer.pause = True
-        try:
-            result = vm.tracer.run(fn, tuple(args), kwargs)
-        finally:
-            vm.tracer.pause = False
-        vm.tracer.record(fn, tuple(args), kwargs, result)
-        return result
+    if is_allowed(fn) or policy.is_forgetful(fn):
+        return vm.tracer.call_whole(fn, tuple(args), kwargs)
     if not (fn.__module__ or "").startswith("torch"):
         args, kwargs = [printable(a) for a in args], {k: printable(v) for k, v in kwargs.items()}
         values = [v for v in (*args, *kwargs.values()) if not trusted(type(v)) or isinstance(v, WITH_ITEMS)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney.capture import arity
+from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.python import attributes, c_boundary, containers, operators

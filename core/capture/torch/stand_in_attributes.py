@@ -45,6 +45,8 @@ TENSOR_SPECIAL = {
     "_post_accumulate_grad_hooks",
     "_base",
     "_cdata",
+    "_has_symbolic_sizes_strides",
+    "_python_dispatch",
 }
 
 
@@ -57,10 +59,6 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     if type(tensor) is not torch_private.FakeTensor:
         wrapper_subclasses.refuse_attribute(tensor, name)
     source = vm.tracer.source_of(tensor)
-    if name == "is_leaf" and source is not None:
-        leaf = vm.tracer.real_of(tensor).is_leaf
-        vm.world.guard(source, "true", f"{{v}}.is_leaf is {leaf}")
-        return leaf
     if source is not None:
         real = vm.tracer.real_of(tensor)
         if name == "grad":

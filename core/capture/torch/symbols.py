@@ -20,6 +20,7 @@ from jitney.torch_compat.strides import StandInMode
 from jitney.torch_compat.subclasses import Wrapping
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+GEOMETRY = ("size", "stride", "storage_offset")  # what torch takes for at least 2 where it is a symbol
 
 
 class Symbols:
@@ -236,7 +237,7 @@ class Symbols:
         out = []
         for symbol, source in self.sources.items():
             interval = self.env.var_to_range.get(symbol)
-            if interval is not None and source.kind == "size":
+            if interval is not None and source.kind in GEOMETRY:  # torch reasons with it, of strides as of sizes
                 out.append(f"{name(source)} >= {max(int(interval.lower), 0)}")
         for guard in self.env.guards:
             out.append(self._print(guard.expr, name))

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
 
-from jitney.capture import original_functions
+from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
@@ -60,6 +60,7 @@ OUTSIDE: dict[str, str] = {
     "__format__": "reads the tensor's values",
     "__repr__": "reads the tensor's values",
     "storage_offset": "looks at the tensor's memory",
+    "storage_type": "looks at the tensor's memory",
     "is_set_to": "looks at the tensor's memory",
     "_is_view": "looks at the tensor's memory",
 }
@@ -155,6 +156,8 @@ class Tracer(TorchFunctionMode):
                 raise Break(f"a tensor with layout {real.layout} is not captured", "use dense tensors in compiled code")
             if real.is_conj() or real.is_neg():
                 raise Break("a tensor that is conjugated or negated lazily", "call resolve_conj() or resolve_neg()")
+            if real._is_zerotensor():
+                raise Break("a tensor of zeros without memory", "call clone()")
             fake = self.symbols.fake(real, source) if plain else self._wrapper(real, source)
             if type(real) is torch.nn.Buffer:
                 fake._is_buffer = True
@@ -218,6 +221,8 @@ class Tracer(TorchFunctionMode):
             return func(*args, **kwargs)
         if not original_functions.is_own(func):
             func = original_functions.behind(func)
+        if func is torch.Tensor.new and any(type(a) is torch.Size for a in (*args[1:], *kwargs.values())):
+            func = torch.Tensor.new_empty  # the same; in a graph sizes are a tuple, which ``new`` takes for numbers
         name = getattr(func, "__name__", "")
         if is_disallowed(func):
             raise Break(f"{_function_name(func)} is disallowed in graphs", DISALLOWED)
@@ -226,6 +231,8 @@ class Tracer(TorchFunctionMode):
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
+        if metadata.question(func) in metadata.ASKED:
+            return self._asked(func, args, kwargs)
         if name == "item" and self.reads_numbers() and _is_float(args[0]):
             return self.symbols.read(self.node_of(args[0]), self.graph)
         if kwargs and self.reads_numbers():
@@ -245,6 +252,33 @@ class Tracer(TorchFunctionMode):
             raise Break(f"{_function_name(func)} makes a tensor with layout {result.layout}", "use dense tensors")
         self.record(func, args, kwargs, result)
         return result
+
+    def call_whole(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a function as one operation, without the modes that it would ask first."""
+        modes = torch_private.function_modes()
+        torch_private.set_function_modes([mode for mode in modes if mode is not self])
+        try:
+            result = self.run(func, args, kwargs)
+        finally:
+            torch_private.set_function_modes(modes)
+        self.record(func, args, kwargs, result)
+        return result
+
+    def _asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a tensor answers to what is not guarded of every tensor. One from outside must answer the same again."""
+        name = metadata.question(func)
+        answer = func(*args, **kwargs)
+        found = self.adopted.get(id(args[0]))
+        if found is not None:
+            real, source = found
+            before = metadata.ask(real, name)
+            asked = source.attr(name)
+            self.guards.guard(asked.step("call") if metadata.ASKED[name] else asked, "equals", before)
+            if version_of(args[0]) == self.versions[id(args[0])]:
+                return before
+        if name not in metadata.KNOWN_OF_RESULTS:
+            raise Break(f"Tensor.{name} of a tensor that the frame has made or changed", "ask outside compiled code")
+        return answer
 
     def _number(self, value: Any) -> Any:
         """A one-element tensor given where a number is due, as torch reads it."""
@@ -284,6 +318,9 @@ class Tracer(TorchFunctionMode):
         """Append the node for a call that has run on stand-ins, if the graph needs it."""
         if not _has_tensor(result) and not self._has_effect(func, args, kwargs, result):
             self._check_constant(func, result)
+            if _has_tensor((args, kwargs)) and not metadata.follows(func):
+                name = metadata.question(func)
+                raise Break(f"Tensor.{name} is not among what is guarded about a tensor", "ask outside compiled code")
             return
         target, call_args, kind = self._target(func, args)
         node_args = self._map(call_args)

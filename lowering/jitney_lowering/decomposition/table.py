@@ -44,8 +44,15 @@ def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 def wide(x: Tensor) -> Tensor:
-    """Halves as float32."""
-    return x.to(torch.float32) if x.dtype in HALVES else x
+    """Halves as float32. What is expanded stays so: results are laid out by the strides of operands."""
+    if x.dtype not in HALVES:
+        return x
+    narrow = x
+    for dim, stride in enumerate(x.stride()):
+        if isinstance(stride, int) and stride == 0:
+            narrow = narrow.narrow(dim, 0, 1) if not is_empty(x) else narrow
+    made = narrow.to(torch.float32)
+    return made if narrow is x else made.expand(x.shape)
 
 
 def wide_or_none(x: Tensor | None) -> Tensor | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as functional
-from helpers import check, t
+from helpers import Compiled, check, t
 
 Fn = Callable[..., Any]
 
@@ -515,3 +515,16 @@ def test_torch_function_mode_inside() -> None:
         return y, torch.add(x, 1)
 
     check(fn, t(), skips=None)
+
+
+def test_new_of_a_size_makes_a_tensor_of_that_size() -> None:
+    """``new`` takes a ``torch.Size`` for sizes, and any other tuple for numbers."""
+
+    def reparametrise(mu: torch.Tensor, log: torch.Tensor) -> Any:
+        std = log.mul(0.5).exp()
+        eps = std.data.new(std.size()).normal_()
+        return eps * std + mu, mu.new((2.0, 3.0)), mu.new(torch.Size([])).fill_(1), mu.new(*mu.size()).shape
+
+    compiled = Compiled(reparametrise)
+    for n, m in ((4, 6), (5, 3), (2, 2), (7, 3)):
+        compiled(torch.ones(n, m), torch.zeros(n, m))

@@ -1,0 +1,61 @@
+"""What a program may be told about a tensor while it is captured: answers that are no tensors become constants.
+
+A stand-in answers for the tensor of this call. The answer holds in the next one if it follows from what is guarded
+about every tensor (``guards/tensors.py``: class, dtype, device, sizes, strides, dispatch keys, requires_grad), or if it
+is guarded itself. Whatever else torch can tell about a tensor is a graph break.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jitney.capture import original_functions
+from jitney.torch_compat import torch_private
+
+# Methods, attributes and functions whose answers follow from what is guarded.
+FOLLOWING = frozenset(
+    (
+        # sizes and strides
+        "shape size dim ndim ndimension numel nelement __len__ stride nbytes is_same_size is_contiguous dim_order "
+        "is_non_overlapping_and_dense is_strides_like_format _debug_has_internal_overlap "
+        "sym_size sym_stride sym_numel sym_is_contiguous "
+        # dtype and device
+        "dtype type element_size itemsize is_complex is_floating_point is_signed result_type can_cast "
+        "device get_device is_cpu is_cuda is_ipu is_maia is_meta is_mps is_mtia is_vulkan is_xla is_xpu is_hpu "
+        # class, dispatch keys, requires_grad
+        "requires_grad layout is_sparse is_sparse_csr is_mkldnn is_nested is_quantized is_conj is_neg is_inference "
+        "is_distributed dense_dim sparse_dim volatile"
+    ).split()
+)
+# Those that are guarded themselves where they are asked of a tensor from outside: whether each is a method.
+ASKED = {"is_leaf": False, "output_nr": False, "retains_grad": False, "is_pinned": True}
+# Of these, what a stand-in knows about a tensor that the program has made.
+KNOWN_OF_RESULTS = {"is_leaf"}
+
+
+def question(func: Any) -> str:
+    """The name of what a function, method or getter of torch's asks; of an operator, without its overload."""
+    name = str(getattr(func, "__name__", ""))
+    if isinstance(func, torch_private.OPERATOR_CLASSES):
+        return name.partition(".")[0]
+    return str(getattr(func.__self__, "__name__", "")) if name == "__get__" else name
+
+
+def follows(func: Any) -> bool:
+    """Does its answer follow from what is guarded? Programs' own functions and operators say so by being operations."""
+    if isinstance(func, torch_private.OPERATOR_CLASSES) and str(func).partition(".")[0] not in (
+        "aten",
+        "prim",
+        "prims",
+    ):
+        return True
+    return question(func) in FOLLOWING or not original_functions.is_own(func)
+
+
+def ask(real: torch.Tensor, name: str) -> Any:
+    """What a real tensor answers."""
+    with torch_private.without_modes():
+        found = getattr(real, name)
+        return found() if ASKED[name] else found
