@@ -78,6 +78,8 @@ def sub(a: Scalar, b: Scalar | Number, alpha: Number = 1) -> Scalar:
     """``a - alpha * b``."""
     if isinstance(b, bool) or isinstance(alpha, bool):
         raise NoRule("a truth value is subtracted: eager raises")
+    if alpha == 0 and a.is_float:
+        raise NoRule("alpha is 0, whose sign depends on whether it is an integer")
     return a - b if alpha == 1 else add(a, b, -alpha)
 
 
@@ -279,17 +281,17 @@ def minimum_(a: Scalar, b: Scalar) -> Scalar:
 
 @pointwise(aten.fmax.default)
 def fmax(a: Scalar, b: Scalar) -> Scalar:
-    """The greater; the other if one is nan."""
-    return where(is_nan(b), a, where(is_nan(a), b, maximum(a, b)))
+    """The greater, of equal zeros the first; the other if one is nan."""
+    return where(is_nan(b), a, where(is_nan(a), b, maximum(b, a)))
 
 
 @pointwise(aten.fmin.default)
 def fmin(a: Scalar, b: Scalar) -> Scalar:
-    """The lesser; the other if one is nan."""
-    return where(is_nan(b), a, where(is_nan(a), b, minimum(a, b)))
+    """The lesser, of equal zeros the first; the other if one is nan."""
+    return where(is_nan(b), a, where(is_nan(a), b, minimum(b, a)))
 
 
-@pointwise(aten.clamp.default, aten.clamp.Tensor, aten.hardtanh.default)
+@pointwise(aten.clamp.default, aten.clamp.Tensor, aten.hardtanh.default, rounded=(1, 2))
 def clamp(x: Scalar, low: Scalar | Number | None, high: Scalar | Number | None) -> Scalar:
     """Not below ``low``, then not above ``high``."""
     if low is not None:
@@ -309,13 +311,13 @@ def _bound(x: Scalar, bound: Scalar | Number) -> Scalar | Number:
     return bound
 
 
-@pointwise(aten.clamp_min.default, aten.clamp_min.Tensor)
+@pointwise(aten.clamp_min.default, aten.clamp_min.Tensor, rounded=(1,))
 def clamp_min(x: Scalar, low: Scalar | Number) -> Scalar:
     """Not below ``low``."""
     return maximum(_bound(x, low), x)
 
 
-@pointwise(aten.clamp_max.default, aten.clamp_max.Tensor)
+@pointwise(aten.clamp_max.default, aten.clamp_max.Tensor, rounded=(1,))
 def clamp_max(x: Scalar, high: Scalar | Number) -> Scalar:
     """Not above ``high``."""
     return minimum(_bound(x, high), x)
@@ -374,8 +376,8 @@ def atan2(a: Scalar, b: Scalar) -> Scalar:
 @pointwise(aten.nextafter.default)
 def nextafter(a: Scalar, b: Scalar) -> Scalar:
     """The next number from ``a`` towards ``b``."""
-    if a.dtype not in (torch.float32, torch.float64):
-        raise NoRule(f"nextafter of {a.dtype}")
+    if a.dtype not in (torch.float32, torch.float64) or a.is_widened:
+        raise NoRule("nextafter of halves" if a.is_widened else f"nextafter of {a.dtype}")
     return two("nextafter", a, b)
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from lowering.graphs import lowered
 
+import jitney
 from jitney_lowering.rules.pointwise import POINTWISE
 
 aten = torch.ops.aten
@@ -349,3 +350,37 @@ def test_uniform_numbers_of_a_counter() -> None:
     seed, counter = torch.tensor([2**62 + 5]), torch.arange(-20, 300).view(16, 20)
     lowered(torch.ops.jitney.uniform, seed, counter, exact=True)
     lowered(lambda s, c: torch.ops.jitney.uniform(s, c * 2**33) + torch.ops.jitney.uniform(s + 1, c), seed, counter)
+
+
+ZEROS: dict[str, Callable[..., Any]] = {
+    "fmax": torch.fmax,
+    "fmin": torch.fmin,
+    "sub_alpha_0": lambda a, b: torch.sub(a, b, alpha=0),
+    "sub_alpha_0.0": lambda a, b: torch.sub(a, b, alpha=0.0),
+    "add_alpha_0": lambda a, b: torch.add(a, b, alpha=0),
+    "rsub_alpha_0": lambda a, b: torch.rsub(a, b, alpha=0),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_signs_of_zeros_are_those_of_eagers_kernel_for_one_element(name: str, dtype: torch.dtype) -> None:
+    """Vectors of eager's kernels may have other signs than what is left over after them (and bfloat16 all others)."""
+    zeros = torch.tensor([0.0, -0.0], dtype=dtype)
+    for a, b in torch.cartesian_prod(torch.arange(2), torch.arange(2)):
+        x, y = zeros[a : a + 1], zeros[b : b + 1]
+        assert torch.equal(jitney.compile(ZEROS[name], backend="llvm_cpu")(x, y).signbit(), ZEROS[name](x, y).signbit())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_bounds_are_rounded_to_halves_before_they_are_compared(dtype: torch.dtype) -> None:
+    x = torch.tensor([-0.0, 0.0, 1.0, -1.0] * 8, dtype=dtype)
+    for bound in (lambda x: x.clamp(1e-45, 2.0), lambda x: x.clamp_min(1e-45), lambda x: x.clamp_max(-1e-45)):
+        assert torch.equal(jitney.compile(bound, backend="llvm_cpu")(x).signbit(), bound(x).signbit())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_nextafter_of_halves_is_a_neighbour_among_halves(dtype: torch.dtype) -> None:
+    x = torch.tensor([1.0, math.inf, -2.0, 0.0], dtype=dtype)
+    five = torch.full_like(x, 5.0)
+    assert torch.equal(jitney.compile(torch.nextafter, backend="llvm_cpu")(x, five), torch.nextafter(x, five))
