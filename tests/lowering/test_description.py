@@ -59,7 +59,7 @@ def test_each_says_its_operators_its_lines_and_its_loops() -> None:
     sort, kernel = event.launches
     assert (sort.name, sort.kind, sort.reason) == ("0 sort", "extern", "no rule")
     assert kernel.name == "1 add" and kernel.text.startswith("kernel ")
-    assert [place.rpartition("/")[2].partition(":")[0] for place in kernel.places] == ["test_describe.py"]
+    assert [place.rpartition("/")[2].partition(":")[0] for place in kernel.places] == ["test_description.py"]
     assert "aten.sort" in event.before and "kernel " in event.after
 
 
