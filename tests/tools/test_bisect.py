@@ -12,7 +12,7 @@ from faulty_backends import crashes_on_relu
 from torch import nn
 
 import jitney
-from jitney.backends import Backend
+from jitney.backends import Backend, core_decompositions
 from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.config import config
 from jitney.graph_compile import pipeline
@@ -72,9 +72,7 @@ def test_a_decomposition_of_torchs_core() -> None:
     def wrong(x: Any) -> Any:
         return aten.mul.Tensor(aten.sigmoid.default(x), 1.01)
 
-    from jitney.backends import decompositions
-
-    table = dict(decompositions.core_decompositions()) | {aten.silu.default: lambda x: x * wrong(x)}
+    table = dict(core_decompositions()) | {aten.silu.default: lambda x: x * wrong(x)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jitney_aot_eager.core_decompositions", lambda: table)
         found = bisect(lambda x: torch.nn.functional.silu(x), (torch.ones(2),), backend="aot_eager")
