@@ -140,18 +140,3 @@ def test_random_numbers_under_vmap_are_as_its_mode_says() -> None:
         assert bool((found == found[0]).all()) == (mode == "same")
     with pytest.raises(RuntimeError, match="random"):
         torch.vmap(lambda x: x + compiled())(t(4, 3))
-
-
-def test_originals_run_until_the_outermost_block_ends():
-    graphs = []
-
-    def counting(graph, inputs):
-        return lambda *values: graphs.append(1) or graph.forward(*values)
-
-    compiled = jitney.compile(lambda x: x + 1, backend=counting)
-    compiled(torch.zeros(2))
-    with running_originals():
-        with running_originals():
-            compiled(torch.zeros(2))
-        assert torch.equal(compiled(torch.zeros(2)), torch.ones(2)) and len(graphs) == 1
-    assert torch.equal(compiled(torch.zeros(2)), torch.ones(2)) and len(graphs) == 2
