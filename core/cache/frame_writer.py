@@ -183,16 +183,18 @@ class _Origins:
             recipe: Recipe = made.recipe(writer)
             return recipe
         code = next((code for code in self.codes if _alike(code, value)), value)
-        if id(code) in self.sources:
-            source, kind = self.sources[id(code)]
-            if kind == "is":
-                return self._at(code, writer)
-            if value not in self.assumptions.functions:  # the frame takes it along, and runs nothing of it
-                return ["bare_code", *self._path(source, writer), of_code(value)]
-            return ["code", *self._path(source, writer), writer.prints.of(self.assumptions.functions[value])]
+        if code is not value:  # one object, one recipe
+            return writer.ref(code)
         for root in self.roots:
             if root.is_const and type(root.key) is types.FunctionType and root.key.__code__ is value:
                 return ["part", "__code__", writer.ref(root.key)]
+        if id(value) in self.sources:
+            source, kind = self.sources[id(value)]
+            if kind == "is":
+                return self._at(value, writer)
+            if value not in self.assumptions.functions:  # the frame takes it along, and runs nothing of it
+                return ["bare_code", *self._path(source, writer), of_code(value)]
+            return ["code", *self._path(source, writer), writer.prints.of(self.assumptions.functions[value])]
         return self._code_of(value, writer)
 
     def _code_of(self, value: types.CodeType, writer: Writer) -> Recipe | int | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import types
 import typing
+from typing import Any
 
 import torch
+
+from jitney._util.ownership import trusted_function
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 GENERIC = type(typing.Generic[typing.TypeVar("T")])  # type: ignore[index]
@@ -27,3 +30,11 @@ CODE_LIKE = (
     classmethod,
 )
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
+
+
+def hashed_by_program(value: Any) -> bool:
+    """Does hashing the value run the program's own Python, other than what a dataclass generates?"""
+    found: Any = type(value).__hash__
+    if type(found) is not types.FunctionType:
+        return type(value) is tuple and any(map(hashed_by_program, value))
+    return found.__code__.co_filename != "<string>" and not trusted_function(found)

@@ -19,8 +19,9 @@ import torch
 from jitney._util.ownership import trusted
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA
+from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA, hashed_by_program
 from jitney.capture.numpy.dtypes import SCALARS
+from jitney.capture.python import type_slots
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.torch.tensors import Tracer
 from jitney.guards import Source
@@ -119,7 +120,7 @@ class World(GuardSet):
         """The record of an object's ``__dict__``, or None where it has none."""
         if record.dict_record is None:
             try:
-                storage = object.__getattribute__(record.value, "__dict__")
+                storage = type_slots.namespace(record.value)
             except (AttributeError, TypeError):
                 return None
             if type(storage) is not dict:
@@ -127,6 +128,8 @@ class World(GuardSet):
             plain = not any(
                 isinstance(vars(c).get("__getattribute__"), types.FunctionType) for c in type(record.value).__mro__
             )
+            if not plain and type_slots.is_local(record.value):
+                raise Break(f"a {type(record.value).__qualname__} has a __getattribute__ in Python")
             step = record.source.step("dict_of") if plain else record.source.step("static_attr", "__dict__")
             record.dict_record = self.add(storage, step)
             record.dict_record.owner = record
@@ -239,6 +242,7 @@ class World(GuardSet):
         keys = list((collections.OrderedDict if ordered else dict).keys(real))
         kind = self.item_kind(real)
         content: Any = collections.OrderedDict() if ordered else {}
+        self._check_hashes(keys)
         simple = all(self.constant_key(k) for k in keys)
         self.guard(record.source, "keys" if simple else "len", keys if simple else len(keys))
         for i, key in enumerate(keys):
@@ -261,6 +265,13 @@ class World(GuardSet):
         for name in ("__len__", "__iter__"):
             if type(getattr(kind, name)) is types.FunctionType and not trusted(kind):
                 raise Break(f"a {kind.__qualname__} from outside, which has its own {name}, is looked into")
+
+    @staticmethod
+    def _check_hashes(keys: Collection[Any]) -> None:
+        """A shadow hashes its keys once more, which the program's own methods may count."""
+        for key in keys:
+            if hashed_by_program(key):
+                raise Break(f"a {type(key).__qualname__}, which has a __hash__ of its own, is hashed")
 
     @staticmethod
     def constant_key(key: Any) -> bool:
@@ -311,6 +322,7 @@ class World(GuardSet):
         if all(self.constant_key(k) for k in real):
             self.guard(record.source, "set", frozenset(real))
             return set(real)
+        self._check_hashes(real)
         self.guard(record.source, "len", len(real))
         return {self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)}
 

@@ -19,8 +19,15 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
+from jitney.capture.python import type_slots
+from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.world import World, Wrapper
 from jitney.guards import Source
+
+VALUE_CLASSES = (int, float, complex, str, bytes)
+# Capture looks into objects of these classes by methods in C, which take no others.
+BELIEVED = (*CONTENT_TYPES, *VALUE_CLASSES, tuple, range, frozenset, slice, BaseException, torch.Tensor, *CODE_LIKE,
+            types.FunctionType, types.MethodType, weakref.ref)  # fmt: skip
 
 
 def wrapper(kind: type) -> Wrapper:
@@ -35,7 +42,7 @@ def _of_subclass(kind: type) -> Wrapper:
         return _code_like
     if issubclass(kind, enum.Enum):
         return _by_identity
-    if issubclass(kind, int | float | complex | str | bytes):
+    if issubclass(kind, VALUE_CLASSES):
         return _refuse_subclass
     if issubclass(kind, tuple):
         return _tuple
@@ -186,6 +193,8 @@ def _object(world: World, value: Any, source: Source) -> Any:
         raise Break(
             f"a {type(value).__qualname__} from outside has __del__", "when it is dropped depends on who holds it"
         )
+    if type_slots.claims_class(value, BELIEVED):
+        raise Break(f"a {type(value).__qualname__} from outside stands for an object of another class")
     getter: Any = type(value).__getattribute__
     if type(getter) is types.FunctionType and leaves_traces(getter.__code__):
         raise Break(
@@ -207,7 +216,7 @@ def _alias(world: World, value: Any, source: Source) -> Any:
 
 
 def _refuse_subclass(world: World, value: Any, source: Source) -> Any:
-    base = next(b for b in (int, float, complex, str, bytes) if isinstance(value, b))
+    base = next(b for b in VALUE_CLASSES if isinstance(value, b))
     raise Break(
         f"a {type(value).__qualname__}, a subclass of {base.__name__}, from outside",
         f"pass a plain {base.__name__}",

@@ -89,9 +89,7 @@ def _finish(owner: CodeEntries, captured: Captured) -> Entry:
     with events.phase("emit", name):
         emitted.add_size_guards()
         function = build_function(emitted, name)
-        if target.function is not None:
-            function.__defaults__ = target.function.__defaults__
-            function.__kwdefaults__ = target.function.__kwdefaults__
+        target.lend(function)
     events.emit(
         events.FrameCaptured(
             name=name,

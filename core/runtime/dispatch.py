@@ -369,7 +369,7 @@ class Root(Dispatcher):
         super().__init__(session, Target(function.__code__, function.__globals__, function))
         self.function = function
         self._choose_state(self.target.code)
-        self.defaults = function.__defaults__
+        self.defaults, self.named_defaults = function.__defaults__, function.__kwdefaults__
         self.package: PackageFrames | None = None  # frames that ``jitney.load`` has brought
         if session.shown is not None and callers.is_ours(self.shown.co_filename):
             self.shown = session.shown
@@ -395,18 +395,24 @@ class Root(Dispatcher):
         """Call the user's function, and nothing else."""
         return self.function(*args, **kwargs)
 
-    def _refresh_defaults(self) -> None:
-        """The user gave the function other defaults: the emitted functions get them too."""
-        before, self.defaults = self.defaults, self.function.__defaults__
-        if len(self.defaults or ()) != len(before or ()):
+    def _follow(self) -> None:
+        """The user gave the function another code, or other defaults: the emitted functions get these too."""
+        own = self.function
+        if own.__code__ is not self.target.code:
             self.forget()
-        for emitted in [entry.function for entry in self.entries]:
-            emitted.__defaults__ = self.defaults
+            self.target, self.shown, self.package = Target(own.__code__, own.__globals__, own), own.__code__, None
+            self._choose_state(own.__code__)
+        self.defaults, self.named_defaults = own.__defaults__, own.__kwdefaults__
+        for entry in list(self.entries):
+            self.target.lend(entry.function)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the first entry that holds."""
-        if self.function.__defaults__ is not self.defaults:
-            self._refresh_defaults()
+        own = self.function
+        if own.__defaults__ is not self.defaults or own.__kwdefaults__ is not self.named_defaults:
+            self._follow()
+        if own.__code__ is not self.target.code:
+            self._follow()
         if torch_private.COMPILER in sys.modules and stance.current() == "force_eager":
             return self.plainly(args, kwargs)
         for function in self.functions:
@@ -425,8 +431,7 @@ class Root(Dispatcher):
         namespace: dict[str, Any] = {}
         exec(f"def bind({self.target.signature()}): return locals()", namespace)
         binder = namespace["bind"]
-        binder.__defaults__ = self.function.__defaults__
-        binder.__kwdefaults__ = self.function.__kwdefaults__
+        self.target.lend(binder)
         bound = binder(*args, **kwargs)
         return {n: bound[n] for n in parameters(self.target.code)}, ()
 

@@ -161,9 +161,7 @@ def _build(
     space.update(_retry=owner.retry, _failed=_failure_handler(owner), _guard_errors=Exception)
     filename = f"<jitney {owner.target.name} {id(space):x}>"
     function = generated_code.build(frame.source, filename, space, "_entry")
-    if owner.target.function is not None:
-        function.__defaults__ = owner.target.function.__defaults__
-        function.__kwdefaults__ = owner.target.function.__kwdefaults__
+    owner.target.lend(function)
     if frame.has_graph:
         if not holds(function, args, kwargs):
             return None

@@ -22,6 +22,18 @@ from jitney.runtime.entry import FrameState, Session
 from jitney.torch_compat import torch_private
 
 
+def _of_original(name: str) -> Any:
+    """A property that is the original's attribute."""
+
+    def read(self: Any) -> Any:
+        return getattr(self._jitney_original, name)
+
+    def write(self: Any, value: Any) -> None:
+        setattr(self._jitney_original, name, value)
+
+    return property(read, write, lambda self: delattr(self._jitney_original, name))
+
+
 class CompiledFunction:
     """A compiled function. Its original is ``_jitney_original``.
 
@@ -32,6 +44,7 @@ class CompiledFunction:
     """
 
     _jitney_is_compiled = True
+    __code__, __defaults__, __kwdefaults__ = map(_of_original, ("__code__", "__defaults__", "__kwdefaults__"))
 
     def __init__(self, function: Any, session: Session, shown: Any = None) -> None:
         functools.update_wrapper(self, function)

@@ -6,9 +6,13 @@ import functools
 import inspect
 import types
 from collections.abc import Collection, Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import HEAP_TYPE
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.interpreter import Interpreter
 
 ANY = 1_000
 # What has no signature: how many arguments by position, and whether any keyword may come with them.
@@ -27,27 +31,50 @@ COUNTS: dict[str, tuple[Collection[int], bool]] = {
     "filter": ((2,), False),
     "reduce": ((2, 3), False),
 }
+# The same of methods, by the class in C that has them.
+METHOD_COUNTS: dict[str, tuple[Collection[int], bool]] = {
+    **{f"{kind}.{name}": ((0,), False) for kind in ("dict", "OrderedDict") for name in ("keys", "values", "items")},
+    **{f"{kind}{name}": ((0, 1), True) for kind in ("dict", "OrderedDict") for name in ("", ".__init__", ".update")},
+    **dict.fromkeys(("set", "set.__init__", "frozenset", "list.__init__"), ((0, 1), False)),
+    **{f"{kind}.__getitem__": ((1,), False) for kind in ("dict", "list")},
+    **{f"{kind}.{name}": ((1,), False) for kind in ("set", "frozenset") for name in ("__contains__", "add", "remove")},
+    "set.discard": ((1,), False),
+    **{f"deque.{name}": ((1,), False) for name in ("append", "appendleft", "extend", "extendleft", "count", "remove")},
+    "deque.index": ((1, 2, 3), False),
+    "deque.insert": ((2,), False),
+    "str.format_map": ((1,), False),
+}
 COUNTED = frozenset({filter, reversed, functools.partial, max, min, functools.reduce, functools.cmp_to_key})
+# Which argument is the name of an attribute: only text is one.
+NAME_AT = {"getattr": 1, "hasattr": 1, "setattr": 1, "delattr": 1,
+           "__getattribute__": 0, "__setattr__": 0, "__delattr__": 0}  # fmt: skip
 METHODS = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
-def refuse(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Break at a call that a C function would refuse: Python then refuses it, in its own words."""
+def check(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Call what would refuse these arguments, so that the program gets its own error; a break if it takes them."""
     if not _takes(fn, args, kwargs):
+        vm.native(fn, *args, **kwargs)
         raise Break(f"{fn.__qualname__}() is called with arguments that it does not take")
 
 
 def _takes(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     name = getattr(fn, "__name__", "")
     owner: Any = getattr(fn, "__self__", None) if isinstance(fn, METHODS) else None
-    if name == "__new__" and not (args and isinstance(args[0], type)):
+    if name == "__new__" and not (args and isinstance(args[0], type) and _may_make(owner, args[0])):
         return False
+    at_name = NAME_AT.get(name)
+    if at_name is not None and len(args) > at_name and not isinstance(args[at_name], str):
+        return False
+    qualified = METHOD_COUNTS.get(_name_in_c(fn, name))
+    if qualified is not None:
+        return len(args) in qualified[0] and (qualified[1] or not kwargs)
     at: Hashable = fn
     kind: Any = type(owner)
     if owner is None or isinstance(owner, types.ModuleType):
         known = _signature(at) if at not in COUNTED else None
-    elif isinstance(owner, type):
-        known = _signature(getattr(owner, name)) if owner.__module__ == "builtins" else None
+    elif isinstance(owner, type) and not isinstance(fn, types.MethodWrapperType):
+        known = _signature(getattr(owner, name)) if owner.__module__ in ("builtins", "collections") else None
     else:
         known = _of_method(kind, name)
     if known is None:
@@ -58,6 +85,21 @@ def _takes(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _name_in_c(fn: Any, name: str) -> str:
+    """The name of C code with that of the class that has it: ``__qualname__`` has the class of the object."""
+    owner = getattr(fn, "__self__", None)
+    if owner is None or isinstance(owner, types.ModuleType):
+        return name if isinstance(fn, type) or owner is not None else str(getattr(fn, "__qualname__", name))
+    kind = owner if isinstance(owner, type) else type(owner)
+    holder = next((c for c in kind.__mro__ if not c.__flags__ & HEAP_TYPE and name in vars(c)), None)
+    return name if holder is None else f"{holder.__name__}.{name}"
+
+
+def _may_make(owner: Any, cls: type) -> bool:
+    """C code makes instances of its own class and of subclasses."""
+    return not isinstance(owner, type) or issubclass(cls, owner)
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from jitney._util.ownership import trusted_function
 from jitney.capture.interpreter.frame import Frame, make_frame
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS
@@ -18,7 +19,7 @@ VARARGS, VARKEYWORDS = 0x04, 0x08
 
 def bind_arguments(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
     """A frame of ``fn`` with its parameters filled. A call that Python would refuse breaks: Python then refuses it."""
-    code = fn.__code__
+    code = _code_of(vm, fn)
     count, only = code.co_argcount, code.co_kwonlyargcount
     names = code.co_varnames
     values: dict[str, Any] = dict(zip(names[:count], args, strict=False))
@@ -54,6 +55,23 @@ def bind_arguments(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwa
     if code.co_freevars:
         frame.cells.update(zip(code.co_freevars, closure_cells(vm, fn), strict=True))
     return frame
+
+
+def _code_of(vm: Interpreter, fn: types.FunctionType) -> types.CodeType:
+    """The function's code; guarded where no more is known than which function it is."""
+    code, record = fn.__code__, vm.world.record_of(fn)
+    if record is not None and not trusted_function(fn) and all(g.kind != "code" for g in record.source.guards):
+        vm.world.guard(record.source.attr("__code__"), "is", code)
+    return code
+
+
+def held(vm: Interpreter, holder: Any, name: str) -> Any:
+    """The function of a property or a static or class method, which never gets another one."""
+    fn = getattr(holder, name)
+    if type(fn) is types.FunctionType and not (vm.world.is_fresh(fn) or trusted_function(fn)):
+        if vm.world.record_of(fn) is None:
+            vm.world.add(fn, vm.world.const(holder).attr(name))
+    return fn
 
 
 def _default(vm: Interpreter, fn: types.FunctionType, index: int) -> Any:

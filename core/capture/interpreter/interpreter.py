@@ -118,7 +118,7 @@ class Interpreter(abc.ABC):
         if frame.after is After.PUSH:
             stack.append(value)
         elif frame.after is After.INSTANCE:
-            stack.append(frame.instance)
+            stack.append(self.instance(frame.instance, value))
 
     def set_handling(self, error: BaseException | None) -> ExcInfo:
         """Make this the exception being handled; the marker restores the one before."""
@@ -145,6 +145,10 @@ class Interpreter(abc.ABC):
     @abc.abstractmethod
     def construct(self, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """``type.__call__`` on a class, past its metaclass."""
+
+    @abc.abstractmethod
+    def instance(self, made: Any, value: Any) -> Any:
+        """What a call of a class gives whose ``__init__`` has returned ``value``."""
 
     @abc.abstractmethod
     def finish(self, frame: Frame) -> Any:

@@ -19,8 +19,10 @@ from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaise
 from jitney.capture.numpy.adopt import adopt
 from jitney.capture.python.calls import construct, dispatch
 from jitney.capture.python.operators import truth
+from jitney.capture.python.type_slots import name_in_c
 from jitney.capture.tables import Handlers
 from jitney.capture.torch.optimizers import in_optimizer
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.torch.tensors import Tracer
 from jitney.capture.world import World
@@ -187,7 +189,14 @@ class Loop(Interpreter):
                 self.watch.go_on()
             if len(self.frames) <= depth:
                 self.nesting.pop()
-        return frame.instance if frame.after is After.INSTANCE else value
+        return self.instance(frame.instance, value) if frame.after is After.INSTANCE else value
+
+    def instance(self, made: Any, value: Any) -> Any:
+        """What a call of a class gives whose ``__init__`` has returned ``value``."""
+        if value is not None:
+            text = f"__init__() should return None, not '{name_in_c(python_type(self, value))}'"
+            self.raise_user(TypeError(text))
+        return made
 
     def truth(self, value: Any) -> bool:
         """bool(value), as an ``if`` takes it."""

@@ -23,6 +23,13 @@ class Target:
         """The function's name, for messages."""
         return self.code.co_name
 
+    def lend(self, emitted: types.FunctionType) -> None:
+        """Give an emitted function the user's defaults, and the name by which TypeErrors of calls go."""
+        own = self.function
+        if own is not None:
+            emitted.__defaults__, emitted.__kwdefaults__ = own.__defaults__, own.__kwdefaults__
+            emitted.__qualname__ = own.__qualname__
+
     def signature(self) -> str:
         """The emitted function's parameters: the user's, or cells and locals by position."""
         code = self.code

@@ -10,14 +10,16 @@ import torch
 
 from jitney._util.ownership import trusted
 from jitney.capture.interpreter import tracebacks
+from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, HEAP_TYPE
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
-from jitney.capture.python import attribute_errors
+from jitney.capture.python import type_slots
 from jitney.capture.python.classes import store_class_attr, written_class_attr
+from jitney.capture.python.type_slots import comes_first, is_data_descriptor
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
@@ -48,7 +50,7 @@ def load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     except UserRaised as raised:
         error = raised.value
         if isinstance(error, AttributeError) and vm.world.record_of(error) is None:
-            attribute_errors.complete(error, obj, name)
+            type_slots.complete(error, obj, name)
         raise
 
 
@@ -76,14 +78,15 @@ def _load_attr(vm: Interpreter, obj: Any, name: str) -> Any:
             if not isinstance(raised.value, AttributeError):
                 raise
             return _fallback(vm, obj, kind, name, raised)
-    return generic_attr(vm, obj, name)
+    value = ABSENT if type_slots.reads_generically(getter) else type_slots.read(vm, getter, obj, name)
+    return generic_attr(vm, obj, name) if value is ABSENT else value
 
 
 def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) -> Any:
     """``object.__getattribute__`` followed, if ``fallback``, by the class's ``__getattr__``."""
     kind = type(obj)
     descriptor = lookup(vm, kind, name)
-    if descriptor is not ABSENT and is_data_descriptor(descriptor):
+    if descriptor is not ABSENT and comes_first(descriptor):
         try:
             return bind(vm, descriptor, obj, kind, name)
         except UserRaised as raised:
@@ -104,8 +107,8 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
             if fallback and isinstance(raised.value, AttributeError):
                 return _fallback(vm, obj, kind, name, raised)
             raise
-    error = attribute_errors.lacking(obj, name)
-    attribute_errors.complete(error, obj, name)
+    error = type_slots.lacking(obj, name)
+    type_slots.complete(error, obj, name)
     if fallback:
         return _fallback(vm, obj, kind, name, UserRaised(error))
     return vm.raise_user(error)
@@ -231,7 +234,7 @@ def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
     if name == "__dict__" or name == "__mro__" or name == "__class__":
         return vm.native(getattr, cls, name)
     meta_entry = lookup(vm, meta, name)
-    if meta_entry is not ABSENT and is_data_descriptor(meta_entry):
+    if meta_entry is not ABSENT and comes_first(meta_entry):
         return bind(vm, meta_entry, cls, meta, name)
     for owner in cls.__mro__:
         found = owner.__dict__.get(name, ABSENT)
@@ -273,12 +276,6 @@ def _class_data(vm: Interpreter, kind: type, owner: type, name: str, found: Any)
     return world.wrap(found, world.const(owner).step("class_dict", name))
 
 
-def is_data_descriptor(descriptor: Any) -> bool:
-    """Does it come before the instance's own ``__dict__``?"""
-    kind = type(descriptor)
-    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
-
-
 def bind(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
     """``descriptor.__get__(obj, owner)``; ``obj`` is None for access through the class."""
     kind = type(descriptor)
@@ -287,11 +284,11 @@ def bind(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str) -> 
     if kind is property:
         if descriptor.fget is None:
             return vm.native(descriptor.__get__, obj, owner)
-        return vm.call(descriptor.fget, obj)
+        return vm.call(held(vm, descriptor, "fget"), obj)
     if kind is staticmethod:
-        return descriptor.__func__
+        return held(vm, descriptor, "__func__")
     if kind is classmethod:
-        return types.MethodType(descriptor.__func__, owner)
+        return types.MethodType(held(vm, descriptor, "__func__"), owner)
     if kind is functools.cached_property:
         return _cached_property(vm, descriptor, obj)
     if kind in SLOT_LIKE:
@@ -317,7 +314,7 @@ def _instance_entry(vm: Interpreter, kind: type, name: str, found: Any) -> Any:
 def _cached_property(vm: Interpreter, descriptor: Any, obj: Any) -> Any:
     if obj is None:
         return descriptor
-    value = vm.call(descriptor.func, obj)
+    value = vm.call(held(vm, descriptor, "func"), obj)
     instance_set(vm, obj, descriptor.attrname, value)
     return value
 
@@ -397,7 +394,7 @@ def instance_set(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
 
 def _dict_of(obj: Any) -> dict[str, Any] | None:
     try:
-        found = object.__getattribute__(obj, "__dict__")
+        found = type_slots.namespace(obj)
     except (AttributeError, TypeError):
         return None
     return found if type(found) is dict else None
@@ -415,6 +412,8 @@ def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     if type(setter) is PYTHON_FUNCTION:
         vm.call(setter, obj, name, value)
     else:
+        if not (issubclass(kind, type) or type_slots.writes_generically(setter)):
+            type_slots.check_write(setter, obj, name)
         generic_store(vm, obj, name, value)
 
 
@@ -436,7 +435,7 @@ def generic_store(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
 
 def _descriptor_store(vm: Interpreter, descriptor: Any, obj: Any, name: str, value: Any) -> None:
     if type(descriptor) is property and descriptor.fset is not None:
-        vm.call(descriptor.fset, obj, value)
+        vm.call(held(vm, descriptor, "fset"), obj, value)
         return
     if type(descriptor) in SLOT_LIKE:
         record = vm.world.record_of(obj)
@@ -465,17 +464,22 @@ def delete_attr(vm: Interpreter, obj: Any, name: str) -> None:
     if type(deleter) is PYTHON_FUNCTION:
         vm.call(deleter, obj, name)
     else:
+        if not (isinstance(obj, type) or type_slots.writes_generically(deleter)):
+            type_slots.check_write(deleter, obj, name)
         generic_delete(vm, obj, name)
 
 
 def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
     """``object.__delattr__``."""
     kind = type(obj)
-    if issubclass(kind, type) and not vm.world.is_fresh(obj):
-        raise Break(f"an attribute of the class {obj.__qualname__} is deleted", "delete it outside compiled code")
+    if issubclass(kind, type):
+        if not vm.world.is_fresh(obj):
+            raise Break(f"an attribute of the class {obj.__qualname__} is deleted", "delete it outside compiled code")
+        vm.native(type.__delattr__, obj, name)
+        return
     descriptor = lookup(vm, kind, name)
     if type(descriptor) is property and descriptor.fdel is not None:
-        vm.call(descriptor.fdel, obj)
+        vm.call(held(vm, descriptor, "fdel"), obj)
         return
     if descriptor is not ABSENT and is_data_descriptor(descriptor):
         deleter = lookup(vm, type(descriptor), "__delete__")
@@ -493,7 +497,7 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
         vm.native(descriptor.__delete__, obj)
         return
     if instance_get(vm, obj, name) is ABSENT:
-        vm.raise_user(attribute_errors.lacking(obj, name))
+        vm.raise_user(type_slots.lacking(obj, name))
     record = vm.world.record_of(obj)
     storage: Record | None = vm.world.dict_record(record) if record is not None else None
     if storage is not None:

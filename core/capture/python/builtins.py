@@ -18,7 +18,7 @@ from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
-from jitney.capture.python import attributes, containers
+from jitney.capture.python import attributes, containers, type_slots
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import PLAIN, caller, demanded, plain_text, printable, python_method, specialise
 from jitney.capture.python.containers import iterable
@@ -78,9 +78,11 @@ def _delattr(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
 
 @special(type)
 def _type(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) == 1:
+    if len(args) == 1 and not kwargs:
         return python_type(vm, args[0])
-    if all(type(b) is type for b in args[1]):
+    if len(args) != 3 or [type(a) for a in args] != [str, tuple, dict]:
+        vm.native(type, *args, **kwargs)
+    elif all(type(b) is type for b in args[1]):
         return vm.world.mark_fresh(vm.native(type, *args, **kwargs))
     raise Break("a class with a metaclass is made by calling type()")
 
@@ -105,8 +107,8 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         return bool(vm.native(issubclass, value.kind, classes))
     record = vm.world.record_of(value)
     others = [c for c in each_class(classes) if type(c) is not type and not attributes.trusted(c)]
-    if record is not None and others:
-        result = bool(vm.native(isinstance, value, classes))  # an abstract class or a protocol: it may change its mind
+    if record is not None and (others or type_slots.may_claim_class(kind)):
+        result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
         vm.world.guard(record.source, "instance", (classes, result))
         return result
     vm.world.assumptions.asked(kind, classes)
@@ -165,7 +167,12 @@ def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return _locals(vm, args, kwargs)
-    return attributes.load_attr(vm, args[0], "__dict__")
+    try:
+        return attributes.load_attr(vm, args[0], "__dict__")
+    except UserRaised as raised:
+        if isinstance(raised.value, AttributeError):
+            return vm.raise_user(TypeError("vars() argument must have __dict__ attribute"))
+        raise
 
 
 @special(dir)
@@ -223,7 +230,7 @@ def _len(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @special(iter)
 def _iter(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
-        return vm.native(iter, caller(vm, args[0]), args[1])
+        return vm.native(iter, caller(vm, args[0]) if _callable(vm, args[:1], {}) else args[0], args[1])
     return containers.get_iter(vm, args[0])
 
 
@@ -323,10 +330,14 @@ def _getframe(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(object.__new__)
 def _object_new(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    why = refused_class(args[0])
+    cls, *rest = args
+    why = refused_class(cls)
     if why:
-        raise Break(f"an instance of {args[0].__qualname__} is made: {why}")
-    return allocate(vm, args[0], object.__new__, None, [], {})
+        raise Break(f"an instance of {cls.__qualname__} is made: {why}")
+    if rest or kwargs:  # C code refuses them, unless the class has an ``__init__`` of its own and no ``__new__``
+        lookup(vm, cls, "__new__")
+        lookup(vm, cls, "__init__")
+    return allocate(vm, cls, object.__new__, None, rest, kwargs)
 
 
 @special(tuple.__new__, int.__new__, float.__new__, str.__new__, frozenset.__new__)

@@ -79,7 +79,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         raise Break(f"{getattr(fn, '__qualname__', fn)} is disallowed in graphs", DISALLOWED)
     special = vm.handlers.functions.get(id(fn))
     if special is not None:
-        arity.refuse(fn, args, kwargs)
+        arity.check(vm, fn, args, kwargs)
         return special(vm, args, kwargs)
     caller = CALLERS.get(type(fn))
     if caller is not None:
@@ -250,7 +250,7 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         return vm.native(fn, *args, **kwargs)
     if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
-    if not isinstance(args[0], fn.__objclass__):
+    if args[0] is None or not isinstance(args[0], fn.__objclass__):  # nothing is bound to None
         return vm.native(fn, *args, **kwargs)
     return call_bound(vm, fn.__get__(args[0], type(args[0])), args[0], fn.__name__, args[1:], kwargs)
 
@@ -375,7 +375,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
             frame.after = After.INSTANCE
             frame.instance = made
             return frame
-        return made
+        return vm.instance(made, frame)
     if init is not object.__init__ and not isinstance(made, torch.Tensor):
         call_bound(vm, init.__get__(made, cls), made, "__init__", args, kwargs)
     return made

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,11 +30,13 @@ SHARED = (
     torch.layout, torch.memory_format, torch.Size, property,
 )  # fmt: skip
 
+UNCOPIED = (slice, tuple, frozenset, weakref.ref)  # their copies are deep ones only
+
 
 @special(copy.copy)
 def _copy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = args[0]
-    if isinstance(value, SHARED) or type(value) in SYMBOLIC:
+    if isinstance(value, SHARED) or type(value) in SYMBOLIC or type(value) in UNCOPIED:
         return value
     method = lookup(vm, type(value), "__copy__")
     if type(method) is PYTHON_FUNCTION:

@@ -14,8 +14,8 @@ import torch
 
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
-from jitney.capture.interpreter.signals import Break
-from jitney.capture.python import attributes, c_boundary, containers, operators
+from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.python import attributes, c_boundary, containers, operators, type_slots
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.builtins import format_value
 from jitney.capture.python.c_boundary import (
@@ -41,10 +41,26 @@ Args = list[Any]
 Kwargs = dict[str, Any]
 
 
+def _own_access(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args) -> Any:
+    """Attribute access by a slot wrapper that is not ``object``'s, or past one; ABSENT: as ``object``'s does it."""
+    holder = getattr(fn, "__objclass__", object)
+    if name == "__getattribute__":
+        getter = vars(holder).get(name)
+        if type_slots.is_local(owner) and holder is object:
+            raise Break(f"object.{name} of a {type(owner).__qualname__}")
+        return ABSENT if type_slots.reads_generically(getter) else type_slots.read(vm, getter, owner, *args)
+    setter = type_slots.of_c_class(type(owner), name)
+    if not type_slots.writes_generically(setter):
+        if holder is not setter.__objclass__:
+            raise Break(f"{holder.__name__}.{name} of a {type(owner).__qualname__}")
+        type_slots.check_write(setter, owner, args[0])
+    return ABSENT
+
+
 def _object_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """Methods that every object has from ``object``."""
-    if name == "__init__":
-        return None
+    if name == "__init__":  # it refuses arguments by what the class has
+        return vm.native(object.__init__, owner, *args, **kwargs)
     if name == "__setattr__":
         return attributes.generic_store(vm, owner, *args)
     if name == "__delattr__":
@@ -66,7 +82,8 @@ def _object_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: K
     raise Break(f"object.{name} of a {type(owner).__qualname__}")
 
 
-OBJECT_METHODS = {"__init__", "__setattr__", "__delattr__", "__getattribute__", "__init_subclass__"}
+ATTRIBUTE_METHODS = {"__getattribute__", "__setattr__", "__delattr__"}
+OBJECT_METHODS = {*ATTRIBUTE_METHODS, "__init__", "__init_subclass__"}
 
 # Methods of containers that do not look into their arguments.
 STORING = {"append", "insert", "appendleft", "add", "setdefault", "__setitem__", "pop", "popleft", "discard", "remove",
@@ -77,6 +94,10 @@ MUTATING = {"append", "insert", "appendleft", "add", "setdefault", "__setitem__"
             "clear", "popitem", "move_to_end", "rotate", "reverse", "extend", "extendleft", "update", "sort",
             "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__", "__imul__", "__init__",
             "difference_update", "intersection_update", "symmetric_difference_update"}  # fmt: skip
+# Methods that iterate over their arguments.
+ITERATING = {"extend", "extendleft", "update", "__init__", "__iadd__", "union", "intersection", "difference",
+             "symmetric_difference", "isdisjoint", "issubset", "issuperset", "difference_update",
+             "intersection_update", "symmetric_difference_update"}  # fmt: skip
 ELEMENT_COMPARING = {"index", "count", "remove", "__contains__"}
 
 
@@ -84,7 +105,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     """A C method bound to ``owner``."""
     kind = type(owner)
     if kind not in STAND_INS:
-        arity.refuse(fn, args, kwargs)
+        arity.check(vm, fn, args, kwargs)
     if name in ("__str__", "__repr__", "__format__"):
         vm.world.assumptions.order_within(expose(vm, owner))
     if kind in STAND_INS:
@@ -99,10 +120,16 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if kind in PLAIN or isinstance(owner, (str, bytes, int, float, tuple, range, frozenset)):
         return _value_method(vm, fn, owner, name, args, kwargs)
     if getattr(fn, "__objclass__", None) is object or name in OBJECT_METHODS:
+        if name == "__init__" and not isinstance(owner, BaseException) and fn.__objclass__ is not object:
+            raise Break(f"call of the C method {fn.__qualname__}", "call it outside the compiled function")
         if isinstance(owner, BaseException) and name == "__init__":
             return _exception_method(vm, fn, owner, name, args, kwargs)
-        if isinstance(owner, type) and name in ("__setattr__", "__delattr__") and fn.__objclass__ is object:
+        if isinstance(owner, type) and name in ATTRIBUTE_METHODS and fn.__objclass__ is object:
             raise Break(f"object.{name} of a class")
+        if name in ATTRIBUTE_METHODS and not isinstance(owner, type):
+            value = _own_access(vm, fn, owner, name, args)
+            if value is not ABSENT:
+                return value
         return _object_method(vm, owner, name, args, kwargs)
     handler = BOUND.get(kind)
     if handler is not None:
@@ -152,7 +179,8 @@ def _by_comparison(vm: Interpreter, fn: Any, items: Any, name: str, args: Args) 
         return hits[0] if hits else vm.raise_user(ValueError(_not_in(items, args[0])))
     if name == "remove":
         if not hits:
-            return vm.raise_user(ValueError("list.remove(x): x not in list"))
+            in_list = isinstance(items, list)
+            return vm.raise_user(ValueError("list.remove(x): x not in list" if in_list else _not_in(items, args[0])))
         del items[hits[0]]
         return None
     raise Break(f"{name} with positions over objects")
@@ -171,7 +199,7 @@ def _not_in(items: Any, value: Any) -> str:
 def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """A method of list, dict, set or deque (or of a subclass, reached past its overrides)."""
     record = vm.world.record_of(owner)
-    if name in ("__setattr__", "__getattribute__", "__delattr__"):
+    if name in ATTRIBUTE_METHODS:
         return _object_method(vm, owner, name, args, kwargs)
     if isinstance(owner, dict):
         handler = DICT_METHODS.get(name)
@@ -222,22 +250,25 @@ def _builtin_base(value: Any) -> type:
 
 
 def _argument(vm: Interpreter, value: Any, name: str) -> Any:
-    if name in ("__eq__", "__ne__", "__add__", "__mul__", "__or__", "__and__", "__sub__", "__lt__", "__gt__"):
-        return expose(vm, value)
     if type(value) in PLAIN:
         return specialise(value)
-    return iterable(vm, value)
+    return iterable(vm, value) if name in ITERATING else expose(vm, value)
 
 
 def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
+    """``list.sort``, of the list itself: it is empty while its key is called, and C code tells whether it stays so."""
     if record is not None:
         record.dirty = True
-    if "key" not in kwargs or kwargs["key"] is None:
-        c_boundary.check_elements(vm, target)
-        items = vm.native(sorted, list(target), **kwargs)
-    else:
-        items = vm.native(sorted, list(target), **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
-    target[:] = items
+    before = list(target)
+    if kwargs.get("key") is None:
+        c_boundary.check_elements(vm, before)
+    try:
+        vm.native(list.sort, target, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
+    except UserRaised:
+        raise
+    except BaseException:  # a break: nothing has happened
+        list.__setitem__(target, slice(None), before)
+        raise
 
 
 # ------------------------------------------------------------------ dictionaries
@@ -278,7 +309,8 @@ def _dict_update(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: K
 
 
 def _dict_setdefault(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
-    key, default = args[0], (args[1] if len(args) > 1 else None)
+    given = {**dict(zip(("key", "default"), args, strict=False)), **kwargs}  # an OrderedDict's may have names
+    key, default = given["key"], given.get("default")
     if _dict_contains(vm, owner, record, [key], {}):
         return containers.dict_getitem(vm, owner, key)
     containers.raw_setitem(vm, owner, key, default)
@@ -296,7 +328,8 @@ def _dict_view(name: str) -> Any:
 def _dict_init(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(owner, collections.defaultdict):
         if args:
-            owner.default_factory = callback(vm, args[0])
+            made = vm.native(collections.defaultdict, callback(vm, args[0]))  # it may refuse the factory
+            owner.default_factory = made.default_factory
         args = args[1:]
     return _dict_update(vm, owner, record, args, kwargs)
 
@@ -337,6 +370,7 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
             raise Break(f"{owner.__qualname__}.fromkeys()", "make it outside the compiled function")
         keys = vm.native(list, iterable(vm, args[0]))
         c_boundary.check_elements(vm, keys)
+        c_boundary.refuse_counted_hash(vm, keys)
         return vm.world.mark_fresh(vm.native(fn, keys, *args[1:]))
     if name == "from_iterable":
         return vm.native(fn, vm.native(map, Reentrant(vm, iter), iterable(vm, args[0])))

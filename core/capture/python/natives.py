@@ -33,6 +33,7 @@ from jitney.capture.python.c_boundary import (
     plain_text,
     printable,
     python_method,
+    refuse_counted_hash,
     refuse_opaque,
     refuse_protocol,
     specialise,
@@ -76,7 +77,7 @@ def is_pure(fn: Any) -> bool:
 def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a pure C function: containers exposed, iterators and callbacks going back through the interpreter."""
     key = id(fn)
-    arity.refuse(fn, args, kwargs)
+    arity.check(vm, fn, args, kwargs)
     if not kwargs:
         if len(args) == 2 and key in OPERATOR_FUNCTIONS:
             return OPERATOR_FUNCTIONS[key](vm, *args)
@@ -198,6 +199,7 @@ def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     if cls in (set, frozenset) and call_args and not isinstance(call_args[0], torch.Tensor):
         call_args = [list(map(specialise, vm.native(list, a))) for a in call_args]
         check_elements(vm, call_args[0])
+        refuse_counted_hash(vm, call_args[0])
         call_args = [_hashed(vm, args[0], call_args[0])] if len(args) == 1 else call_args
     if any(isinstance(a, torch.Tensor) for a in call_args):
         call_args = [vm.native(iter, a) if isinstance(a, torch.Tensor) else a for a in call_args]
@@ -261,6 +263,8 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
     if any(type(p) in PLAIN and not isinstance(p, (str, range, torch.Size)) for p in pairs):
         raise Break("a dictionary is made of what are no pairs")
     made = [vm.native(tuple, iterable(vm, p)) for p in pairs]
+    if any(len(pair) != 2 for pair in made):
+        raise Break("a dictionary is made of what are no pairs")
     return vm.native(dict, [(*map(specialise, pair[:1]), *pair[1:]) for pair in made])
 
 
@@ -422,8 +426,9 @@ def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, An
     """An instance of a C class."""
     maker = VALUE_CLASSES.get(cls)
     if cls in arity.COUNTED:
-        arity.refuse(cls, args, kwargs)
+        arity.check(vm, cls, args, kwargs)
     if maker is not None:
+        arity.check(vm, cls, args, kwargs)
         return maker(vm, cls, args, kwargs)
     if issubclass(cls, BaseException):
         return vm.world.mark_fresh(vm.native(cls, *args, **kwargs))
@@ -439,7 +444,7 @@ def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], k
     if new is object.__new__:
         if (args or kwargs) and init is object.__init__:
             raise Break(f"{cls.__qualname__}() takes no arguments")
-        return vm.world.mark_fresh(vm.native(object.__new__, cls))
+        return vm.world.mark_fresh(vm.native(object.__new__, cls, *args, **kwargs))
     if issubclass(cls, weakref.ref):
         _check_weakref(vm, cls, args)
     if issubclass(cls, BaseException):

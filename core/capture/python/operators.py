@@ -52,6 +52,8 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 COMPARE_METHODS = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
+COMPARED_IN_C = ((dict, collections.OrderedDict), (list,), (tuple,), (set, frozenset), (str,), (bytes,),
+                 (collections.deque,))  # fmt: skip
 MIRROR = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 UNARY: dict[str, Callable[..., Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
@@ -229,16 +231,28 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     if type(a) is not type(b) and issubclass(type(b), type(a)):
         first.reverse()
     for method, x, y in first:
-        if method is not None:
-            value = vm.call(method, x, y)
-            if value is not NotImplemented:
-                return value
+        name = COMPARE_METHODS[symbol if x is a else MIRROR[symbol]]
+        value = vm.call(method, x, y) if method is not None else _compared_in_c(vm, name, x, y)
+        if value is not NotImplemented:
+            return value
     if symbol == "==":
         return identical(vm, a, b)
     if symbol == "!=":
         return not identical(vm, a, b)
     kinds = f"{type(a).__name__!r} and {type(b).__name__!r}"
     return vm.raise_user(TypeError(f"{symbol!r} not supported between instances of {kinds}"))
+
+
+def _compared_in_c(vm: Interpreter, name: str, x: Any, y: Any) -> Any:
+    """What C code of a builtin container says where the other one is of its kind, too, but has its own methods."""
+    base = getattr(lookup(vm, type(x), name), "__objclass__", object)
+    kinds = next((kinds for kinds in COMPARED_IN_C if base in kinds), ())
+    if not isinstance(y, kinds):
+        return NotImplemented
+    for value in (x, y):
+        vm.world.distinct(value)
+        check_elements(vm, expose(vm, value))
+    return vm.native(getattr(base, name), expose(vm, x), expose(vm, y))
 
 
 def identical(vm: Interpreter, a: Any, b: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from jitney.capture.interpreter.code import PY313
 from jitney.capture.interpreter.frame import NULL, Frame
 from jitney.capture.interpreter.opcodes.table import OpcodeTable
+from jitney.capture.interpreter.signals import Break
 from jitney.capture.python.calls import dispatch
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import mapping_items
@@ -60,6 +61,8 @@ def call_kw(vm: Any, frame: Frame, instr: Any) -> None:
 @op("CALL_FUNCTION_EX")
 def call_function_ex(vm: Any, frame: Frame, instr: Any) -> None:
     kwargs = dict(mapping_items(vm, frame.stack.pop())) if instr.arg & 1 else {}
+    if not all(isinstance(name, str) for name in kwargs):
+        raise Break("a call has keywords that are no text")
     args = list(iterable(vm, frame.stack.pop()))
     if PY313:
         frame.stack.pop()

@@ -10,10 +10,10 @@ from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import c_boundary, containers, operators
-from jitney.capture.python.attribute_errors import name_in_c
 from jitney.capture.python.builtins import format_value
 from jitney.capture.python.methods import call_bound
 from jitney.capture.python.natives import mapping_items, to_text
+from jitney.capture.python.type_slots import name_in_c
 
 op = OpcodeTable()
 

@@ -9,7 +9,10 @@ from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers, operators
-from jitney.capture.python.attribute_errors import name_in_c
+from jitney.capture.python.type_slots import name_in_c
+from jitney.capture.torch.stand_in_attributes import python_type
+
+MATCH_SELF = 1 << 22  # _Py_TPFLAGS_MATCH_SELF: int, str, list... and their subclasses
 
 op = OpcodeTable()
 
@@ -21,15 +24,16 @@ def get_len(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("MATCH_MAPPING")
 def match_mapping(vm: Any, frame: Frame, instr: Any) -> None:
-    vm.world.assumptions.asked(type(frame.stack[-1]), collections.abc.Mapping)
-    frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
+    kind = type(frame.stack[-1])  # Python asks it, not ``__class__``
+    vm.world.assumptions.asked(kind, collections.abc.Mapping)
+    frame.stack.append(issubclass(kind, collections.abc.Mapping))
 
 
 @op("MATCH_SEQUENCE")
 def match_sequence(vm: Any, frame: Frame, instr: Any) -> None:
-    value = frame.stack[-1]
-    vm.world.assumptions.asked(type(value), collections.abc.Sequence)
-    frame.stack.append(isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray)))
+    kind = type(frame.stack[-1])
+    vm.world.assumptions.asked(kind, collections.abc.Sequence)
+    frame.stack.append(issubclass(kind, collections.abc.Sequence) and not issubclass(kind, (str, bytes, bytearray)))
 
 
 @op("MATCH_KEYS")
@@ -47,25 +51,20 @@ def match_keys(vm: Any, frame: Frame, instr: Any) -> None:
 @op("MATCH_CLASS")
 def match_class(vm: Any, frame: Frame, instr: Any) -> None:
     subject, cls, names = frame.pop_many(3)
+    if not isinstance(cls, type):
+        raise Break("a class pattern of what is no class")
     if not vm.call(isinstance, subject, cls):
         frame.stack.append(None)
         return
-    positional = instr.arg
-    attributes_wanted = list(names)
-    values = []
-    if positional:
-        whole = cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
-        match_args = () if whole else attributes.load_attr(vm, cls, "__match_args__")
-        allowed = 1 if whole else len(match_args)
-        if allowed < positional:
-            patterns = f"{allowed} positional sub-pattern{'s' if allowed != 1 else ''}"
-            vm.raise_user(TypeError(f"{name_in_c(cls)}() accepts {patterns} ({positional} given)"))
-        values += [subject] * whole
-        attributes_wanted = [*match_args[:positional], *names]
-        refused = type(match_args) is not tuple or any(type(name) is not str for name in attributes_wanted)
-        if refused or len(set(attributes_wanted)) != len(attributes_wanted):
-            raise Break(f"{name_in_c(cls)}.__match_args__ does not fit the pattern")  # Python says why
-    for name in attributes_wanted:
+    values, wanted = _positional(vm, subject, cls, instr.arg) if instr.arg else ([], [])
+    seen: set[str] = set()
+    for name in [*wanted, *names]:
+        if type(name) is not str:
+            kind = name_in_c(python_type(vm, name))
+            vm.raise_user(TypeError(f"__match_args__ elements must be strings (got {kind})"))
+        if name in seen:
+            vm.raise_user(TypeError(f"{name_in_c(cls)}() got multiple sub-patterns for attribute {name!r}"))
+        seen.add(name)
         try:
             values.append(attributes.load_attr(vm, subject, name))
         except UserRaised as raised:
@@ -74,3 +73,22 @@ def match_class(vm: Any, frame: Frame, instr: Any) -> None:
             frame.stack.append(None)
             return
     frame.stack.append(tuple(values))
+
+
+def _positional(vm: Any, subject: Any, cls: type, count: int) -> tuple[list[Any], list[Any]]:
+    """What positional patterns are matched with: the subject itself, or attributes of these names."""
+    whole = False
+    try:
+        match_args = attributes.load_attr(vm, cls, "__match_args__")
+    except UserRaised as raised:
+        if not isinstance(raised.value, AttributeError):
+            raise
+        match_args, whole = (), bool(cls.__flags__ & MATCH_SELF)
+    if type(match_args) is not tuple:
+        kind = name_in_c(python_type(vm, match_args))
+        vm.raise_user(TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {kind})"))
+    allowed = 1 if whole else len(match_args)
+    if allowed < count:
+        patterns = f"{allowed} positional sub-pattern{'s' if allowed != 1 else ''}"
+        vm.raise_user(TypeError(f"{name_in_c(cls)}() accepts {patterns} ({count} given)"))
+    return ([subject], []) if whole else ([], list(match_args[:count]))

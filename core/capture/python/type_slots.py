@@ -1,0 +1,168 @@
+"""Attributes of objects whose class has a ``tp_getattro`` or ``tp_setattro`` of its own, in C.
+
+A slot wrapper named ``__getattribute__`` may stand for the generic slot or another: so the slots are compared.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import types
+from typing import TYPE_CHECKING, Any
+
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import HEAP_TYPE
+from jitney.capture.record import ABSENT
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+_get_slot = ctypes.pythonapi.PyType_GetSlot
+_get_slot.restype = ctypes.c_void_p
+_get_slot.argtypes = [ctypes.py_object, ctypes.c_int]
+
+# Their numbers in CPython's typeslots.h, which is part of the stable ABI.
+OLD_GETTER, GETTER, SETTER = 57, 58, 69
+HONEST = (types.MethodType, types.ModuleType, types.GenericAlias, types.UnionType, super)  # about their ``__class__``
+
+
+@functools.cache
+def _is_generic(owner: type, slot: int) -> bool:
+    return bool(_get_slot(owner, slot) == _get_slot(object, slot) and not _get_slot(owner, OLD_GETTER))
+
+
+def reads_generically(getter: Any) -> bool:
+    """Does a class's ``__getattribute__``, not written in Python, look attributes up as ``object``'s does?"""
+    return type(getter) is types.WrapperDescriptorType and _is_generic(getter.__objclass__, GETTER)
+
+
+def writes_generically(setter: Any) -> bool:
+    """Does a class's ``__setattr__`` or ``__delattr__``, not written in Python, write as ``object``'s does?"""
+    return type(setter) is types.WrapperDescriptorType and _is_generic(setter.__objclass__, SETTER)
+
+
+def _c_class(slot_wrapper: Any) -> Any:
+    return getattr(slot_wrapper, "__objclass__", None)
+
+
+def is_data_descriptor(descriptor: Any) -> bool:
+    """Does it take what is stored, before the instance's own ``__dict__``?"""
+    kind = type(descriptor)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def comes_first(descriptor: Any) -> bool:
+    """Is it asked before the instance's own ``__dict__``?"""
+    return is_data_descriptor(descriptor) and hasattr(type(descriptor), "__get__")
+
+
+def of_c_class(kind: type, name: str) -> Any:
+    """The slot wrapper of this name that is next in the order of a class, methods in Python left out."""
+    found = (vars(c).get(name) for c in kind.__mro__)
+    return next(f for f in found if type(f) is types.WrapperDescriptorType)
+
+
+def may_claim_class(kind: type) -> bool:
+    """May ``value.__class__`` be another than ``kind`` because C code says so, as that of a ``weakref.proxy``?"""
+    getter = of_c_class(kind, "__getattribute__")
+    return not (reads_generically(getter) or getter.__objclass__ in (*HONEST, LOCAL) or issubclass(kind, type))
+
+
+def claims_class(value: Any, classes: tuple[type, ...]) -> bool:
+    """Does ``isinstance`` take the value for one of these, though its class is none of them?"""
+    kind = type(value)
+    by_property = any("__class__" in vars(c) for c in kind.__mro__[:-1])
+    return (by_property or may_claim_class(kind)) and isinstance(value, classes) and not issubclass(kind, classes)
+
+
+# ------------------------------------------------------------------ threading.local
+
+LOCAL = _c_class(threading.local.__getattribute__)  # None where the one written in Python is in use
+
+
+def is_local(value: Any) -> bool:
+    """Is its ``__dict__`` the running thread's?"""
+    return LOCAL is not None and isinstance(value, LOCAL)
+
+
+def namespace(value: Any) -> Any:
+    """The ``__dict__`` in which generic access finds an object's own attributes; AttributeError where it has none."""
+    return value.__dict__ if is_local(value) else object.__getattribute__(value, "__dict__")
+
+
+# ------------------------------------------------------------------ list[int]
+
+
+class _Forwarded(Exception):
+    pass
+
+
+class _Probe:
+    def __getattribute__(self, name: str) -> Any:
+        raise _Forwarded
+
+
+_alias_of_probe: Any = types.GenericAlias(_Probe(), ())  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=256)
+def _forwards(name: str) -> bool:
+    """Does ``list[int].name`` ask ``list``? Which names an alias answers itself differs from one Python to the next."""
+    try:
+        getattr(_alias_of_probe, name, None)
+    except _Forwarded:
+        return True
+    return False
+
+
+# ------------------------------------------------------------------ what they do
+
+
+def read(vm: Interpreter, getter: Any, obj: Any, name: str) -> Any:
+    """``obj.name`` by this ``__getattribute__``, which is not the generic one; ABSENT: as the generic one finds it."""
+    owner = _c_class(getter)
+    if owner is types.MethodType:
+        own = any(name in vars(c) for c in owner.__mro__)  # of C classes, which nobody changes
+        return ABSENT if own else vm.call(getattr, obj.__func__, name)
+    if owner is types.GenericAlias:
+        return vm.call(getattr, obj.__origin__, name) if _forwards(name) else ABSENT
+    if owner is types.UnionType:
+        return owner.__module__ if name == "__module__" else ABSENT
+    if owner is LOCAL is not None:
+        storage = vm.world.dict_record(vm.world.anchor(obj))
+        return storage.value if name == "__dict__" and storage is not None else ABSENT
+    raise Break(f"{name} of a {type(obj).__qualname__} is read, by C code of its own", "read it outside compiled code")
+
+
+def check_write(setter: Any, obj: Any, name: str) -> None:
+    """Break unless this ``__setattr__`` (or ``__delattr__``), which is not the generic one, does as that would."""
+    if LOCAL is None or _c_class(setter) is not LOCAL or name == "__dict__":
+        raise Break(
+            f"{name} of a {type(obj).__qualname__} is set, by C code of its own", "set it outside compiled code"
+        )
+
+
+# ------------------------------------------------------------------ what C code puts into the errors of attributes
+
+# Their own getters and setters: a class of the program's may have special methods for attributes.
+NAME: Any = vars(AttributeError)["name"]
+OBJ: Any = vars(AttributeError)["obj"]
+
+
+def name_in_c(kind: type) -> str:
+    """``tp_name``, by which messages call a class: that of a class written in C may have its module in it."""
+    in_module = not kind.__flags__ & HEAP_TYPE and kind.__module__ != "builtins"
+    return f"{kind.__module__}.{kind.__name__}" if in_module else kind.__name__
+
+
+def lacking(obj: Any, name: str) -> AttributeError:
+    """The error where an object has no such attribute."""
+    return AttributeError(f"{name_in_c(type(obj))!r} object has no attribute {name!r}")
+
+
+def complete(error: AttributeError, obj: Any, name: str) -> None:
+    """Say what was looked for, as Python does with what methods raise that do not."""
+    if NAME.__get__(error) is None is OBJ.__get__(error):
+        NAME.__set__(error, name)
+        OBJ.__set__(error, obj)
