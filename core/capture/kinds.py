@@ -38,3 +38,10 @@ def hashed_by_program(value: Any) -> bool:
     if type(found) is not types.FunctionType:
         return type(value) is tuple and any(map(hashed_by_program, value))
     return found.__code__.co_filename != "<string>" and not trusted_function(found)
+
+
+# What names in modules of torch's and Python's hold for good.
+UNCHANGING = (
+    type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,
+    torch.memory_format,
+)  # fmt: skip

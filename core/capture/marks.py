@@ -120,8 +120,9 @@ def _name(fn: Any) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _names(ids: frozenset[int]) -> list[str]:
-    """The names of the objects with these identities, of which torch.compile keeps nothing else."""
-    return [_name(thing) for thing in gc.get_objects() if id(thing) in ids] if ids else []
+    """The names of the objects with these identities, of which torch.compile keeps nothing else; its own left out."""
+    found = [_name(thing) for thing in gc.get_objects() if id(thing) in ids] if ids else []
+    return [name for name in found if not name.startswith("torch._dynamo.")]
 
 
 def frame_only(fn: Any) -> Any:

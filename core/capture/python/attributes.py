@@ -14,7 +14,7 @@ from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import ATOMS, HEAP_TYPE
+from jitney.capture.kinds import ATOMS, HEAP_TYPE, UNCHANGING
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import type_slots
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 PYTHON_FUNCTION = types.FunctionType
 SLOT_LIKE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 DIRECT = (*ATOMS, torch.Size, torch.dtype, torch.device, range, slice, torch.layout, torch.memory_format)
-UNCHANGING = (
-    type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,
-    torch.memory_format,
-)  # fmt: skip
 MODULE_GETATTR = torch.nn.Module.__getattr__ if is_own(torch.nn.Module.__getattr__) else None
 
 
