@@ -413,9 +413,12 @@ COMPILER = "torch._dynamo.eval_frame"  # loaded as soon as a program uses torch.
 
 
 def stance_of_torch_compile() -> Any:
-    """What ``torch.compiler.set_stance`` has set, with its ``stance`` and ``backend``; None before its first use."""
+    """What ``torch.compiler.set_stance`` has set, with its ``stance`` and ``backend``; None before its first use.
+
+    Asked at calls in which a program's own builtins may be in the place of Python's: it calls none.
+    """
     compiler = sys.modules.get(COMPILER)
-    return None if compiler is None else getattr(compiler, "_stance", None)
+    return None if compiler is None else compiler.__dict__.get("_stance")
 
 
 @contextlib.contextmanager
