@@ -20,7 +20,7 @@ from jitney._util import generated_code
 from jitney._util.ownership import trusted
 from jitney.aot.runtime.backward import Backward, Tangent
 from jitney.backends import Kept, registry
-from jitney.backends.identity import packages
+from jitney.backends.identity import identity_of_handlers, packages
 from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
 from jitney.cache.frame_writer import FrameWriter
@@ -390,7 +390,7 @@ def frame_key(owner: CodeEntries) -> str | None:
         return None
     target = home.target
     return digest(
-        environment(), settings(), flags(), session.identity, everything_said(),
+        environment(), settings(), flags(), session.identity, identity_of_handlers(), everything_said(),
         (session.fullgraph, session.dynamic, torch.distributed.is_available() and torch.distributed.is_initialized()),
         (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(home.shown)),
         label(owner),

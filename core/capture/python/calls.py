@@ -35,6 +35,7 @@ from jitney.capture.marks import (
     is_of_torch_compile,
     without_patches,
 )
+from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import ArrayMethod
 from jitney.capture.python import logs, natives
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
@@ -80,6 +81,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if special is not None:
         arity.refuse(fn, args, kwargs)
         return special(vm, args, kwargs)
+    refuse_uncaptured(vm, fn, f"call of np.{getattr(fn, '__name__', '?')}")
     caller = CALLERS.get(type(fn))
     if caller is not None:
         return caller(vm, fn, args, kwargs)
