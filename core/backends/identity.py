@@ -38,9 +38,11 @@ def identity_of_handlers(files: Callable[[str], str] = sources) -> list[list[str
     Args:
         files: what tells the files of a package from others.
     """
-    acting = registry.handler_modules()
-    rows = [row for row in registry.handler_listings() if row.name in acting]
-    return [[row.name, row.package, row.version, files(acting[row.name].partition(".")[0])] for row in rows]
+    return [
+        [row.name, row.package, row.version, *map(files, registry.handler_packages(row.name))]
+        for row in registry.handler_listings()
+        if row.status != "disabled"
+    ]
 
 
 def packages(bound: BoundBackend) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which backends, extensions and handlers of capture are installed: listed from metadata, imported only when asked for."""
+"""Which backends, extensions and handlers are installed: listed from metadata, imported only when asked for."""
 
 from __future__ import annotations
 
@@ -123,9 +123,8 @@ class Registry:
         """One row per extension; with ``load`` they are imported."""
         if load:
             self.hooks()
-        return self._left_out_rows(
-            EXTENSIONS, [] if self._hooks is None else [n for n, _ in self._hooks.list_name_plugin()]
-        )
+        loaded = () if self._hooks is None else dict(self._hooks.list_name_plugin())
+        return self._rows(EXTENSIONS, loaded)
 
     def handlers(self, kind: type[T]) -> dict[str, T]:
         """What packages register for capture by name, imported now; one that fails is logged and left out."""
@@ -138,12 +137,11 @@ class Registry:
 
     def handler_listings(self) -> list[Listing]:
         """One row for each name under which handlers are registered; imports nothing."""
-        return self._left_out_rows(HANDLERS, self._handlers)
+        return self._rows(HANDLERS, self._handlers)
 
-    def handler_modules(self) -> dict[str, str]:
-        """The modules that have the handlers, by name, but for those that are disabled; imports nothing."""
-        points = self._entry_points(HANDLERS)
-        return {name: points[name][0].module for name in sorted(points) if not self._disabled_by(HANDLERS, name)}
+    def handler_packages(self, name: str) -> list[str]:
+        """Import names of the packages that have handlers under this name; imports nothing."""
+        return [point.module.partition(".")[0] for point in self._entry_points(HANDLERS)[name]]
 
     def hooks(self) -> pluggy.PluginManager:
         """The plugin manager, with all extensions loaded; an extension that fails is logged and left out."""
@@ -284,7 +282,7 @@ class Registry:
                 return Listing(name, package, version, "broken", _explain(error), places)
         return Listing(name, package, version, "loaded" if name in self._loaded else "installed", entry_points=places)
 
-    def _left_out_rows(self, group: str, loaded: Container[str]) -> list[Listing]:
+    def _rows(self, group: str, loaded: Container[str]) -> list[Listing]:
         """The rows of a group whose broken plugins are left out."""
         rows = []
         for name, points in sorted(self._entry_points(group).items()):
@@ -309,9 +307,8 @@ class Registry:
 
     def _add_handlers(self, kind: type, found: Any, name: str) -> None:
         if not isinstance(found, kind):
-            raise PluginError(
-                f"handler {name!r} is not a {kind.__module__}.{kind.__qualname__} but {type(found).__name__}"
-            )
+            wanted = f"{kind.__module__}.{kind.__qualname__}"
+            raise PluginError(f"handler {name!r} is not a {wanted} but {type(found).__name__}")
         self._handlers[name] = found
 
     def _add_extension(self, manager: pluggy.PluginManager, extension: object, name: str) -> None:

@@ -288,8 +288,9 @@ class _Kept:
     def _write(self, writer: FrameWriter) -> None:
         if self.trail.private:
             raise NotStorable(self.trail.private)
-        if any(map(edited, ("jitney", *packages(self.owner.session.backend)))):
-            raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
+        handling = [name for row in registry.handler_listings() for name in registry.handler_packages(row.name)]
+        if any(map(edited, ("jitney", *handling, *packages(self.owner.session.backend)))):
+            raise NotStorable("files of jitney's or of a plugin's were edited since they were imported")
         content, later = writer.content(self.emitted.namespace.get("_graph"))
         assert self.key is not None
         self.name = store(self.cache, self.key, content, self.name)
