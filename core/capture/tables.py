@@ -72,7 +72,7 @@ def _uncaptured(*args: Any) -> NoReturn:
 
 
 INSTALL = "pip install 'jitney[numpy]'"
-UNCAPTURED = ArrayHandlers(*[_uncaptured] * 6, methods={})  # where no package has any
+UNCAPTURED = ArrayHandlers(*(_uncaptured,) * 6, {})  # where no package has any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
