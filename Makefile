@@ -19,7 +19,7 @@ QUICK := tests/test_import_rules.py tests/test_packaging.py tests/test_errors.py
 
 BIN := $(VENV)/bin
 # Of contrib/ comes along what needs nothing more than the core, and does not change torch for the whole process (Inductor).
-PROJECTS := $(addsuffix /pyproject.toml,lowering tools testing) $(wildcard plugins/*/pyproject.toml) $(addsuffix /pyproject.toml,contrib/null contrib/c_loops)
+PROJECTS := $(addsuffix /pyproject.toml,lowering numpy tools testing) $(wildcard plugins/*/pyproject.toml) $(addsuffix /pyproject.toml,contrib/null contrib/c_loops)
 READY := $(VENV)/.installed
 CONTRIB := $(VENV)-contrib
 ENGINES := $(CONTRIB)/.installed

@@ -36,6 +36,7 @@ LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # The distributions released with the core: which parts of core each imports (None: all), and which of the others.
 SIBLINGS: dict[str, tuple[set[str] | None, set[str]]] = {
     "jitney_lowering": ({"_util", "errors", "config", "events", "torch_compat"}, set()),
+    "jitney_numpy": (None, set()),
     "jitney_tools": (None, set()),
     "jitney_testing": (None, {"jitney_tools"}),
 }

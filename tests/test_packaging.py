@@ -100,9 +100,9 @@ def test_the_core_imports_nothing_that_it_does_not_ask_for():
 
 def test_the_extras_reach_everything():
     extras = PROJECT["project"]["optional-dependencies"]
-    assert set(extras) == {"cpu", "gpu", "tools", "testing", "all", "docs", "dev"}
+    assert set(extras) == {"cpu", "gpu", "numpy", "tools", "testing", "all", "docs", "dev"}
     (own,) = (requirement for text in extras["all"] if (requirement := Requirement(text)).name == "jitney")
-    assert own.extras == {"cpu", "gpu", "tools", "testing"}
+    assert own.extras == {"cpu", "gpu", "numpy", "tools", "testing"}
     reached = [Requirement(text).name for extra in (*own.extras, "all") for text in extras[extra]]
     reached += [
         requirement.name for folder in RELEASED[1:] for requirement in requirements(declared(folder)["project"])

@@ -32,6 +32,19 @@ def identity(bound: BoundBackend, files: Callable[[str], str] = sources) -> list
     return [row.name, row.package, row.version, backend.version, options, *map(files, packages(bound))]
 
 
+def identity_of_handlers(files: Callable[[str], str] = sources) -> list[list[str]]:
+    """Names, versions and code of the packages that register handlers for capture; imports none of them.
+
+    Args:
+        files: what tells the files of a package from others.
+    """
+    return [
+        [row.name, row.package, row.version, *map(files, registry.handler_packages(row.name))]
+        for row in registry.handler_listings()
+        if row.status != "disabled"
+    ]
+
+
 def packages(bound: BoundBackend) -> list[str]:
     """The packages that a backend is written in: its own, and those of jitney's that it requires."""
     if bound.parts:

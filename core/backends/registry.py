@@ -1,4 +1,4 @@
-"""Which backends and extensions are installed: listed from metadata, imported only when asked for."""
+"""Which backends, extensions and handlers are installed: listed from metadata, imported only when asked for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import re
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pluggy
 
@@ -25,11 +26,13 @@ from jitney.errors import BackendNotFound, PluginError, nearest
 
 BACKENDS = f"{PROJECT}.backends"  # groups of entry points
 EXTENSIONS = f"{PROJECT}.extensions"
+HANDLERS = f"{PROJECT}.handlers"  # of functions that capture meets
 
 Status = Literal["installed", "loaded", "broken", "disabled", "duplicate", "in-process"]
 """``installed``: not imported yet. ``duplicate``: of several packages. ``in-process``: by ``register_backend``."""
 
 _log = logging.getLogger("jitney.plugins")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Registry:
         self._loaded: dict[str, Backend] = {}
         self._points: dict[str, dict[str, list[EntryPoint]]] = {}
         self._hooks: pluggy.PluginManager | None = None
-        self._extension_errors: dict[str, str] = {}
+        self._handlers: dict[str, Any] = {}
+        self._errors: dict[tuple[str, str], str] = {}  # of what is left out, by group and name
 
     def register_backend(self, backend: Backend, *, replace: bool = False) -> None:
         """Make a backend known for the rest of the process; an existing name needs ``replace=True``."""
@@ -119,7 +123,25 @@ class Registry:
         """One row per extension; with ``load`` they are imported."""
         if load:
             self.hooks()
-        return [self._extension_row(name, points) for name, points in sorted(self._entry_points(EXTENSIONS).items())]
+        loaded = () if self._hooks is None else dict(self._hooks.list_name_plugin())
+        return self._rows(EXTENSIONS, loaded)
+
+    def handlers(self, kind: type[T]) -> dict[str, T]:
+        """What packages register for capture by name, imported now; one that fails is logged and left out."""
+        with self._lock:
+            acting = [name for name in self._entry_points(HANDLERS) if not self._disabled_by(HANDLERS, name)]
+            for name in acting:
+                if name not in self._handlers and (HANDLERS, name) not in self._errors:
+                    self._load_or_leave_out(HANDLERS, name, functools.partial(self._add_handlers, kind))
+            return {name: self._handlers[name] for name in acting if name in self._handlers}
+
+    def handler_listings(self) -> list[Listing]:
+        """One row for each name under which handlers are registered; imports nothing."""
+        return self._rows(HANDLERS, self._handlers)
+
+    def handler_packages(self, name: str) -> list[str]:
+        """Import names of the packages that have handlers under this name; imports nothing."""
+        return [point.module.partition(".")[0] for point in self._entry_points(HANDLERS)[name]]
 
     def hooks(self) -> pluggy.PluginManager:
         """The plugin manager, with all extensions loaded; an extension that fails is logged and left out."""
@@ -128,7 +150,8 @@ class Registry:
                 self._hooks = pluggy.PluginManager(PROJECT)
                 self._hooks.add_hookspecs(Hooks)
                 for name in self._entry_points(EXTENSIONS):
-                    self._load_extension(self._hooks, name)
+                    if not self._disabled_by(EXTENSIONS, name):
+                        self._load_or_leave_out(EXTENSIONS, name, functools.partial(self._add_extension, self._hooks))
             return self._hooks
 
     def register_extension(self, extension: object, name: str | None = None) -> None:
@@ -203,7 +226,7 @@ class Registry:
 
     def _entry_points(self, group: str) -> dict[str, list[EntryPoint]]:
         if not self._points:  # the metadata of all packages is read once
-            self._points = {BACKENDS: {}, EXTENSIONS: {}}
+            self._points = {BACKENDS: {}, EXTENSIONS: {}, HANDLERS: {}}
             installed = importlib.metadata.entry_points()
             for own, found in self._points.items():
                 for point in installed.select(group=own):
@@ -220,7 +243,7 @@ class Registry:
         if direct or not disabled:
             return direct
         mine = [f"{point.module}." for point in self._entry_points(group).get(name, ())]
-        for known in (BACKENDS, EXTENSIONS):
+        for known in (BACKENDS, EXTENSIONS, HANDLERS):
             for other in sorted(disabled & self._entry_points(known).keys()):
                 theirs = tuple(f"{point.module}." for point in self._entry_points(known)[other])
                 if any(module.startswith(theirs) for module in mine):
@@ -259,27 +282,34 @@ class Registry:
                 return Listing(name, package, version, "broken", _explain(error), places)
         return Listing(name, package, version, "loaded" if name in self._loaded else "installed", entry_points=places)
 
-    def _extension_row(self, name: str, points: list[EntryPoint]) -> Listing:
-        package, version = _packages(points), ", ".join(_version(point) for point in points)
-        places = tuple(point.value for point in points)
-        if self._disabled_by(EXTENSIONS, name):
-            return Listing(name, package, version, "disabled", entry_points=places)
-        if name in self._extension_errors:
-            return Listing(name, package, version, "broken", self._extension_errors[name], places)
-        loaded = self._hooks is not None and self._hooks.has_plugin(name)
-        return Listing(name, package, version, "loaded" if loaded else "installed", entry_points=places)
+    def _rows(self, group: str, loaded: Container[str]) -> list[Listing]:
+        """The rows of a group whose broken plugins are left out."""
+        rows = []
+        for name, points in sorted(self._entry_points(group).items()):
+            error = self._errors.get((group, name), "")
+            status: Status = "broken" if error else "loaded" if name in loaded else "installed"
+            if self._disabled_by(group, name):
+                status, error = "disabled", ""
+            versions, places = ", ".join(map(_version, points)), tuple(point.value for point in points)
+            rows.append(Listing(name, _packages(points), versions, status, error, places))
+        return rows
 
-    def _load_extension(self, manager: pluggy.PluginManager, name: str) -> None:
-        if self._disabled_by(EXTENSIONS, name):
-            return
-        points = self._entry_points(EXTENSIONS)[name]
+    def _load_or_leave_out(self, group: str, name: str, add: Callable[[Any, str], None]) -> None:
+        points = self._entry_points(group)[name]
         try:
             if len(points) > 1:
                 raise PluginError(_conflict(name, points))
-            self._add_extension(manager, _load(points[0]), name)
+            add(_load(points[0]), name)
         except PluginError as error:
-            self._extension_errors[name] = _explain(error)
-            _log.warning("extension %r of %s is left out: %s", name, _packages(points), error.reason)
+            self._errors[group, name] = _explain(error)
+            what = group.rpartition(".")[2].removesuffix("s")
+            _log.warning("%s %r of %s is left out: %s", what, name, _packages(points), error.reason)
+
+    def _add_handlers(self, kind: type, found: Any, name: str) -> None:
+        if not isinstance(found, kind):
+            wanted = f"{kind.__module__}.{kind.__qualname__}"
+            raise PluginError(f"handler {name!r} is not a {wanted} but {type(found).__name__}")
+        self._handlers[name] = found
 
     def _add_extension(self, manager: pluggy.PluginManager, extension: object, name: str) -> None:
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from jitney._util.distributions import SIBLINGS, folder_of
+from jitney._util.distributions import SIBLINGS, file_of
 from jitney.cache.digest import digest
 from jitney.config import config, variable
 from jitney.torch_compat import torch_private
@@ -94,10 +94,8 @@ def edited(package: str) -> bool:
 
 
 def _files(package: str) -> list[tuple[str, int, int]]:
-    file = getattr(sys.modules.get(package), "__file__", None)
-    if file is None and package in SIBLINGS and folder_of(package):  # perhaps not imported yet
-        file = os.path.join(folder_of(package), "__init__.py")
-    if file is None:
+    file = getattr(sys.modules.get(package), "__file__", None) or file_of(package)  # perhaps not imported yet
+    if not file:
         return []
     folder, name = os.path.split(file)
     if os.path.basename(folder) != package and name != "__init__.py":

@@ -18,7 +18,6 @@ import torch
 from jitney import events
 from jitney.capture.codegen.emit import Emitted, Emitter, MakePoint
 from jitney.capture.directive_rules import breaks_are_errors
-from jitney.capture.handlers import HANDLERS
 from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame, make_frame
@@ -27,6 +26,7 @@ from jitney.capture.interpreter.loop import Loop
 from jitney.capture.interpreter.resume import pops
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
+from jitney.capture.tables import Handlers
 from jitney.config import config
 from jitney.errors import CaptureError
 from jitney.guards import Source
@@ -50,6 +50,7 @@ class Settings:
     make_point: MakePoint
     drive: Callable[[Any], Any]
     through: Callable[[Any], Any]
+    handlers: Handlers
     max_steps: int
     has_regions: bool = False
     fault_stack: tuple[FrameSummary, ...] = ()  # the user's lines that were interpreted when capture raised
@@ -113,7 +114,7 @@ def _captured(start: _Start) -> Captured:
     forced: dict[int, Restart] = {}
     for _ in range(MAX_RESTARTS):
         vm = Loop(
-            HANDLERS,
+            settings.handlers,
             dynamic_dims=settings.dynamic_dims,
             is_dynamic=settings.dynamic_number,
             steady=settings.steady,

@@ -1,27 +1,19 @@
-"""Which modules handle what: the one place where their tables become those of the interpreter.
+"""Who handles what: the one place where modules' tables, and those of packages, become those of the interpreter.
 
-Opcodes have a table of their own, ``interpreter/opcodes/__init__.py``.
+Opcodes have a table of their own, ``interpreter/opcodes/__init__.py``. What a package registers: see ``tables.py``.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from jitney.backends.registry import registry
 from jitney.capture import directive_rules
-from jitney.capture.numpy import (
-    attributes,
-    composites,
-    creation,
-    indexing,
-    reductions,
-    shapes,
-    ufuncs,
-)
-from jitney.capture.numpy.calls import ArrayTable
 from jitney.capture.python import builtins, classes, copying, logs, signatures
-from jitney.capture.tables import Args, ArrayHandlers, Handlers, Kwargs
+from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import (
     checkpoints,
     control_flow,
@@ -42,28 +34,30 @@ TORCH = (
     transforms.special,
     vjp.special,
 )
-NUMPY: tuple[ArrayTable, ...] = (
-    composites.table,
-    creation.table,
-    reductions.table,
-    shapes.table,
-    ufuncs.table,
-)
-TABLES = (*PYTHON, *TORCH, *NUMPY, directive_rules.special)
+COMPILING = FunctionTable()
+TABLES = (*PYTHON, *TORCH, directive_rules.special, COMPILING)
 
-HANDLERS = Handlers(
-    functions={key: handler for table in TABLES for key, handler in table.functions.items()},
-    codes={key: handler for table in TABLES for key, handler in table.codes.items()},
-    arrays=ArrayHandlers(
-        attr=attributes.array_attr,
-        call=attributes.call_method,
-        length=attributes.length,
-        getitem=indexing.getitem,
-        setitem=indexing.setitem,
-        from_tensor=creation.from_tensor,
-        methods={name: handler for table in NUMPY for name, handler in table.methods.items()},
-    ),
-)
+_log = logging.getLogger("jitney.plugins")
+
+
+def handlers() -> Handlers:
+    """All that there are now; packages that register some are imported, but for those that are disabled."""
+    return _merged(tuple(registry.handlers(Handlers).items()))
+
+
+@functools.cache
+def _merged(packages: tuple[tuple[str, Handlers], ...]) -> Handlers:
+    functions = {key: handler for table in TABLES for key, handler in table.functions.items()}
+    codes = {key: handler for table in TABLES for key, handler in table.codes.items()}
+    arrays = UNCAPTURED
+    for name, own in packages:
+        if functions.keys() & own.functions or codes.keys() & own.codes or UNCAPTURED not in (arrays, own.arrays):
+            _log.warning("handlers %r are left out: others handle some of the same functions", name)
+            continue
+        functions |= own.functions
+        codes |= own.codes
+        arrays = own.arrays if arrays is UNCAPTURED else arrays
+    return Handlers(functions, codes, arrays)
 
 
 def compile_inside(compile_function: Callable[..., Any]) -> None:
@@ -75,4 +69,4 @@ def compile_inside(compile_function: Callable[..., Any]) -> None:
             return vm.world.mark_fresh(functools.partial(compile_function, **kwargs))
         return model
 
-    HANDLERS.functions[id(compile_function)] = handler
+    COMPILING.add(compile_function, handler)

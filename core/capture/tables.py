@@ -1,12 +1,26 @@
-"""Tables of handlers. A module fills its own; ``handlers.py`` says which of them make up the interpreter."""
+"""Tables of handlers. A module fills its own; ``handlers.py`` says which of them make up the interpreter.
+
+A package registers more with an entry point of the group ``jitney.handlers``, which names a ``Handlers``. The handler
+of a function is called in the function's place while a frame is captured, with
+
+- the interpreter: ``vm.call`` interprets a call, ``vm.world`` is what is older than the frame, ``vm.handlers`` all that
+  there are;
+- the arguments as the program has them: stand-ins for tensors (what is computed with them becomes the graph), ``Array``
+  for arrays of NumPy, and otherwise the program's own values, which may be older than the frame: ``expose`` looks into
+  them under guards, ``specialise`` makes constants of symbols.
+
+It returns what the function would return, and raises ``Break`` wherever it does not know that. Entry points are called
+from the first capture on, and must declare ``jitney_hook_api`` as all plugins do.
+"""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from jitney.capture.interpreter.signals import Break
 from jitney.capture.original_functions import is_known
 
 Args = list[Any]
@@ -53,10 +67,18 @@ class ArrayHandlers:
     methods: dict[str, Callable[[Any, Any, Args, Kwargs], Any]]  # by name
 
 
-@dataclass(frozen=True, slots=True)
+def _uncaptured(*args: Any) -> NoReturn:
+    raise Break("an array is made, and nothing installed captures NumPy", INSTALL)
+
+
+INSTALL = "pip install 'jitney[numpy]'"
+UNCAPTURED = ArrayHandlers(*(_uncaptured,) * 6, {})  # where no package has any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Handlers:
-    """All that an interpreter has handlers for, besides the opcodes."""
+    """All that an interpreter has handlers for, besides the opcodes; or a package's part of it, by identities."""
 
     functions: dict[int, Handler]
     codes: dict[int, CodeHandler]
-    arrays: ArrayHandlers
+    arrays: ArrayHandlers = UNCAPTURED

@@ -9,7 +9,7 @@ from jitney.capture import marks
 from jitney.capture.codegen.call_through import CallThrough
 from jitney.capture.codegen.emit import build_function
 from jitney.capture.convert import Captured, Settings, capture
-from jitney.capture.handlers import compile_inside
+from jitney.capture.handlers import compile_inside, handlers
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.config import config
 from jitney.errors import JitneyError, Unsupported
@@ -44,6 +44,7 @@ def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[An
         make_point=owner.point,
         drive=run_continuations,
         through=owner.call_through(),
+        handlers=handlers(),
         max_steps=config.max_trace_steps,
         has_regions=session.backend.backend.level == "aten",
     )

@@ -20,7 +20,7 @@ from jitney._util import generated_code
 from jitney._util.ownership import trusted
 from jitney.aot.runtime.backward import Backward, Tangent
 from jitney.backends import SerializedGraph, registry
-from jitney.backends.identity import packages
+from jitney.backends.identity import identity_of_handlers, packages
 from jitney.cache.digest import NotStorable, digest, of_code
 from jitney.cache.frame_reader import StoredFrame, holds
 from jitney.cache.frame_writer import FrameWriter
@@ -288,8 +288,9 @@ class _FrameOnDisk:
     def _write(self, writer: FrameWriter) -> None:
         if self.assumptions.private:
             raise NotStorable(self.assumptions.private)
-        if any(map(edited, ("jitney", *packages(self.owner.session.backend)))):
-            raise NotStorable("files of jitney's or of a backend's were edited since they were imported")
+        handling = [name for row in registry.handler_listings() for name in registry.handler_packages(row.name)]
+        if any(map(edited, ("jitney", *handling, *packages(self.owner.session.backend)))):
+            raise NotStorable("files of jitney's or of a plugin's were edited since they were imported")
         content, later = writer.content(self.emitted.namespace.get("_graph"))
         assert self.key is not None
         self.name = store(self.cache, self.key, content, self.name)
@@ -390,7 +391,7 @@ def frame_key(owner: CodeEntries) -> str | None:
         return None
     target = home.target
     return digest(
-        environment(), settings(), flags(), session.identity, everything_said(),
+        environment(), settings(), flags(), session.identity, identity_of_handlers(), everything_said(),
         (session.fullgraph, session.dynamic, torch.distributed.is_available() and torch.distributed.is_initialized()),
         (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(home.shown)),
         label(owner),

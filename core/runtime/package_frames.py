@@ -10,7 +10,7 @@ from typing import Any
 
 from jitney._util import callers
 from jitney.backends import BoundBackend
-from jitney.backends.identity import identity
+from jitney.backends.identity import identity, identity_of_handlers
 from jitney.cache import package_file
 from jitney.cache.digest import of_code
 from jitney.cache.key import contents
@@ -89,6 +89,7 @@ def needs(root: CodeEntries) -> dict[str, str]:
     target, backend = root.target, root.session.backend
     found = package_file.machine_needs()
     found["the backend"] = json.dumps(identity_of_files(backend))
+    found["what handles functions"] = json.dumps(identity_of_handlers(_contents))
     found["what is allowed, disallowed or disabled"] = str(everything_said())
     found[f"the signature of {target.name}"] = target.signature()
     found[f"the code of {target.name}"] = of_code(target.code)[:12]
@@ -99,4 +100,8 @@ def needs(root: CodeEntries) -> dict[str, str]:
 
 def identity_of_files(backend: BoundBackend) -> list[Any] | None:
     """What the backend's graphs depend on, its files by what is in them."""
-    return identity(backend, lambda package: contents(package)[:12])
+    return identity(backend, _contents)
+
+
+def _contents(package: str) -> str:
+    return contents(package)[:12]

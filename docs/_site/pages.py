@@ -36,7 +36,7 @@ PACKAGES = {
 }
 # Where the READMEs of a section's packages are.
 READMES = {
-    "inside": ("core/*/README.md", "lowering/README.md", "tools/README.md", "testing/README.md"),
+    "inside": ("core/*/README.md", "lowering/README.md", "numpy/README.md", "tools/README.md", "testing/README.md"),
     "plugins": ("plugins/*/README.md",),
     "contrib": ("contrib/*/README.md",),
 }

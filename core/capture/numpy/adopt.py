@@ -10,6 +10,7 @@ import torch
 from jitney.capture.numpy.dtypes import KNOWN, SCALARS, is_known
 from jitney.capture.numpy.memory import from_readonly, from_scalar
 from jitney.capture.numpy.stand_in import Array
+from jitney.capture.tables import UNCAPTURED
 from jitney.config import config
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def adopt(vm: Interpreter, real: Any, source: Source) -> Array | None:
     """The stand-in for an array or a scalar from outside, the same one each time; None for one that is not captured."""
-    if not config.trace_numpy:
+    if not config.trace_numpy or vm.handlers.arrays is UNCAPTURED:
         return None
     known = vm.arrays.get(id(real))
     if known is not None:

@@ -15,6 +15,7 @@ from jitney.capture.interpreter.generators import InterpretedGenerator, Reentran
 from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, hashed_by_program
+from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
 from jitney.capture.record import CONTENT_TYPES
@@ -78,6 +79,7 @@ def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
         if what == "membership" and default_equality(vm, value):
             continue
         if vm.world.record_of(value) is not None:
+            refuse_uncaptured(vm, value, f"{what} of a {kind.__qualname__}")
             raise Break(f"{what} of a {kind.__qualname__} from outside", "move it out of the compiled function")
 
 

@@ -36,6 +36,7 @@ from jitney.capture.marks import (
     is_of_torch_compile,
     without_patches,
 )
+from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import ArrayMethod
 from jitney.capture.python import logs, natives
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
@@ -81,6 +82,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if special is not None:
         arity.check(vm, fn, args, kwargs)
         return special(vm, args, kwargs)
+    refuse_uncaptured(vm, fn, f"call of {getattr(fn, '__name__', '?')}()")
     caller = CALLERS.get(type(fn))
     if caller is not None:
         return caller(vm, fn, args, kwargs)

@@ -15,6 +15,7 @@ from jitney.capture.interpreter import exception_context
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator, advance
 from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
@@ -63,6 +64,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
         isinstance(obj, types.MappingProxyType) and record is None
     ):
         if record is not None or not _known_subscript(obj):
+            refuse_uncaptured(vm, obj, f"a {kind.__qualname__} is subscripted")
             raise Break(f"a {kind.__qualname__} is subscripted")
     return vm.native(operator.getitem, obj, _index(vm, key))
 
@@ -215,6 +217,7 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
             return iter(SequenceView(vm, value))
         if hasattr(kind, "__next__"):
             return value
+        refuse_uncaptured(vm, value, f"a {kind.__qualname__} is iterated over")
         raise Break(f"an object of class {kind.__qualname__} from outside is iterated over")
     if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
         return iter(SequenceView(vm, value))

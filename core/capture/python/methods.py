@@ -15,6 +15,7 @@ import torch
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.python import attributes, c_boundary, containers, operators, type_slots
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.builtins import format_value
@@ -142,6 +143,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
     if name in ("__eq__", "__ne__", "__str__", "__repr__", "__format__", "__hash__"):
         return _object_method(vm, owner, name, args, kwargs)
+    refuse_uncaptured(vm, owner, f"call of {kind.__qualname__}.{name}()")
     raise Break(f"call of the C method {kind.__qualname__}.{name}", "call it outside the compiled function")
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.calls import (
+from jitney.capture.numpy.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float, rounded
+from jitney.capture.numpy.stand_in import Array, holds_array
+from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
+from jitney.capture.python.c_boundary import expose, specialise
+from jitney.capture.torch.stand_ins import is_stand_in
+from jitney.config import config
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.default_device import innermost
+from jitney_numpy.calls import (
     NUMBERS,
     ArrayTable,
     as_array,
@@ -20,15 +28,7 @@ from jitney.capture.numpy.calls import (
     sampled,
     write,
 )
-from jitney.capture.numpy.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float, rounded
-from jitney.capture.numpy.shapes import shape_of
-from jitney.capture.numpy.stand_in import Array, holds_array
-from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
-from jitney.capture.python.c_boundary import expose, specialise
-from jitney.capture.torch.stand_ins import is_stand_in
-from jitney.config import config
-from jitney.torch_compat import torch_private
-from jitney.torch_compat.default_device import innermost
+from jitney_numpy.shapes import shape_of
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

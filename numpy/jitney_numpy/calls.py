@@ -15,6 +15,7 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.numpy.dtypes import BACK, as_numpy, as_torch, cast, fits
+from jitney.capture.numpy.originals import is_original
 from jitney.capture.numpy.stand_in import Array, holds_array
 from jitney.capture.python.c_boundary import expose, specialise
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
@@ -40,7 +41,9 @@ class ArrayTable(FunctionTable):
         self.methods: dict[str, Callable[[Any, Any, Args, Kwargs], Any]] = {}  # by name, of the array and the arguments
 
     def captures(self, fn: Any, handler: Handler) -> None:
-        """Call ``handler`` wherever the program calls this function of NumPy."""
+        """Call ``handler`` wherever the program calls this function of NumPy, if it still has its place there."""
+        if not is_original(fn):
+            return
         name = getattr(fn, "__name__", str(fn))
 
         def guarded(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.calls import attempt, view
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.config import config
+from jitney_numpy.calls import attempt, view
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

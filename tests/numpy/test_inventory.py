@@ -8,9 +8,8 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from capture.numpy.test_arrays import SIGN_OF_ZERO_IS_LOST
 from hypothesis import given
-from numpy_cases import CASES, DTYPES, TAME, tame
+from numpy_cases import CASES, DTYPES, SIGN_OF_ZERO_IS_LOST, TAME, tame
 from numpy_checks import agrees
 from numpy_inventory import LEFT_OUT, MORE, VARIANTS, in_cases, public
 
