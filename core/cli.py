@@ -15,10 +15,12 @@ from jitney.errors import JitneyError
 
 GROUP = "jitney.commands"  # entry points: name -> module
 # A command's module has configure(parser) and run(arguments) -> exit status; its docstring is the help.
-CORE = ("backends", "cache", "doctor", "explain")
+CORE = ("backends", "cache", "explain")
 # What the distributions released with the core have: the message for one that is not installed says how to get it.
 ELSEWHERE = {
-    **dict.fromkeys(("demo", "memory", "profile", "report", "bisect", "minify", "replay", "new-backend"), "tools"),
+    **dict.fromkeys(
+        ("demo", "doctor", "memory", "profile", "report", "bisect", "minify", "replay", "new-backend"), "tools"
+    ),
     "conformance": "testing",
 }
 

@@ -12,9 +12,9 @@ import torch
 import jitney
 from jitney.backends import Backend, Listing, register_backend, registry
 from jitney.cli import CORE, ELSEWHERE, main
-from jitney.commands import doctor, explain
+from jitney.commands import explain
 from jitney.config import config
-from jitney_tools.commands import demo, demo_speed
+from jitney_tools.commands import demo, demo_speed, doctor
 
 
 def test_python_dash_m_and_the_installed_script_are_the_same_program():

@@ -68,7 +68,8 @@ def test_a_distribution_lists_its_packages_and_data(folder):
     settings = declared(folder)["tool"]["setuptools"]
     found = {path.parent.relative_to(place).parts for path in place.rglob("*.py")}
     assert {".".join([name, *parts]) for parts in found} == set(settings["packages"])
-    data = {path for path in place.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    files = {path for path in place.rglob("*") if path.is_file() and path.name != "README.md"}  # which are for readers
+    data = {path for path in files if path.suffix not in (".py", ".pyc")}
     assert data == {path for pattern in settings["package-data"][name] for path in place.glob(pattern)}
 
 

@@ -79,7 +79,6 @@ def _finish(owner: CodeEntries, captured: Captured) -> Entry:
     """Hand the graph to the backend and build the function."""
     emitted, target, code = captured.emitted, owner.target, owner.shown
     name = target.name
-    emitted.namespace["_retry"] = owner.retry
     if markers.wanted():
         emitted.namespace["_entered"] = markers.Marker("frame", name).instant
     if emitted.graph is not None:

@@ -171,10 +171,6 @@ class CodeEntries:
         """The frame's arguments by parameter name, and its cells."""
         raise NotImplementedError
 
-    def retry(self, error: Exception, /, *args: Any, **kwargs: Any) -> Any:
-        """A lock was taken before anything was written: the frame runs eagerly."""
-        return self.failed(error, None, args, kwargs)
-
     def failed(
         self, error: Exception, blame: BackendFailed | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

@@ -158,7 +158,7 @@ def _build(
     owner: CodeEntries, frame: StoredFrame, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[types.FunctionType, dict[str, Sizes], bytes, bool, tuple[int, ...]] | None:
     space = frame.namespace
-    space.update(_retry=owner.retry, _failed=_failure_handler(owner), _guard_errors=Exception)
+    space.update(_failed=_failure_handler(owner), _guard_errors=Exception)
     filename = f"<jitney {owner.target.name} {id(space):x}>"
     function = generated_code.build(frame.source, filename, space, "_entry")
     owner.target.lend(function)

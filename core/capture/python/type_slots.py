@@ -9,14 +9,21 @@ import ctypes
 import functools
 import threading
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import HEAP_TYPE
 from jitney.capture.record import ABSENT
 
-if TYPE_CHECKING:
-    from jitney.capture.interpreter.interpreter import Interpreter
+
+class Machine(Protocol):
+    """What reading such an attribute needs of the interpreter, which stands above."""
+
+    world: Any
+
+    def call(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call anything and wait for its value."""
+
 
 _get_slot = ctypes.pythonapi.PyType_GetSlot
 _get_slot.restype = ctypes.c_void_p
@@ -119,7 +126,7 @@ def _forwards(name: str) -> bool:
 # ------------------------------------------------------------------ what they do
 
 
-def read(vm: Interpreter, getter: Any, obj: Any, name: str) -> Any:
+def read(vm: Machine, getter: Any, obj: Any, name: str) -> Any:
     """``obj.name`` by this ``__getattribute__``, which is not the generic one; ABSENT: as the generic one finds it."""
     owner = _c_class(getter)
     if owner is types.MethodType:
