@@ -1,11 +1,11 @@
-"""List the installed backends and extensions, with the tracebacks of broken ones.
+"""List the installed backends, extensions and handlers of capture, with the tracebacks of broken ones.
 
 --json prints an object: schema (1; raised when a key changes its meaning or goes, never when one comes), hook_api
-and the versions of jitney, torch and python; options (jitney's own, which every backend takes); backends and
-extensions, a list each. A row has name, package, version, entry_points ("module:object"), status (loaded, broken,
-disabled, duplicate or in-process), error (a traceback, or empty), options, and, of a backend, level, device_types
-(empty: any) and lacks (what it misses on this machine). These are null where nobody knows, since the plugin is not
-loaded. An option has name, type, default (its repr, where JSON has no such thing) and meaning.
+and the versions of jitney, torch and python; options (jitney's own, which every backend takes); backends,
+extensions and handlers, a list each. A row has name, package, version, entry_points ("module:object"), status (loaded,
+broken, disabled, duplicate or in-process), error (a traceback, or empty), but for handlers options, and, of a backend,
+level, device_types (empty: any) and lacks (what it misses on this machine). These are null where nobody knows, since
+the plugin is not loaded. An option has name, type, default (its repr, where JSON has no such thing) and meaning.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from jitney.backends import HOOK_API_VERSION, Listing, registry
 from jitney.backends.backend_fields import lacks_of
 from jitney.backends.common_options import OwnOptions
 from jitney.backends.options import default_of
+from jitney.capture.handlers import handlers as merged_handlers
 from jitney.commands.docstrings import taken_apart
 from jitney.errors import PluginError
 
@@ -44,14 +45,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Import every plugin and show its state; a broken one is shown, not raised."""
     backends, extensions = registry.listings(load=True), registry.extension_listings(load=True)
+    merged_handlers()  # imports those of packages
+    handlers = registry.handler_listings()
     if arguments.json:
-        print(json.dumps(everything(backends, extensions), indent=2))
+        print(json.dumps(everything(backends, extensions, handlers), indent=2))
         return 0
     console = Console()
     console.print(table("backends", backends))
-    if extensions:
-        console.print(table("extensions", extensions))
-    for row in backends + extensions:
+    for title, rows in (("extensions", extensions), ("handlers", handlers)):
+        if rows:
+            console.print(table(title, rows))
+    for row in backends + extensions + handlers:
         if row.error:
             console.print(f"\n[bold red]{escape(row.name)}[/] ({escape(row.package)}) is {row.status}:")
             console.print(escape(row.error), highlight=False)
@@ -69,7 +73,9 @@ def table(title: str, rows: Sequence[Listing]) -> Table:
     return result
 
 
-def everything(backends: Sequence[Listing], extensions: Sequence[Listing]) -> dict[str, Any]:
+def everything(
+    backends: Sequence[Listing], extensions: Sequence[Listing], handlers: Sequence[Listing]
+) -> dict[str, Any]:
     """What ``--json`` prints; see this module's docstring."""
     return {
         "schema": SCHEMA,
@@ -80,6 +86,7 @@ def everything(backends: Sequence[Listing], extensions: Sequence[Listing]) -> di
         "options": option_rows(OwnOptions),
         "backends": [_backend(row) for row in backends],
         "extensions": [_extension(row) for row in extensions],
+        "handlers": [_row(row, "") for row in handlers],
     }
 
 

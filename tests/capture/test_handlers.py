@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,6 +104,24 @@ def test_the_package_for_numpy_can_be_disabled() -> None:
         assert (identity_of_handlers(), [row[0] for row in before]) == ([], ["numpy"])
         with config.patch(trace_numpy=False):
             assert INSTALL not in _hints(lambda x: x + 1, X)
+
+
+IMPORTS = """
+import sys, torch, numpy, jitney
+before = "jitney_numpy" in sys.modules
+found = jitney.compile(lambda x: x.sum(0) * 2, backend="eager")(numpy.ones((3, 4)))
+print(before, "jitney_numpy" in sys.modules, found.tolist())
+"""
+
+
+def test_the_package_is_imported_where_a_frame_is_captured_only(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(IMPORTS)
+    environment = os.environ | {"JITNEY_CACHE": "1", "JITNEY_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, str(tmp_path / "program.py")]
+    printed = [
+        subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout for _ in "12"
+    ]
+    assert printed == [f"False {captured} [6.0, 6.0, 6.0, 6.0]\n" for captured in (True, False)]
 
 
 # ------------------------------------------------------------------ handlers of others

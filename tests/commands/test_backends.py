@@ -28,7 +28,11 @@ def row_of(found, name):
 def test_the_schema_is_what_programs_were_promised(capsys):
     """A key may come; one that goes or means something else raises ``schema``."""
     found = printed(capsys)
-    assert list(found) == ["schema", "hook_api", "jitney", "torch", "python", "options", "backends", "extensions"]
+    lists = ["options", "backends", "extensions", "handlers"]
+    assert list(found) == ["schema", "hook_api", "jitney", "torch", "python", *lists]
+    assert [(row["name"], row["package"], row["status"]) for row in found["handlers"]] == [
+        ("numpy", "jitney-numpy", "loaded")
+    ]
     assert (found["schema"], found["hook_api"]) == (1, 1)
     versions = importlib.metadata.version("jitney"), torch.__version__, platform.python_version()
     assert (found["jitney"], found["torch"], found["python"]) == versions
