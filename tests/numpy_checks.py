@@ -37,7 +37,8 @@ def difference(a: Any, b: Any, sign: bool = True) -> str:
         return f"{a}, {b}"
     if a.dtype.kind == "c" or not sign:
         return ""
-    return f"sign of zero: {a}, {b}" if np.any((np.signbit(a) != np.signbit(b)) & (a == 0)) else ""
+    zeros = (a == 0) & (b == 0)
+    return f"sign of zero: {a}, {b}" if np.any((np.signbit(a) != np.signbit(b)) & zeros) else ""
 
 
 def outcome(fn: Callable[..., Any], *args: Any) -> Any:

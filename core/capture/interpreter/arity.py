@@ -48,6 +48,7 @@ COUNTED = frozenset({filter, reversed, functools.partial, max, min, functools.re
 # Which argument is the name of an attribute: only text is one.
 NAME_AT = {"getattr": 1, "hasattr": 1, "setattr": 1, "delattr": 1,
            "__getattribute__": 0, "__setattr__": 0, "__delattr__": 0}  # fmt: skip
+OWN = ("builtins", "collections")
 METHODS = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
@@ -74,9 +75,11 @@ def _takes(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     if owner is None or isinstance(owner, types.ModuleType):
         known = _signature(at) if at not in COUNTED else None
     elif isinstance(owner, type) and not isinstance(fn, types.MethodWrapperType):
-        known = _signature(getattr(owner, name)) if owner.__module__ in ("builtins", "collections") else None
+        known = _signature(getattr(owner, name)) if owner.__module__ in OWN else None
     else:
         known = _of_method(kind, name)
+    if known is None and not (owner is None or isinstance(owner, types.ModuleType | type) or kind.__module__ in OWN):
+        return True  # a method that happens to have such a name
     if known is None:
         counts, keywords = COUNTS.get(name, (None, True))
         return counts is None or (len(args) in counts and (keywords or not kwargs))

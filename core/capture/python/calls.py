@@ -82,7 +82,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if special is not None:
         arity.check(vm, fn, args, kwargs)
         return special(vm, args, kwargs)
-    refuse_uncaptured(vm, fn, f"call of {getattr(fn, '__name__', '?')}()")
+    refuse_uncaptured(vm, fn, "call of a function")
     caller = CALLERS.get(type(fn))
     if caller is not None:
         return caller(vm, fn, args, kwargs)
