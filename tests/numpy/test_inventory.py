@@ -13,7 +13,7 @@ from numpy_cases import CASES, DTYPES, SIGN_OF_ZERO_IS_LOST, TAME, tame
 from numpy_checks import agrees
 from numpy_inventory import LEFT_OUT, MORE, VARIANTS, in_cases, public
 
-# Of what is not in ``test_numpy.py``: captured as one graph. Everything else here breaks.
+# Of what is not in ``test_arrays.py``: captured as one graph. Everything else here breaks.
 WHOLE = set(
     "acos acosh asin asinh atan atanh atan2 conj fix isneginf isposinf iscomplex isreal pow nancumprod nancumsum "
     "nanprod nanstd nanvar cumulative_sum cumulative_prod trapezoid asanyarray astype concat permute_dims empty "
