@@ -53,7 +53,7 @@ def taking_call(count: int) -> Any:
 
 @final
 class EagerRun:
-    """The eager run of a frame whose graph failed or whose lock was taken: its own ``try`` and ``with`` take over.
+    """The eager run of a frame whose graph failed: its own ``try`` and ``with`` take over.
 
     Args:
         entries: of the code that the frame runs.

@@ -6,13 +6,10 @@ import functools
 import inspect
 import types
 from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import HEAP_TYPE
-
-if TYPE_CHECKING:
-    from jitney.capture.interpreter.interpreter import Interpreter
 
 ANY = 1_000
 # What has no signature: how many arguments by position, and whether any keyword may come with them.
@@ -39,6 +36,7 @@ METHOD_COUNTS: dict[str, tuple[Collection[int], bool]] = {
     **{f"{kind}.__getitem__": ((1,), False) for kind in ("dict", "list")},
     **{f"{kind}.{name}": ((1,), False) for kind in ("set", "frozenset") for name in ("__contains__", "add", "remove")},
     "set.discard": ((1,), False),
+    "set.update": (range(ANY), False),
     **{f"deque.{name}": ((1,), False) for name in ("append", "appendleft", "extend", "extendleft", "count", "remove")},
     "deque.index": ((1, 2, 3), False),
     "deque.insert": ((2,), False),
@@ -52,10 +50,12 @@ OWN = ("builtins", "collections")
 METHODS = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
-def check(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Call what would refuse these arguments, so that the program gets its own error; a break if it takes them."""
+def check(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Break at a call that C code would refuse: it then refuses it itself, in its own words.
+
+    It is not called here: where a row of these tables is wrong, the call would be done, and done again after the break.
+    """
     if not _takes(fn, args, kwargs):
-        vm.native(fn, *args, **kwargs)
         raise Break(f"{fn.__qualname__}() is called with arguments that it does not take")
 
 
@@ -67,6 +67,8 @@ def _takes(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     at_name = NAME_AT.get(name)
     if at_name is not None and len(args) > at_name and not isinstance(args[at_name], str):
         return False
+    if isinstance(fn, METHODS) and owner is None:  # bound to None, which ``inspect`` takes for not bound
+        return True
     qualified = METHOD_COUNTS.get(_name_in_c(fn, name))
     if qualified is not None:
         return len(args) in qualified[0] and (qualified[1] or not kwargs)

@@ -80,7 +80,7 @@ def dispatch(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         raise Break(f"{getattr(fn, '__qualname__', fn)} is disallowed in graphs", DISALLOWED)
     special = vm.handlers.functions.get(id(fn))
     if special is not None:
-        arity.check(vm, fn, args, kwargs)
+        arity.check(fn, args, kwargs)
         return special(vm, args, kwargs)
     refuse_uncaptured(vm, fn, "call of a function")
     caller = CALLERS.get(type(fn))

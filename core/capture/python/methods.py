@@ -106,7 +106,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     """A C method bound to ``owner``."""
     kind = type(owner)
     if kind not in STAND_INS:
-        arity.check(vm, fn, args, kwargs)
+        arity.check(fn, args, kwargs)
     if name in ("__str__", "__repr__", "__format__"):
         vm.world.assumptions.order_within(expose(vm, owner))
     if kind in STAND_INS:

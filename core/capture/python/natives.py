@@ -77,7 +77,7 @@ def is_pure(fn: Any) -> bool:
 def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a pure C function: containers exposed, iterators and callbacks going back through the interpreter."""
     key = id(fn)
-    arity.check(vm, fn, args, kwargs)
+    arity.check(fn, args, kwargs)
     if not kwargs:
         if len(args) == 2 and key in OPERATOR_FUNCTIONS:
             return OPERATOR_FUNCTIONS[key](vm, *args)
@@ -425,10 +425,8 @@ def is_value_class(cls: type) -> bool:
 def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """An instance of a C class."""
     maker = VALUE_CLASSES.get(cls)
-    if cls in arity.COUNTED:
-        arity.check(vm, cls, args, kwargs)
     if maker is not None:
-        arity.check(vm, cls, args, kwargs)
+        arity.check(cls, args, kwargs)
         return maker(vm, cls, args, kwargs)
     if issubclass(cls, BaseException):
         return vm.world.mark_fresh(vm.native(cls, *args, **kwargs))

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from helpers import check_scenario
+
+from jitney.capture.interpreter import arity
 
 Compile = Callable[[Any], Any]
 
@@ -139,3 +142,43 @@ def test_builtins(name: str) -> None:
 def test_functions_of_operator(name: str) -> None:
     function = getattr(operator, name)
     check_calls(lambda: function)
+
+
+RECEIVERS: tuple[Callable[[], Any], ...] = (
+    lambda: [3, 1], lambda: (3, 1), lambda: {1: 2}, lambda: {1, 2}, lambda: frozenset((1, 2)), lambda: "a b",
+    lambda: b"ab", lambda: 5, lambda: 2.5, lambda: 1j, lambda: range(4), lambda: slice(1, 2),
+    lambda: collections.deque((1, 2)),
+    lambda: collections.OrderedDict(a=1), lambda: collections.defaultdict(list, a=[1]), lambda: None, object,
+    lambda: bytearray(b"ab"), lambda: ValueError("x"), lambda: iter([1, 2]), lambda: zip((1,), (2,)),
+)  # fmt: skip
+GIVEN: tuple[Any, ...] = (1, "a", None, (1, 2), {3}, [(1, 2)], {"a": 1}, str, len)
+
+
+def test_what_c_code_takes_is_not_refused() -> None:
+    """A row of the tables that is too narrow costs a graph break: there is none."""
+    for make in RECEIVERS:
+        for name in dir(make()):
+            for args in [(), *((a,) for a in GIVEN), *itertools.product(GIVEN[:6], repeat=2)]:
+                method = getattr(make(), name)
+                if not isinstance(method, arity.METHODS) or name in ("__reduce_ex__", "__sizeof__"):
+                    continue
+                try:
+                    method(*args)
+                except Exception:
+                    continue
+                assert arity._takes(getattr(make(), name), list(args), {}), (make(), name, args)
+
+
+def test_sets_take_up_several_at_once() -> None:
+    def fn(x: Any, given: set[Any], *rest: Any) -> Any:
+        given.update([x.sum()], (n for n in rest))
+        own: set[Any] = set()
+        own.update(*rest)
+        return x + len(given) + sum(own)
+
+    def scenario(compile: Compile) -> Any:
+        given: set[Any] = {1}
+        result = compile(fn)(torch.ones(2), given, iter([1, 2]), (n for n in (4, 5)))
+        return result, len(given), any(type(value).__name__ == "FakeTensor" for value in given)
+
+    check_scenario(scenario)
