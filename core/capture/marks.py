@@ -103,11 +103,15 @@ def mark_frame_only(fn: Any) -> None:
     _frame_only.add(fn)
 
 
-def everything_said() -> list[str]:
-    """All that was marked so far, as text that is equal in two processes that marked the same functions."""
+def everything_said(with_torchs: bool = True) -> list[str]:
+    """All that was marked so far, as text that is equal in two processes that marked the same functions.
+
+    Args:
+        with_torchs: also what torch.compile was told, which libraries do when they are imported.
+    """
     kinds = {"disabled": _disabled, "frame only": _frame_only, "disallowed": _disallowed, "allowed": _allowed}
     found = {f"{kind} {_name(fn)}" for kind, marked in kinds.items() for fn in marked}
-    for kind in ("disallowed", "allowed"):
+    for kind in ("disallowed", "allowed") if with_torchs else ():
         found.update(f"{kind} {name}" for name in _names(frozenset(torch_private.told_of_graphs(kind))))
     return sorted(found)
 

@@ -202,11 +202,16 @@ def current() -> DebugFolder | None:
     return found
 
 
+_latest: events.Event | None = None
+
+
 def add(event: events.Event) -> None:
-    """Write an event into the folder of this process."""
+    """Write an event into the folder of this process, once: each registry of the process tells its extensions."""
+    global _latest
     folder = current()
-    if folder is None:
+    if folder is None or event is _latest:
         return
+    _latest = event
     try:
         folder.add(event)
     except OSError as error:  # a full disk must not end the program
