@@ -1,1 +1,1 @@
-"""What all parts share and that knows of no graph: callers, copies, type checks, whose code it is."""
+"""What all parts share and that knows of no graph: callers, type checks, whose code it is."""

@@ -1,5 +1,8 @@
 """What turns a graph into code, and how it is found: backends, hooks, the registry, choosing."""
 
+import warnings
+from typing import Any
+
 from jitney._util.callers import warn
 from jitney._util.generated_code import build as build_function
 from jitney.backends.backend import (
@@ -48,3 +51,14 @@ __all__ = [
     "resolve",
     "warn",
 ]
+
+# Names of release 0.1: what to use instead.
+DEPRECATED: dict[str, Any] = {"Kept": SerializedGraph, "late": lazy_function}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in DEPRECATED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    message = f"{__name__}.{name} is deprecated: use {DEPRECATED[name].__name__}"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return DEPRECATED[name]

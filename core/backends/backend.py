@@ -186,9 +186,9 @@ class Backend:
         lacks: what is missing on this machine for the backend, a sentence each; empty if it can work. ``jitney doctor``
             shows it, and ``backend="auto"`` leaves the operators of such a backend to eager, with one warning.
         auto_priority: the place among the backends that ``backend="auto"`` chooses from, higher first; None if it is
-            never chosen so. The first is used, with all others that share graphs: those for ``aten`` that have
-            ``device_types`` or ``supports``. ``auto`` imports each backend's module to ask: ``lazy_function`` keeps
-            that cheap.
+            chosen only where no other is installed. The first is used, with all others that share graphs: those for
+            ``aten`` that have ``device_types`` or ``supports``. ``auto`` imports each backend's module to ask:
+            ``lazy_function`` keeps that cheap.
     """
 
     name: str

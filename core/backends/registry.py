@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any, Literal, TypeVar
@@ -108,12 +108,10 @@ class Registry:
         return _packages(points) if points and known is not None and known.compile is backend.compile else ""
 
     def required_siblings(self, backend: Backend) -> list[str]:
-        """Import names of the distributions released with the core that a backend's package requires."""
+        """Import names of the distributions released with the core that a backend's package itself requires."""
         points = self._entry_points(BACKENDS).get(backend.name, [])
-        required = {
-            re.split(r"[^\w-]", text)[0] for point in points if point.dist for text in point.dist.requires or ()
-        }
-        return [name for name in SIBLINGS if name.replace("_", "-") in required]
+        required = {name for point in points if point.dist for name in _required(point.dist.requires)}
+        return [name for name in SIBLINGS if name in required]
 
     def listings(self, *, load: bool = False) -> list[Listing]:
         """One row per name; with ``load`` every plugin is imported, so that the broken ones show."""
@@ -380,8 +378,14 @@ def published() -> frozenset[str]:
         requirements = importlib.metadata.requires(PROJECT) or ()
     except importlib.metadata.PackageNotFoundError:
         return frozenset()
-    names = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in requirements}
-    return frozenset(n.removeprefix(f"{PROJECT}_") for n in names - {*SIBLINGS} if n.startswith(f"{PROJECT}_"))
+    names = _required(requirements) - {*SIBLINGS}
+    return frozenset(n.removeprefix(f"{PROJECT}_") for n in names if n.startswith(f"{PROJECT}_"))
+
+
+def _required(requirements: Iterable[str] | None) -> set[str]:
+    """The packages that these lines of metadata require, by their names as Python would import them (PEP 503)."""
+    names = (re.match(r"[\w.-]+", text) for text in requirements or ())
+    return {re.sub(r"[-_.]+", "_", name[0]).lower() for name in names if name}
 
 
 def _not_found(name: str, known: list[str]) -> BackendNotFound:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import types
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from traceback import FrameSummary
@@ -224,6 +225,8 @@ class BoundBackend:
         """What the backend has made, with a recipe if it is a function, as one of another kind becomes if it has
         ``serialize``: objects of other classes have their recipe from their class.
         """
+        if self.backend.load is not None and hasattr(compiled, "keep"):
+            compiled = _renamed(compiled)
         if (
             self.backend.load is not None
             and hasattr(compiled, "serialize")
@@ -465,7 +468,7 @@ def _takes(compiler: Callable[..., Any], keyword: str) -> bool:
 
 
 def _automatic() -> list[Backend]:
-    """The usable backend of the highest ``auto_priority``; if it shares graphs, all that do, in order.
+    """The usable backend of the highest ``auto_priority``; if it shares graphs, all that do, in order. Or the only one.
 
     One that takes whole graphs ends the choice only as the first: what is left of a shared graph runs eagerly.
     """
@@ -481,6 +484,8 @@ def _automatic() -> list[Backend]:
     ranked = sorted((-b.auto_priority, b.name, b) for b in backends if b.auto_priority is not None)  # names are unique
     if not ranked and failures:
         raise failures[0]
+    if not ranked and len(backends) == 1:
+        return backends
     if not ranked:
         raise BackendNotFound(
             f"backend='auto' may choose none of {', '.join(usable)}: they have no auto_priority",
@@ -515,6 +520,18 @@ def _as_function(compiled: Compiled) -> Compiled:
 
     run.__dict__.update({name: getattr(compiled, name) for name in ATTRIBUTES if hasattr(compiled, name)})
     return run
+
+
+def _renamed(compiled: Any) -> Compiled:
+    """A compiled graph whose ``serialize`` may have the name that it had in 0.1, ``keep``."""
+    if hasattr(compiled, "serialize"):
+        return compiled
+    renamed = compiled if isinstance(compiled, types.FunctionType) else _as_function(compiled)
+    code = getattr(compiled.keep, "__code__", _as_function.__code__)  # where the plugin has written it
+    message = "the attribute keep of a compiled graph is deprecated: name it serialize"
+    warnings.warn_explicit(message, DeprecationWarning, code.co_filename, code.co_firstlineno)
+    renamed.__dict__["serialize"] = compiled.keep
+    return renamed
 
 
 def _extended(hook: str, implementation: pluggy.HookImpl, request: CompileRequest) -> Extended:

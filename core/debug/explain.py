@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
+from typing_extensions import deprecated
 
 from jitney import events
 from jitney.backends.extension_calls import bisected
@@ -52,6 +53,12 @@ class ExplainOutput:
     bisection: BisectReport | None = None
     recompile_reasons: list[tuple[str, str, str]] = field(default_factory=list)
     told: list[events.Told] = field(default_factory=list)
+
+    @property
+    @deprecated("use recompile_reasons")
+    def misfits(self) -> list[tuple[str, str, str]]:
+        """The name of ``recompile_reasons`` in release 0.1."""
+        return self.recompile_reasons
 
     @property
     def hints(self) -> list[str]:

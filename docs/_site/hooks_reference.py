@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args
 
-from jitney import events
+from jitney import backends, events
 from jitney.backends.backend import Argument, Backend, CompileRequest, ExtensionOptions, SerializedGraph
 from jitney.backends.common_options import OwnOptions
 from jitney.backends.hookspecs import HOOK_API_VERSION, PROJECT, Hooks, TrainingRun
@@ -98,6 +98,7 @@ def page() -> str:
         "## Objects\n\nAll are in `jitney.backends`, but for `OwnOptions`, which users fill and no plugin sees."
     )
     parts += [_object(kind) for kind in OBJECTS]
+    parts += [_old_names()]
     parts.append("## Events\n\nWhat `jitney_observe` is called with: classes of `jitney.events`.")
     parts += [_event(kind) for kind in (*get_args(events.Event), events.Launch)]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -129,6 +130,12 @@ def _object(kind: type) -> str:
     old: dict[str, str] = getattr(kind, "DEPRECATED", {})
     rows = _table(("field", "type"), _rows(what, types, old))
     return f"### `{kind.__name__}`\n\n{_prose(what.text)}{rows}" + "".join(_members(kind))
+
+
+def _old_names() -> str:
+    """The names of the module that are to go away."""
+    rows = (f"- `{old}` **deprecated**: use `{new.__name__}`" for old, new in backends.DEPRECATED.items())
+    return "### Old names\n\n" + "\n".join(rows)
 
 
 def _members(kind: type) -> Iterator[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import jitney
 from jitney.backends import Backend, Registry, list_backends, register_backend, registry
 from jitney.config import config
 from jitney.errors import BackendNotFound, PluginError
@@ -107,6 +108,22 @@ def test_a_deprecated_field_of_a_backend_warns_at_the_plugins_line(install, monk
     with pytest.warns(DeprecationWarning, match=r"Backend\.version is deprecated: the package has one") as warned:
         Registry().get("good")
     assert [Path(w.filename).name for w in warned] == ["goodpkg.py"]
+
+
+@pytest.mark.parametrize("old, new", [("Kept", "SerializedGraph"), ("late", "lazy_function")])
+def test_an_old_name_warns_at_the_line_that_imports_it(old, new):
+    place = {}
+    code = compile(f"from jitney.backends import {old}", "plugin.py", "exec")
+    with pytest.warns(DeprecationWarning, match=f"jitney.backends.{old} is deprecated: use {new}") as warned:
+        exec(code, place)
+    assert place[old] is getattr(jitney.backends, new) and {w.filename for w in warned} == {"plugin.py"}
+
+
+@pytest.mark.parametrize("spelling", ["jitney-lowering>=0.1", "Jitney_Lowering==0.1", "jitney.lowering[x]; a < '3'"])
+def test_a_requirement_of_a_sibling_counts_however_it_is_spelled(install, spelling):
+    install("goodpkg", GOOD, backends={"good": "goodpkg:backend"}, requires=(spelling, "jitney-numpy-like"))
+    registry = Registry()
+    assert registry.required_siblings(registry.get("good")) == ["jitney_lowering"]
 
 
 def test_an_entry_point_that_is_no_backend_is_refused(install):

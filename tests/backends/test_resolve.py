@@ -151,6 +151,11 @@ def test_auto_takes_the_one_of_the_highest_priority(installed):
     assert resolve("auto").name == "high"
 
 
+def test_auto_takes_the_only_one(installed):
+    installed.register_backend(plain("mine"))
+    assert resolve("auto").name == "mine"
+
+
 def test_auto_takes_no_backend_without_priority(installed):
     installed.register_backend(plain("one"))
     installed.register_backend(plain("two"))

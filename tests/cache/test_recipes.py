@@ -165,7 +165,7 @@ def test_other_bytes_are_no_container(content: bytes) -> None:
         unpack(content)
 
 
-def test_a_backend_with_load_and_keep_makes_its_graphs_again() -> None:
+def test_a_backend_with_load_and_serialize_makes_its_graphs_again() -> None:
     asked: list[CompileRequest] = []
 
     def compile_graph(graph: Any, inputs: Any, request: CompileRequest) -> Any:
@@ -196,6 +196,39 @@ def test_a_backend_with_load_and_keep_makes_its_graphs_again() -> None:
         again(without.compile(graph, [], without.request("inference", "fn")))
     with pytest.raises(Stale, match="keeps no graphs"):
         without.load("mine", "inference", "fn", SerializedGraph(None))
+
+
+def test_the_old_name_of_serialize_is_honoured_with_a_warning_at_the_plugins_line() -> None:
+    class Old:
+        filled = frozenset({0})
+
+        def __call__(self, x: torch.Tensor) -> Any:
+            return (x * 3,)
+
+        def keep(self) -> SerializedGraph:
+            return SerializedGraph(3)
+
+    def function(x: torch.Tensor) -> Any:
+        return (x * 3,)
+
+    function.keep = lambda: SerializedGraph(3)  # type: ignore[attr-defined]
+    graph = torch.fx.symbolic_trace(lambda x: x * 3)
+    for old in (Old(), function):
+
+        def load(serialized: SerializedGraph, request: CompileRequest) -> Any:
+            return lambda x: (x * serialized.data,)
+
+        backend = Backend("mine", lambda graph, inputs, request, old=old: old, level="aten", load=load)
+        bound = BoundBackend(backend, None)
+        with pytest.warns(
+            DeprecationWarning, match="keep of a compiled graph is deprecated: name it serialize"
+        ) as said:
+            compiled = bound.compile(graph, [], bound.request("inference", "fn"))
+        code = old.keep.__code__  # type: ignore[attr-defined]
+        assert (said[0].filename, said[0].lineno) == (code.co_filename, code.co_firstlineno)
+        make = {"backend": lambda reader, *at, bound=bound: bound.load(*at[:3], SerializedGraph(at[3]))}
+        assert again(compiled, kinds=make)(torch.ones(2))[0].tolist() == [3, 3]
+        assert getattr(compiled, "filled", frozenset()) == getattr(old, "filled", frozenset())
 
 
 class Tripled:

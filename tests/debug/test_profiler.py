@@ -94,6 +94,8 @@ def test_explain_says_why_what_is_compiled_does_not_fit() -> None:
     assert not jitney.explain(compiled)(torch.ones(2), 3).recompile_reasons
     output = jitney.explain(compiled)(torch.ones(2), 4)
     ((guard, found, line),) = output.recompile_reasons
+    with pytest.warns(DeprecationWarning, match="use recompile_reasons"):
+        assert output.misfits is output.recompile_reasons
     assert (guard, found) == ("n == 3", "4") and line.partition(":")[0].endswith("test_profiler.py")
     assert "Would be compiled again, none of what is there fits:\n  n == 3 (found 4), read at" in str(output)
 
