@@ -54,7 +54,7 @@ def wheel(built, name):
 class Environment:
     """A virtual environment with wheels of ours and third-party packages of this one."""
 
-    def __init__(self, folder, wheels):
+    def __init__(self, folder, wheels, *, without=()):
         self.folder = folder
         venv.create(folder / "venv", with_pip=False)
         self.bin = folder / "venv/bin"
@@ -62,7 +62,7 @@ class Environment:
         others.mkdir()
         for place in filter(os.path.isdir, dict.fromkeys(sys.path)):
             if place in site_folders():
-                link_third_parties(Path(place), others)
+                link_third_parties(Path(place), others, without)
         (own,) = (folder / "venv/lib").glob("python*/site-packages")
         (own / "third_party.pth").write_text(f"{others}\n")  # a plain line: .pth files below are not looked at
         offline = ["--no-index", "--no-deps", "--disable-pip-version-check", "--quiet"]
@@ -84,9 +84,9 @@ def site_folders():
     return {path for path in sys.path if any(Path(path).glob("*.dist-info"))} | set(site.getsitepackages())
 
 
-def link_third_parties(place, others):
+def link_third_parties(place, others, without):
     for path in place.iterdir():
-        ours = path.name.startswith(("jitney", "__editable__"))
+        ours = path.name.startswith(("jitney", "__editable__", *without))
         if not ours and path.suffix != ".pth" and not (others / path.name).exists():
             (others / path.name).symlink_to(path)
 
@@ -139,3 +139,9 @@ def test_the_core_alone_says_what_to_install(built, tmp_path):
 def test_the_demo_finds_every_program_equal(everything):
     printed = everything.run("jitney", "demo")
     assert "differs" not in printed and "BERT" in printed and "speedup" in printed
+
+
+def test_the_demo_needs_no_transformers(built, tmp_path):
+    plain = Environment(tmp_path, built.glob("*.whl"), without=("transformers",))
+    printed = plain.run("jitney", "demo")
+    assert "differs" not in printed and "decoder" in printed and "GPT-2" not in printed and "speedup" in printed

@@ -1,4 +1,4 @@
-"""Compile a BERT, a small GPT-2 and plain Python, infer and train through the default, check all, print tables."""
+"""Compile an encoder, a decoder and plain Python, infer and train through the default, check all, print tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jitney.api import compile as compile_function
 from jitney.backends import registry
 from jitney.config import config
 from jitney.debug import ExplainOutput, observe
-from jitney.errors import JitneyError
+from jitney_tools.commands.demo_models import TITLE, models
 from jitney_tools.commands.demo_speed import infer_and_show
 from jitney_tools.commands.demo_training import train_and_show
 from jitney_tools.commands.timing import interleaved
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         cells = (*map(str, counts), f"{seconds:.2f}", *times, f"{row.overhead_us:.0f}")
         table.add_row(row.name, verdict(row.difference), *cells)
     console = Console()
-    console.print("What is captured: transformers BERT and GPT-2 (4 layers, random weights), backend 'eager'\n")
+    console.print(f"What is captured: {TITLE} (4 layers, random weights), backend 'eager'\n")
     console.print(table)
     console.print("\nresult: against eager. eager, jitney: one call, one thread, interleaved medians.")
     console.print("overhead: a call whose graphs cost nothing.\n")
@@ -86,18 +86,8 @@ def verdict(difference: float) -> str:
 
 def programs() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
     """The name, the callable and the inputs of each program."""
-    try:
-        from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
-    except ImportError as error:
-        raise JitneyError("the demo needs transformers", hint="pip install 'jitney[dev]'", phase="demo") from error
-    sizes = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 256}
-    bert = BertModel(BertConfig(vocab_size=1000, **sizes)).eval()
-    tokens = {"vocab_size": 1000, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
-    gpt = GPT2LMHeadModel(GPT2Config(n_embd=128, n_layer=4, n_head=4, **tokens)).eval()
-    ids = torch.randint(0, 1000, (2, 32))
     return [
-        ("BERT", bert, (ids,)),
-        ("GPT-2", gpt, (ids,)),
+        *models(),
         ("plain Python", python_heavy, (torch.randn(8, 16), ["scale", "shift", "unknown", "clip"])),
     ]
 

@@ -1,4 +1,4 @@
-"""The part of the demo that trains: a small GPT-2 and its optimizer, compiled, beside eager."""
+"""The part of the demo that trains: a small decoder and its optimizer, compiled, beside eager."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.table import Table
 
 from jitney import events
 from jitney.api import compile as compile_function
+from jitney_tools.commands.demo_models import VOCABULARY, model_in_training
 
 STEPS = 20
-VOCABULARY = 64
 # Twenty steps of training amplify the last bit of the first.
 CLOSE = 1e-4
 
@@ -47,7 +47,7 @@ class Found:
 
 def train_and_show(console: Console) -> bool:
     """Train with and without, print the table; did they agree?"""
-    eager, ours = model(), model()
+    (name, eager), (_, ours) = model_in_training(), model_in_training()
     ours.load_state_dict(eager.state_dict())
     found = Found({}, 0, 0.0)
 
@@ -63,7 +63,7 @@ def train_and_show(console: Console) -> bool:
         wanted, got = train([start(eager, False), start(ours, True)])
     apart = max(abs(a - b) for a, b in zip(wanted.losses, got.losses, strict=True))
     console.print(
-        f"GPT-2 (2 layers, random weights) and AdamW, {STEPS} steps of training through the default backend\n"
+        f"{name} (2 layers, random weights) and AdamW, {STEPS} steps of training through the default backend\n"
     )
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("run")
@@ -94,25 +94,15 @@ def _figures(run: Run) -> tuple[str, ...]:
     return f"{run.losses[0]:.4f}", f"{run.losses[-1]:.4f}", f"{run.kept / 1e6:.1f} MB", f"{step:.1f}"
 
 
-def model() -> torch.nn.Module:
-    """A GPT-2 with random weights that learns by heart."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # it has something to say of the loss that it takes by default
-    tokens = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
-    return GPT2LMHeadModel(GPT2Config(n_embd=128, n_layer=2, n_head=4, n_positions=64, **tokens))
-
-
-def start(gpt: torch.nn.Module, compiled: bool) -> Run:
+def start(model: torch.nn.Module, compiled: bool) -> Run:
     """Ready for training, with dropout, from the same seed each time."""
     torch.manual_seed(0)
-    optimizer = torch.optim.AdamW(gpt.parameters(), 3e-3)
-    call: Any = gpt.train()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    call: Any = model.train()
     step: Any = optimizer.step
     if compiled:
-        call, step = compile_function(gpt), compile_function(optimizer.step)
-    return Run(gpt, call, optimizer, step, torch.get_rng_state())
+        call, step = compile_function(model), compile_function(optimizer.step)
+    return Run(model, call, optimizer, step, torch.get_rng_state())
 
 
 def train(runs: list[Run]) -> list[Run]:
