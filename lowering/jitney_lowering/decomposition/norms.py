@@ -300,6 +300,17 @@ def native_batch_norm(
     return _batch_norm(x, weight, bias, mean, variance, training, momentum, eps)[:3]
 
 
+@decomposes(aten.cudnn_batch_norm.default)
+def cudnn_batch_norm(
+    x: Tensor, weight: Tensor, bias: Maybe, mean: Maybe, variance: Maybe, training: bool, momentum: float, eps: float
+) -> Any:
+    """cuDNN's batch norm by the running statistics; in training it stays cuDNN's, which reads its input once."""
+    if training or not _fits(x, False):
+        return NotImplemented
+    result, nothing, *_ = _batch_norm(x, weight, bias, mean, variance, False, momentum, eps)
+    return result, nothing, nothing.clone(), x.new_empty((0,), dtype=torch.uint8)
+
+
 @decomposes(aten.native_batch_norm_backward.default)
 def batch_norm_backward(
     grad: Tensor, x: Tensor, weight: Maybe, running_mean: Maybe, running_var: Maybe, mean: Maybe, rstd: Maybe,

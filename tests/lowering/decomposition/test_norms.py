@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from lowering.graphs import kinds, lowered, trained
 
+from jitney_lowering import decompositions
+
 WIDE = [torch.float32, torch.float64]
 
 
@@ -75,6 +77,15 @@ def test_batch_norm_with_statistics_as_arguments(training: bool) -> None:
         return F.batch_norm(x, m.clone(), v.clone(), w, b, training)
 
     trained(fn, parameter(4, 6, 5), parameter(6), parameter(6), torch.randn(6), torch.rand(6) + 0.5, whole=None)
+
+
+def test_cudnns_batch_norm_by_running_statistics_is_arithmetic() -> None:
+    cudnn = decompositions()[torch.ops.aten.cudnn_batch_norm.default]
+    x, w, b, m, v = torch.randn(4, 6, 5), torch.randn(6), torch.randn(6), torch.randn(6), torch.rand(6) + 0.5
+    result, mean, rstd, reserve = cudnn(x, w, b, m, v, False, 0.1, 1e-5)
+    torch.testing.assert_close(result, F.batch_norm(x, m, v, w, b))
+    assert (mean.numel(), rstd.numel(), reserve.numel()) == (0, 0, 0)
+    assert cudnn(x, w, b, m, v, True, 0.1, 1e-5) is NotImplemented  # in training it is cuDNN's
 
 
 def test_batch_norm_where_sizes_are_symbols() -> None:
