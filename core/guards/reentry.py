@@ -181,9 +181,13 @@ def _is_of_subclass(frame: types.FrameType | None) -> bool:
 
 
 class ReentryWatch:
-    """What is seen while one frame is captured; ``entered`` is the first code of the program's, by name."""
+    """What is seen while one frame is captured; ``entered`` is the first code of the program's, by name.
 
-    def __init__(self) -> None:
+    ``modules`` are those in which packages have written handlers: it is capture that calls these.
+    """
+
+    def __init__(self, modules: Collection[str] = ()) -> None:
+        self.modules = modules
         self.entered = ""
         self.latest = ""  # the same since capture has last taken note of it
         self.met = False  # has an object come by that C code may enter the program's code with?
@@ -192,7 +196,7 @@ class ReentryWatch:
 
     def see(self, frame: types.FrameType) -> bool:
         """A frame begins, called by C code; is it the program's?"""
-        if not is_programs(frame.f_code, frame.f_globals):
+        if not is_programs(frame.f_code, frame.f_globals) or str(frame.f_globals.get("__name__")) in self.modules:
             return False
         if not (self.entered and self.latest) and not _asks_for_class(frame) and not _is_aside(frame):
             text = f"{frame.f_code.co_qualname}, which C code has called"
@@ -269,9 +273,9 @@ def needed_watch() -> ReentryWatch | None:
 
 
 @contextlib.contextmanager
-def watch_reentry() -> Iterator[ReentryWatch]:
+def watch_reentry(modules: Collection[str] = ()) -> Iterator[ReentryWatch]:
     """Watch what runs meanwhile, without the collector: it runs finalizers of the program's whenever it likes."""
-    watch = ReentryWatch()
+    watch = ReentryWatch(modules)
     _active.append(watch)
     collects = gc.isenabled()
     gc.disable()
