@@ -50,14 +50,17 @@ def _merged(packages: tuple[tuple[str, Handlers], ...]) -> Handlers:
     functions = {key: handler for table in TABLES for key, handler in table.functions.items()}
     codes = {key: handler for table in TABLES for key, handler in table.codes.items()}
     arrays = UNCAPTURED
+    modules: set[str] = set()
     for name, own in packages:
         if functions.keys() & own.functions or codes.keys() & own.codes or UNCAPTURED not in (arrays, own.arrays):
             _log.warning("handlers %r are left out: others handle some of the same functions", name)
             continue
         functions |= own.functions
         codes |= own.codes
+        parts = (*own.functions.values(), *own.codes.values(), *own.arrays.methods.values())
+        modules |= {str(part.__module__) for part in parts}
         arrays = own.arrays if arrays is UNCAPTURED else arrays
-    return Handlers(functions, codes, arrays)
+    return Handlers(functions, codes, arrays, frozenset(modules))
 
 
 def compile_inside(compile_function: Callable[..., Any]) -> None:

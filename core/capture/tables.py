@@ -9,8 +9,9 @@ of a function is called in the function's place while a frame is captured, with
   for arrays of NumPy, and otherwise the program's own values, which may be older than the frame: ``expose`` looks into
   them under guards, ``specialise`` makes constants of symbols.
 
-It returns what the function would return, and raises ``Break`` wherever it does not know that. Entry points are called
-from the first capture on, and must declare ``jitney_hook_api`` as all plugins do.
+It returns what the function would return, and raises ``Break`` wherever it does not know that. What else is in the
+modules of handlers is capture's too, and no code of the program's. Entry points are called from the first capture on,
+and must declare ``jitney_hook_api`` as all plugins do.
 """
 
 from __future__ import annotations
@@ -82,3 +83,4 @@ class Handlers:
     functions: dict[int, Handler]
     codes: dict[int, CodeHandler]
     arrays: ArrayHandlers = UNCAPTURED
+    modules: frozenset[str] = frozenset()  # those in which packages have written their handlers

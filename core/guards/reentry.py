@@ -33,7 +33,9 @@ MONITORED = sys.version_info >= (3, 12)
 TOOLS = (4, 3, 1, 5)  # ids of sys.monitoring that debuggers, profilers and optimisers do not ask for, first
 # What torch and jitney are built on: installed with them, and never about a program.
 BENEATH = ("bytecode", "numpy", "sympy", "mpmath", "networkx", "jinja2", "pluggy", "rich", "llvmlite", "triton")
-_HANDLE_LOG = logging.Logger.handle.__code__
+# Functions of the standard library at work aside of the program: the second reads the text of a signature in C, and
+# evaluates its defaults ("sys.maxsize") as a module of their own.
+_ASIDE = {logging.Logger.handle.__code__, inspect._signature_fromstr.__code__}  # type: ignore[attr-defined]
 _OWN = os.path.dirname(os.path.dirname(__file__))
 GENERATED = ("<jitney ", "<eval_with_key>")  # what jitney and FX write themselves
 # Attributes of a class that no C code calls while it handles an instance, other than by a plain call.
@@ -156,14 +158,14 @@ def _unasked() -> set[Any]:
 def _is_aside(frame: types.FrameType | None) -> bool:
     """Does this leave alone what capture is about?
 
-    It is run by an import, which leaves what is guarded where it is read, or writes torch's log, or Python calls it
-    between any two instructions.
+    It is run by an import, which leaves what is guarded where it is read, or writes torch's log, or reads what a C
+    function takes, or Python calls it between any two instructions.
     """
     unasked = _unasked()
     while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
         if frame.f_code.co_name == "__del__" or frame.f_code in unasked:
             return True
-        if frame.f_code is _HANDLE_LOG or frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+        if frame.f_code in _ASIDE or frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
         frame = frame.f_back
     return False
@@ -179,9 +181,13 @@ def _is_of_subclass(frame: types.FrameType | None) -> bool:
 
 
 class ReentryWatch:
-    """What is seen while one frame is captured; ``entered`` is the first code of the program's, by name."""
+    """What is seen while one frame is captured; ``entered`` is the first code of the program's, by name.
 
-    def __init__(self) -> None:
+    ``modules`` are those in which packages have written handlers: it is capture that calls these.
+    """
+
+    def __init__(self, modules: Collection[str] = ()) -> None:
+        self.modules = modules
         self.entered = ""
         self.latest = ""  # the same since capture has last taken note of it
         self.met = False  # has an object come by that C code may enter the program's code with?
@@ -190,7 +196,7 @@ class ReentryWatch:
 
     def see(self, frame: types.FrameType) -> bool:
         """A frame begins, called by C code; is it the program's?"""
-        if not is_programs(frame.f_code, frame.f_globals):
+        if not is_programs(frame.f_code, frame.f_globals) or str(frame.f_globals.get("__name__")) in self.modules:
             return False
         if not (self.entered and self.latest) and not _asks_for_class(frame) and not _is_aside(frame):
             text = f"{frame.f_code.co_qualname}, which C code has called"
@@ -267,9 +273,9 @@ def needed_watch() -> ReentryWatch | None:
 
 
 @contextlib.contextmanager
-def watch_reentry() -> Iterator[ReentryWatch]:
+def watch_reentry(modules: Collection[str] = ()) -> Iterator[ReentryWatch]:
     """Watch what runs meanwhile, without the collector: it runs finalizers of the program's whenever it likes."""
-    watch = ReentryWatch()
+    watch = ReentryWatch(modules)
     _active.append(watch)
     collects = gc.isenabled()
     gc.disable()

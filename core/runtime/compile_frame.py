@@ -54,7 +54,7 @@ def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[An
             TRACING,
             torch_private.without_saved_tensor_hooks(),
             events.phase("capture", target.name),
-            watch_reentry() as watch,
+            watch_reentry(settings.handlers.modules) as watch,
         ):
             captured = capture(target, arguments, cells, settings)
     except (GiveUp, JitneyError):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import observe
 from numpy_checks import difference
 
 import jitney
@@ -155,6 +156,28 @@ def test_a_package_registers_handlers(alone: Registry, monkeypatch: pytest.Monke
     assert id(math.lgamma) in handlers().functions and handlers().arrays is UNCAPTURED
     found = jitney.compile(lambda x: x + math.lgamma(3.5), backend="eager")(torch.zeros(2))
     assert found.tolist() == [17.0, 17.0]
+
+
+class Rounded:
+    """The program says how C code handles it."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+def test_a_handler_is_no_code_of_the_programs(alone: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    helped = OWN.replace("return 17.0", "return 10.0 + seven()") + "\ndef seven():\n    return 7.0\n"
+    _registered(alone, monkeypatch, helped)
+    with observe() as seen:
+        found = jitney.compile(lambda x, n: x + math.lgamma(n), backend="eager")(torch.zeros(2), Rounded())
+    assert (found.tolist(), seen.breaks, seen.skips) == ([17.0, 17.0], [], [])
+
+
+def test_code_of_the_programs_that_a_handler_enters_is_seen(alone: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    _registered(alone, monkeypatch, OWN.replace("return 17.0", "return float(range(9)[args[0]])"))
+    with observe() as seen:
+        jitney.compile(lambda x, n: x + math.lgamma(n), backend="eager")(torch.zeros(2), Rounded())
+    assert any("Rounded.__index__, which C code has called" in reason for reason in (*seen.breaks, *seen.skips))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers import compile_fn, observe
 
+from jitney.capture.interpreter import arity
 from jitney.guards.reentry import MONITORED, ReentryWatch
 
 CLOSED: list[int] = []
@@ -70,3 +71,14 @@ def test_the_collector_closes_no_generator_meanwhile(monkeypatch: pytest.MonkeyP
     assert (entered or MONITORED) and (seen.breaks, seen.skips, len(seen.graphs)) == ([], [], 1)
     gc.collect()
     assert len(CLOSED) == len(entered) and gc.isenabled()
+
+
+def test_the_default_of_an_argument_in_c_is_no_code_of_the_programs() -> None:
+    def fn(x: torch.Tensor, items: list[int]) -> torch.Tensor:
+        return x * items.index(7)  # whose signature says "stop=sys.maxsize", which ``inspect`` evaluates
+
+    arity._signature.cache_clear()
+    arity._of_method.cache_clear()
+    with observe() as seen:
+        assert compile_fn(fn)(torch.ones(2), [5, 7]).tolist() == [1, 1]
+    assert (seen.breaks, seen.skips, len(seen.graphs)) == ([], [], 1)

@@ -4,49 +4,51 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import types
+from collections import OrderedDict, deque
 from collections.abc import Collection, Hashable
 from typing import Any
 
+from jitney._util.ownership import IMMUTABLE
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import HEAP_TYPE
 
 ANY = 1_000
-# What has no signature: how many arguments by position, and whether any keyword may come with them.
-COUNTS: dict[str, tuple[Collection[int], bool]] = {
-    **dict.fromkeys(("next", "iter"), ((1, 2), False)),
-    "getattr": ((2, 3), False),
-    "vars": ((0, 1), False),
-    "dir": ((0, 1), False),
-    "type": ((1, 3), True),
-    "super": ((0, 1, 2), False),
-    "update": ((0, 1), True),
-    **dict.fromkeys(
-        ("__getitem__", "__contains__", "__format__", "reversed", "from_iterable", "cmp_to_key"), ((1,), False)
-    ),
-    **dict.fromkeys(("max", "min", "partial", "__new__", "fromkeys"), (range(1, ANY), True)),
-    "filter": ((2,), False),
-    "reduce": ((2, 3), False),
+Counts = tuple[Collection[int], bool]  # how many arguments by position, and whether any keyword may come with them
+
+
+def _methods(classes: tuple[type, ...], names: str, counts: Counts) -> dict[Hashable, Counts]:
+    return {(cls, name): counts for cls in classes for name in names.split()}
+
+
+# What has no signature, or none in some version: functions and classes, methods by the class in C that has them.
+COUNTS: dict[Hashable, Counts] = {
+    **dict.fromkeys((next, iter), ((1, 2), False)),
+    **dict.fromkeys((max, min, functools.partial), (range(1, ANY), True)),
+    **dict.fromkeys((reversed, functools.cmp_to_key), ((1,), False)),
+    **dict.fromkeys((getattr, functools.reduce), ((2, 3), False)),
+    **dict.fromkeys((vars, dir, set, frozenset), ((0, 1), False)),
+    **dict.fromkeys((dict, OrderedDict), ((0, 1), True)),
+    filter: ((2,), False),
+    type: ((1, 3), True),
+    super: ((0, 1, 2), False),
+    **_methods((dict, OrderedDict), "keys values items", ((0,), False)),
+    **_methods((dict, OrderedDict), "__init__ update", ((0, 1), True)),
+    **_methods((set, list), "__init__", ((0, 1), False)),
+    **_methods((dict, list), "__getitem__", ((1,), False)),
+    **_methods((set, frozenset), "__contains__", ((1,), False)),
+    **_methods((set,), "add remove discard", ((1,), False)),
+    **_methods((set,), "update", (range(ANY), False)),
+    **_methods((deque,), "append appendleft extend extendleft count remove", ((1,), False)),
+    **_methods((deque,), "index", ((1, 2, 3), False)),
+    **_methods((deque,), "insert", ((2,), False)),
+    **_methods((str,), "format_map", ((1,), False)),
+    **_methods((itertools.chain,), "from_iterable", ((1,), False)),
 }
-# The same of methods, by the class in C that has them.
-METHOD_COUNTS: dict[str, tuple[Collection[int], bool]] = {
-    **{f"{kind}.{name}": ((0,), False) for kind in ("dict", "OrderedDict") for name in ("keys", "values", "items")},
-    **{f"{kind}{name}": ((0, 1), True) for kind in ("dict", "OrderedDict") for name in ("", ".__init__", ".update")},
-    **dict.fromkeys(("set", "set.__init__", "frozenset", "list.__init__"), ((0, 1), False)),
-    **{f"{kind}.__getitem__": ((1,), False) for kind in ("dict", "list")},
-    **{f"{kind}.{name}": ((1,), False) for kind in ("set", "frozenset") for name in ("__contains__", "add", "remove")},
-    "set.discard": ((1,), False),
-    "set.update": (range(ANY), False),
-    **{f"deque.{name}": ((1,), False) for name in ("append", "appendleft", "extend", "extendleft", "count", "remove")},
-    "deque.index": ((1, 2, 3), False),
-    "deque.insert": ((2,), False),
-    "str.format_map": ((1,), False),
-}
-COUNTED = frozenset({filter, reversed, functools.partial, max, min, functools.reduce, functools.cmp_to_key})
 # Which argument is the name of an attribute: only text is one.
 NAME_AT = {"getattr": 1, "hasattr": 1, "setattr": 1, "delattr": 1,
            "__getattribute__": 0, "__setattr__": 0, "__delattr__": 0}  # fmt: skip
-OWN = ("builtins", "collections")
+KNOWN_MODULES = ("builtins", "collections")  # a method of their classes has the signature that it has there
 METHODS = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
@@ -69,37 +71,25 @@ def _takes(fn: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
         return False
     if isinstance(fn, METHODS) and owner is None:  # bound to None, which ``inspect`` takes for not bound
         return True
-    qualified = METHOD_COUNTS.get(_name_in_c(fn, name))
-    if qualified is not None:
-        return len(args) in qualified[0] and (qualified[1] or not kwargs)
-    at: Hashable = fn
-    kind: Any = type(owner)
-    if owner is None or isinstance(owner, types.ModuleType):
-        known = _signature(at) if at not in COUNTED else None
+    is_function = owner is None or isinstance(owner, types.ModuleType)
+    kind: type = owner if isinstance(owner, type) else type(owner)
+    holder = next((c for c in kind.__mro__ if c.__flags__ & IMMUTABLE and name in vars(c)), kind)
+    counts = COUNTS.get(fn if is_function else (holder, name))
+    if counts is not None:
+        return len(args) in counts[0] and (counts[1] or not kwargs)
+    if is_function:
+        known = _signature(fn)
     elif isinstance(owner, type) and not isinstance(fn, types.MethodWrapperType):
-        known = _signature(getattr(owner, name)) if owner.__module__ in OWN else None
+        known = _signature(getattr(holder, name)) if holder.__module__ in KNOWN_MODULES else None
     else:
         known = _of_method(kind, name)
-    if known is None and not (owner is None or isinstance(owner, types.ModuleType | type) or kind.__module__ in OWN):
-        return True  # a method that happens to have such a name
     if known is None:
-        counts, keywords = COUNTS.get(name, (None, True))
-        return counts is None or (len(args) in counts and (keywords or not kwargs))
+        return True
     try:
         known.bind(*args, **kwargs)
     except TypeError:
         return False
     return True
-
-
-def _name_in_c(fn: Any, name: str) -> str:
-    """The name of C code with that of the class that has it: ``__qualname__`` has the class of the object."""
-    owner = getattr(fn, "__self__", None)
-    if owner is None or isinstance(owner, types.ModuleType):
-        return name if isinstance(fn, type) or owner is not None else str(getattr(fn, "__qualname__", name))
-    kind = owner if isinstance(owner, type) else type(owner)
-    holder = next((c for c in kind.__mro__ if not c.__flags__ & HEAP_TYPE and name in vars(c)), None)
-    return name if holder is None else f"{holder.__name__}.{name}"
 
 
 def _may_make(owner: Any, cls: type) -> bool:
@@ -118,7 +108,7 @@ def _signature(fn: Any) -> inspect.Signature | None:
 @functools.lru_cache(maxsize=1024)
 def _of_method(cls: type, name: str) -> inspect.Signature | None:
     """As it is called when bound."""
-    base = next((c for c in cls.__mro__ if c.__module__ in ("builtins", "collections") and name in vars(c)), None)
+    base = next((c for c in cls.__mro__ if c.__module__ in KNOWN_MODULES and name in vars(c)), None)
     found = _signature(vars(base)[name]) if base is not None else None
     if found is None or not found.parameters:
         return None
