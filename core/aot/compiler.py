@@ -102,6 +102,7 @@ class AotRequest:
         failure: ``failure(error, kind)`` is what blames the backend for what a compiled half raised.
         watch: see ``Watch``.
         freezing: what may be taken for constants, if the user wants that.
+        joint_pass: changes the functional graph before it is cut.
     """
 
     backend: str
@@ -113,6 +114,7 @@ class AotRequest:
     failure: Callable[[Exception, HalfKind], Exception]
     watch: Watch = _nobody
     freezing: Freezing | None = None
+    joint_pass: Callable[[fx.Graph], None] | None = None
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotRequest) -> Callable[..., Sequence[Any]]:
@@ -134,6 +136,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
         return module.forward
     if config.verify:
         joint.verify()
+    if request.joint_pass is not None and joint.layout is None:
+        joint.rewrite(request.joint_pass)
     _show("joint", joint.graph, request)
     return _trained(module, inputs, joint, request) if joint.trains else _inferred(module, inputs, joint, request)
 

@@ -176,6 +176,10 @@ class Backend:
         decompositions: for ``aten``: operators to be taken apart before the graph arrives, as in ``torch._decomp``'s
             tables; or a function from the options to such a table.
         supports: for ``aten``: may this node be given to the backend?
+        joint_pass: for ``aten``: ``joint_pass(graph, options)`` changes the functional graph before it is cut into
+            forward and backward. It has one output node, the results and then the gradients, which keep dtype, shape
+            and strides; how values between lie in memory is the pass's choice, and what is kept for the backward lies
+            so. Each node's FakeTensor, ``meta["val"]``, must say how.
         version: part of the identity of what it makes; the package's version if empty.
         load: ``load(serialized, request)`` makes a compiled graph again in a later process, on the same kind of
             machine with the same versions and options. ``serialized`` is the ``SerializedGraph`` that the compiled
@@ -202,6 +206,7 @@ class Backend:
     load: Callable[[SerializedGraph, CompileRequest], Compiled] | None = None
     lacks: Callable[[], Sequence[str]] | None = None
     auto_priority: int | None = None
+    joint_pass: Callable[[fx.Graph, Any], None] | None = None
 
     # Fields that are to go away: what to use instead.
     DEPRECATED: ClassVar[Mapping[str, str]] = {}

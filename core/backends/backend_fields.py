@@ -86,6 +86,27 @@ def supports(backend: Backend, node: fx.Node, request: CompileRequest) -> bool:
     return found
 
 
+def run_joint_pass(backend: Backend, graph: fx.Graph, options: Any, request: CompileRequest) -> None:
+    """Change a functional graph as the backend wishes.
+
+    Raises:
+        PartFailed: it raised, or what comes out lies otherwise; a ``JitneyError`` is raised as it is.
+    """
+    if backend.joint_pass is None:
+        return
+    before = _results(graph)
+    _asked(backend, "joint_pass", backend.joint_pass, graph, options, request=request)
+    if _results(graph) != before:
+        raise _failed(backend, "joint_pass", "returned with results of another dtype, shape or stride", request)
+
+
+def _results(graph: fx.Graph) -> list[str]:
+    """What the graph returns, but for numbers; symbols by their names, so that no guard is made."""
+    (output,) = graph.find_nodes(op="output")
+    values = [end.meta["val"] if isinstance(end, fx.Node) else end for end in output.args[0]]
+    return [f"{v.dtype} {v.shape} {v.stride()}" if isinstance(v, torch.Tensor) else str(v) for v in values]
+
+
 def lacks_of(backend: Backend) -> list[str]:
     """What is missing on this machine for the backend.
 

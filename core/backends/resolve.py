@@ -19,7 +19,7 @@ from torch import fx
 from jitney import events
 from jitney._util import callers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kind, SerializedGraph
-from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of
+from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of, run_joint_pass
 from jitney.backends.common_options import OwnOptions, own_options
 from jitney.backends.extension_calls import Extended, require, transformed, watched
 from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
@@ -277,6 +277,15 @@ class BoundBackend:
         if self.parts:
             return self.parts[0].decompositions(request)
         return decompositions_of(self.backend, self.options, request)
+
+    def joint_pass(self, request: CompileRequest, graph: fx.Graph) -> None:
+        """Change a functional graph before it is cut, as the backends wish.
+
+        Raises:
+            PartFailed: a backend's function raised.
+        """
+        for bound in self.parts or (self,):
+            run_joint_pass(bound.backend, graph, bound.options, request)
 
     def failure(self, error: Exception, request: CompileRequest) -> BackendFailed:
         """What to raise or say when a compiled graph raised and the captured one does not: ``error`` is its cause."""

@@ -23,6 +23,12 @@ def raising(*args: Any) -> Any:
     raise KeyError("no such operator")
 
 
+def other_results(graph: fx.Graph) -> None:
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.exp.default:
+            node.meta["val"] = node.meta["val"].double()
+
+
 def plain(graph: fx.GraphModule, inputs: Any, request: Any) -> Callable[..., Any]:
     return graph.forward
 
@@ -55,6 +61,14 @@ SICK = {
         {"decompositions": lambda options: [torch.ops.aten.sin.default]},
         "backend patient: its field 'decompositions' returned [<OpOverload(op='aten.sin', overload='default')>], "
         f"which is no table ({WHILE})",
+    ),
+    "joint_pass": (
+        {"joint_pass": raising},
+        f"backend patient: its field 'joint_pass' raised KeyError: 'no such operator' ({WHILE})",
+    ),
+    "a pass that changes results": (
+        {"joint_pass": lambda graph, options: other_results(graph)},
+        f"backend patient: its field 'joint_pass' returned with results of another dtype, shape or stride ({WHILE})",
     ),
     "a rule": (
         {"decompositions": {torch.ops.aten.sin.default: raising}},

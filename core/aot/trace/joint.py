@@ -77,6 +77,14 @@ class Joint:
         assert isinstance(place, int)
         return self.inputs[place]
 
+    def rewrite(self, joint_pass: Callable[[fx.Graph], None]) -> None:
+        """Let a backend change how values are computed and how they lie in memory; what comes out stays what it was."""
+        output = self.graph.output((*self.outputs, *self.gradients))
+        joint_pass(self.graph)
+        rewritten: Any = output.args[0]
+        self.graph.erase_node(output)
+        self.outputs, self.gradients = list(rewritten[: len(self.outputs)]), list(rewritten[len(self.outputs) :])
+
     def verify(self) -> None:
         """Raise ``AssertionError`` unless the graph is functional, in order, and every node has a value."""
         self.graph.lint()
