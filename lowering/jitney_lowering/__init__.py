@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jitney_lowering.description import describe
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
+    from jitney_lowering.memory_format import Convolution, channels_last
     from jitney_lowering.policy import CPU, GPU, Policy
     from jitney_lowering.rules import VIEWS
     from jitney_lowering.scheduler import Schedule, schedule
@@ -32,6 +33,7 @@ __all__ = [
     "CPU",
     "GPU",
     "VIEWS",
+    "Convolution",
     "Index",
     "Kernel",
     "Launch",
@@ -44,6 +46,7 @@ __all__ = [
     "Takes",
     "Var",
     "Wrapper",
+    "channels_last",
     "decompositions",
     "describe",
     "lower",
@@ -58,6 +61,7 @@ _HOMES = {
     "description": ("describe",),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
+    "memory_format": ("Convolution", "channels_last"),
     "philox": ("philox",),
     "policy": ("CPU", "GPU", "Policy"),
     "rules": ("VIEWS",),

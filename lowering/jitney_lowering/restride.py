@@ -8,9 +8,9 @@ import torch
 
 
 def restride(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor with these strides and this dtype: itself, where only dimensions of one element differ."""
+    """The tensor with these strides and this dtype: the same memory, where only dimensions of one element differ."""
     same = all(n < 2 or a == b for n, a, b in zip(tensor.shape, tensor.stride(), stride, strict=True))
     if same and tensor.dtype is dtype:
-        return tensor
+        return tensor.as_strided(tensor.shape, stride).detach()  # a result, as operators give it, is no view
     made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=tensor.device)
     return made.copy_(tensor)

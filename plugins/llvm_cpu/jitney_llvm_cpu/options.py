@@ -17,6 +17,8 @@ class LlvmCpuOptions:
         relaxed_math: intermediate values of float16 and bfloat16 need not be rounded where eager rounds them.
         fallback_random: random operators are torch's, and give eager's numbers. False: numbers of a counter (Philox),
             part of kernels, whose seeds torch's generator draws.
+        layout_optimization: values around convolutions have the channels last, where that saves conversions. Results
+            and gradients have eager's strides all the same.
         cache_dir: where object code is kept from one process to the next; empty for ``config.cache_dir``, and if that
             is empty too the user's cache folder.
         cache: keep object code at all.
@@ -27,6 +29,7 @@ class LlvmCpuOptions:
     grain: int = 32768
     relaxed_math: bool = False
     fallback_random: bool = True
+    layout_optimization: bool = True
     cache_dir: str = ""
     cache: bool = True
     dump: bool = False

@@ -15,6 +15,8 @@ class TritonGpuOptions:
             product that is added to something need not be rounded first.
         fallback_random: random operators are torch's, and give eager's numbers. False: numbers of a counter (Philox),
             part of kernels, whose seeds torch's generator draws.
+        layout_optimization: values around convolutions have the channels last, where that saves conversions. Results
+            and gradients have eager's strides all the same.
         cudagraphs: record what a graph launches in a CUDA graph, and launch it as one. Nothing large is copied: inputs
             that come from the same memory at each call, as parameters do, are used where they are.
         mode: ``reduce-overhead`` is the same as ``cudagraphs``; ``max-autotune`` is that and measures which block sizes
@@ -27,6 +29,7 @@ class TritonGpuOptions:
 
     relaxed_math: bool = False
     fallback_random: bool = True
+    layout_optimization: bool = True
     cudagraphs: bool = False
     mode: str = "default"
     gemm: Literal["auto", "aten", "triton"] = "auto"

@@ -1,0 +1,20 @@
+"""What is changed in the whole functional graph: memory formats where convolutions are."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from jitney_llvm_cpu.options import LlvmCpuOptions
+from jitney_lowering import Convolution, channels_last
+
+
+def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
+    """Choose memory formats; see ``Backend``."""
+    if options.layout_optimization and torch.backends.mkldnn.enabled:
+        channels_last(graph, "cpu", _worth)
+
+
+def _worth(convolution: Convolution) -> float:
+    """oneDNN, given channels_first, converts what it reads and what it gives; other dtypes are not oneDNN's."""
+    return 1.0 if convolution.dtype in (torch.float32, torch.bfloat16, torch.float16) else 0.0
