@@ -177,9 +177,14 @@ def slice_(call: Call) -> Tensor:
     dim = axis(dim, len(x.size))
     if not isinstance(step, int):
         raise NoRule("a slice with a symbolic step")
-    if start is not None and isinstance(start, int) and start < 0 and x.size[dim].value is not None:
-        start = max(start + x.size[dim].value, 0)
-    return sliced(x, dim, start_of(start, x.size[dim]), call.size[dim], step)
+    return sliced(x, dim, slice_start(start, x.size[dim]), call.size[dim], step)
+
+
+def slice_start(start: Any, size: Index) -> Index:
+    """Where a slice begins; before the first element is at it."""
+    if isinstance(start, int) and start < 0 and size.value is not None:
+        start = max(start + size.value, 0)
+    return start_of(start, size)
 
 
 @view(aten.select.int, aten.select_copy.int)

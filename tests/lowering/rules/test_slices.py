@@ -1,0 +1,83 @@
+"""Tensors with a part replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowering.graphs import kinds, lowered, trained
+
+PARTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "middle": lambda x: x[:, 2:5],
+    "first": lambda x: x[:2],
+    "last": lambda x: x[:, -3:],
+    "every other": lambda x: x[1::2],
+    "before the first": lambda x: x[:, -100:3],
+    "none": lambda x: x[3:3],
+    "all": lambda x: x[:],
+    "row": lambda x: x[1],
+    "last row": lambda x: x[-1],
+    "column": lambda x: x[:, 3],
+    "element": lambda x: x[2, 4],
+    "part of a row": lambda x: x[1, 2:6:3],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_writing_to_a_part(name: str, dtype: torch.dtype) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        PARTS[name](x).copy_(PARTS[name](y))
+        return x
+
+    lowered(fn, torch.randn(6, 8).to(dtype), torch.randn(6, 8).to(dtype), whole=(), exact=True)
+
+
+def test_a_source_is_converted_and_broadcast() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, 1:3] = y
+        x[2] = 7
+        return x
+
+    lowered(fn, torch.randn(4, 5), torch.arange(2), exact=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_of_reading_parts_are_no_operators(dynamic: bool) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x[:, 0].sin() + x[:, -1].cos() * x[:, 1:3].sum(1)
+
+    trained(fn, torch.randn(5, 4, requires_grad=True), dynamic=dynamic)
+
+
+def test_what_is_costly_is_computed_for_the_part_only() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, 3] = (y.exp() + y.sin()).tanh()
+        return x
+
+    captured = lowered(fn, torch.randn(64, 32), torch.randn(64))
+    first = captured.program.steps[0]
+    assert kinds(captured.program) == ["pointwise", "pointwise"] and len(first.vars) == 1  # type: ignore[union-attr]
+
+
+SLICES = st.tuples(st.integers(-7, 7), st.integers(-7, 7), st.integers(1, 3)).map(lambda s: slice(*s))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), SLICES | st.integers(-5, 4), st.booleans()), min_size=1, max_size=5))
+def test_any_chain_of_writes(writes: list[tuple[bool, Any, bool]]) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        for turned, part, own in writes:
+            target = (x.t() if turned else x)[part]
+            target.copy_(((x if own else y).t() if turned else x if own else y)[part].flip(0) * 2)
+        return x
+
+    lowered(fn, torch.randn(5, 5), torch.randn(5, 5), exact=True)
