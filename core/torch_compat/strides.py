@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.tensor_iterator import result_strides
 
 aten = torch.ops.aten
-Rule = Callable[..., Any]  # the operator's arguments -> tensors laid out as its results (None: as torch says)
+Rule = Callable[..., Any]  # torch's result, the arguments -> tensors laid out as the results (None: as torch says)
 
 # By kernel: the one for CPUs does so, or those of all devices do, since they share TensorIterator.
 CPU: dict[Any, Rule] = {}
@@ -28,7 +29,15 @@ INSTEAD: dict[Any, Rule] = {}
 # Operators that leave out a result of which torch's stand-ins make an empty tensor: which of them are absent.
 ABSENT: dict[Any, Rule] = {}
 
-HALVES = (torch.float16, torch.bfloat16)
+# Made by TensorIterator though their tags do not say so, and not by it though they do.
+ITERATED = {
+    aten.elu_backward.default, aten.floor_divide.default, aten.hardsigmoid_backward.default, aten.hardswish.default,
+    aten.hardswish_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default,
+    aten.mish_backward.default, aten.mse_loss.default, aten.smooth_l1_loss.default, aten.softplus_backward.default,
+}  # fmt: skip
+NOT_ITERATED = {aten.clone.default, aten.isfinite.default, aten.isinf.default, aten.mvlgamma.default}
+BACKWARDS = {aten.leaky_relu_backward.default, aten.threshold_backward.default}  # their kernels take the input first
+NO_NUMBERS = {aten.lerp.Scalar, aten.pow.Tensor_Scalar}  # their kernels have the number, TensorIterator does not
 
 # Norms keep their statistics in the dtype of their parameters (these arguments), if that is not the input's.
 STATISTICS: dict[Any, slice] = {
@@ -64,42 +73,57 @@ class StandInMode(torch_private.LeanFakeTensorMode):
             made = tuple(None if absent else m for m, absent in zip(made, ABSENT[func](*args, **kwargs), strict=True))
         if _is_random(func) and not _drops_nothing(func, args, kwargs):
             self.draws.update(m.device for m in (made, *args) if isinstance(m, torch.Tensor))
-        rule = EVERYWHERE.get(func)
-        if rule is None and isinstance(made, torch.Tensor) and _converts_expanded(func, args):
-            rule = func
-            with self:
-                args = tuple([_single(a) if isinstance(a, torch.Tensor) else a for a in args])
-        if rule is None:
-            rule = CPU.get(func)
-            if rule is None or not _is_cpu(made):
-                return made
+        rule = EVERYWHERE.get(func) or CPU.get(func)
+        if rule is None or made is NotImplemented:
+            strided = isinstance(made, torch.Tensor) and made.layout is torch.strided
+            return _iterated(func, made, args) if strided and _is_iterated(func) else made
+        if func not in EVERYWHERE and _first(made).device.type != "cpu":
+            return made
         with self:
-            wanted = rule(*args, **kwargs)
+            wanted = rule(made, *args, **kwargs)
             if isinstance(made, (list, tuple)):
+                wanted = [wanted] * len(made) if isinstance(wanted, torch.Tensor) else wanted
                 made = tuple([_laid_out(m, w) for m, w in zip(made, wanted, strict=False)])
                 parameters = STATISTICS.get(func)
                 if parameters is None:
                     return made
-                dtype = _kept_dtype(args[0], *args[parameters])
-                return made[0], *(_of_dtype(m, dtype) for m in made[1:3]), *made[3:]
+                kept = (p.dtype for p in args[parameters] if isinstance(p, torch.Tensor))
+                dtype = next((d for d in kept if d is not args[0].dtype), args[0].dtype)
+                return made[0], *(m.new_empty_strided(m.shape, m.stride(), dtype=dtype) for m in made[1:3]), *made[3:]
             return _laid_out(made, wanted)
 
 
-def _converts_expanded(func: Any, args: Sequence[Any]) -> bool:
-    """Do torch's Python references convert an expanded tensor of halves, which makes it dense? Kernels do not."""
-    if torch.Tag.pointwise not in func.tags or func.namespace != "aten" or func is aten._to_copy.default:
-        return False
-    return any(
-        isinstance(a, torch.Tensor)
-        and a.dtype in HALVES
-        and any(type(step) is int and step == 0 and size != 1 for size, step in zip(a.shape, a.stride(), strict=True))
-        for a in args
-    )
+@functools.cache
+def _is_iterated(func: Any) -> bool:
+    tagged = torch.Tag.pointwise in func.tags and func.namespace == "aten"
+    return func in ITERATED or (tagged and func not in NOT_ITERATED)
 
 
-def _single(x: torch.Tensor) -> torch.Tensor:
-    """Halves as float32, where they lie as they do."""
-    return torch.empty_strided(x.shape, x.stride(), dtype=torch.float32, device=x.device) if x.dtype in HALVES else x
+def _iterated(func: Any, made: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+    """As TensorIterator lays the result out; sums of losses are as torch says."""
+    given = [x for x in args if isinstance(x, torch.Tensor)]
+    shape, stride = made.shape, made.stride()
+    plain = all(type(n) is int and n > 1 for n in shape)
+    if plain and all((x.shape, x.stride()) == (shape, stride) for x in given):
+        return made
+    if len(shape) < 2 or any(x.dim() > len(shape) for x in given):
+        return made
+    numbers = "calar" in func._overloadname and func not in NO_NUMBERS
+    for x, argument in zip(args, func._schema.arguments, strict=False):
+        numbers |= not isinstance(x, torch.Tensor) and isinstance(argument.type, torch.TensorType)
+    if made.device.type == "cpu":
+        given = [_converted(x, func, made, args) for x in given]
+    wanted = result_strides(shape, given[::-1] if func in BACKWARDS else given, numbers=numbers)
+    return made if _same(stride, wanted) else made.new_empty_strided(shape, wanted)
+
+
+def _converted(x: torch.Tensor, func: Any, made: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+    """CPU's kernels take arguments of one dtype: others are copied, which leaves no gaps."""
+    dtype = made.dtype
+    if dtype is torch.bool:
+        operands: list[Any] = [a for a in args[:2] if isinstance(a, (torch.Tensor, bool, int, float))]
+        dtype = torch.result_type(*operands) if len(operands) == 2 else x.dtype
+    return x if x.dtype is dtype or (func is aten.where.self and x is args[0]) else aten.clone.default(x)
 
 
 @functools.cache
@@ -115,9 +139,8 @@ def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return bool((args[at] if at < len(args) else kwargs.get("dropout_p", 0.0)) == 0)
 
 
-def _is_cpu(made: Any) -> bool:
-    first = made[0] if isinstance(made, (list, tuple)) else made
-    return isinstance(first, torch.Tensor) and first.device.type == "cpu"
+def _first(made: Any) -> Any:
+    return made[0] if isinstance(made, (list, tuple)) else made
 
 
 def _laid_out(made: torch.Tensor, like: torch.Tensor | None) -> torch.Tensor:
@@ -126,22 +149,11 @@ def _laid_out(made: torch.Tensor, like: torch.Tensor | None) -> torch.Tensor:
     return torch.empty_strided(like.shape, like.stride(), dtype=made.dtype, device=made.device)
 
 
-def _of_dtype(made: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if made.dtype is dtype:
-        return made
-    return torch.empty_strided(made.shape, made.stride(), dtype=dtype, device=made.device)
-
-
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
     """Symbolic ones are the same if they are written alike: nothing is guarded."""
     return [getattr(getattr(s, "node", None), "expr", s) for s in some] == [
         getattr(getattr(s, "node", None), "expr", s) for s in others
     ]
-
-
-def _kept_dtype(x: torch.Tensor, *parameters: Any) -> torch.dtype:
-    found = (p.dtype for p in parameters if isinstance(p, torch.Tensor) and p.dtype is not x.dtype)
-    return next(found, x.dtype)
 
 
 def _rule(table: dict[Any, Rule], *targets: Any) -> Callable[[Rule], Rule]:
@@ -152,44 +164,33 @@ def _rule(table: dict[Any, Rule], *targets: Any) -> Callable[[Rule], Rule]:
     return register
 
 
-# --- elementwise: torch's Python references order equal strides otherwise than TensorIterator -----------------------
-
-
-@_rule(EVERYWHERE, aten.copysign.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.heaviside.default,
-       aten.logaddexp.default, aten.logaddexp2.default, aten.logical_and.default, aten.logical_or.default,
-       aten.logical_xor.default)  # fmt: skip
-def _like_a_sum(a: Any, b: Any, *rest: Any, **options: Any) -> Any:
-    return aten.add.Tensor(a, b)
+# --- elementwise ------------------------------------------------------------------------------------------------------
 
 
 @_rule(EVERYWHERE, aten.ldexp.Tensor)
-def _like_a_product_with_a_power(a: Any, b: Any) -> Any:
-    return aten.add.Tensor(a, _power(2.0, b))
+def _like_a_product_with_a_power(made: Any, a: Any, b: Any) -> Any:
+    return aten.mul.Tensor(a, aten.pow.Scalar(2.0, b))
 
 
-@_rule(EVERYWHERE, aten.smooth_l1_loss.default, aten.mse_loss.default)
-def _like_a_difference(x: Any, target: Any, reduction: int = 1, *rest: Any, **options: Any) -> Any:
-    return None if reduction else aten.sub.Tensor(x, target)
-
-
-@_rule(EVERYWHERE, aten.huber_loss.default)
-def _like_its_input(x: Any, target: Any, reduction: int = 1, delta: float = 1.0) -> Any:
-    return None if reduction or x.shape != target.shape else torch.empty_like(x)
-
-
-@_rule(EVERYWHERE, aten.native_dropout_backward.default)
-def _like_a_masked_one(grad: Any, mask: Any, scale: float) -> Any:
-    return aten.add.Tensor(grad, mask)
+@_rule(EVERYWHERE, aten._to_copy.default, aten.deg2rad.default, aten.empty_like.default, aten.fill.Scalar,
+       aten.flip.default, aten.frexp.Tensor, aten.full_like.default, aten.hardtanh.default, aten.huber_loss.default,
+       aten.index_put.default, aten.nan_to_num.default, aten.ones_like.default, aten.rad2deg.default,
+       aten.rand_like.default, aten.randn_like.default, aten.sort.default, aten.sort.stable,
+       aten.zeros_like.default)  # fmt: skip
+def _like_its_input(made: Any, x: Any, *rest: Any, memory_format: Any = None, **options: Any) -> Any:
+    if not isinstance(x, torch.Tensor) or not all(type(n) is int for n in (*x.shape, *x.stride())):
+        return None  # a symbolic one is cloned by way of ``empty_like``
+    return aten.clone.default(x, memory_format=memory_format) if x.shape == _first(made).shape else None
 
 
 # --- in the memory format that the argument suggests ----------------------------------------------------------------
 
 
 @_rule(CPU, aten.roll.default)
-def _roll(x: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
+def _roll(made: Any, x: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
     """Made by joining two parts, dimension by dimension, the last first; without dimensions it is flattened."""
     if not dims:
-        return torch.empty(x.shape, dtype=x.dtype)
+        return torch.empty(made.shape)
     if any(type(n) is int and n == 0 for n in x.shape):
         return None
     for shift, dim in zip(reversed(shifts), reversed(dims), strict=True):
@@ -199,33 +200,21 @@ def _roll(x: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
     return x
 
 
-@_rule(CPU, aten.channel_shuffle.default)
-def _shuffled(x: Any, groups: int) -> Any:
-    return torch.empty(x.shape, memory_format=torch_private.suggest_memory_format(x))
-
-
-@_rule(CPU, aten.reflection_pad3d.default, aten.replication_pad3d.default)
-def _padded(x: Any, padding: Sequence[Any]) -> Any:
-    size = list(x.shape)
-    for k in range(3):
-        size[-1 - k] = size[-1 - k] + padding[2 * k] + padding[2 * k + 1]
-    return torch.empty(size, memory_format=torch_private.suggest_memory_format(x))
-
-
-@_rule(CPU, aten.max_unpool2d.default)
-def _unpooled(x: Any, indices: Any, size: Sequence[Any]) -> Any:
-    return torch.empty([*x.shape[:-2], *size], memory_format=torch_private.suggest_memory_format(x))
+@_rule(CPU, aten.channel_shuffle.default, aten.max_unpool2d.default, aten.reflection_pad3d.default,
+       aten.replication_pad3d.default)  # fmt: skip
+def _in_its_format(made: Any, x: Any, *rest: Any, **options: Any) -> Any:
+    return torch.empty(made.shape, memory_format=torch_private.suggest_memory_format(x))
 
 
 @_rule(CPU, aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
-       aten.native_group_norm.default, aten.native_layer_norm.default)  # fmt: skip
+       aten.native_group_norm.default)  # fmt: skip
 def _as_torch_says(*args: Any, **options: Any) -> Any:
     return (None,) * 5
 
 
 @_rule(CPU, aten.native_batch_norm.default, aten._native_batch_norm_legit.default,
        aten._native_batch_norm_legit.no_stats)  # fmt: skip
-def _normed(x: Any, *rest: Any, **options: Any) -> Any:
+def _normed(made: Any, x: Any, *rest: Any, **options: Any) -> Any:
     formats = (torch.contiguous_format, torch_private.suggest_memory_format(x))
     if any(x.is_contiguous(memory_format=f) for f in formats):
         return None, None, None
@@ -235,32 +224,26 @@ def _normed(x: Any, *rest: Any, **options: Any) -> Any:
 # --- always contiguous ----------------------------------------------------------------------------------------------
 
 
-@_rule(EVERYWHERE, aten.pow.Scalar)
-def _power(base: Any, exponent: Any) -> Any:
-    return torch.empty(exponent.shape)
+@_rule(EVERYWHERE, aten.huber_loss_backward.default, aten.index_add.default, aten.isin.Tensor_Tensor,
+       aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.mse_loss_backward.default, aten.pow.Scalar,
+       aten.renorm.default, aten.smooth_l1_loss_backward.default, aten.tril.default, aten.triu.default)  # fmt: skip
+@_rule(CPU, aten._standard_gamma.default, aten.log_sigmoid_forward.default, aten.normal.Tensor_Tensor,
+       aten.rrelu_with_noise.default)  # fmt: skip
+def _contiguous(made: Any, *rest: Any, **options: Any) -> Any:
+    return torch.empty(_first(made).shape)
 
 
-@_rule(CPU, aten._standard_gamma.default, aten.rrelu_with_noise.default)
-def _like_the_first(x: Any, *rest: Any, **options: Any) -> Any:
-    return torch.empty(x.shape)
-
-
-@_rule(CPU, aten.normal.Tensor_Tensor)
-def _contiguous(a: Any, b: Any, *rest: Any, **options: Any) -> Any:
-    return torch.empty(torch.broadcast_shapes(a.shape, b.shape))
-
-
-@_rule(CPU, aten.log_sigmoid_forward.default)
-def _contiguous_two(x: Any) -> Any:
-    made = torch.empty(x.shape)
-    return made, made
+@_rule(EVERYWHERE, aten.native_layer_norm_backward.default)
+@_rule(CPU, aten.native_layer_norm.default)
+def _contiguous_beside_others(made: Any, *rest: Any, **options: Any) -> Any:
+    return None if made[0] is None else torch.empty(made[0].shape), None, None
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
 
 
 @_rule(CPU, aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
-def _bags(weight: Any, *rest: Any, **options: Any) -> Any:
+def _bags(made: Any, weight: Any, *rest: Any, **options: Any) -> Any:
     """The kernel leaves out results that only slower ones need, for bfloat16 as for float16."""
     if weight.dtype is not torch.bfloat16:
         return None, None, None, None

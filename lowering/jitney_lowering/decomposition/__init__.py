@@ -20,7 +20,7 @@ from jitney_lowering.decomposition import products as products
 from jitney_lowering.decomposition import softmax as softmax
 from jitney_lowering.decomposition.foreach import foreach
 from jitney_lowering.decomposition.random import RANDOM
-from jitney_lowering.decomposition.table import TABLE, from_torch
+from jitney_lowering.decomposition.table import TABLE, from_torch, laid_out_as
 
 
 @functools.cache
@@ -30,7 +30,8 @@ def decompositions(*, fallback_random: bool = True) -> Mapping[Any, Callable[...
     Args:
         fallback_random: random operators stay torch's, with eager's numbers; or else are arithmetic on a counter.
     """
-    return MappingProxyType({**from_torch(), **foreach(), **TABLE, **({} if fallback_random else RANDOM)})
+    rules = {op: laid_out_as(op, rule) for op, rule in {**from_torch(), **TABLE}.items()}
+    return MappingProxyType({**foreach(), **rules, **({} if fallback_random else RANDOM)})
 
 
 __all__ = ["decompositions"]

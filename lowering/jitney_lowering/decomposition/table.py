@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,6 +42,40 @@ def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., 
         return rule
 
     return register
+
+
+def laid_out_as(operator: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule, with results whose strides are the operator's, of which programs see those of size one as well.
+
+    How the parts lay out such dimensions depends on which they are: ``x < 0`` does it otherwise than ``-x``.
+    """
+
+    @functools.wraps(rule)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        made = rule(*args, **kwargs)
+        results = made if isinstance(made, tuple) else (made,)
+        if not any(isinstance(r, Tensor) and any(type(n) is int and n == 1 for n in r.shape) for r in results):
+            return made
+        with torch_private.without_modes():
+            like = operator(*args, **kwargs)
+        wanted = like if isinstance(like, (tuple, list)) else (like,)
+        results = tuple(_laid_out(r, w) for r, w in zip(results, wanted, strict=True))
+        return results if isinstance(made, tuple) else results[0]
+
+    return decomposed
+
+
+def _laid_out(x: Any, like: Any) -> Any:
+    """A copy with these strides, if they leave no gaps: of what nobody has written yet, it costs nothing."""
+    if not isinstance(x, Tensor) or not isinstance(like, Tensor) or x.dim() != like.dim():
+        return x
+    numbers = (*like.stride(), *like.shape, *x.stride(), *x.shape)
+    if any(type(n) is not int for n in numbers) or x.shape != like.shape or x.stride() == like.stride():
+        return x
+    order = sorted(range(x.dim()), key=lambda d: (like.stride(d), like.shape[d]), reverse=True)
+    made = x.permute(order).clone(memory_format=torch.contiguous_format)
+    made = made.permute([order.index(d) for d in range(x.dim())])
+    return made if made.stride() == like.stride() else x
 
 
 def wide(x: Tensor) -> Tensor:

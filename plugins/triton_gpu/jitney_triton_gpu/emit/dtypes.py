@@ -43,6 +43,8 @@ def register(dtype: torch.dtype) -> str:
 
 def literal(value: bool | int | float, dtype: torch.dtype) -> str:
     """A number of exactly this type, as a tensor without dimensions."""
+    if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:
+        return f"(tl.full([], 0.0, {register(dtype)}) * -1.0)"  # Triton makes the positive zero of every zero
     if isinstance(value, float) and not math.isfinite(value):
         shown = f"float({str(value)!r})"
     else:
