@@ -1,0 +1,1 @@
+"""Programs as people write them by hand, by topic."""
