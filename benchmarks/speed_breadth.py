@@ -36,7 +36,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 NAME = "speed_breadth"
 GROUPS = ("programs", "timm", "torchvision", "transformers")
 LAST_START = 60.0  # seconds before the end of a slice after which no row begins
-SMOKE = "losses/|transformers/(ViT|Bert|MPNet)|timm/mobilenetv3"
+SMOKE = "losses/focal|transformers/(ViT|Bert|MPNet|GPT2LM)|timm/mobilenetv3"
 SMOKE_ROWS = 5
 
 
@@ -127,7 +127,7 @@ class Run:
         return complete
 
 
-def summarise(options: argparse.Namespace, journal: Journal) -> bool:
+def summarise(options: argparse.Namespace, journal: Journal, name: str) -> bool:
     """Print and write the report of all that the journal has; False if jitney failed in the tuned half."""
     every = rows.all_rows(options.device)
     order = {row.name: half_of(row) for row in every}
@@ -141,7 +141,7 @@ def summarise(options: argparse.Namespace, journal: Journal) -> bool:
         facts["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "a GPU"
     note = f"times faster than eager; {facts.get('gpu', facts['cpu'])}, torch {facts['torch']}"
     data = {"about": facts, "totals": sums, "rows": tuned}
-    report.save(options.out, f"{NAME}_{options.device}", data, present.chart(tuned, sums["tuned"]["means"], note))
+    report.save(options.out, name, data, present.chart(tuned, sums["tuned"]["means"], note))
     return not any(status(record) == "failed" for record in tuned.values())
 
 
@@ -177,11 +177,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return 2
-    journal = Journal(options.out, f"{NAME}_{options.device}{'_smoke' if options.smoke else ''}", options.resume)
+    name = f"{NAME}_{options.device}{'_smoke' if options.smoke else ''}"
+    journal = Journal(options.out, name, options.resume)
     complete = True
     if not options.report:
         journal.begin(tuple({half_of(row) for row in wanted}))
-        done = {name for half in HALVES for name in journal.read(half)} if options.resume else set()
+        done = {row for half in HALVES for row in journal.read(half)} if options.resume else set()
         wanted = [row for row in wanted if row.name not in done]
         workers = max(1, (os.cpu_count() or 1) // options.jobs)
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(workers))
@@ -190,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 complete = Run(options, journal, str(Path(folder) / "lock")).all(wanted)
             except KeyboardInterrupt:
                 complete = False
-    well = summarise(options, journal)
+    well = summarise(options, journal, name)
     if not complete:
         report.console.print("stopped before the end: --resume continues")
     return (0 if well else 1) if complete else 130

@@ -70,8 +70,8 @@ def measure(task: Mapping[str, Any], note: Note = lambda draft: None) -> dict[st
 def measured(row: Row, pristine: job.Job, place: Place, task: Mapping[str, Any], note: Note) -> dict[str, Any]:
     """The answer about a row that could be made."""
     records: dict[str, dict[str, Any]] = {name: {} for name in task.get("front_ends") or front_ends_on(place.device)}
-    answer: dict[str, Any] = {"front_ends": records, "unfinished": EAGER}
-    note(answer)
+    answer: dict[str, Any] = {"front_ends": records}
+    note(answer | {"unfinished": EAGER})
     turns: Turns = {}
     exact: list[torch.Tensor] | None = None
     expected: list[list[torch.Tensor]] = []
@@ -113,7 +113,6 @@ def measured(row: Row, pristine: job.Job, place: Place, task: Mapping[str, Any],
             answer["where"] = where_time_goes(own, turns[OURS], lambda: exclusive(task["lock"]))
         except Exception as error:
             answer["where"] = failure(error)
-    del answer["unfinished"]
     return answer
 
 
