@@ -202,8 +202,10 @@ def record_peak(record: dict[str, Any], turn: Callable[[], Any], place: Place) -
 
 
 def release() -> None:
-    """Give free memory back to the system, where libc can."""
+    """Give free memory back to the system and the device, where libc can."""
     gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -102,7 +102,10 @@ def chart(records: Mapping[str, Record], means: Mapping[str, float | None], note
         if status(record) not in ("not installed", "not made")
     }
     groups[MEAN] = {OURS: means["/ eager"], THEIRS: means["t.c / eager"]}
-    short = {name.partition("/")[2][:30] or name: group for name, group in groups.items()}
+    short: dict[str, dict[str, float | str | None]] = {}
+    for name, group in groups.items():
+        label = name.partition("/")[2][:30] or name
+        short[name if label in short else label] = group  # libraries have models of one name
     return speed_chart("Breadth: programs that nobody tuned for", note, {OURS: BARS[0], THEIRS: GREY}, short)
 
 
