@@ -59,9 +59,9 @@ CodeGenForCausalLM                gpt2    infer  float32        2x256x4  2x96   
 BioGptForCausalLM                 bert    train  float32        2x256x4  2x96   4x768x12   16x512
 CTRLLMHeadModel                   ctrl    infer  float32        2x256x4  2x96   4x768x12   16x512
 MixtralForCausalLM                llama   infer  bfloat16       2x128x4  2x64   2x1024x16  8x512
-Qwen2MoeForCausalLM               llama   train  float32        2x128x4  2x64   2x512x8    8x512
+Qwen2MoeForCausalLM               llama   train  bfloat16       2x128x4  2x64   2x512x8    8x512
 MambaForCausalLM                  bert    infer  float32        2x128x4  1x48   2x768x12   8x128
-Mamba2ForCausalLM                 bert    train  float32        2x128x8  1x64   2x512x16   4x512
+Mamba2ForCausalLM                 bert    train  float32        2x128x8  1x64   2x512x32   4x512
 RwkvForCausalLM                   bert    infer  float32        2x128x4  1x48   2x768x12   8x128
 """
 
