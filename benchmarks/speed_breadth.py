@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -36,7 +37,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 NAME = "speed_breadth"
 GROUPS = ("programs", "timm", "torchvision", "transformers")
 LAST_START = 60.0  # seconds before the end of a slice after which no row begins
-SMOKE = "losses/focal|transformers/(ViT|Bert|MPNet|GPT2LM)|timm/mobilenetv3"
+SMOKE = "program/dice_loss|transformers/(ViT|Bert|MPNet|GPT2LM)|timm/mobilenetv3"
 SMOKE_ROWS = 5
 
 
@@ -202,4 +203,5 @@ if __name__ == "__main__":
         task: dict[str, Any] = json.loads(sys.argv[2])
         reply(sys.argv[3], measure(task, lambda draft: reply(sys.argv[3], draft)))
     else:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends the run: its children end too
         sys.exit(main())

@@ -71,14 +71,17 @@ def failures(records: Mapping[str, Record]) -> list[str]:
 
 def causes(name: str, record: Record) -> list[str]:
     """Where a row's time goes, and what runs as a whole; some lines."""
-    ms = [f"{tool} {report.show(part(record, tool, 'ms'))} ms" for tool in (EAGER, OURS, THEIRS)]
+    times = {tool: part(record, tool, "ms") for tool in (EAGER, OURS, THEIRS)}
+    ms = [f"{tool} {report.show(time)} ms" for tool, time in times.items() if time is not None]
     lines = [f"{name}: {', '.join(ms)}; {part(record, OURS, 'kernels')} kernels, {part(record, OURS, 'whole')} whole"]
     where = record.get("where", {})
     if "error" in where:
         lines.append(f"    no profile: {where['error']}")
     parts = sorted(where.get("parts", {}).items(), key=lambda item: -item[1])
-    lines += [f"    {percent(share):>6} {name}" for name, share in parts if share >= 0.02]
-    for kernel in where.get("top", [])[:6]:
+    lines += [f"    {percent(share):>6} {what}" for what, share in parts if share >= 0.02]
+    sums = sorted(where.get("whole", {}).items(), key=lambda item: -item[1])[:6]
+    lines += [f"    {percent(share):>6} {operator}, as a whole" for operator, share in sums if share >= 0.02]
+    for kernel in where.get("top", [])[:4]:
         of = ", ".join(kernel["operators"]) or kernel["name"]
         speed_of = f", {kernel['gb_s']:.0f} GB/s" if kernel["gb_s"] else ""
         lines.append(

@@ -18,6 +18,8 @@ def where_time_goes(
 ) -> dict[str, Any]:
     """Compile once more, with a clock around each kernel; JSON's kinds of values.
 
+    Milliseconds of a step, shares of its ``parts``, of its ``top`` kernels, and of operators that run as a ``whole``.
+
     Args:
         job: the row with data of its own.
         bare: a step as it is, compiled already.
@@ -59,5 +61,11 @@ def where_time_goes(
                 "reason": launch.reason if launch else "",
             }
         )
+    sums: dict[str, float] = {}
+    for row in profile.rows:
+        launch = launches.get((row.number, row.graph, row.name))
+        if row.kind == "extern" and launch:
+            name = ", ".join(launch.operators)
+            sums[name] = sums.get(name, 0.0) + row.seconds * row.runs / whole
     parts = {name: seconds / whole for name, seconds in profile.parts.items()}
-    return {"ms": 1e3 * profile.seconds, "marked_ms": 1e3 * profile.marked, "parts": parts, "top": top}
+    return {"ms": 1e3 * profile.seconds, "marked_ms": 1e3 * profile.marked, "parts": parts, "top": top, "whole": sums}
