@@ -12,11 +12,16 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 2e-2, tor
 WORSE = 10.0  # how many times further than eager
 
 
+def wide(*tensors: Tensor) -> torch.dtype:
+    """The type in which tensors of any type can be compared."""
+    return torch.complex128 if any(t.is_complex() for t in tensors) else torch.float64
+
+
 def largest(tensor: Tensor) -> float:
     """The largest finite magnitude."""
     if not tensor.numel():
         return 0.0
-    size = tensor.detach().abs()
+    size = tensor.detach().to(wide(tensor)).abs()  # there is none of truth values, nor of float8
     return float(size.nan_to_num(nan=0.0, posinf=0.0).max())
 
 
@@ -43,8 +48,8 @@ def error(expected: Sequence[Tensor], found: Sequence[Tensor]) -> float:
     for a, b, size in zip(expected, found, sizes, strict=True):
         if not a.numel():
             continue
-        wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-        a, b = a.detach().to(wide), b.detach().to(wide)
+        kind = wide(a, b)
+        a, b = a.detach().to(kind), b.detach().to(kind)
         alike = (a == b) | (a.isnan() & b.isnan())
         off = float(torch.where(alike, 0.0, (a - b).abs()).nan_to_num(nan=float("inf"), posinf=float("inf")).max())
         if off:

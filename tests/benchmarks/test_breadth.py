@@ -153,6 +153,7 @@ def test_an_error_counts_when_it_is_large_beside_both_rounding_and_eagers() -> N
     assert "from eager" in accuracy.verdict(5e-3, None, f32)
     assert accuracy.verdict(5e-3, None, torch.bfloat16) == ""
     assert accuracy.verdict(float("nan"), 1e-3, f32)
+    assert accuracy.error([torch.tensor([True, False])], [torch.tensor([True, True])]) == 1.0
     wide = torch.tensor([1.0, 2.0])
     assert accuracy.error([wide, wide * 1e-12], [wide + 0.5, wide * 0]) == pytest.approx(0.25)
     assert accuracy.error([wide], [wide / 0]) == float("inf") == accuracy.error([wide], [wide[:1]])
