@@ -26,7 +26,7 @@ ENGINES := $(CONTRIB)/.installed
 BRIDGES := $(filter-out $(PROJECTS),$(wildcard contrib/*/pyproject.toml))
 LINKS := build/typing
 
-.PHONY: demo docs quick test wheels test-gpu engines test-contrib lint format bench bench-cpu bench-gpu opinfo fuzz test-pythons clean
+.PHONY: demo docs quick test wheels test-gpu engines test-contrib lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo fuzz test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -82,6 +82,14 @@ bench-cpu: $(READY)
 # triton_gpu beside eager and torch.compile on one GPU, ten minutes: make bench-gpu BENCH_GPU="--only softmax"
 bench-gpu: $(READY)
 	$(BIN)/python benchmarks/speed_gpu.py $(BENCH_GPU)
+
+# Some 300 programs that nobody tuned for, hours on two cores; timm's and torchvision's rows need a
+# pip install --no-deps timm torchvision==0.28.0: make bench-breadth BREADTH="--seconds 600 --resume --half tuned"
+bench-breadth: $(READY)
+	$(BIN)/python benchmarks/speed_breadth.py $(BREADTH)
+
+bench-breadth-gpu: $(READY)
+	$(BIN)/python benchmarks/speed_breadth.py --device cuda --jobs $(JOBS) $(BREADTH)
 
 # torch's OpInfo database through a backend, some 20 minutes with two processes: make opinfo BACKEND=llvm_cpu OPINFO="--ops 'linalg_.*'"
 opinfo: $(READY)

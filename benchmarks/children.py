@@ -13,11 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+RUNNING: set[subprocess.Popen[bytes]] = set()  # of all threads
 CACHES = ("JITNEY_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def ask(script: str, task: Mapping[str, Any], caches: str, timeout: float) -> dict[str, Any]:
     """Run ``script --child TASK ANSWER``, whose process writes ANSWER; {"error": ...} if there is none.
+
+    An answer with the key ``unfinished`` is a draft: of a process that ends before it writes another one, it is what
+    there is besides the error.
 
     Args:
         script: a Python file.
@@ -35,17 +39,30 @@ def ask(script: str, task: Mapping[str, Any], caches: str, timeout: float) -> di
                 env={**os.environ, **dict.fromkeys(CACHES, caches)},
                 start_new_session=True,
             )
+            RUNNING.add(process)
             try:
                 status = process.wait(timeout)
             except subprocess.TimeoutExpired:
-                return {"error": f"no result within {timeout:g} s"}
+                return _draft(answer) | {"error": f"no result within {timeout:g} s"}
             finally:
                 end(process)
-        if answer.exists():
-            return dict(json.loads(answer.read_text()))
+                RUNNING.discard(process)
+        draft = _draft(answer)
+        if draft and "unfinished" not in draft:
+            return draft
         said = log.read_text(errors="replace").strip()
         last = said.splitlines()[-1] if said else ""
-        return {"error": f"exit status {status}: {last}", "traceback": said[-4000:]}
+        return draft | {"error": f"exit status {status}: {last}", "traceback": said[-4000:]}
+
+
+def _draft(answer: Path) -> dict[str, Any]:
+    return dict(json.loads(answer.read_text())) if answer.exists() else {}
+
+
+def end_all() -> None:
+    """Kill what other threads wait for in `ask`."""
+    for process in list(RUNNING):
+        end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -26,12 +26,14 @@ class Work:
         graphs: compiled, forward and backward of one counting once.
         kernels: that a kernel backend of jitney's made of them.
         whole: operators that it ran one by one instead.
+        reasons: why, for each of these, with its name.
         left: why there was a graph break, or why something ran eagerly.
     """
 
     graphs: int = 0
     kernels: int = 0
     whole: int = 0
+    reasons: list[tuple[str, str]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
@@ -56,9 +58,10 @@ class FrontEnd:
 @dataclass(frozen=True)
 class Torch(FrontEnd):
     backend: str
+    mode: str | None = None
 
     def compile(self, target: Target, dynamic: bool | None = None) -> Target:
-        compiled: Target = torch.compile(target, backend=self.backend, dynamic=dynamic)
+        compiled: Target = torch.compile(target, backend=self.backend, dynamic=dynamic, mode=self.mode)
         return compiled
 
     def reset(self) -> None:
@@ -78,11 +81,12 @@ class Torch(FrontEnd):
 @dataclass(frozen=True)
 class Jitney(FrontEnd):
     backend: str
+    mode: str | None = None
 
     def compile(self, target: Target, dynamic: bool | None = None) -> Target:
         import jitney
 
-        return jitney.compile(target, backend=self.backend, dynamic=dynamic)
+        return jitney.compile(target, backend=self.backend, dynamic=dynamic, mode=self.mode)
 
     def reset(self) -> None:
         import jitney
@@ -105,6 +109,7 @@ class Jitney(FrontEnd):
             elif isinstance(event, events.Lowered):
                 work.kernels += event.kernels
                 work.whole += len(event.whole)
+                work.reasons += event.whole
 
         with events.listen(listener):
             yield work

@@ -30,9 +30,9 @@ def failure(error: Exception) -> dict[str, Any]:
     return {"error": f"{type(error).__name__}: {first}", "traceback": "".join(traceback.format_exception(error))}
 
 
-def start_up(tool: FrontEnd) -> None:
+def start_up(tool: FrontEnd, device: str = "cpu") -> None:
     """Compile something trivial, forward and backward: imports and all that happens once in a process."""
-    x = torch.ones(8, requires_grad=True)
+    x = torch.ones(8, requires_grad=True, device=device)
     tool.compile(lambda x: x.exp() + 1)(x).sum().backward()
 
 
