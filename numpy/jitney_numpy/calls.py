@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.dtypes import BACK, as_numpy, as_torch, cast, fits
+from jitney.capture.numpy.dtypes import BACK
 from jitney.capture.numpy.originals import is_original
 from jitney.capture.numpy.stand_in import Array, holds_array
 from jitney.capture.python.c_boundary import expose, specialise
@@ -23,6 +23,7 @@ from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.capture.torch.tensors import storage
 from jitney.config import config
 from jitney.torch_compat import torch_private
+from jitney_numpy.dtypes import as_numpy, as_torch, cast, fits
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float, rounded
+from jitney.capture.numpy.dtypes import BACK, SCALARS
 from jitney.capture.numpy.stand_in import Array, holds_array
 from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
 from jitney.capture.python.c_boundary import expose, specialise
@@ -28,6 +28,7 @@ from jitney_numpy.calls import (
     sampled,
     write,
 )
+from jitney_numpy.dtypes import as_numpy, as_torch, cast, is_float, rounded
 from jitney_numpy.shapes import shape_of
 
 if TYPE_CHECKING:
