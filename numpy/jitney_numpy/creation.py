@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import is_stand_in
 from jitney.capture.numpy.dtypes import BACK, SCALARS
 from jitney.capture.numpy.stand_in import Array, holds_array
 from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
 from jitney.capture.python.c_boundary import expose, specialise
-from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.config import config
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import innermost

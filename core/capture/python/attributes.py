@@ -14,7 +14,7 @@ from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import ATOMS, HEAP_TYPE, UNCHANGING
+from jitney.capture.kinds import ATOMS, HEAP_TYPE, STAND_INS, UNCHANGING, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import type_slots
@@ -28,7 +28,6 @@ from jitney.capture.torch.stand_in_attributes import (
     store_tensor_attr,
     tensor_attr,
 )
-from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
