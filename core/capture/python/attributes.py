@@ -81,20 +81,14 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
     """``object.__getattribute__`` followed, if ``fallback``, by the class's ``__getattr__``."""
     kind = type(obj)
     descriptor = lookup(vm, kind, name)
-    if descriptor is not ABSENT and comes_first(descriptor):
-        try:
-            return bind(vm, descriptor, obj, kind, name)
-        except UserRaised as raised:
-            if fallback and isinstance(raised.value, AttributeError):
-                return _fallback(vm, obj, kind, name, raised)
-            raise
-    if descriptor is ABSENT and fallback and kind is not dict and lookup(vm, kind, "__getattr__") is MODULE_GETATTR:
-        value = _registered(vm, obj, name)
+    if descriptor is ABSENT or not comes_first(descriptor):
+        if descriptor is ABSENT and fallback and kind is not dict and lookup(vm, kind, "__getattr__") is MODULE_GETATTR:
+            value = _registered(vm, obj, name)
+            if value is not ABSENT:
+                return value
+        value = instance_get(vm, obj, name)
         if value is not ABSENT:
             return value
-    value = instance_get(vm, obj, name)
-    if value is not ABSENT:
-        return value
     if descriptor is not ABSENT:
         try:
             return bind(vm, descriptor, obj, kind, name)
