@@ -10,7 +10,7 @@ import torch
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.numpy.dtypes import BACK, SCALARS
-from jitney.capture.numpy.stand_in import Array, holds_array
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
 from jitney.capture.python.c_boundary import expose, specialise
 from jitney.config import config
@@ -22,6 +22,7 @@ from jitney_numpy.calls import (
     as_array,
     as_in_numpy,
     constant,
+    holds_array,
     number,
     result,
     sample,
