@@ -6,9 +6,9 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jitney.cache.container import unpack
 from jitney.cache.digest import of_code
 from jitney.cache.frame_writer import LOOKING, at_name, described, is_fixed, look_up
+from jitney.cache.frames import unpack
 from jitney.cache.recipes import Reader, Stale, module
 from jitney.cache.source_steps import step
 from jitney.guards.program import MISS

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jitney._util.ownership import trusted
-from jitney.cache.container import pack
 from jitney.cache.digest import ATOMS, IMMUTABLE, Fingerprints, NotStorable, digest, of_code
+from jitney.cache.frames import pack
 from jitney.cache.recipes import Recipe, Writer
 from jitney.guards import Guard, Source
 from jitney.guards.assumptions import Assumptions

@@ -1,17 +1,20 @@
-"""The frames on disk: under one key all those that one function was compiled to, the newest first."""
+"""The frames on disk: under one key all those that one function was compiled to, the newest first; each as bytes."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Container, Iterator
+import struct
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from jitney.cache.digest import digest
 from jitney.cache.store import DiskCache, cache_folder
 
 FOLDER = "frames"
 MOST = 64  # frames under one key: blocks of a model that break share what follows, and may be of many forms
+_LENGTH = struct.Struct("<Q")
 
 
 @functools.lru_cache(maxsize=16)
@@ -74,3 +77,28 @@ def _names(cache: DiskCache, key: str) -> list[str]:
     except ValueError:
         return []
     return [n for n in found if isinstance(n, str) and n.isalnum()] if isinstance(found, list) else []
+
+
+# ------------------------------------------------------------------ one frame: JSON, then bytes that JSON cannot say
+
+
+def pack(data: Any, blobs: Sequence[bytes]) -> bytes:
+    """``data`` (what JSON can say) and some bytes as one piece."""
+    text = json.dumps([data, [len(b) for b in blobs]], separators=(",", ":"), allow_nan=False).encode()
+    return b"".join([_LENGTH.pack(len(text)), text, *blobs])
+
+
+def unpack(content: bytes) -> tuple[Any, list[bytes]]:
+    """What was packed. Raises ``ValueError`` for anything else."""
+    if len(content) < _LENGTH.size:
+        raise ValueError("too short")
+    (length,) = _LENGTH.unpack_from(content)
+    at = _LENGTH.size + length
+    data, sizes = json.loads(content[_LENGTH.size : at])
+    if at + sum(sizes) != len(content):
+        raise ValueError("another length than it says")
+    blobs = []
+    for size in sizes:
+        blobs.append(content[at : at + size])
+        at += size
+    return data, blobs

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from jitney._util.ownership import trusted_function
+from jitney.torch_compat import torch_private
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 GENERIC = type(typing.Generic[typing.TypeVar("T")])  # type: ignore[index]
@@ -30,6 +31,19 @@ CODE_LIKE = (
     classmethod,
 )
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
+# What names in modules of torch's and Python's hold for good.
+UNCHANGING = (
+    type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,
+    torch.memory_format,
+)  # fmt: skip
+# Stand-ins for tensors: FakeTensor, and subclasses that wrap FakeTensors. A real tensor of a subclass is never the
+# interpreter's value: what comes from outside is adopted.
+STAND_INS: set[type] = {torch_private.FakeTensor}
+
+
+def is_stand_in(value: Any) -> bool:
+    """Is it a tensor as the interpreter knows them? (Parameters' stand-ins are FakeTensors, too.)"""
+    return type(value) in STAND_INS or isinstance(value, torch_private.FakeTensor)
 
 
 def hashed_by_program(value: Any) -> bool:
@@ -38,10 +52,3 @@ def hashed_by_program(value: Any) -> bool:
     if type(found) is not types.FunctionType:
         return type(value) is tuple and any(map(hashed_by_program, value))
     return found.__code__.co_filename != "<string>" and not trusted_function(found)
-
-
-# What names in modules of torch's and Python's hold for good.
-UNCHANGING = (
-    type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,
-    torch.memory_format,
-)  # fmt: skip

@@ -110,10 +110,11 @@ def _check(name: str) -> None:
 
 
 def _write(event: events.Event) -> None:
-    _write_to(event, _logs)
+    write_to(event, _logs)
 
 
-def _write_to(event: events.Event, logs: Logs) -> None:
+def write_to(event: events.Event, logs: Logs) -> None:
+    """Write an event to these loggers, one for each artefact."""
     writer = _WRITERS.get(type(event))
     if writer is not None:
         writer(event, logs)
@@ -132,11 +133,6 @@ def loggers_to(stream: TextIO) -> Logs:
         made[name] = logging.Logger(f"jitney.{name}", logging.INFO if name == "bytecode" else logging.DEBUG)
         made[name].addHandler(handler)
     return made
-
-
-def write_all(event: events.Event, logs: Logs) -> None:
-    """Write an event to what ``loggers_to`` made."""
-    _write_to(event, logs)
 
 
 def _captured(event: events.FrameCaptured, logs: Logs) -> None:

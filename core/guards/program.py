@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 from jitney._util.ownership import trusted
 from jitney.errors import GuardError
-from jitney.guards.absent_names import absences, is_absence
+from jitney.guards.checks import without
 from jitney.guards.pool import Pool
 from jitney.guards.source import Guard, Source
 
@@ -19,6 +19,7 @@ OFTEN = 12  # uses that make reading a constant into a local variable pay; each 
 SEVERAL = 3  # names of one module, class or namespace that are checked together
 CODE = (FunctionType, BuiltinFunctionType, ModuleType, WrapperDescriptorType, type)
 VALUE = "\0"  # stands for the value in a condition's text; no literal's text contains it
+IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: nobody can give such a class attributes
 CONSTANT = re.compile(r"\b(?:_c\d+|_type)\b")
 
 
@@ -53,7 +54,7 @@ class Program:
         roots = [root for root in roots if _needed(root)]
         for root in roots:
             self._walk(root)
-        for term in absences(roots, self.pool):
+        for term in _absences(roots, self.pool):
             self.check(term)
 
     def verify(self, roots: Iterable[Source], guards: Iterable[Guard]) -> None:
@@ -140,7 +141,7 @@ class Program:
             text, codes = self.pool.object(self._fixed[id(node)]), []
         else:
             text = node.expression(base, self.pool)
-            codes = [g.code(VALUE, self.pool) for g in node.guards if not is_absence(g)]
+            codes = [g.code(VALUE, self.pool) for g in node.guards if not _is_absence(g)]
         uses = children + sum(code.count(VALUE) for code in codes)
         if node.base is None or (not node.wanted and (uses <= 1 or id(node) in self._fixed)):
             value = text
@@ -213,3 +214,41 @@ def first_failure(guards: Iterable[Guard], scope: Mapping[str, Any]) -> tuple[Gu
         except Exception as error:
             return guard, f"{type(error).__name__}: {error}"
     return None
+
+
+# ------------------------------------------------------------------ names that classes lack, checked together
+
+
+def _is_absence(guard: Guard) -> bool:
+    """Does ``_absences`` check this guard?"""
+    return (guard.kind == "lacks_class_attr" and guard.source.is_const) or _about_one_class(guard)
+
+
+def _about_one_class(guard: Guard) -> bool:
+    base = guard.source.base
+    in_dict = guard.kind == "disjoint" and guard.source.kind == "dict_of"
+    return in_dict and base is not None and base.is_const and isinstance(base.key, type)
+
+
+def _absences(roots: Iterable[Source], pool: Pool) -> Iterator[str]:
+    """The conditions for names that classes of certain identity lack: with their bases, or by themselves.
+
+    With its bases, a class lacks a name if no class of its method resolution order has it. ``hasattr`` makes and drops
+    an exception to say so. Instead each order is checked by identity, and each class once for all names asked of it.
+    """
+    names: dict[int, tuple[type, set[str]]] = {}
+    for root in roots:
+        if not root.is_const or not isinstance(root.key, type):
+            continue
+        asked = {guard.expected for guard in root.guards if _is_absence(guard)}
+        if asked:
+            yield f"{pool.object(root.key)}.__mro__ is {pool.object(root.key.__mro__)}"
+        for cls in root.key.__mro__ if asked else ():
+            if not cls.__flags__ & IMMUTABLE:
+                names.setdefault(id(cls), (cls, set()))[1].update(asked)
+        for guard in root.step("dict_of").guards:
+            if _about_one_class(guard):
+                names.setdefault(id(root.key), (root.key, set()))[1].update(guard.expected)
+    for cls, lacking in names.values():
+        keys: Any = cls.__dict__.keys()  # a view: it shows the class as it is when asked
+        yield without(pool.object(keys), lacking, pool)

@@ -14,15 +14,16 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.dtypes import BACK, as_numpy, as_torch, cast, fits
+from jitney.capture.kinds import is_stand_in
+from jitney.capture.numpy.dtypes import BACK
 from jitney.capture.numpy.originals import is_original
-from jitney.capture.numpy.stand_in import Array, holds_array
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.c_boundary import expose, specialise
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
-from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.capture.torch.tensors import storage
 from jitney.config import config
 from jitney.torch_compat import torch_private
+from jitney_numpy.dtypes import as_numpy, as_torch, cast, fits
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -31,6 +32,11 @@ NUMBERS = (bool, int, float)
 SYMBOLS = (torch.SymInt, torch.SymFloat)
 MOST = 3  # sizes of samples: as large as matters to any function that is captured
 HINT = "it runs in NumPy"
+
+
+def holds_array(value: Any) -> bool:
+    """Is it a stand-in for an array, or a list or tuple with one?"""
+    return type(value) is Array or (type(value) in (list, tuple) and any(map(holds_array, value)))
 
 
 class ArrayTable(FunctionTable):

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.dtypes import cast, is_float
 from jitney.torch_compat import torch_private
 from jitney_numpy.calls import HINT, ArrayTable
+from jitney_numpy.dtypes import cast, is_float
 
 table = ArrayTable()
 captures, implements = table.captures, table.implements

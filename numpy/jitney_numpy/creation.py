@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.dtypes import BACK, SCALARS, as_numpy, as_torch, cast, is_float, rounded
-from jitney.capture.numpy.stand_in import Array, holds_array
+from jitney.capture.kinds import is_stand_in
+from jitney.capture.numpy.dtypes import BACK, SCALARS
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
 from jitney.capture.python.c_boundary import expose, specialise
-from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.config import config
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import innermost
@@ -22,12 +22,14 @@ from jitney_numpy.calls import (
     as_array,
     as_in_numpy,
     constant,
+    holds_array,
     number,
     result,
     sample,
     sampled,
     write,
 )
+from jitney_numpy.dtypes import as_numpy, as_torch, cast, is_float, rounded
 from jitney_numpy.shapes import shape_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,18 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.stand_in import Array, holds_array
-from jitney_numpy.calls import MOST, as_array, as_in_numpy, attempt, check_writeable, may_raise, sample, write
+from jitney.capture.numpy.stand_in import Array
+from jitney_numpy.calls import (
+    MOST,
+    as_array,
+    as_in_numpy,
+    attempt,
+    check_writeable,
+    holds_array,
+    may_raise,
+    sample,
+    write,
+)
 from jitney_numpy.creation import assigned
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.dtypes import cast, is_float
 from jitney_numpy.calls import HINT, ArrayTable
+from jitney_numpy.dtypes import cast, is_float
 
 table = ArrayTable()
 implements = table.implements

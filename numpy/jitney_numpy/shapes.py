@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.dtypes import as_numpy, as_torch, cast, is_float, rounded
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.c_boundary import specialise
 from jitney_numpy.calls import HINT, ArrayTable, as_array, number, result, sampled, tried, view
+from jitney_numpy.dtypes import as_numpy, as_torch, cast, is_float, rounded
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

@@ -15,11 +15,12 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.numpy.dtypes import BACK, as_numpy, as_torch, cast, is_float, rounded
+from jitney.capture.numpy.dtypes import BACK
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.c_boundary import specialise
 from jitney.torch_compat import torch_private
 from jitney_numpy.calls import NUMBERS, SYMBOLS, ArrayTable, as_array, as_in_numpy, number, sampled, write
+from jitney_numpy.dtypes import as_numpy, as_torch, cast, is_float, rounded
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

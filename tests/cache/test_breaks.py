@@ -18,7 +18,7 @@ from cache.again import Story, begin, run
 import jitney
 from jitney import events
 from jitney.cache import frames
-from jitney.cache.container import pack, unpack
+from jitney.cache.frames import pack, unpack
 from jitney.cache.package_file import read
 from jitney.errors import SavedError
 from jitney.runtime import frame_cache

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from jitney._util.generated_code import build
 from jitney.backends import Backend, BoundBackend, CompileRequest, SerializedGraph
-from jitney.cache.container import pack, unpack
 from jitney.cache.digest import NotStorable
+from jitney.cache.frames import pack, unpack
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney.guards.checks import same
 from jitney.guards.source import KINDS, STEPS

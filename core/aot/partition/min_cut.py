@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,15 +82,16 @@ def depends_on_tangents(joint: Joint) -> dict[fx.Node, bool]:
     return found
 
 
-def ancestors(roots: list[Any]) -> set[fx.Node]:
-    """The nodes that these need, themselves included."""
+def ancestors(roots: Iterable[Any], given: Set[fx.Node] = frozenset()) -> set[fx.Node]:
+    """The nodes that these need, themselves included; not those that only ``given`` nodes need."""
     found: set[fx.Node] = set()
     todo = [n for n in roots if isinstance(n, fx.Node)]
     while todo:
         node = todo.pop()
         if node not in found:
             found.add(node)
-            todo.extend(node.all_input_nodes)
+            if node not in given:
+                todo.extend(node.all_input_nodes)
     return found
 
 

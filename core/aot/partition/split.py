@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from jitney.aot.partition.cost import has_effect
-from jitney.aot.partition.min_cut import Partition
+from jitney.aot.partition.min_cut import Partition, ancestors
 from jitney.aot.trace.joint import Joint
 
 
@@ -128,16 +128,6 @@ def _half(joint: Joint, given: Iterable[fx.Node], outputs: Sequence[Any], order:
 
 
 def _needed(outputs: Sequence[Any], given: set[fx.Node], joint: Joint) -> set[fx.Node]:
-    todo = [n for n in outputs if isinstance(n, fx.Node)]
-    if not given & set(joint.tangents.values()):
-        todo += [n for n in joint.graph.nodes if has_effect(n) and n.meta.get("phase") != "backward"]
-    else:
-        todo += [n for n in joint.graph.nodes if has_effect(n) and n.meta.get("phase") == "backward"]
-    found: set[fx.Node] = set()
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found.add(node)
-            if node not in given:
-                todo.extend(node.all_input_nodes)
-    return found
+    backward = bool(given & set(joint.tangents.values()))
+    effects = [n for n in joint.graph.nodes if has_effect(n) and (n.meta.get("phase") == "backward") is backward]
+    return ancestors([*outputs, *effects], given)

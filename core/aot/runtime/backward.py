@@ -25,6 +25,12 @@ from jitney.torch_compat.subclasses import wraps
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 # By position of the tangents that are missing: the backward graph without them.
 Reduced = Callable[[tuple[int, ...]], fx.GraphModule]
+# What results of operators without a derivative have as ``grad_fn``, by name: those that no graph holds, and all
+# without any formula.
+UNDERIVABLE = frozenset(
+    {"NotImplemented", "UniqueBackward0", "Unique2Backward0", "UniqueDimBackward0", "UniqueConsecutiveBackward0",
+     "UniqueDimConsecutiveBackward0"}
+)  # fmt: skip
 
 
 class CompileAbsent(Protocol):
@@ -299,3 +305,15 @@ class _Refused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise refusal(ctx.name, ctx.reason)
+
+
+def underivable(tensor: torch.Tensor) -> bool:
+    """Is it the result of an operator without a derivative? That is ``torch.unique``, which runs before a graph.
+
+    Such an operator raises when the engine reaches it, be it to say that there is no gradient. Eager does not reach it
+    then; a compiled graph is one function, and would pass on that it has none. So these calls run the graph as
+    captured. Hiding the operator from the engine would be wrong: ``torch.autograd.grad`` would no longer find the way
+    to what is before it, and give what comes by other ways only.
+    """
+    node = tensor.grad_fn
+    return node is not None and type(node).__name__ in UNDERIVABLE

@@ -15,12 +15,11 @@ import torch
 from jitney.aot.memory_overlap import Overlap
 from jitney.aot.partition.split import Saved
 from jitney.aot.runtime.assembly import assemble
-from jitney.aot.runtime.backward import own, saved_and_kept_of, saved_of
+from jitney.aot.runtime.backward import own, saved_and_kept_of, saved_of, underivable
 from jitney.aot.runtime.double_backward import DoubleBackward, keep, refusing
 from jitney.aot.runtime.replay_safety import plan
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import Argument, Constant, Output, Result, Step, Update, View
-from jitney.aot.trace.underivable import underivable
 from jitney.torch_compat import torch_private
 
 

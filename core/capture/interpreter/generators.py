@@ -181,14 +181,8 @@ class Reentrant:
         self.fn = fn
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Interpret the function; what it raises, C code gets."""
-        try:
-            return self.vm.call(self.fn, *args, **kwargs)
-        except UserRaised as raised:
-            error = raised.value
-        except Break as stop:  # C code has begun: only before its call can the graph be broken
-            raise Restart(self.vm.break_step(), stop.reason, stop.hint, self.vm.user_stack()) from None
-        exception_context.hand_on(error)
+        """Interpret the function."""
+        return _call_for_c(self.vm, self.fn, *args, **kwargs)
 
 
 class ReentrantIterator:
@@ -205,10 +199,15 @@ class ReentrantIterator:
         return self
 
     def __next__(self) -> Any:
-        try:
-            return self.vm.call(self.next, self.value)
-        except UserRaised as raised:
-            error = raised.value
-        except Break as stop:  # C code has begun: only before its call can the graph be broken
-            raise Restart(self.vm.break_step(), stop.reason, stop.hint, self.vm.user_stack()) from None
-        exception_context.hand_on(error)
+        return _call_for_c(self.vm, self.next, self.value)
+
+
+def _call_for_c(vm: Interpreter, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Interpret a function that C code calls; what it raises, C code gets."""
+    try:
+        return vm.call(fn, *args, **kwargs)
+    except UserRaised as raised:
+        error = raised.value
+    except Break as stop:  # C code has begun: only before its call can the graph be broken
+        raise Restart(vm.break_step(), stop.reason, stop.hint, vm.user_stack()) from None
+    exception_context.hand_on(error)

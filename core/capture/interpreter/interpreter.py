@@ -12,11 +12,11 @@ from typing import Any
 from jitney._util.callers import is_ours
 from jitney.capture.interpreter.frame import After, ExcInfo, Frame
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
+from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.other_devices import Elsewhere
 from jitney.capture.original_functions import PROTOCOLS
 from jitney.capture.record import LogCall, Record
 from jitney.capture.tables import Handlers
-from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.capture.world import World
 from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import torch_private

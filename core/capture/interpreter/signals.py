@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 
-class Break(BaseException):
-    """The current instruction cannot be captured: run the graph so far, then this in Python."""
+class _Stop(BaseException):
+    """Capture does not go on: why, and what the user may try."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -14,14 +14,16 @@ class Break(BaseException):
         self.hint = hint
 
 
-class Restart(BaseException):
+class Break(_Stop):
+    """The current instruction cannot be captured: run the graph so far, then this in Python."""
+
+
+class Restart(_Stop):
     """Capture again from the start, breaking before the instruction that was step ``step``."""
 
     def __init__(self, step: int, reason: str, hint: str = "", user_stack: tuple[Any, ...] = ()) -> None:
-        super().__init__(reason)
+        super().__init__(reason, hint)
         self.step = step
-        self.reason = reason
-        self.hint = hint
         self.user_stack = user_stack
         self.place: tuple[Any, int] | None = None  # code and instruction of the step, where they are known
 
@@ -30,13 +32,8 @@ class Restart(BaseException):
         return self.place is None or self.place == (code, at)
 
 
-class GiveUp(BaseException):
+class GiveUp(_Stop):
     """The frame cannot be captured at all: it runs eagerly, with its calls going through the compiler."""
-
-    def __init__(self, reason: str, hint: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.hint = hint
 
 
 class UserRaised(BaseException):

@@ -190,8 +190,3 @@ class ArrayMethod:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it from C code."""
         return self.owner.vm.call(self, *args, **kwargs)
-
-
-def holds_array(value: Any) -> bool:
-    """Is it a stand-in for an array, or a list or tuple with one?"""
-    return type(value) is Array or (type(value) in (list, tuple) and any(map(holds_array, value)))

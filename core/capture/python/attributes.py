@@ -14,7 +14,7 @@ from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import ATOMS, HEAP_TYPE, UNCHANGING
+from jitney.capture.kinds import ATOMS, HEAP_TYPE, STAND_INS, UNCHANGING, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import type_slots
@@ -28,7 +28,6 @@ from jitney.capture.torch.stand_in_attributes import (
     store_tensor_attr,
     tensor_attr,
 )
-from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -82,20 +81,14 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
     """``object.__getattribute__`` followed, if ``fallback``, by the class's ``__getattr__``."""
     kind = type(obj)
     descriptor = lookup(vm, kind, name)
-    if descriptor is not ABSENT and comes_first(descriptor):
-        try:
-            return bind(vm, descriptor, obj, kind, name)
-        except UserRaised as raised:
-            if fallback and isinstance(raised.value, AttributeError):
-                return _fallback(vm, obj, kind, name, raised)
-            raise
-    if descriptor is ABSENT and fallback and kind is not dict and lookup(vm, kind, "__getattr__") is MODULE_GETATTR:
-        value = _registered(vm, obj, name)
+    if descriptor is ABSENT or not comes_first(descriptor):
+        if descriptor is ABSENT and fallback and kind is not dict and lookup(vm, kind, "__getattr__") is MODULE_GETATTR:
+            value = _registered(vm, obj, name)
+            if value is not ABSENT:
+                return value
+        value = instance_get(vm, obj, name)
         if value is not ABSENT:
             return value
-    value = instance_get(vm, obj, name)
-    if value is not ABSENT:
-        return value
     if descriptor is not ABSENT:
         try:
             return bind(vm, descriptor, obj, kind, name)

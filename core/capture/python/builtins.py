@@ -16,6 +16,7 @@ from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
 from jitney.capture.python import attributes, containers, type_slots
@@ -26,7 +27,6 @@ from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.capture.torch.stand_in_attributes import python_type
-from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.guards.assumptions import each_class
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import innermost

@@ -14,12 +14,11 @@ import torch
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS, hashed_by_program
+from jitney.capture.kinds import ATOMS, STAND_INS, hashed_by_program
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
 from jitney.capture.record import CONTENT_TYPES
-from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

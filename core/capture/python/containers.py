@@ -15,6 +15,7 @@ from jitney.capture.interpreter import exception_context
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator, advance
 from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
@@ -30,7 +31,6 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.record import ABSENT, CONTENT_TYPES
-from jitney.capture.torch.stand_ins import STAND_INS
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

@@ -15,6 +15,7 @@ import torch
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.python import attributes, c_boundary, containers, operators, type_slots
 from jitney.capture.python.attributes import lookup
@@ -32,7 +33,6 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, mapping_items
 from jitney.capture.record import ABSENT, CONTENT_TYPES
-from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.config import config
 
 if TYPE_CHECKING:

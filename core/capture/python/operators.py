@@ -13,6 +13,7 @@ import torch
 
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.signals import Break, GiveUp
+from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
@@ -30,7 +31,6 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable
 from jitney.capture.record import ABSENT, CONTENT_TYPES
-from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.torch.stand_ins import is_stand_in
+from jitney.capture.kinds import is_stand_in
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

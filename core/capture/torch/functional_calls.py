@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import is_stand_in
 from jitney.capture.python import attributes
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch.stand_ins import is_stand_in
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

@@ -17,9 +17,9 @@ from torch import fx
 
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break, Restart
+from jitney.capture.kinds import is_stand_in
 from jitney.capture.tables import FunctionTable
 from jitney.capture.torch import transforms
-from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.capture.torch.tensors import Tracer
 from jitney.torch_compat import torch_private
 

@@ -9,9 +9,9 @@ import torch
 
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.torch import wrapper_subclasses
-from jitney.capture.torch.stand_ins import STAND_INS
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import wrapper_subclasses
-from jitney.capture.torch.stand_ins import STAND_INS, is_stand_in
 from jitney.capture.torch.symbols import Symbols
 from jitney.guards import Source
 from jitney.guards.reentry import ReentryWatch

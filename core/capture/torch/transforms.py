@@ -23,10 +23,10 @@ from torch import fx
 from jitney.capture.codegen.graph_runner import RUNS_EAGERLY, runs_eagerly
 from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import is_stand_in
 from jitney.capture.python import attributes
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.checkpoints import refuse_shared, writes
-from jitney.capture.torch.stand_ins import is_stand_in
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.capture.torch.tensors import Tracer, version_of
 from jitney.torch_compat import torch_private

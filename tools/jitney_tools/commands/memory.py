@@ -15,11 +15,11 @@ from rich.console import Console
 import jitney
 from jitney import config
 from jitney.commands.choice import add_backend, load_backend, load_options
-from jitney.commands.columns import columns
 from jitney.commands.target import add_target, load, reporting
 from jitney.debug.compiled_as import CompiledAs, compiled_as
 from jitney.debug.text import size
 from jitney.runtime.wrappers import running_originals
+from jitney_tools.commands.columns import columns
 from jitney_tools.commands.profile import call_of, device_of, duration
 from jitney_tools.commands.timing import interleaved
 from jitney_tools.peak_memory import peak

@@ -19,13 +19,13 @@ from rich.console import Console
 import jitney
 from jitney import config, events
 from jitney.commands.choice import add_backend, load_backend, load_options
-from jitney.commands.columns import columns
 from jitney.commands.target import Program, add_target, load, reporting
 from jitney.debug.compiled_as import compiled_as
 from jitney.debug.text import size
 from jitney.debug.times import write_trace
 from jitney.errors import JitneyError
 from jitney_tools.call_profile import Measured, Profile, bytes_told, copy_bandwidth, measure
+from jitney_tools.commands.columns import columns
 from jitney_tools.debug_folder.folder import current
 from jitney_tools.report import write_report
 

@@ -28,7 +28,7 @@ from typing import Any, TextIO
 from jitney import events
 from jitney.config import config
 from jitney.debug import is_users
-from jitney.debug.logs import loggers_to, write_all
+from jitney.debug.logs import loggers_to, write_to
 from jitney.debug.text import readable
 from jitney_tools.debug_folder.event_log import FILE, FORMAT, record
 from jitney_tools.debug_folder.runnable import program
@@ -75,7 +75,7 @@ class DebugFolder:
                 self._source(file)
             self.add_record(own)
             if config.trace_debug_log:
-                write_all(event, self.logs)
+                write_to(event, self.logs)
             write = _WRITERS.get(type(event))
             if write is not None:
                 write(self, event, number)

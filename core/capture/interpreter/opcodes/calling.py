@@ -38,19 +38,11 @@ def kw_names(vm: Any, frame: Frame, instr: Any) -> None:
     frame.kwnames = instr.argval if isinstance(instr.argval, tuple) else frame.info.code.co_consts[instr.arg]
 
 
-@op("CALL")
+@op("CALL", "CALL_KW")
 def call(vm: Any, frame: Frame, instr: Any) -> None:
-    values = frame.pop_many(instr.arg)
-    first, second = frame.pop_many(2)
     names, frame.kwnames = frame.kwnames, ()
-    split = len(values) - len(names)
-    fn, args = callee(first, second, values[:split])
-    invoke(vm, frame, fn, args, dict(zip(names, values[split:], strict=True)))
-
-
-@op("CALL_KW")
-def call_kw(vm: Any, frame: Frame, instr: Any) -> None:
-    names = frame.stack.pop()
+    if instr.op == "CALL_KW":
+        names = frame.stack.pop()
     values = frame.pop_many(instr.arg)
     first, second = frame.pop_many(2)
     split = len(values) - len(names)

@@ -156,10 +156,13 @@ def method(vm: Any, container: Any, name: str, *args: Any) -> None:
     call_bound(vm, getattr(container, name), container, name, list(args), {})
 
 
-@op("LIST_APPEND")
-def list_append(vm: Any, frame: Frame, instr: Any) -> None:
+METHODS = {"LIST_APPEND": "append", "LIST_EXTEND": "extend", "SET_UPDATE": "update"}
+
+
+@op(*METHODS)
+def container_method(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
-    method(vm, frame.stack[-instr.arg], "append", value)
+    method(vm, frame.stack[-instr.arg], METHODS[instr.op], value)
 
 
 @op("SET_ADD")
@@ -173,18 +176,6 @@ def set_add(vm: Any, frame: Frame, instr: Any) -> None:
 def map_add(vm: Any, frame: Frame, instr: Any) -> None:
     key, value = frame.pop_many(2)
     containers.raw_setitem(vm, frame.stack[-instr.arg], key, value)
-
-
-@op("LIST_EXTEND")
-def list_extend(vm: Any, frame: Frame, instr: Any) -> None:
-    value = frame.stack.pop()
-    method(vm, frame.stack[-instr.arg], "extend", value)
-
-
-@op("SET_UPDATE")
-def set_update(vm: Any, frame: Frame, instr: Any) -> None:
-    value = frame.stack.pop()
-    method(vm, frame.stack[-instr.arg], "update", value)
 
 
 @op("DICT_UPDATE")

@@ -1,4 +1,4 @@
-from jitney.commands.columns import columns
+from jitney_tools.commands.columns import columns
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
