@@ -13,6 +13,7 @@ from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce,
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Load, Value, constant, load, rebuild, ref, walk
+from jitney_lowering.scheduler.blocks import blocked
 from jitney_lowering.scheduler.collapse import collapse
 from jitney_lowering.scheduler.group import Group, Member, is_aligned
 from jitney_lowering.scheduler.simplify import substituted
@@ -40,7 +41,7 @@ def build(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset
         names: for new variables.
     """
     if group.has_phases or any(m.step.loops != group.spine for m in group.members):
-        group = collapse(group, names, group.depth)
+        group = blocked(collapse(group, names, group.depth), names, needed)
     else:
         group = _flat(group, names)
     while True:

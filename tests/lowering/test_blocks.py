@@ -1,0 +1,103 @@
+"""Rows of few elements are gone through in blocks, if that is faster; the numbers are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowering.graphs import lowered
+
+import jitney
+from jitney_lowering import CPU
+from jitney_lowering.ir import Kernel
+from jitney_lowering.scheduler import schedule
+
+
+def heavy(x: torch.Tensor) -> torch.Tensor:
+    """What there is once a row takes longer than the row."""
+    return (x.sum(-1).exp() + x.amax(-1)).tanh()[..., None] * x
+
+
+def innermost(fn: Callable[..., torch.Tensor], *args: torch.Tensor, short_row: int = CPU.short_row) -> list[int | None]:
+    """Of each nest of the only kernel, how often its innermost loop goes round; 1 without loops."""
+    program = lowered(fn, *args).program
+    (kernel,) = schedule(program, policy=replace(CPU, short_row=short_row)).items
+    assert isinstance(kernel, Kernel)
+    return [nest.loops[-1].size.value if nest.loops else 1 for nest in kernel.body]
+
+
+def test_vectors_go_along_short_rows() -> None:
+    assert set(innermost(heavy, torch.randn(1000, 3))) == {250}
+    assert set(innermost(heavy, torch.randn(4, 1000, 3))) == {250}
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        (1000, 16),  # a row fills vectors
+        (8, 3),  # too few rows
+        (997, 3),  # rows that blocks of one size do not divide
+    ],
+)
+def test_other_rows_are_gone_through_one_by_one(size: tuple[int, ...]) -> None:
+    assert set(innermost(heavy, torch.randn(size))) <= {1, size[-1]}
+
+
+def test_rows_stay_where_blocks_would_be_slower() -> None:
+    light = torch.randn(1000, 8)
+    assert set(innermost(lambda x: x / x.norm(dim=1, keepdim=True), light)) <= {1, 8}
+    assert set(innermost(heavy, torch.randn(1000, 3), short_row=0)) <= {1, 3}
+
+
+STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: x + x.sum(-1, keepdim=True),
+    "mean of all but the row": lambda x: x - x.mean(0, keepdim=True),
+    "softmax": lambda x: x.softmax(-1),
+    "layer norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+    "greatest": lambda x: x * x.amax(-1, keepdim=True).sigmoid(),
+    "where the greatest is": lambda x: x + x.argmax(-1, keepdim=True),
+    "running": lambda x: x.cumsum(-1),
+    "turned": lambda x: x.flip(-1) * x[..., :1],
+    "cross": lambda x: x.roll(1, -1) * x - x.roll(-1, -1),
+    "length": lambda x: x / (1 + x.norm(dim=-1, keepdim=True)),
+    "heavy": heavy,
+    "product": lambda x: (x[..., :, None] * x[..., None, :]).sum(-1).tanh(),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([*STEPS]), min_size=1, max_size=5),
+    st.sampled_from([(64,), (500,), (67,), (4, 160), (3, 33)]),
+    st.integers(2, 15),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    st.booleans(),
+)
+def test_any_chain_gives_what_eager_gives(
+    names: list[str], rows: tuple[int, ...], length: int, dtype: torch.dtype, gradient: bool
+) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for name in names:
+            x = STEPS[name](x)
+        return x
+
+    torch.manual_seed(0)
+    x = torch.randn(*rows, length).to(dtype)
+    results = []
+    for run in (jitney.compile(fn, backend="llvm_cpu", dynamic=False), fn):
+        own = x.clone().requires_grad_(gradient and dtype is not torch.bfloat16)
+        found = run(own)
+        if own.requires_grad:
+            (found * torch.arange(length)).sum().backward()
+        results.append((found.detach(), own.grad))
+    exact = fn(x.double())
+    scale = exact.abs().max() + 1
+    (ours, gradient_), (eagers, wanted) = results
+    error, allowed = (ours.double() - exact).abs().max(), (eagers.double() - exact).abs().max()
+    assert error <= 4 * allowed + 1e-5 * scale
+    if wanted is not None:
+        torch.testing.assert_close(gradient_, wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max() + 1))
