@@ -138,6 +138,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
         joint.verify()
     if request.joint_pass is not None and joint.layout is None:
         joint.rewrite(request.joint_pass)
+        if config.verify:
+            joint.verify()
     _show("joint", joint.graph, request)
     return _trained(module, inputs, joint, request) if joint.trains else _inferred(module, inputs, joint, request)
 

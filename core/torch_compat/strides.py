@@ -35,7 +35,8 @@ ITERATED = {
     aten.hardswish_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default,
     aten.mish_backward.default, aten.mse_loss.default, aten.smooth_l1_loss.default, aten.softplus_backward.default,
 }  # fmt: skip
-NOT_ITERATED = {aten.clone.default, aten.isfinite.default, aten.isinf.default, aten.mvlgamma.default}
+NOT_ITERATED = {aten.binary_cross_entropy_with_logits.default, aten.clone.default, aten.isfinite.default,
+                aten.isinf.default, aten.mvlgamma.default}  # fmt: skip
 BACKWARDS = {aten.leaky_relu_backward.default, aten.threshold_backward.default}  # their kernels take the input first
 NO_NUMBERS = {aten.lerp.Scalar, aten.pow.Tensor_Scalar}  # their kernels have the number, TensorIterator does not
 
@@ -82,7 +83,7 @@ class StandInMode(torch_private.LeanFakeTensorMode):
         with self:
             wanted = rule(made, *args, **kwargs)
             if isinstance(made, (list, tuple)):
-                wanted = [wanted] * len(made) if isinstance(wanted, torch.Tensor) else wanted
+                wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted] * len(made)
                 made = tuple([_laid_out(m, w) for m, w in zip(made, wanted, strict=False)])
                 parameters = STATISTICS.get(func)
                 if parameters is None:
@@ -172,6 +173,7 @@ def _like_a_product_with_a_power(made: Any, a: Any, b: Any) -> Any:
     return aten.mul.Tensor(a, aten.pow.Scalar(2.0, b))
 
 
+@_rule(EVERYWHERE, aten._prelu_kernel.default)
 @_rule(EVERYWHERE, aten._to_copy.default, aten.deg2rad.default, aten.empty_like.default, aten.fill.Scalar,
        aten.flip.default, aten.frexp.Tensor, aten.full_like.default, aten.hardtanh.default, aten.huber_loss.default,
        aten.index_put.default, aten.nan_to_num.default, aten.ones_like.default, aten.rad2deg.default,
@@ -206,8 +208,12 @@ def _in_its_format(made: Any, x: Any, *rest: Any, **options: Any) -> Any:
     return torch.empty(made.shape, memory_format=torch_private.suggest_memory_format(x))
 
 
-@_rule(CPU, aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
-       aten.native_group_norm.default)  # fmt: skip
+@_rule(CPU, aten.native_group_norm.default)
+def _in_its_format_beside_others(made: Any, x: Any, *rest: Any, **options: Any) -> Any:
+    return torch.empty(x.shape, memory_format=torch_private.suggest_memory_format(x)), None, None
+
+
+@_rule(CPU, aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default)
 def _as_torch_says(*args: Any, **options: Any) -> Any:
     return (None,) * 5
 

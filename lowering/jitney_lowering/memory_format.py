@@ -55,6 +55,7 @@ FOLLOWING: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {
     aten.upsample_bilinear2d.vec: ((0,), (0,)),
     aten.upsample_bilinear2d_backward.default: ((0,), (0,)),
 }
+RANKS = {"2d": 4, "3d": 5}  # of what operators of such names read, with a batch
 CONVOLUTIONS: dict[Any, tuple[int, int, int]] = {
     aten.convolution.default: (0, 1, 8),
     aten.convolution_backward.default: (1, 2, 9),
@@ -127,7 +128,7 @@ class _Flow:
     def __init__(self, graph: fx.Graph, device_type: str) -> None:
         self.graph = graph
         self.device_type = device_type
-        self.inputs = [node for node in graph.nodes if node.op in ("placeholder", "get_attr")]
+        self.inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self.parent: dict[fx.Node, fx.Node] = {}
         self.read: dict[fx.Node, list[fx.Node]] = {}  # by operator: the arguments that have its format
         self.home: dict[fx.Node, fx.Node] = {}  # by operator: a value of its region
@@ -242,6 +243,9 @@ def _formatted(node: fx.Node) -> tuple[list[fx.Node], list[fx.Node]]:
     arguments: list[fx.Node] = []
     for position in read:
         fx.map_arg(node.args[position], arguments.append)
+    rank = next((rank for name, rank in RANKS.items() if name in str(node.target)), None)
+    if rank is not None and any(_rank(argument) != rank for argument in arguments):  # without a batch
+        return [], []
     if not isinstance(node.meta["val"], (list, tuple)):
         return arguments, [node]
     return arguments, [u for u in node.users if u.target is operator.getitem and u.args[1] in given]

@@ -169,6 +169,30 @@ def test_the_option_switches_it_off() -> None:
     assert graphs and not any(node.target is aten.clone.default for graph in graphs for node in graph.nodes)
 
 
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_tensor_made_on_the_way_is_read_by_a_region(train: bool, dynamic: bool) -> None:
+    class Scaled(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self[1](self[0](x))
+            return torch.where(x > 0, x * torch.tensor([0.5, 1, 2, 1])[:, None, None], torch.tensor(0.5))
+
+    model = Scaled(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
+    for backend in (Plain().backend, "llvm_cpu"):
+        both(model, backend, torch.randn(2, 4, 12, 12), train=train, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("pool", [F.max_pool3d, F.avg_pool3d])
+@pytest.mark.parametrize("batch", [[], [2]])
+def test_a_pool_of_three_dimensions_is_of_a_region_of_such(pool: Callable[..., Any], batch: list[int]) -> None:
+    both(_Apply(lambda x: pool(F.conv2d(x, WEIGHT).relu(), 2)), "llvm_cpu", torch.randn(2, 4, 12, 12), train=False)
+    volume = nn.Sequential(nn.Conv3d(2, 4, 3), _Apply(lambda x: pool(x, 2)))
+    plain = Plain()
+    both(volume, plain.backend, torch.randn(*batch, 2, 8, 8, 8), train=True)
+    assert plain.converted[0]
+
+
+WEIGHT = torch.randn(4, 4, 3, 3)
 STEPS: dict[str, Callable[[int], nn.Module]] = {
     "conv": lambda c: nn.Conv2d(c, c, 3, padding=1),
     "pointwise conv": lambda c: nn.Conv2d(c, c, 1, bias=False),

@@ -138,3 +138,21 @@ def test_results_and_gradients_have_eagers_strides(name: str, backend: str) -> N
                 strides = (call(x).stride(), result.stride(), gradient.stride())
                 found.append(strides[:2] if name in SEVERAL_USES else strides)
             assert found[1] == found[0], (shape, order)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_group_norm_lies_in_the_format_of_its_input(batch: int, channels_last: bool) -> None:
+    x = torch.randn(batch, 8, 8, 9)
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    for backend in ("aot_eager", "llvm_cpu"):
+        with torch.no_grad():
+            made = jitney.compile(lambda x: torch.nn.functional.group_norm(x, 2), backend=backend)(x)
+        assert made.stride() == torch.nn.functional.group_norm(x, 2).stride()
+
+
+def test_several_results_of_symbolic_sizes_are_as_torch_says() -> None:
+    compiled = jitney.compile(lambda x: x.sort().values, backend="eager", fullgraph=True, dynamic=True)
+    for rows in (4, 5):
+        x = torch.randn(rows, 3)
+        assert torch.equal(compiled(x), x.sort().values)
