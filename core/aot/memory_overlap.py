@@ -8,14 +8,7 @@ from typing import Any
 import torch
 
 from jitney.cache.recipes import Recipe, Writer, call
-
-
-def hint(size: Any) -> int:
-    """A size as a number: a symbolic one counts as what it was when captured."""
-    if isinstance(size, torch.SymInt):
-        found = size.node.hint
-        return int(found) if found is not None else 4096
-    return int(size)
+from jitney.torch_compat.tensor_iterator import hint
 
 
 def overlaps_itself(size: Sequence[Any], stride: Sequence[Any]) -> bool:

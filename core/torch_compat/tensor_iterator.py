@@ -17,7 +17,7 @@ def result_strides(shape: Sequence[Any], operands: Sequence[torch.Tensor], *, nu
         operands: in the order in which the kernel takes them.
         numbers: are there also Python's? TensorIterator has them as tensors without dimensions.
     """
-    sizes, found = _hints(shape), [(_hints(x.shape), _hints(x.stride())) for x in operands]
+    sizes, found = [*map(hint, shape)], [([*map(hint, x.shape)], [*map(hint, x.stride())]) for x in operands]
     order = [*range(len(sizes))][::-1]
     if not numbers and all(of == sizes for of, _ in found):
         stride = found[0][1]
@@ -30,8 +30,12 @@ def result_strides(shape: Sequence[Any], operands: Sequence[torch.Tensor], *, nu
     return _packed(shape, _inner_first(order, sizes, [_spread(*x, sizes) for x in found]))
 
 
-def _hints(numbers: Sequence[Any]) -> list[int]:
-    return [n.node.hint or 4096 if isinstance(n, torch.SymInt) else n for n in numbers]  # those of data count as large
+def hint(size: Any) -> int:
+    """A size as a number: a symbolic one counts as what it was when captured, one of data as large."""
+    if isinstance(size, torch.SymInt):
+        found = size.node.hint
+        return int(found) if found is not None else 4096
+    return int(size)
 
 
 def _lies(sizes: Sequence[int], steps: Sequence[int], inner_first: Sequence[int]) -> bool:

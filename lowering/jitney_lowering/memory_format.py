@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.torch_compat.tensor_iterator import hint
 from jitney_lowering.rules.pointwise import POINTWISE
 
 aten = torch.ops.aten
@@ -27,35 +28,35 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 # Operators whose results have the format of some arguments, though they are not pointwise: the positions of both. A
 # list counts with all its tensors; the position of a result is that of its getitem.
-FOLLOWING: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    aten.convolution.default: ((0,), (0,)),
-    aten.convolution_backward.default: ((0, 1), (0, 1)),
-    aten.cat.default: ((0,), (0,)),
-    aten.clone.default: ((0,), (0,)),
-    aten._to_copy.default: ((0,), (0,)),
-    aten.constant_pad_nd.default: ((0,), (0,)),
-    aten.native_batch_norm.default: ((0,), (0,)),
-    aten.native_batch_norm_backward.default: ((0, 1), (0,)),
-    aten.cudnn_batch_norm.default: ((0,), (0,)),
-    aten.cudnn_batch_norm_backward.default: ((0, 1), (0,)),
-    aten.avg_pool2d.default: ((0,), (0,)),
-    aten.avg_pool2d_backward.default: ((0, 1), (0,)),
-    aten.avg_pool3d.default: ((0,), (0,)),
-    aten.avg_pool3d_backward.default: ((0, 1), (0,)),
-    aten._adaptive_avg_pool2d.default: ((0,), (0,)),
-    aten._adaptive_avg_pool2d_backward.default: ((0, 1), (0,)),
-    aten.max_pool2d_with_indices.default: ((0,), (0, 1)),
-    aten.max_pool2d_with_indices_backward.default: ((0, 1, 7), (0,)),
-    aten.max_pool3d_with_indices.default: ((0,), (0, 1)),
-    aten.max_pool3d_with_indices_backward.default: ((0, 1, 7), (0,)),
-    aten.upsample_nearest2d.default: ((0,), (0,)),
-    aten.upsample_nearest2d.vec: ((0,), (0,)),
-    aten.upsample_nearest2d_backward.default: ((0,), (0,)),
-    aten.upsample_bilinear2d.default: ((0,), (0,)),
-    aten.upsample_bilinear2d.vec: ((0,), (0,)),
-    aten.upsample_bilinear2d_backward.default: ((0,), (0,)),
+# Then the rank of these arguments, where one fewer means that there is no batch.
+FOLLOWING: dict[Any, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {
+    aten.convolution.default: ((0,), (0,), None),
+    aten.convolution_backward.default: ((0, 1), (0, 1), None),
+    aten.cat.default: ((0,), (0,), None),
+    aten.clone.default: ((0,), (0,), None),
+    aten._to_copy.default: ((0,), (0,), None),
+    aten.constant_pad_nd.default: ((0,), (0,), None),
+    aten.native_batch_norm.default: ((0,), (0,), None),
+    aten.native_batch_norm_backward.default: ((0, 1), (0,), None),
+    aten.cudnn_batch_norm.default: ((0,), (0,), None),
+    aten.cudnn_batch_norm_backward.default: ((0, 1), (0,), None),
+    aten.avg_pool2d.default: ((0,), (0,), 4),
+    aten.avg_pool2d_backward.default: ((0, 1), (0,), 4),
+    aten.avg_pool3d.default: ((0,), (0,), 5),
+    aten.avg_pool3d_backward.default: ((0, 1), (0,), 5),
+    aten._adaptive_avg_pool2d.default: ((0,), (0,), 4),
+    aten._adaptive_avg_pool2d_backward.default: ((0, 1), (0,), 4),
+    aten.max_pool2d_with_indices.default: ((0,), (0, 1), 4),
+    aten.max_pool2d_with_indices_backward.default: ((0, 1, 7), (0,), 4),
+    aten.max_pool3d_with_indices.default: ((0,), (0, 1), 5),
+    aten.max_pool3d_with_indices_backward.default: ((0, 1, 7), (0,), 5),
+    aten.upsample_nearest2d.default: ((0,), (0,), 4),
+    aten.upsample_nearest2d.vec: ((0,), (0,), 4),
+    aten.upsample_nearest2d_backward.default: ((0,), (0,), 4),
+    aten.upsample_bilinear2d.default: ((0,), (0,), 4),
+    aten.upsample_bilinear2d.vec: ((0,), (0,), 4),
+    aten.upsample_bilinear2d_backward.default: ((0,), (0,), 4),
 }
-RANKS = {"2d": 4, "3d": 5}  # of what operators of such names read, with a batch
 CONVOLUTIONS: dict[Any, tuple[int, int, int]] = {
     aten.convolution.default: (0, 1, 8),
     aten.convolution_backward.default: (1, 2, 9),
@@ -239,12 +240,11 @@ def _formatted(node: fx.Node) -> tuple[list[fx.Node], list[fx.Node]]:
         return [a for a in node.all_input_nodes if _shape(a) == shape], [node]
     if node.target not in FOLLOWING:
         return [], []
-    read, given = FOLLOWING[node.target]
+    read, given, rank = FOLLOWING[node.target]
     arguments: list[fx.Node] = []
     for position in read:
         fx.map_arg(node.args[position], arguments.append)
-    rank = next((rank for name, rank in RANKS.items() if name in str(node.target)), None)
-    if rank is not None and any(_rank(argument) != rank for argument in arguments):  # without a batch
+    if rank is not None and any(_rank(argument) != rank for argument in arguments):
         return [], []
     if not isinstance(node.meta["val"], (list, tuple)):
         return arguments, [node]
@@ -271,7 +271,7 @@ def _convolution(node: fx.Node) -> Convolution:
 
 def _hints(numbers: Sequence[Any]) -> list[int]:
     """Sizes or strides as they are now; no guard is made of what is decided by them."""
-    return [n if isinstance(n, int) else n.node.hint or 1 for n in numbers]
+    return [*map(hint, numbers)]
 
 
 def _shape(node: fx.Node) -> list[int] | None:

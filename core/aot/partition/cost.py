@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.memory_overlap import hint
 from jitney.aot.trace.results import is_view, root_of
 from jitney.torch_compat import operator_effects, torch_private
+from jitney.torch_compat.tensor_iterator import hint
 
 aten = torch.ops.aten
 

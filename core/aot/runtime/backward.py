@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from jitney.aot.memory_overlap import hint
 from jitney.aot.runtime.double_backward import DoubleBackward, connected, refusal, refusing
 from jitney.cache.recipes import Recipe, Writer
 from jitney.config import config
@@ -21,6 +20,7 @@ from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import lifted
 from jitney.torch_compat.out_of_memory import advise
 from jitney.torch_compat.subclasses import wraps
+from jitney.torch_compat.tensor_iterator import hint
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 # By position of the tangents that are missing: the backward graph without them.

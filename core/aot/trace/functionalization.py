@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.memory_overlap import hint, overlaps_itself
+from jitney.aot.memory_overlap import overlaps_itself
 from jitney.aot.signals import NotSplit
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.tensor_iterator import hint
 
 
 @contextlib.contextmanager

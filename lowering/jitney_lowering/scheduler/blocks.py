@@ -7,14 +7,14 @@ compute what there is once a row without vectors. In a block the loop over its r
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import SCANS
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Load, walk
-from jitney_lowering.scheduler.group import Group, Member
+from jitney_lowering.scheduler.group import Group, Member, iterations
 from jitney_lowering.scheduler.simplify import substituted
 
 LEAST, MOST = 16, 256  # rows of a block
@@ -58,14 +58,14 @@ def _is_short(member: Member, group: Group) -> bool:
     step = member.step
     if member.deferred or step.kind.startswith("arg") or step.kind in SCANS or len(step.loops) < group.depth:
         return False
-    length = _product(step.loops[group.depth :])
+    length = iterations(step.loops[group.depth :])
     return length is not None and length <= group.policy.short_row
 
 
 def _costs(member: Member, group: Group, needed: Collection[str]) -> tuple[float, float]:
     """Cycles that a row takes by itself, and in a block."""
     step, row = member.step, group.spine[group.depth - 1]
-    length = _product(step.loops[group.depth :]) or 1
+    length = iterations(step.loops[group.depth :]) or 1
     values = list(walk(step.value))
     work = sum(OPERATIONS[v.op].cost for v in values if isinstance(v, Apply))
     places = [v.index for v in values if isinstance(v, Load) and not group.aligned(member, v)]
@@ -86,13 +86,6 @@ def _costs(member: Member, group: Group, needed: Collection[str]) -> tuple[float
 def _is_read_apart(buffer: str, member: Member, group: Group) -> bool:
     """Does a member read what another one has made in an iteration of its own?"""
     return any(load.buffer == buffer and not group.aligned(member, load) for load in member.loads)
-
-
-def _product(loops: Sequence[Var]) -> int | None:
-    total = index(1)
-    for var in loops:
-        total = total * var.size
-    return total.value
 
 
 def _rows(size: int | None) -> int | None:

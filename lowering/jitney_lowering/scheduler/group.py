@@ -116,11 +116,12 @@ def _is_shared(step: Computed, policy: Policy) -> bool:
     """Is one result worth the work of several threads?"""
     if step.kind not in PARTIAL_KINDS or policy.long_row is None or not step.vars:
         return False
-    rows, length = _count(step.vars), _count(step.reduced)
+    rows, length = iterations(step.vars), iterations(step.reduced)
     return rows is not None and length is not None and rows < policy.few_rows and length >= policy.long_row
 
 
-def _count(loops: Sequence[Var]) -> int | None:
+def iterations(loops: Sequence[Var]) -> int | None:
+    """How often all these loops go round together; None if that depends on symbolic sizes."""
     total = index(1)
     for var in loops:
         total = total * var.size
@@ -128,12 +129,12 @@ def _count(loops: Sequence[Var]) -> int | None:
 
 
 def _too_many(loops: Sequence[Var], policy: Policy) -> bool:
-    count = _count(loops)
+    count = iterations(loops)
     return count is not None and count > policy.partial_limit
 
 
 def _few(loops: Sequence[Var], policy: Policy) -> bool:
-    count = _count(loops)
+    count = iterations(loops)
     return count is not None and count < policy.few_rows
 
 
@@ -202,7 +203,7 @@ def _goes_together(group: Group) -> bool:
         return True
     for step in over_rows:
         row = step.loops[group.depth :]
-        length = _count(row)
+        length = iterations(row)
         if not set(step.vars) <= set(row) or not step.vars or length is None or length > limit:
             return False
     return True

@@ -11,7 +11,7 @@ from jitney_lowering import Convolution, channels_last
 
 def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
     """Choose memory formats; see ``Backend``."""
-    if options.layout_optimization and torch.backends.mkldnn.enabled:
+    if options.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
         channels_last(graph, "cpu", _worth)
 
 
