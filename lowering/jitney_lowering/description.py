@@ -128,8 +128,7 @@ class _Facts:
                 if name not in self.schedule.filled:
                     first.setdefault(name, number)
                     last[name] = number
-        blocks = self.schedule.memory.blocks.values()
-        for name in {*self.schedule.successors.values(), *(b.instead_of for b in blocks)} & last.keys():
+        for name in {*self.schedule.successors.values(), *self.schedule.memory.instead_of} & last.keys():
             last[name] -= 1  # in its last item it is counted as what takes over its memory
         end = len(self.schedule.items)
         for output in self.program.outputs:

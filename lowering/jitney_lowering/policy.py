@@ -22,6 +22,10 @@ class Policy:
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
+        turned_row: elements of the longest row for which loops are put in another order than that of memory; see
+            ``scheduler/loop_order.py``. 0: they never are.
+        recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several
+            kernels read is computed by each if that is less; 0: it is kept in memory.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
     """
 
@@ -34,9 +38,20 @@ class Policy:
     short_row: int = 0
     long_row: int | None = None
     alike: int = 0
+    turned_row: int = 0
+    recompute: float = 0
     scans: bool = False
 
 
 CPU = Policy(short_row=15, scans=True)
-GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768, alike=1 << 22)
+GPU = Policy(
+    few_rows=128,
+    chosen_parts=4,
+    one_result=True,
+    swept_row=16384,
+    long_row=32768,
+    alike=1 << 22,
+    turned_row=1024,
+    recompute=8,
+)
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -23,6 +23,7 @@ from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, stri
 from jitney_lowering.labels import labels
 from jitney_lowering.restride import restride
 from jitney_lowering.scheduler import Schedule
+from jitney_lowering.scheduler.in_place import alike
 from jitney_lowering.scheduler.memory import root
 
 _counter = itertools.count()
@@ -63,9 +64,8 @@ class Wrapper:
         device: where temporaries are.
         refuse: the lines with which the backend stops when a buffer of one truth value is true; None or no lines for
             waiting until it is known, and an exception.
-        separate: with a larger arena (bytes) each temporary gets memory of its own, for as long as it is needed. Then
-            outputs get theirs when they are filled, and the function has a form ``boxed`` whose inputs die on the way.
-            None: never.
+        separate: do outputs, and temporaries that the plan sets apart, get memory only when they are filled? Then the
+            function has a form ``boxed`` whose inputs die on the way. Else nothing may be set apart.
         kind: of the graph: inference, forward or backward; for profiles.
     """
 
@@ -75,7 +75,7 @@ class Wrapper:
     allocator: Any = torch
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     refuse: Callable[[str, str, Wrapper], list[str]] | None = None
-    separate: int | None = None
+    separate: bool = False
     kind: str = ""
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
@@ -88,9 +88,7 @@ class Wrapper:
         self.runs = [(_is_launched(item), [item]) for item in items] if self.apart else _runs(items)
         self.lines: list[str] = []
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
-        size = self.schedule.memory.size.value
-        self.alone = self.separate is not None and size is not None and size > self.separate
-        self.blocks = {} if self.alone else self.schedule.memory.blocks
+        self.blocks = self.schedule.memory.blocks
         self.views: set[str] = set()  # the arena's
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
@@ -112,7 +110,7 @@ class Wrapper:
         last = self._last_uses()
         for number, (launched, run) in enumerate(self.runs):
             self._take_over(run)
-            if self.separate is not None:
+            if self.separate:
                 self._make_room(run)
             lines = self.launch(run, self) if launched else self._externs(run)
             self.lines += self._marked(number, run[0], lines) if self.apart else lines
@@ -126,7 +124,7 @@ class Wrapper:
         outputs = "".join(f"{self._output(o)}, " for o in self.program.outputs)
         body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
         self.source = f"def run({', '.join(parameters)}):\n{body}"
-        if self.separate is not None:
+        if self.separate:
             taken = f"    {', '.join(parameters)}, = inputs\n    inputs.clear()\n" if parameters else ""
             self.source = f"def boxed(inputs):\n{taken}{body}def run(*inputs): return boxed([*inputs])\n"
         filename = f"<jitney kernels of {self.name} {next(_counter)}>"
@@ -223,7 +221,7 @@ class Wrapper:
                 self.variables[name] = f"i{number}"
         for name, tensor in self.program.constants.items():
             self.variables[name] = self.constant(tensor)
-        if self.separate is None:
+        if not self.separate:
             for name in self.schedule.allocated:
                 self._allocate(name)
         for name, old in self.schedule.filled.items():
@@ -242,39 +240,41 @@ class Wrapper:
         for name in sorted(
             {name for item in run for name in item.writes if name in successors} - self.variables.keys()
         ):
-            old = self.variables[successors[name]]
+            old, buffers = successors[name], self.program.buffers
+            made = self.variables[old] if alike(buffers[name], buffers[old]) else self._over(name, old)
             self.variables[name] = f"t{len(self.variables)}"
-            self.lines.append(f"{self.variables[name]} = {old}")
+            self.lines.append(f"{self.variables[name]} = {made}")
 
     def _make_room(self, run: Sequence[Kernel | Extern]) -> None:
-        """Memory for what is filled here first: outputs, and temporaries where there is no arena."""
+        """Memory for what is filled here first: outputs, and temporaries that are set apart."""
         allocated = set(self.schedule.allocated)
-        blocks = self.schedule.memory.blocks if self.alone else {}
+        apart = self.schedule.memory.apart
         for item in run:
             for name in dict.fromkeys(root(n, self.program.buffers) for n in sorted(item.writes | item.reads)):
                 if name in self.variables:
                     continue
                 if name in allocated:
                     self._allocate(name)
-                elif name in blocks:
-                    self._allocate_alone(name, blocks[name].instead_of)
+                elif name in apart:
+                    self._allocate_alone(name, apart[name])
 
     def _allocate_alone(self, name: str, old: str) -> None:
         """A temporary; in the place of another that it replaces."""
-        buffer = self.program.buffers[name]
-        made = self._empty(buffer)
-        if old:
-            source = self.variables[old]
-            if self.program.buffers[old].dtype is not buffer.dtype:
-                source += f".view({self.constant(buffer.dtype)})"
-            made = f"_as_strided({source}, {self._tuple(buffer.size)}, {self._tuple(buffer.stride)})"
+        made = self._over(name, old) if old else self._empty(self.program.buffers[name])
         self.variables[name] = f"t{len(self.variables)}"
         self.lines.append(f"{self.variables[name]} = {made}")
+
+    def _over(self, name: str, old: str) -> str:
+        """Python text of a buffer as a tensor over the memory of another."""
+        buffer, source = self.program.buffers[name], self.variables[old]
+        if self.program.buffers[old].dtype is not buffer.dtype:
+            source += f".view({self.constant(buffer.dtype)})"
+        return f"_as_strided({source}, {self._tuple(buffer.size)}, {self._tuple(buffer.stride)})"
 
     def _may_die(self, name: str, variable: str) -> bool:
         """May the variable go when its buffer is no longer needed?"""
         if variable.startswith("i"):
-            return self.separate is not None and name not in self.schedule.filled.values()
+            return self.separate and name not in self.schedule.filled.values()
         return variable.startswith("t")
 
     def vector(self, count: Index, dtype: torch.dtype) -> str:
@@ -326,6 +326,8 @@ class Wrapper:
             return f"_as_strided({self._memory_as(view.dtype)}, {shape}, {self.size(offset)})"
         base = self.variables[view.buffer]
         tensor = base if view.dtype is buffer.dtype else f"{base}.view({self.constant(view.dtype)})"
+        if view.offset.value == 0:
+            return f"_as_strided({tensor}, {shape})"
         return f"_as_strided({tensor}, {shape}, {base}.storage_offset() + {self.size(view.offset)})"
 
     def _externs(self, calls: Sequence[Extern]) -> list[str]:

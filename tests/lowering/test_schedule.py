@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from lowering.interpreter import Memory, extents, run_kernel, run_step
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, Names, Size, index
 from jitney_lowering.ir import Buffer, Computed, Extern, Kernel, Program, Strided, Value, apply, constant, load
+from jitney_lowering.policy import CPU, GPU, Policy
 from jitney_lowering.scheduler import Schedule, schedule
 
 F32, I64 = torch.float32, torch.int64
+AGAIN = replace(CPU, turned_row=64, recompute=1e6)  # whatever can be computed again is
 
 
 class Maker:
@@ -323,13 +326,15 @@ def test_reductions_of_everything_in_another_order_than_the_dimensions() -> None
         same(m.output(total), {})
 
 
-def same(program: Program, env: dict[Any, int], order: Callable[[list[Any]], list[Any]] = list) -> None:
+def same(
+    program: Program, env: dict[Any, int], order: Callable[[list[Any]], list[Any]] = list, policy: Policy = CPU
+) -> None:
     """Run the steps, and the kernels with rows in this order: equal outputs."""
     wanted, got = fresh(program, env), fresh(program, env)
     for step in program.steps:
         assert isinstance(step, Computed)
         run_step(step, wanted, env)
-    plan = schedule(program)
+    plan = schedule(program, policy=policy)
     plan.verify()
     for kernel in plan.items:
         assert isinstance(kernel, Kernel)
@@ -338,12 +343,14 @@ def same(program: Program, env: dict[Any, int], order: Callable[[list[Any]], lis
         assert torch.equal(got[output.buffer], wanted[output.buffer]), f"{plan}\n{output.buffer}"
 
 
-@settings(max_examples=150, deadline=None)
-@given(programs(), st.randoms(use_true_random=False))
-def test_kernels_compute_what_the_steps_do(made: tuple[Program, dict[Any, int]], dice: random.Random) -> None:
+@settings(max_examples=250, deadline=None)
+@given(programs(), st.sampled_from([CPU, GPU, AGAIN]), st.randoms(use_true_random=False))
+def test_kernels_compute_what_the_steps_do(
+    made: tuple[Program, dict[Any, int]], policy: Policy, dice: random.Random
+) -> None:
 
     def shuffled(rows: list[Any]) -> list[Any]:
         dice.shuffle(rows)
         return rows
 
-    same(*made, shuffled)
+    same(*made, shuffled, policy)

@@ -51,7 +51,8 @@ def is_cheap(node: fx.Node) -> bool:
     """Could a compiler fuse it: does it take no more than one pass over memory?"""
     if node.target is operator.getitem:
         return True
-    if is_view(node) or is_factory(node) or _packet(node) in CHEAP_PACKETS:
+    # One value at all indices is what it was, whichever comes last.
+    if is_view(node) or is_factory(node) or _packet(node) in CHEAP_PACKETS or node.target is aten.scatter.value:
         return not is_random(node)
     return torch.Tag.pointwise in getattr(node.target, "tags", ()) and not is_random(node)
 

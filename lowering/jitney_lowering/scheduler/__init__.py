@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -17,6 +18,7 @@ from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.memory import Memory, plan
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
+from jitney_lowering.scheduler.recompute import less_work
 from jitney_lowering.scheduler.simplify import clean
 from jitney_lowering.scheduler.successors import taken_over
 from jitney_lowering.scheduler.updates import filled_in_place
@@ -59,6 +61,7 @@ def schedule(
     into: Callable[[Extern, Program], bool] = lambda call, program: False,
     policy: Policy = CPU,
     takes: Takes | None = None,
+    large: int | None = None,
 ) -> Schedule:
     """Clean, fuse, build kernels, plan memory.
 
@@ -69,9 +72,15 @@ def schedule(
             operators that make one new tensor.
         policy: what suits the machine.
         takes: does the backend want a matrix product as a kernel of its own, with what follows? See ``products.py``.
+        large: bytes of a temporary that has memory of its own; None: all share an arena.
     """
     names = Names()
-    items = fuse(clean(program), program, names, policy)
+    steps = clean(program)
+    items: Sequence[Group | Extern] = fuse(steps, program, names, policy)
+    if policy.recompute:
+        fused = functools.partial(fuse, program=program, names=names, policy=policy)
+        replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}
+        items = less_work(program, steps, items, fused, policy, replaced)
     kernels = [
         replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item
         for item in _kernels(items, program, names)
@@ -87,7 +96,7 @@ def schedule(
     filled = filled_in_place(program, kernels, updates)
     owned = inputs | program.constants.keys()
     successors = taken_over(program, kernels, kept, owned | filled.keys())
-    memory = plan(kernels, program.buffers, owned | kept | external | successors.keys())
+    memory = plan(kernels, program.buffers, owned | kept | external | successors.keys(), large)
     given = owned | external | filled.keys() | successors.keys()
     allocated = tuple(name for name in program.buffers if name in kept - given)
     made = Schedule(program, tuple(kernels), memory, allocated, filled, successors)
@@ -106,7 +115,7 @@ def _is_done(item: Extern, program: Program) -> bool:
     return bool(homes) and all(home is not None and home[0] == root for home in homes)
 
 
-def _kernels(items: list[Group | Extern], program: Program, names: Names) -> list[Kernel | Extern]:
+def _kernels(items: Sequence[Group | Extern], program: Program, names: Names) -> list[Kernel | Extern]:
     readers: dict[str, set[int]] = {}
     for number, item in enumerate(items):
         for name in item.reads:

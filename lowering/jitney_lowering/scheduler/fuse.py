@@ -11,6 +11,7 @@ from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, Computed, Extern, Program, Step
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.group import Group, alone, join
+from jitney_lowering.scheduler.loop_order import along_rows
 
 # How many of the latest groups are tried for a step that reads what they read, but nothing that they make.
 NEIGHBOURS = 16
@@ -69,6 +70,9 @@ class Fusion:
             if others >> at & 1:  # something that the step needs comes after the group
                 continue
             joined = join(group, step, number, self.names)
+            if joined is None and self.policy.turned_row:
+                other = along_rows(group, step)
+                joined = None if other is None else join(group, other, number, self.names)
             if joined is not None:
                 self.items[at] = joined
                 self._must_follow(at, others)

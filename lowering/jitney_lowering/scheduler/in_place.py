@@ -31,3 +31,8 @@ def replaces(item: Kernel | Extern, new: str, old: str) -> bool:
 def alike(one: Buffer, other: Buffer) -> bool:
     """Can one tensor be either, as it is: the same sizes, strides, dtype and device?"""
     return (one.size, one.stride, one.dtype, one.device) == (other.size, other.stride, other.dtype, other.device)
+
+
+def as_large(one: Buffer, other: Buffer) -> bool:
+    """Has the memory of either room for the other, element by element?"""
+    return one.extent is other.extent and one.dtype.itemsize == other.dtype.itemsize and one.device == other.device

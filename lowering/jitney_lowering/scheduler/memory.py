@@ -1,15 +1,19 @@
-"""Where temporaries live: one arena for a call, in which buffers that are not needed at the same time share places."""
+"""Where temporaries live: one arena for a call, in which buffers that are not needed at the same time share places.
+
+Large ones may have memory of their own instead: the allocator then gives what is free again to operators, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, index
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Buffer, Extern
-from jitney_lowering.scheduler.in_place import replaces
+from jitney_lowering.scheduler.in_place import as_large, replaces
+from jitney_lowering.scheduler.size_guess import guess
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
@@ -31,10 +35,22 @@ class Block:
 
 @dataclass(frozen=True)
 class Memory:
-    """The plan. ``size`` is the arena's, in bytes."""
+    """The plan.
+
+    Args:
+        blocks: places in the arena.
+        size: the arena's, in bytes.
+        apart: temporaries with memory of their own -> the one whose memory each takes over, or "".
+    """
 
     blocks: Mapping[str, Block]
     size: Index
+    apart: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def instead_of(self) -> frozenset[str]:
+        """Buffers whose memory others take over."""
+        return frozenset({*(b.instead_of for b in self.blocks.values()), *self.apart.values()} - {""})
 
     def verify(self) -> None:
         """No two buffers that live at the same time overlap; raises ``BackendFailed``."""
@@ -51,13 +67,16 @@ class Memory:
                     raise BackendFailed(f"memory plan: {one.name} and {other.name} overlap")
 
 
-def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outside: Iterable[str]) -> Memory:
-    """Give every buffer that kernels fill and nobody else keeps a place in the arena.
+def plan(
+    items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outside: Iterable[str], large: int | None = None
+) -> Memory:
+    """Give every buffer that kernels fill and nobody else keeps a place in the arena, or memory of its own.
 
     Args:
         items: in the order in which they run.
         buffers: the program's.
         outside: buffers that have memory of their own: inputs, outputs, what extern calls make.
+        large: so many bytes are too much for the arena; None: nothing is.
     """
     owned = frozenset(outside)
     first: dict[str, int] = {}
@@ -68,11 +87,18 @@ def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outsid
                 first.setdefault(name, number)
                 last[name] = number
     blocks: dict[str, Block] = {}
+    apart = {n: "" for n in first if large is not None and guess(_padded(buffers[n])) >= large}
     total = index(0)
     for name in sorted(first, key=lambda n: (first[n], n)):
-        size = _padded(buffers[name])
-        old = _replaced(name, items[first[name]], [b for b in blocks.values() if b.last == first[name]], buffers)
-        if old is not None and old.name not in {b.instead_of for b in blocks.values()}:
+        at, size = first[name], _padded(buffers[name])
+        taken = {*(b.instead_of for b in blocks.values()), *apart.values()}
+        ending = [n for n in first if last[n] == at > first[n] and (n in apart) is (name in apart) and n not in taken]
+        found = _replaced(name, items[at], ending, buffers)
+        if name in apart:
+            apart[name] = found
+            continue
+        if found:
+            old = blocks[found]
             blocks[name] = Block(name, old.offset, old.size, first[name], last[name], old.name)
             continue
         living = [b for b in blocks.values() if b.last >= first[name]]
@@ -82,7 +108,7 @@ def plan(items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outsid
         elif size.value is not None and total.value is not None:
             total = index(max(total.value, (offset + size).value or 0))
         blocks[name] = Block(name, offset, size, first[name], last[name])
-    return Memory(blocks, total)
+    return Memory(blocks, total, apart)
 
 
 def root(name: str, buffers: Mapping[str, Buffer]) -> str:
@@ -91,15 +117,10 @@ def root(name: str, buffers: Mapping[str, Buffer]) -> str:
     return name if home is None else home[0]
 
 
-def _replaced(name: str, item: Kernel | Extern, ending: Sequence[Block], buffers: Mapping[str, Buffer]) -> Block | None:
-    """A block that ends with this item, and whose elements the buffer may replace one by one."""
-    new = buffers[name]
-    for block in ending:
-        old = buffers[block.name]
-        fits = new.extent is old.extent and new.dtype.itemsize == old.dtype.itemsize
-        if fits and block.first < block.last and replaces(item, name, block.name):
-            return block
-    return None
+def _replaced(name: str, item: Kernel | Extern, ending: Iterable[str], buffers: Mapping[str, Buffer]) -> str:
+    """One of the buffers that end with this item, whose elements the buffer may replace one by one; or ""."""
+    fits = (old for old in ending if as_large(buffers[name], buffers[old]) and replaces(item, name, old))
+    return next(fits, "")
 
 
 def _padded(buffer: Buffer) -> Index:

@@ -18,7 +18,7 @@ def clean(program: Program) -> list[Step]:
     """The program's steps, fewer and simpler, in the same order."""
     steps = [_without_unit_loops(s) if isinstance(s, Computed) else s for s in program.steps]
     steps = [s for s in steps if isinstance(s, Extern) or not any(v.size.value == 0 for v in s.vars)]
-    return _without_dead(_without_twins(steps, program), program)
+    return without_dead(_without_twins(steps, program), program)
 
 
 def substituted(step: Computed, table: Mapping[Any, Index], loops: Sequence[Var] | None = None) -> Computed:
@@ -114,7 +114,7 @@ def _renamed_in(arguments: Any, names: Mapping[str, str]) -> Any:
     return arguments
 
 
-def _without_dead(steps: Sequence[Step], program: Program) -> list[Step]:
+def without_dead(steps: Sequence[Step], program: Program) -> list[Step]:
     """An extern call that draws random numbers, writes or returns nothing stays: eager made it too."""
     wanted = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
     result: list[Step] = []

@@ -8,7 +8,7 @@ import torch
 
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program
-from jitney_lowering.scheduler.in_place import alike, replaces
+from jitney_lowering.scheduler.in_place import alike, as_large, replaces
 
 _aten = torch.ops.aten
 
@@ -30,8 +30,8 @@ def taken_over(
         kept: buffers that somebody has after the call.
         given: those that have memory already: inputs, what replaces an input.
 
-    The two are alike in size, strides and dtype, so the new one is the old tensor itself; in the kernel each element is
-    read only where the new one is made, and nobody reads the old one later.
+    In the kernel each element is read only where the new one is made, and nobody reads the old one later. What somebody
+    has after the call is the old tensor itself, so the two are alike in size, strides and dtype.
     """
     made = {name: n for n, item in enumerate(items) if isinstance(item, Extern) and not item.into
             and item.target in FRESH for name in item.buffers if name is not None and name not in kept}  # fmt: skip
@@ -43,12 +43,9 @@ def taken_over(
         if isinstance(item, Kernel):
             ending = [old for old in sorted(item.reads) if old in made and last[old] == number and old not in homes]
             for new in sorted(item.writes - seen):
-                fits = (
-                    old
-                    for old in ending
-                    if alike(program.buffers[new], program.buffers[old]) and replaces(item, new, old)
-                )
-                old = next(fits, None)
+                fits = alike if new in kept else as_large
+                own = program.buffers[new]
+                old = next((o for o in ending if fits(own, program.buffers[o]) and replaces(item, new, o)), None)
                 if old is not None:
                     found[new] = old
                     ending.remove(old)

@@ -80,10 +80,10 @@ def _compile(
     tuner = tuner_of(program, request.frame, options)
     with tuner or contextlib.nullcontext():
         wanted = takes(program, options, tuner, whole.keys())
-        made = schedule(program, request.updates, policy=GPU, takes=wanted)
+        made = schedule(program, request.updates, policy=GPU, takes=wanted, large=tiles.LARGE)
         launcher = Launcher(made, request.frame, options, tuner)
         around = (Memory, launcher.device, launcher.refuse)
-        wrapper = Wrapper(made, launcher, request.frame, *around, separate=tiles.ARENA, kind=request.kind)
+        wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind)
         run = wrapper.build()
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]

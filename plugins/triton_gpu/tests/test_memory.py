@@ -55,7 +55,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return made
 
     monkeypatch.setattr(compiler.Wrapper, "build", noting)
-    monkeypatch.setattr(tiles, "ARENA", -1)
+    monkeypatch.setattr(tiles, "LARGE", 0)
     monkeypatch.setattr(config, "verify", False)  # or all results are looked at, and nothing dies
     return found
 

@@ -1,0 +1,50 @@
+"""Another order of a step's loops: the rows of a group outermost, so that the step may join it.
+
+A softmax over channels that lie far apart reduces within rows which are a column of memory; what reads its results goes
+through memory in order. Where neighbouring rows are gone through together, either order is as good.
+"""
+
+from __future__ import annotations
+
+from jitney_lowering.index import Index, Var
+from jitney_lowering.ir.loops import SCANS, Computed
+from jitney_lowering.ir.values import Load, walk
+from jitney_lowering.scheduler.group import Group, iterations
+from jitney_lowering.scheduler.simplify import substituted
+
+
+def along_rows(group: Group, step: Computed) -> Computed | None:
+    """The step with the loops that go along the group's rows first; None if it reads nothing of a row, or cannot.
+
+    Rows longer than the policy's ``turned_row`` stay as they are, and so do steps whose order of loops has a meaning.
+    """
+    if step.kind in SCANS or step.kind.startswith("arg") or not 0 < group.depth < len(group.spine):
+        return None
+    outer = group.spine[: group.depth]
+    found = _rows(group, step, outer)
+    if found is None or any(var in step.reduced for var in found):
+        return None
+    order = (*found, *(var for var in step.loops if var not in found))
+    length = iterations(order[len(found) :])
+    if order == step.loops or length is None or length > group.policy.turned_row:
+        return None
+    return substituted(step, {}, order)
+
+
+def _rows(group: Group, step: Computed, outer: tuple[Var, ...]) -> list[Var] | None:
+    """For each of the outer loops the step's own loop that goes along it, as what it reads of the group tells."""
+    for read in walk(step.value):
+        maker = group.makers.get(read.buffer) if isinstance(read, Load) and not read.indirect else None
+        if maker is None or maker.deferred:
+            continue
+        assert isinstance(read, Load)
+        found = [_along(maker.step.place.stride(var), var, read.index, step) for var in outer]
+        if None not in found and len(set(found)) == len(found):
+            return [var for var in found if var is not None]
+    return None
+
+
+def _along(stride: Index | None, row: Var, place: Index, step: Computed) -> Var | None:
+    if stride is None or stride.value == 0:
+        return None
+    return next((v for v in step.vars if v.size is row.size and place.stride(v) is stride), None)

@@ -1,0 +1,291 @@
+"""What several kernels read: is it kept in memory, or computed by each of them?
+
+A buffer costs its bytes, once written and once for each kernel that reads it. To compute it again costs the operations,
+and what the kernel does not read anyway. Which is less depends on which kernels there are, so this looks at groups that
+``fuse`` made, rewrites the steps, and takes the groups of the new ones if these are better by the same count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jitney_lowering.index import Index, Var
+from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
+from jitney_lowering.ir.operations import OPERATIONS
+from jitney_lowering.ir.values import Apply, Load, Position, Value, masked, rebuild, walk
+from jitney_lowering.policy import Policy
+from jitney_lowering.scheduler.group import Group
+from jitney_lowering.scheduler.simplify import without_dead
+from jitney_lowering.scheduler.size_guess import guess, iterations
+
+LAUNCH = 1 << 22  # bytes that go through memory while a kernel is launched
+MOST_OPERATIONS = 1500  # cost of what is computed for one element
+MOST_LOADS = 40
+
+
+def work(value: Value, loops: Collection[Var]) -> float:
+    """Cost of the operations for one iteration of the loops; what is the same for many counts as their share."""
+    total = iterations(loops) or 1
+    varies: dict[Value, frozenset[Var]] = {}
+    cost = 0.0
+    for v in walk(value):
+        here = frozenset().union(*(varies[p] for p in v.parts))
+        if isinstance(v, (Load, Position)):
+            here |= {a for a in v.index.atoms if isinstance(a, Var)}
+        varies[v] = here
+        if isinstance(v, Apply):
+            cost += OPERATIONS[v.op].cost * min(1.0, iterations(here) / total)
+    return cost
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How an element of a buffer is computed: a pointwise step whose value reads what is in memory."""
+
+    step: Computed
+    value: Value
+
+    def at(self, read: Load) -> Value | None:
+        """What ``read`` loads; None if the maker's iteration cannot be told from the place."""
+        table = coordinates(self.step, read.index)
+        if table is None or read.indirect:
+            return None
+        found = rebuild(self.value, index=lambda i: i.substitute(table))
+        return found if read.mask is None else masked(found, read.mask)
+
+
+def coordinates(step: Computed, place: Index) -> dict[Any, Index] | None:
+    """Which iteration of a pointwise step fills the place; None if that is not clear."""
+    strides = {var: step.place.stride(var) for var in step.vars}
+    known = [(stride, var) for var, stride in strides.items() if stride is not None]
+    if len(known) < len(strides):
+        return None
+    table: dict[Any, Index] = {}
+    for stride, var in sorted(known, key=lambda pair: -guess(pair[0])):
+        if guess(stride) <= 0:
+            return None
+        table[var] = place // stride % var.size
+    return table if step.place.substitute(table) is place else None
+
+
+@dataclass
+class Recomputation:
+    """Decides for each buffer, in the order of the program, and rewrites the steps.
+
+    Args:
+        program: the graph.
+        items: groups and operators as ``fuse`` made them of ``steps``.
+        steps: the program's, cleaned.
+        policy: what suits the machine.
+        replaced: inputs that get a new value: nobody may read them longer than asked.
+    """
+
+    program: Program
+    items: Sequence[Group | Extern]
+    steps: Sequence[Step]
+    policy: Policy
+    replaced: Collection[str] = ()
+    recipes: dict[str, _Recipe] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.maker = {name: n for n, item in enumerate(self.items) for name in _made(item)}
+        self.readers: dict[str, set[int]] = {}
+        for number, item in enumerate(self.items):
+            for name in _loaded(item):
+                self.readers.setdefault(name, set()).add(number)
+        self.reads = [set(_loaded(item)) for item in self.items]
+        self.fixed = pinned(self.program, self.items)
+        changing = frozenset().union(*(i.written for i in self.items if isinstance(i, Extern)))
+        self.moving = changing | frozenset(self.replaced)
+        self.known = {s.buffer: s for s in self.steps if isinstance(s, Computed) and s.kind == "pointwise"}
+        self.work = [self._size(item) for item in self.items]
+
+    def rewritten(self) -> list[Step] | None:
+        """The steps with what is computed again in place of loads; None if nothing is."""
+        for step in self.known.values():
+            self._consider(step)
+        if not self.recipes:
+            return None
+        return [self._with_recipes(step) if isinstance(step, Computed) else step for step in self.steps]
+
+    def _consider(self, step: Computed) -> None:
+        name, home = step.buffer, self.maker.get(step.buffer)
+        outside = self.readers.get(name, set()) - {home}
+        if home is None or not outside or name in self.fixed:
+            return
+        value = self._in_memory(step.value, home)
+        if value is None or self.program.buffers[name].dtype is not value.dtype:
+            return
+        operands = {v.buffer for v in walk(value) if isinstance(v, Load)}
+        if operands & self.moving:
+            return
+        recipe = _Recipe(step, value)
+        gained = self._bytes(name) * (1 + len(outside)) - sum(self._bytes(o) for o in operands if self._is_new(o, home))
+        for number in outside:
+            lost = self._loss(recipe, operands, number)
+            if lost is None:
+                return
+            gained -= lost
+        if gained > 0:
+            self._accept(recipe, operands, outside)
+
+    def _loss(self, recipe: _Recipe, operands: Collection[str], number: int) -> float | None:
+        """Bytes that a group reads more, with operations as bytes; None if it cannot compute the buffer."""
+        group, step = self.items[number], recipe.step
+        assert isinstance(group, Group)
+        cost = work(recipe.value, step.vars)
+        reads = _reads(group, step.buffer)
+        if any(recipe.at(load) is None for load in reads):
+            return None
+        operations = cost * sum(reads.values())
+        more = [o for o in operands if o not in self.reads[number] and self.maker.get(o) != number]
+        grown = self.work[number] + cost * len(reads)
+        if grown > MOST_OPERATIONS or len(self.reads[number]) + len(more) > MOST_LOADS:
+            return None
+        widest = iterations(step.vars)
+        sizes = (min(self._bytes(o), widest * self.program.buffers[o].dtype.itemsize) for o in more)
+        return sum(sizes) + operations / self.policy.recompute
+
+    def _accept(self, recipe: _Recipe, operands: Collection[str], outside: Collection[int]) -> None:
+        name = recipe.step.buffer
+        self.recipes[name] = recipe
+        self.readers[name] -= set(outside)
+        for number in outside:
+            group = self.items[number]
+            assert isinstance(group, Group)
+            self.work[number] += len(_reads(group, name)) * work(recipe.value, recipe.step.vars)
+            self.reads[number] |= {o for o in operands if self.maker.get(o) != number}
+            self.reads[number].discard(name)
+        for operand in operands:
+            self.readers.setdefault(operand, set()).update(outside)
+
+    def _in_memory(self, value: Value, home: int) -> Value | None:
+        """The value in terms of what is in memory anyway; None if that cannot be."""
+        leaf: dict[Any, Value] = {}
+        for read in walk(value):
+            if not isinstance(read, Load):
+                continue
+            recipe = self.recipes.get(read.buffer)
+            if recipe is None and self._is_new(read.buffer, home):
+                step = self.known.get(read.buffer)
+                inner = None if step is None else self._in_memory(step.value, home)
+                recipe = None if step is None or inner is None else _Recipe(step, inner)
+                if step is not None and recipe is None:
+                    return None
+            if recipe is not None:
+                found = recipe.at(read)
+                if found is None:
+                    return None
+                leaf[read] = found
+            elif read.indirect and any(isinstance(v, Load) for _, i in read.indirect for v in walk(i)):
+                return None  # what is gathered is not gathered twice
+        return rebuild(value, leaf) if leaf else value
+
+    def _is_new(self, name: str, home: int) -> bool:
+        """Is it made by that group, for itself alone?"""
+        return self.maker.get(name) == home and name not in self.fixed and self.readers.get(name, set()) <= {home}
+
+    def _with_recipes(self, step: Computed) -> Computed:
+        """The step with recipes in place of loads, also of what its own group made: that may be another one now."""
+        leaf: dict[Any, Value] = {}
+        for read in walk(step.value):
+            if isinstance(read, Load) and read.buffer in self.recipes:
+                found = self.recipes[read.buffer].at(read)
+                if found is not None:
+                    leaf[read] = found
+        return replace(step, value=rebuild(step.value, leaf)) if leaf else step
+
+    def _bytes(self, name: str) -> int:
+        return bytes_of(self.program, name)
+
+    def _size(self, item: Group | Extern) -> float:
+        if isinstance(item, Extern):
+            return 0.0
+        return sum(OPERATIONS[v.op].cost for v in walk(*(m.step.value for m in item.members)) if isinstance(v, Apply))
+
+
+def less_work(
+    program: Program,
+    steps: Sequence[Step],
+    items: Sequence[Group | Extern],
+    fused: Callable[[Sequence[Step]], list[Group | Extern]],
+    policy: Policy,
+    replaced: Collection[str] = (),
+) -> Sequence[Group | Extern]:
+    """The groups, or others that compute more and move less, if they are better.
+
+    Args:
+        program: the graph.
+        steps: its steps, cleaned.
+        items: groups and operators made of them.
+        fused: makes groups and operators of other steps.
+        policy: what suits the machine.
+        replaced: inputs that get a new value.
+    """
+    rewritten = Recomputation(program, items, steps, policy, replaced).rewritten()
+    if rewritten is None:
+        return items
+    other = fused(without_dead(rewritten, program))
+    return other if _cost(program, other, policy) < _cost(program, items, policy) else items
+
+
+def _cost(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:
+    """What the kernels take, in bytes of memory traffic."""
+    fixed = pinned(program, items)
+    readers: dict[str, set[int]] = {}
+    for number, item in enumerate(items):
+        for name in _loaded(item):
+            readers.setdefault(name, set()).add(number)
+    total = 0.0
+    for number, item in enumerate(items):
+        if isinstance(item, Extern):
+            continue
+        moved = {name for name in _loaded(item) if name not in item.makers}
+        moved |= {name for name in item.makers if name in fixed or readers.get(name, set()) - {number}}
+        total += LAUNCH + sum(bytes_of(program, name) for name in moved)
+        for member in item.members:
+            loops = member.step.loops
+            total += work(member.step.value, loops) * iterations(loops) / policy.recompute
+    return total
+
+
+def bytes_of(program: Program, name: str) -> int:
+    """How much memory a buffer spans."""
+    buffer = program.buffers[name]
+    return guess(buffer.extent) * buffer.dtype.itemsize
+
+
+def pinned(program: Program, items: Sequence[Group | Extern]) -> frozenset[str]:
+    """Buffers that must be in memory: somebody reads them who is no kernel, or they are parts of others."""
+    found = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {check[0] for check in program.checks}
+    for buffer in program.buffers.values():
+        if buffer.home is not None:
+            found |= {buffer.name, buffer.home[0]}
+    for item in items:
+        if isinstance(item, Extern):
+            found |= item.reads | item.written
+    return frozenset(found)
+
+
+def _reads(group: Group, buffer: str) -> dict[Load, int]:
+    """The places at which a group reads a buffer, and how often."""
+    found: dict[Load, int] = {}
+    for member in group.members:
+        for load in member.loads:
+            if load.buffer == buffer:
+                found[load] = max(found.get(load, 0), iterations(member.step.loops))
+    return found
+
+
+def _made(item: Group | Extern) -> frozenset[str]:
+    return frozenset(item.makers) if isinstance(item, Group) else item.writes
+
+
+def _loaded(item: Group | Extern) -> Iterator[str]:
+    """Buffers that somebody in the item reads, its own too."""
+    if isinstance(item, Extern):
+        yield from item.reads
+    else:
+        yield from {load.buffer for member in item.members for load in member.loads}
