@@ -128,7 +128,7 @@ class _Facts:
                 if name not in self.schedule.filled:
                     first.setdefault(name, number)
                     last[name] = number
-        for name in {*self.schedule.successors.values(), *self.schedule.memory.instead_of} & last.keys():
+        for name in {*self.schedule.successors.values(), *self.schedule.memory.instead_of.values()} & last.keys():
             last[name] -= 1  # in its last item it is counted as what takes over its memory
         end = len(self.schedule.items)
         for output in self.program.outputs:

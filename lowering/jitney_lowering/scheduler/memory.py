@@ -48,9 +48,10 @@ class Memory:
     apart: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def instead_of(self) -> frozenset[str]:
-        """Buffers whose memory others take over."""
-        return frozenset({*(b.instead_of for b in self.blocks.values()), *self.apart.values()} - {""})
+    def instead_of(self) -> dict[str, str]:
+        """Buffer -> the one whose memory it takes over."""
+        found = {name: block.instead_of for name, block in self.blocks.items()} | dict(self.apart)
+        return {name: old for name, old in found.items() if old}
 
     def verify(self) -> None:
         """No two buffers that live at the same time overlap; raises ``BackendFailed``."""

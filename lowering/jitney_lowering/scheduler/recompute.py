@@ -20,23 +20,24 @@ from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.simplify import without_dead
 from jitney_lowering.scheduler.size_guess import guess, iterations
 
-LAUNCH = 1 << 22  # bytes that go through memory while a kernel is launched
+LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
 MOST_LOADS = 40
 
 
-def work(value: Value, loops: Collection[Var]) -> float:
-    """Cost of the operations for one iteration of the loops; what is the same for many counts as their share."""
+def work(value: Value, loops: Sequence[Var]) -> float:
+    """Cost of the operations for one iteration of the loops; what inner loops do not change counts as its share."""
     total = iterations(loops) or 1
-    varies: dict[Value, frozenset[Var]] = {}
+    depth = {var: number for number, var in enumerate(loops, 1)}
+    varies: dict[Value, int] = {}  # how many of the loops it is inside of
     cost = 0.0
     for v in walk(value):
-        here = frozenset().union(*(varies[p] for p in v.parts))
+        here = max((varies[p] for p in v.parts), default=0)
         if isinstance(v, (Load, Position)):
-            here |= {a for a in v.index.atoms if isinstance(a, Var)}
+            here = max(here, *(depth.get(a, 0) for a in v.index.atoms), 0)  # type: ignore[call-overload]
         varies[v] = here
         if isinstance(v, Apply):
-            cost += OPERATIONS[v.op].cost * min(1.0, iterations(here) / total)
+            cost += OPERATIONS[v.op].cost * min(1.0, iterations(loops[:here]) / total)
     return cost
 
 
@@ -122,7 +123,10 @@ class Recomputation:
         if operands & self.moving:
             return
         recipe = _Recipe(step, value)
+        group = self.items[home]
+        assert isinstance(group, Group)
         gained = self._bytes(name) * (1 + len(outside)) - sum(self._bytes(o) for o in operands if self._is_new(o, home))
+        gained += LAUNCH / len(group.members)  # the kernel goes if all that it makes is computed elsewhere
         for number in outside:
             lost = self._loss(recipe, operands, number)
             if lost is None:
@@ -135,7 +139,7 @@ class Recomputation:
         """Bytes that a group reads more, with operations as bytes; None if it cannot compute the buffer."""
         group, step = self.items[number], recipe.step
         assert isinstance(group, Group)
-        cost = work(recipe.value, step.vars)
+        cost = work(recipe.value, step.loops)
         reads = _reads(group, step.buffer)
         if any(recipe.at(load) is None for load in reads):
             return None
@@ -155,7 +159,7 @@ class Recomputation:
         for number in outside:
             group = self.items[number]
             assert isinstance(group, Group)
-            self.work[number] += len(_reads(group, name)) * work(recipe.value, recipe.step.vars)
+            self.work[number] += len(_reads(group, name)) * work(recipe.value, recipe.step.loops)
             self.reads[number] |= {o for o in operands if self.maker.get(o) != number}
             self.reads[number].discard(name)
         for operand in operands:

@@ -169,9 +169,8 @@ class Launcher:
 
     def _replaced(self, kernel: Kernel) -> dict[str, str]:
         """Buffers in whose memory the kernel stores something else, and what that is."""
-        olders, blocks = {**self.schedule.filled, **self.schedule.successors}, self.schedule.memory.blocks
-        olds = {olders[name]: name for name in sorted(kernel.writes) if name in olders}
-        return olds | {blocks[n].instead_of: n for n in sorted(kernel.writes) if n in blocks and blocks[n].instead_of}
+        olders = {**self.schedule.filled, **self.schedule.successors, **self.schedule.memory.instead_of}
+        return {olders[name]: name for name in sorted(kernel.writes) if name in olders}
 
     @property
     def module(self) -> str:

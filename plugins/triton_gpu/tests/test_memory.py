@@ -98,3 +98,20 @@ def test_a_graph_that_is_kept_runs_backward_again(sources: list[str], device: to
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
         with pytest.raises(RuntimeError, match="backward through the graph a second time"):
             torch.autograd.grad(loss, x)
+
+
+def test_what_is_read_again_is_not_yet_overwritten(sources: list[str], device: torch.device) -> None:
+    """``p`` lies where ``t`` was, and ``q`` needs what was computed of ``t``."""
+
+    def fn(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        t = x.sum(-1)
+        e = torch.exp(t - t.amax(-1, keepdim=True))
+        p = e / e.sum(-1, keepdim=True)
+        q = torch.sqrt(e + 1) * (p * p).sum(-1, keepdim=True)
+        return p @ w, q
+
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 20001, 9, device=device), torch.randn(20001, 3, device=device)
+    found = jitney.compile(fn, backend="triton_gpu", dynamic=False)(x, w)
+    torch.testing.assert_close(found, fn(x, w), rtol=1e-4, atol=1e-6)
+    assert any("_as_strided(t" in line and " = " in line for line in sources[0].splitlines())
