@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from jitney_lowering.aten.overflow import must_fit
 from jitney_lowering.aten.python_floats import computed
 from jitney_lowering.aten.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
 from jitney_lowering.aten.torch_sizes import Sizes
+from jitney_lowering.aten.updates import IN_PLACE, Write, part_of, writes
 from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.loops import Extern, Number, Program, Strided
 from jitney_lowering.ir.values import Constant, Load, apply, constant, walk
@@ -35,6 +37,7 @@ def lower(
     relaxed_math: bool = False,
     policy: Policy = CPU,
     whole: Mapping[fx.Node, str] | None = None,
+    updates: Mapping[int, int] = MappingProxyType({}),
 ) -> Program:
     """What the graph computes, as loops and extern calls.
 
@@ -45,13 +48,18 @@ def lower(
         relaxed_math: results of float16 and bfloat16 operators need not be rounded before the next operator.
         policy: what suits the machine.
         whole: operators that run as a whole though they could be loops, and why.
+        updates: outputs that the caller copies into an input: see ``CompileRequest``. Some are written there instead,
+            and are that input.
 
     Raises:
         NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
     """
     shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, torch_private.FakeTensor)), None)
     known = len(shapes.guards) if shapes is not None else 0
-    program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}).program()
+    program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates).program()
+    if updates and any(program.buffers[name].device.type == "cpu" for name, *_ in program.checks):
+        # What is wrong would be told after the writes, and in eager it comes before them.
+        program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, {}).program()
     if config.verify:
         program.verify()
         if shapes is not None and len(shapes.guards) != known:  # the entry's guards have been written already
@@ -67,6 +75,7 @@ class _Lowering:
         relaxed: bool,
         policy: Policy,
         whole: Mapping[fx.Node, str],
+        updates: Mapping[int, int],
     ) -> None:
         self.graph = graph
         self.whole = whole
@@ -83,6 +92,7 @@ class _Lowering:
         self.live = _live(graph.graph)
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
         self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
+        self.in_place = {} if self.writes else writes(graph.graph, updates, self.live)
 
     def program(self) -> Program:
         for node in self.graph.graph.nodes:
@@ -185,8 +195,10 @@ class _Lowering:
         return made
 
     def _operator(self, node: fx.Node, val: Any) -> Any:
+        if node in self.in_place and (written := self._written(self.in_place[node])) is not None:
+            return written
         rule = RULES.get(node.target)
-        self._before_writes(node)
+        self._before_writes(set(operator_effects.hidden_writes(node)))
         try:
             if node in self.whole:
                 raise NoRule(self.whole[node])
@@ -210,9 +222,33 @@ class _Lowering:
             self._settle(node, result, number if isinstance(made, (list, tuple)) else None)
         return made
 
-    def _before_writes(self, node: fx.Node) -> None:
-        """What is put off, and reads what the operator writes to, is computed now."""
-        written = {a for a in operator_effects.hidden_writes(node) if isinstance(self.values.get(a), Tensor)}
+    def _written(self, write: Write) -> Tensor | None:
+        """The input after a write to it; None if the part that is written is no tensor over its memory."""
+        whole = self.values[write.input]
+        place = whole
+        try:
+            for part in write.parts:
+                where = self._arguments(bound(part.target, part.args, part.kwargs)[2:])
+                place = part_of(place, self.values[part.args[1]], part.target, where)
+        except NoRule:
+            return None
+        if place.strided is None:
+            return None
+        self._before_writes({write.input})
+        if write.last is None:
+            self.builder.assign(place, self.values[write.parts[-1].args[1]])
+            return self.builder.tensor(self.builder.buffers[whole.strided.buffer])
+        args = [place.strided, *(self._passed(a) for a in write.last.args[1:])]
+        kwargs = {name: self._passed(a) for name, a in write.last.kwargs.items()}
+        target, buffer = IN_PLACE[write.last.target], whole.strided.buffer
+        self.builder.extern(
+            Extern((None,), target, tuple(args), kwargs, frozenset({buffer}), "writes", self.builder.nodes())
+        )
+        return self.builder.tensor(self.builder.buffers[buffer])
+
+    def _before_writes(self, nodes: set[fx.Node]) -> None:
+        """What is put off, and reads what is written to, is computed now."""
+        written = {a for a in nodes if isinstance(self.values.get(a), Tensor)}
         if not written:
             return
         buffers = {self.builder.realise(self.values[a]).buffer for a in written}

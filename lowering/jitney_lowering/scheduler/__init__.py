@@ -21,7 +21,7 @@ from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.recompute import less_work
 from jitney_lowering.scheduler.simplify import clean
 from jitney_lowering.scheduler.successors import taken_over
-from jitney_lowering.scheduler.updates import filled_in_place
+from jitney_lowering.scheduler.updates import filled_in_place, written_inputs
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def schedule(
     kernels = postponed(kernels, program.buffers, kept | program.constants.keys())
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
-    filled = filled_in_place(program, kernels, updates)
+    filled = written_inputs(program, updates) | filled_in_place(program, kernels, updates)
     owned = inputs | program.constants.keys()
     successors = taken_over(program, kernels, kept, owned | filled.keys())
     memory = plan(kernels, program.buffers, owned | kept | external | successors.keys(), large)

@@ -45,6 +45,12 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
     return found
 
 
+def written_inputs(program: Program, updates: Mapping[int, int]) -> dict[str, str]:
+    """Inputs that are their own new value, since operators have written to them; each with its own name."""
+    pairs = ((program.outputs[output], program.inputs[argument]) for output, argument in updates.items())
+    return {name: name for made, name in pairs if isinstance(made, Strided) and made.buffer == name}
+
+
 def _whole(program: Program, output: int) -> bool:
     view = program.outputs[output]
     assert isinstance(view, Strided)

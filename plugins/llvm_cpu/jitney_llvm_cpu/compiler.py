@@ -28,7 +28,7 @@ def compile_graph(
     """The function of one graph; see ``Backend``."""
     options: LlvmCpuOptions = request.options
     try:
-        program = lower(graph, inputs, relaxed_math=options.relaxed_math)
+        program = lower(graph, inputs, relaxed_math=options.relaxed_math, updates=request.updates)
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward

@@ -75,7 +75,7 @@ def _compile(
     graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, whole: Mapping[fx.Node, str]
 ) -> Callable[..., Sequence[Any]]:
     options: TritonGpuOptions = request.options
-    program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU, whole=whole)
+    program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU, whole=whole, updates=request.updates)
     numbers_on_device(program)
     tuner = tuner_of(program, request.frame, options)
     with tuner or contextlib.nullcontext():

@@ -1,0 +1,219 @@
+"""Caches, averages and buffers of inputs are written where they are; the numbers and the errors stay eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lowering.graphs import externs
+from torch.testing import assert_close
+
+import jitney
+from jitney.backends import Backend
+from jitney_lowering import decompositions, lower, schedule
+from jitney_lowering.ir import Program
+
+T = torch.Tensor
+Make = Callable[[], tuple[Any, ...]]
+
+
+def cache() -> T:
+    return torch.randn(3, 8, 4)
+
+
+def decode(k: T, at: T, new: T, q: T) -> T:
+    k.index_copy_(1, at, new)
+    return torch.softmax(q @ k.mT, -1) @ k
+
+
+def by_slice(k: T, new: T) -> T:
+    k[:, 2:4] = new
+    return k.sum(1)
+
+
+def nested(k: T, new: T) -> T:
+    k[1, 2:6:2] = new
+    return k.mean(-1)
+
+
+def twice(k: T, new: T) -> T:
+    k[0] = new
+    first = k.sum()
+    k[:, -1] += first
+    return k * 2
+
+
+def pages(k: T, rows: T, columns: T, new: T) -> T:
+    k[0].index_put_((rows, columns), new)
+    k[1].index_put_((rows, columns), new, accumulate=True)
+    return k[0][rows].relu()
+
+
+def counts(k: T, at: T, new: T) -> T:
+    k.index_add_(0, at, new)
+    k[2].fill_(7)
+    k.scatter_add_(1, at[:, None, None].expand(2, 1, 4), new[:, :1])
+    return k.exp()
+
+
+def read_before(k: T, new: T) -> tuple[T, T]:
+    old = k[:, 2:4] * 3
+    view = k[1]
+    other = view.sum(0)
+    k[:, 2:4] = new
+    return old, other
+
+
+def copied_after(k: T, new: T) -> T:
+    k[:, 2:4] = new
+    return k.clone()
+
+
+def negative(k: T, new: T) -> T:
+    k[-1, -2] = new[0, 0]
+    return k[-1]
+
+
+IN_PLACE: dict[str, tuple[Callable[..., Any], Make, list[str]]] = {
+    "a decoder's cache": (
+        decode, lambda: (cache(), torch.tensor([5]), torch.randn(3, 1, 4), torch.randn(3, 2, 4)),
+        ["index_copy_.default", "bmm.default", "bmm.default"],
+    ),
+    "a slice": (by_slice, lambda: (cache(), torch.randn(3, 2, 4)), ["copy_.default"]),
+    "a slice of a part": (nested, lambda: (cache(), torch.randn(2, 4)), ["copy_.default"]),
+    "two writes": (twice, lambda: (cache(), torch.randn(8, 4)), 3 * ["copy_.default"]),  # Python assigns what it added to
+    "pages": (
+        pages,
+        lambda: (cache(), torch.tensor([0, 3]), torch.tensor([1, 2]), torch.randn(2)),
+        ["index_put_.default", "index_put_.default", "index.Tensor"],
+    ),
+    "sums": (
+        counts,
+        lambda: (cache(), torch.tensor([1, 0]), torch.randn(2, 8, 4)),
+        ["index_add_.default", "copy_.default", "scatter_add_.default"],
+    ),
+    "what is read before": (read_before, lambda: (cache(), torch.randn(3, 2, 4)), ["copy_.default"]),
+    "a copy afterwards": (copied_after, lambda: (cache(), torch.randn(3, 2, 4)), ["copy_.default"]),
+    "counted from the end": (negative, lambda: (cache(), torch.randn(3, 2, 4)), ["copy_.default"]),
+}  # fmt: skip
+
+
+def read_later(k: T, new: T) -> T:
+    old = k.clone()
+    k[:, 2:4] = new
+    return old + 1
+
+
+def swapped(k: T, l: T) -> T:  # noqa: E741
+    k[0], l[0] = l[0].clone(), k[0].clone()
+    return k + l
+
+
+def everywhere(k: T, new: T) -> T:
+    k.copy_(k * 2 + new.sum())
+    return k
+
+
+OTHERS: dict[str, tuple[Callable[..., Any], Make]] = {
+    "the old value is a result": (read_later, lambda: (cache(), torch.randn(3, 2, 4))),
+    "two inputs swap": (swapped, lambda: (cache(), cache())),
+    "all of it": (everywhere, lambda: (cache(), torch.randn(3, 2, 4))),
+    "strides with holes": (by_slice, lambda: (torch.randn(3, 8, 8)[..., ::2], torch.randn(3, 2, 4))),
+    "another order": (by_slice, lambda: (torch.randn(4, 8, 3).permute(2, 1, 0), torch.randn(3, 2, 4))),
+    "integers": (by_slice, lambda: (torch.randint(9, (3, 8, 4)), torch.randint(9, (3, 2, 4)))),
+    "a number of another kind": (by_slice, lambda: (cache(), torch.randint(9, (3, 2, 4)))),
+    "one memory": (swapped, lambda: ((k := cache()), k.view(3, 8, 4))),
+}
+
+
+def every() -> dict[str, tuple[Callable[..., Any], Make]]:
+    return {name: case[:2] for name, case in IN_PLACE.items()} | OTHERS
+
+
+def moved(values: Any, device: str) -> Any:
+    return tuple(v.to(device) for v in values)
+
+
+@pytest.mark.parametrize("case", every())
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])
+def test_results_and_inputs_are_eagers(case: str, dynamic: bool, backend: str) -> None:
+    fn, make = every()[case]
+    device = "cuda" if backend == "triton_gpu" and torch.cuda.is_available() else "cpu"
+    compiled = jitney.compile(fn, backend=backend, dynamic=dynamic)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        mine = moved(make(), device)
+        torch.manual_seed(seed)
+        theirs = moved(make(), device)
+        with torch.no_grad():
+            got, want = compiled(*mine), fn(*theirs)
+            assert_close(got, want)
+            assert_close(mine, theirs)
+            for result in got if isinstance(got, tuple) else (got,):  # as in eager, no other name of an input
+                if result is not mine[0]:
+                    result.zero_()
+            for result in want if isinstance(want, tuple) else (want,):
+                if result is not theirs[0]:
+                    result.zero_()
+            assert_close(mine, theirs)
+
+
+def programs(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
+    found: list[Program] = []
+
+    def compile_graph(graph: Any, inputs: Any, request: Any) -> Callable[..., Any]:
+        found.append(lower(graph, inputs, updates=request.updates))
+        made = schedule(found[-1], request.updates)
+        made.verify()
+        assert set(made.filled.values()) == {found[-1].inputs[n] for n in request.updates.values()}
+        return graph.forward
+
+    backend = Backend("noting", compile_graph, level="aten", decompositions=decompositions())
+    jitney.compile(fn, backend=backend, fullgraph=True, dynamic=False)(*args)
+    return found
+
+
+@pytest.mark.parametrize("case", IN_PLACE)
+def test_only_the_part_is_written(case: str) -> None:
+    fn, make, operators = IN_PLACE[case]
+    (program,) = programs(fn, make())
+    program.steps[:] = [s for s in program.steps if s in schedule(program).items or not hasattr(s, "target")]
+    assert externs([program]) == operators
+
+
+@pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])
+def test_an_error_before_the_write_leaves_the_input(backend: str) -> None:
+    if torch.cuda.is_available() and backend == "triton_gpu":
+        pytest.skip("a wrong index is the end of a CUDA process, in eager too")
+
+    def fn(k: T, at: T, new: T) -> T:
+        picked = (new * 2).gather(1, at)
+        k[:, 1] = new
+        return picked
+
+    compiled = jitney.compile(fn, backend=backend)
+    k, new = torch.zeros(3, 8, 4), torch.ones(3, 4)
+    for f in (compiled, fn):
+        with pytest.raises((RuntimeError, IndexError)):
+            f(k, torch.full((3, 1), 9), new)
+        assert not k.any()
+
+
+@pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])
+def test_an_error_after_the_write_leaves_it_written(backend: str) -> None:
+    if torch.cuda.is_available() and backend == "triton_gpu":
+        pytest.skip("a wrong index is the end of a CUDA process, in eager too")
+
+    def fn(k: T, at: T, new: T) -> T:
+        k[:, 1] = new
+        return k.index_select(0, at)
+
+    compiled = jitney.compile(fn, backend=backend)
+    for f in (compiled, fn):
+        k, new = torch.zeros(3, 8, 4), torch.ones(3, 4)
+        with pytest.raises((RuntimeError, IndexError)):
+            f(k, torch.tensor([9]), new)
+        assert k.sum() == 12
