@@ -19,6 +19,8 @@ class Policy:
             latter must be elements of rows. None: there is no such limit.
         short_row: elements of the longest row that is gone through together with others, so that vectors go along rows;
             0: each row is gone through by itself.
+        unrolled_row: elements of the longest row, of constant size, that is written out: a reduction of so many is one
+            value, loops over so many that go together with others are statements. 0: none is.
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
@@ -32,11 +34,14 @@ class Policy:
     one_result: bool = False
     swept_row: int | None = None
     short_row: int = 0
+    unrolled_row: int = 0
     long_row: int | None = None
     alike: int = 0
     scans: bool = False
 
 
 CPU = Policy(short_row=15, scans=True)
-GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768, alike=1 << 22)
+GPU = Policy(
+    few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=8, long_row=32768, alike=1 << 22
+)
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -15,6 +15,7 @@ from jitney_lowering.aten.one_hot import only_one
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
 from jitney_lowering.aten.torch_sizes import Sizes
 from jitney_lowering.index import Index, Names, Opaque, Var, at_most, index
+from jitney_lowering.ir.fold import folded
 from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
 from jitney_lowering.ir.operations import ALL, HALVES, OPERATIONS
 from jitney_lowering.ir.values import (
@@ -160,6 +161,8 @@ class Builder:
                 return rebuild(single, index=lambda i: i.substitute(table))
 
             return Tensor(size, dtype, source.device, element, wanted=wanted)
+        if self.is_unrolled(source.size, dims):
+            return self._unrolled(kind, source, dims, dtype, wanted)
         result = Tensor(size, dtype, source.device, wanted=wanted)
         buffer = self.buffer(dtype, size, self.strides_for(result), source.device, "r")
         own = tuple(every[d] for d in kept if source.size[d] != 1)
@@ -168,6 +171,24 @@ class Builder:
         order = [v for v in self._memory_order(source, every) if v.size != 1]
         self.steps.append(Computed(buffer.name, own, at, value, reduced, kind, tuple(order), self.nodes()))
         return self.tensor(buffer)
+
+    def is_unrolled(self, size: Shape, dims: Sequence[int]) -> bool:
+        """Are these dimensions so short that a reduction over them is written out?"""
+        number = count([size[d] for d in dims]).value
+        return number is not None and 0 < number <= self.policy.unrolled_row
+
+    def _unrolled(
+        self, kind: str, source: Tensor, dims: Sequence[int], dtype: torch.dtype, wanted: Shape | None
+    ) -> Tensor:
+        kept = [d for d in range(len(source.size)) if d not in dims]
+        places = list(itertools.product(*(range(source.size[d].value or 0) for d in dims)))
+
+        def element(at: Shape) -> Value:
+            full = dict(zip(kept, at, strict=True))
+            rows = (full | dict(zip(dims, map(index, place), strict=True)) for place in places)
+            return folded(kind, [source.load(tuple(row[d] for d in range(len(row)))) for row in rows])
+
+        return Tensor([source.size[d] for d in kept], dtype, source.device, element, wanted=wanted)
 
     def scan(self, kind: str, source: Tensor, dim: int, dtype: torch.dtype, stride: Shape) -> Tensor:
         """A scan of ``loops.SCANS`` along a dimension, accumulated in the source's dtype.

@@ -18,6 +18,7 @@ from jitney_lowering.scheduler.collapse import collapse
 from jitney_lowering.scheduler.group import Group, Member, is_aligned
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import linear
+from jitney_lowering.scheduler.unroll import unrolled
 
 SCRATCH_LIMIT = 1 << 17  # bytes a row
 CHEAP = 3  # what costs no more is computed again in a later nest rather than kept
@@ -41,7 +42,11 @@ def build(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset
         names: for new variables.
     """
     if group.has_phases or any(m.step.loops != group.spine for m in group.members):
-        group = blocked(collapse(group, names, group.depth), names, needed)
+        group = collapse(group, names, group.depth)
+        made = unrolled(group, name, buffers, needed, names)
+        if isinstance(made, Kernel):
+            return made
+        group = _flat(made, names) if made is not None else blocked(group, names, needed)
     else:
         group = _flat(group, names)
     while True:
