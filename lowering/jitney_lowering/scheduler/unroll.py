@@ -17,17 +17,18 @@ from torch import fx
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.fold import folded
 from jitney_lowering.ir.kernel import Kernel, Nest, Reduce, Statement, Store
-from jitney_lowering.ir.loops import SCANS, Buffer
+from jitney_lowering.ir.loops import Buffer
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Constant, Load, Value, constant, rebuild, ref, walk
 from jitney_lowering.scheduler.group import Group, Member, iterations
 from jitney_lowering.scheduler.simplify import substituted
 
 MOST = 4000  # operations and loads of a row
-CHEAP = 48  # of an element: what memory leaves time for
+# Measured on an H200: with a thread for each row, rows of three elements are read and written as fast as others, those
+# of four take half as long again, those of eight five times as long.
+NEAR = 3
+CHEAP = 96  # of an element, costs of ``OPERATIONS``: what memory leaves time for
 TWICE = 1.5  # times the work of rows
-STORED = 4  # what a store to every third place costs more than one to every place
-"""Costs are those of ``OPERATIONS``."""
 
 
 class _Refused(Exception):
@@ -39,7 +40,7 @@ class Unrolled:
     """The members of a group, written out.
 
     Args:
-        group: short rows; see ``is_short``.
+        group: of short rows; see ``Group.row``.
         values: buffer -> a place of the first row -> what is stored there, in terms of the outer loops.
         places: buffer -> of each element the place in the first row, and that in any.
     """
@@ -115,38 +116,18 @@ class Unrolled:
         return place.substitute({var: index(0) for var in self.outer})
 
 
-def is_short(group: Group) -> bool:
-    """Are all loops within rows of so few iterations that they may be written out?"""
-    longest = group.policy.unrolled_row
-    if not longest or not group.depth:
-        return False
-    return all(_is_short(member, group, longest) for member in group.members)
-
-
-def _is_short(member: Member, group: Group, longest: int) -> bool:
-    step = member.step
-    if step.kind in SCANS or len(step.loops) < group.depth:
-        return False
-    if member.deferred and (step.vars or step.kind.startswith("arg")):
-        return False
-    length = iterations(step.loops[group.depth :])
-    return length is not None and 0 < length <= longest
-
-
 def unrolled(
     group: Group, name: str, buffers: Mapping[str, Buffer], needed: frozenset[str], names: Names
 ) -> Kernel | Group | None:
     """The kernel of a group of short rows, or a group without rows for the same; None if it is neither.
 
     Args:
-        group: not changed.
+        group: of short rows; see ``Group.row``. Not changed.
         name: the kernel's.
         buffers: the program's.
         needed: buffers that somebody outside of the group reads.
         names: for new variables.
     """
-    if not is_short(group):
-        return None
     made = Unrolled.of(group)
     if made is None:
         return None
@@ -204,10 +185,10 @@ def _elements(
 def _flat_is_better(made: Unrolled, flat: Group, needed: frozenset[str]) -> bool:
     """Is computing for each element what a row has in common no more than memory leaves time for?"""
     length = iterations(flat.spine[made.group.depth :]) or 1
-    stores = len(flat.members)
+    if length <= NEAR:
+        return False
     alone = _work([m.step.value for m in flat.members])
-    together = _work(made.every(needed)) / length + STORED * stores
-    return alone <= max(CHEAP, TWICE * together)
+    return alone <= max(CHEAP, TWICE * _work(made.every(needed)) / length)
 
 
 # --- a thread for each row -------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ class Retries:
 
     def refused(self, shapes: Sequence[Kernel]) -> bool:
         """Note that these were refused, as they were made last; is there something left to try for one of them?"""
-        return any([self._goes_on(shape) for shape in shapes])
+        left = [self._goes_on(shape) for shape in shapes]
+        return any(left)
 
     def _goes_on(self, shape: Kernel) -> bool:
         left = next((left for known, left in self._tried if known == shape), None)
