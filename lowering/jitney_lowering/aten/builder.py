@@ -389,9 +389,14 @@ class Builder:
     def padded(
         self, x: Tensor, edges: Sequence[tuple[Index, Index]], fill: Value, stride: Sequence[Index] | None = None
     ) -> Tensor:
-        """The tensor with edges of one value: for each dimension their widths before and after it."""
+        """The tensor with edges of one value: for each dimension their widths before and after it.
+
+        Its elements are chosen from the two, if that suits the machine, or else put into memory.
+        """
         size = [before + n + after for n, (before, after) in zip(x.size, edges, strict=True)]
-        stride = contiguous(size) if stride is None else stride
+        stride = contiguous(size) if stride is None else tuple(stride)
+        if self.policy.chosen_parts:
+            return self._surrounded(self.spread(x), edges, fill, size, stride)
 
         def part(sizes: Sequence[Index], home: tuple[str, Index]) -> Strided:
             return self.stored(Tensor(sizes, x.dtype, x.device, lambda at: fill), stride, home)
@@ -418,6 +423,27 @@ class Builder:
             return Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
 
         return self.tensor(self.buffers[region(0, None).buffer])
+
+    def _surrounded(
+        self, x: Tensor, edges: Sequence[tuple[Index, Index]], fill: Value, size: Sequence[Index], stride: Shape
+    ) -> Tensor:
+        """Each element is one of the tensor, or the fill; nothing is read there."""
+
+        def element(at: Shape) -> Value:
+            inside: list[Value] = []
+            for d, (before, after) in enumerate(edges):
+                here = position(at[d])
+                if before != 0:
+                    inside.append(apply("ge", here, position(before)))
+                if after != 0:
+                    inside.append(apply("lt", here, position(before + x.size[d])))
+            value = x.load(tuple(i - before for i, (before, _) in zip(at, edges, strict=True)))
+            if not inside:
+                return value
+            truth = functools.reduce(lambda a, b: apply("and", a, b), inside)
+            return apply("where", truth, masked(value, truth), fill)
+
+        return Tensor(size, x.dtype, x.device, element, wanted=tuple(stride))
 
 
 def _single(value: Value, device: torch.device) -> Tensor:
