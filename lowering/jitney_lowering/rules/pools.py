@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,13 @@ from jitney_lowering.rules.promotion import opmath
 
 aten = torch.ops.aten
 POOLS: dict[Any, Rule] = {}
-_MOST = 25  # elements of a window
+MOST = 25  # elements of a window
 
 
 pool = registering(POOLS)
 
 
-def _pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> tuple[int, int]:
+def pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> tuple[int, int]:
     """Numbers for height and width."""
     numbers = list(given) if isinstance(given, (list, tuple)) else [given]
     if not numbers and otherwise is not None:
@@ -34,7 +34,7 @@ def _pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> t
 
 def _windows(call: Call, x: Tensor, kernel: tuple[int, int], ceil_mode: bool) -> None:
     call.refuse_unless(x.dtype.is_floating_point, "a pool of whole numbers")
-    call.refuse_unless(kernel[0] * kernel[1] <= _MOST, f"a window of more than {_MOST} elements")
+    call.refuse_unless(kernel[0] * kernel[1] <= MOST, f"a window of more than {MOST} elements")
     reaches = not ceil_mode or bool(call.builder.policy.chosen_parts)
     call.refuse_unless(reaches, "windows that reach over the edge")
 
@@ -43,8 +43,8 @@ def _windows(call: Call, x: Tensor, kernel: tuple[int, int], ceil_mode: bool) ->
 def avg_pool2d(call: Call) -> Tensor:
     """The mean of a window, added up in float32 at least, row by row."""
     x, kernel, stride, padding, ceil_mode, counts_padding, divisor = call.args
-    kernel = _pair(call, kernel)
-    stride, padding = _pair(call, stride, kernel), _pair(call, padding)
+    kernel = pair(call, kernel)
+    stride, padding = pair(call, stride, kernel), pair(call, padding)
     _windows(call, x, kernel, ceil_mode)
     ragged = ceil_mode or not (counts_padding or padding == (0, 0))
     chosen = bool(call.builder.policy.chosen_parts)
@@ -54,17 +54,12 @@ def avg_pool2d(call: Call) -> Tensor:
     x = _padded(call, x, padding, 0.0, reach)
     compute = opmath(x.dtype)
 
+    counted = elements_counted((height, width), kernel, stride, padding, counts_padding)
+
     def amount(at: Shape) -> Scalar | int:
-        """How many elements count: those that are there, or also those of the padding."""
         if divisor is not None or not ragged:
             return divisor if divisor is not None else kernel[0] * kernel[1]
-        total = index(1)
-        for i, k, s, p, n in zip(at[-2:], kernel, stride, padding, (height, width), strict=True):
-            start = i * s - p
-            total = total * (
-                min_(start + k, n + p) - start if counts_padding else min_(start + k, n) - max_(start, ZERO)
-            )
-        return Scalar(position(total)).to(compute)
+        return Scalar(position(counted(at))).to(compute)
 
     def element(at: Shape) -> Value:
         total = Scalar(constant(0, compute))
@@ -73,6 +68,24 @@ def avg_pool2d(call: Call) -> Tensor:
         return (total / amount(at)).to(call.dtype).value
 
     return call.result(element)
+
+
+def elements_counted(
+    size: Sequence[Index], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], counts_padding: bool
+) -> Callable[[Shape], Index]:
+    """From a window to what a mean divides by: how many elements are there, or also those of the padding."""
+
+    def counted(at: Shape) -> Index:
+        total = index(1)
+        for i, k, s, p, n in zip(at[-2:], kernel, stride, padding, size, strict=True):
+            start = i * s - p
+            if counts_padding:
+                total = total * (min_(start + k, n + p) - start)
+            else:
+                total = total * (min_(start + k, n) - max_(start, ZERO))
+        return total
+
+    return counted
 
 
 def _reach(
@@ -98,8 +111,8 @@ def _reach(
 def max_pool2d(call: Call) -> list[Tensor]:
     """The greatest of a window, and its place in the plane: the first, or the last nan."""
     x, kernel, stride, padding, dilation, ceil_mode = call.args
-    kernel = _pair(call, kernel)
-    stride, padding, dilation = _pair(call, stride, kernel), _pair(call, padding), _pair(call, dilation)
+    kernel = pair(call, kernel)
+    stride, padding, dilation = pair(call, stride, kernel), pair(call, padding), pair(call, dilation)
     _windows(call, x, kernel, ceil_mode)
     width = x.size[-1]
     reach = _reach(call, x.size[-2:], kernel, stride, padding, dilation) if ceil_mode else None

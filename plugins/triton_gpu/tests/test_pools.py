@@ -54,3 +54,52 @@ def test_pools_and_edges_as_in_eager(name: str, dynamic: bool, dtype: torch.dtyp
                 jitney.maybe_mark_dynamic(x, 2)
             torch.testing.assert_close(compiled(x), PROGRAMS[name](x), equal_nan=True)
     assert whole == []
+
+
+TRAINED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "max": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max, windows apart": lambda x: F.max_pool2d(x, 2, 3),
+    "max over the edge": lambda x: F.max_pool2d(x, 2, ceil_mode=True),
+    "mean": lambda x: F.avg_pool2d(x, 3, 1, 1),
+    "mean side by side": lambda x: F.avg_pool2d(x, 2),
+    "mean without the padding": lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+    "mean of what is there": lambda x: F.avg_pool2d(x, (4, 3), 3, 1, ceil_mode=True, count_include_pad=False),
+    "mean over the padded edge": lambda x: F.avg_pool2d(x, (3, 4), (2, 3), 1, ceil_mode=True),
+    "mean with a divisor": lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=5),
+    "parts": lambda x: F.adaptive_avg_pool2d(x, (3, 4)),
+    "parts of two": lambda x: F.adaptive_avg_pool2d(x, (6, 4)),
+    "parts of one": lambda x: F.adaptive_avg_pool2d(x, (12, 8)),
+    "parts that overlap": lambda x: F.adaptive_avg_pool2d(x, (7, 5)),
+}
+
+
+def trained(name: str, dtype: torch.dtype, device: torch.device, *, dynamic: bool) -> list[Any]:
+    """Compares with eager; gives the operators that ran as a whole."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 12, 8, device=device).mul(2).round().to(dtype)
+    compiled = jitney.compile(TRAINED[name], backend="triton_gpu", dynamic=False)
+    whole: list[Any] = []
+    results = []
+    with events.listen(lambda e: whole.extend(e.whole) if isinstance(e, events.Lowered) else None):
+        for fn in (compiled, TRAINED[name]):
+            own = x.clone().requires_grad_()
+            if dynamic:
+                jitney.maybe_mark_dynamic(own, 2)
+                jitney.maybe_mark_dynamic(own, 3)
+            result = fn(own)
+            result.backward(torch.linspace(-1, 2, result.numel(), device=device).view(result.shape).to(dtype))
+            results.append((result.detach(), own.grad))
+    torch.testing.assert_close(results[0], results[1])
+    return whole
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients_of_pools_as_in_eager(name: str, dtype: torch.dtype, device: torch.device) -> None:
+    assert trained(name, dtype, device, dynamic=False) == []
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients_of_pools_of_any_size(name: str, device: torch.device) -> None:
+    whole = trained(name, torch.float32, device, dynamic=True)
+    assert whole == [] or name.startswith("parts")
