@@ -19,6 +19,9 @@ class Policy:
             latter must be elements of rows. None: there is no such limit.
         short_row: elements of the longest row that is gone through together with others, so that vectors go along rows;
             0: each row is gone through by itself.
+        unrolled_row: elements of the longest row, of constant size, that is written out: a reduction of so many is one
+            value, loops over so many that go together with others are statements. 0: none is.
+        scratch_row: the same, for rows that would need scratch memory otherwise.
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
@@ -36,6 +39,8 @@ class Policy:
     one_result: bool = False
     swept_row: int | None = None
     short_row: int = 0
+    unrolled_row: int = 0
+    scratch_row: int = 0
     long_row: int | None = None
     alike: int = 0
     turned_row: int = 0
@@ -45,13 +50,7 @@ class Policy:
 
 CPU = Policy(short_row=15, scans=True)
 GPU = Policy(
-    few_rows=128,
-    chosen_parts=4,
-    one_result=True,
-    swept_row=16384,
-    long_row=32768,
-    alike=1 << 22,
-    turned_row=1024,
-    recompute=8,
-)
+    few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
+    alike=1 << 22, turned_row=1024, recompute=8,
+)  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -15,6 +15,7 @@ from jitney_lowering.aten.one_hot import only_one
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
 from jitney_lowering.aten.torch_sizes import Sizes
 from jitney_lowering.index import Index, Names, Opaque, Var, at_most, index
+from jitney_lowering.ir.fold import folded
 from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
 from jitney_lowering.ir.operations import ALL, HALVES, OPERATIONS
 from jitney_lowering.ir.values import (
@@ -160,6 +161,8 @@ class Builder:
                 return rebuild(single, index=lambda i: i.substitute(table))
 
             return Tensor(size, dtype, source.device, element, wanted=wanted)
+        if self.is_unrolled(source.size, dims):
+            return self._unrolled(kind, source, dims, dtype, wanted)
         result = Tensor(size, dtype, source.device, wanted=wanted)
         buffer = self.buffer(dtype, size, self.strides_for(result), source.device, "r")
         own = tuple(every[d] for d in kept if source.size[d] != 1)
@@ -168,6 +171,24 @@ class Builder:
         order = [v for v in self._memory_order(source, every) if v.size != 1]
         self.steps.append(Computed(buffer.name, own, at, value, reduced, kind, tuple(order), self.nodes()))
         return self.tensor(buffer)
+
+    def is_unrolled(self, size: Shape, dims: Sequence[int]) -> bool:
+        """Are these dimensions so short that a reduction over them is written out?"""
+        number = count([size[d] for d in dims]).value
+        return number is not None and 0 < number <= self.policy.unrolled_row
+
+    def _unrolled(
+        self, kind: str, source: Tensor, dims: Sequence[int], dtype: torch.dtype, wanted: Shape | None
+    ) -> Tensor:
+        kept = [d for d in range(len(source.size)) if d not in dims]
+        places = list(itertools.product(*(range(source.size[d].value or 0) for d in dims)))
+
+        def element(at: Shape) -> Value:
+            full = dict(zip(kept, at, strict=True))
+            rows = (full | dict(zip(dims, map(index, place), strict=True)) for place in places)
+            return folded(kind, [source.load(tuple(row[d] for d in range(len(row)))) for row in rows])
+
+        return Tensor([source.size[d] for d in kept], dtype, source.device, element, wanted=wanted)
 
     def scan(self, kind: str, source: Tensor, dim: int, dtype: torch.dtype, stride: Shape) -> Tensor:
         """A scan of ``loops.SCANS`` along a dimension, accumulated in the source's dtype.
@@ -368,9 +389,14 @@ class Builder:
     def padded(
         self, x: Tensor, edges: Sequence[tuple[Index, Index]], fill: Value, stride: Sequence[Index] | None = None
     ) -> Tensor:
-        """The tensor with edges of one value: for each dimension their widths before and after it."""
+        """The tensor with edges of one value: for each dimension their widths before and after it.
+
+        Its elements are chosen from the two, if that suits the machine, or else put into memory.
+        """
         size = [before + n + after for n, (before, after) in zip(x.size, edges, strict=True)]
-        stride = contiguous(size) if stride is None else stride
+        stride = contiguous(size) if stride is None else tuple(stride)
+        if self.policy.chosen_parts:
+            return self._surrounded(self.spread(x), edges, fill, size, stride)
 
         def part(sizes: Sequence[Index], home: tuple[str, Index]) -> Strided:
             return self.stored(Tensor(sizes, x.dtype, x.device, lambda at: fill), stride, home)
@@ -397,6 +423,27 @@ class Builder:
             return Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
 
         return self.tensor(self.buffers[region(0, None).buffer])
+
+    def _surrounded(
+        self, x: Tensor, edges: Sequence[tuple[Index, Index]], fill: Value, size: Sequence[Index], stride: Shape
+    ) -> Tensor:
+        """Each element is one of the tensor, or the fill; nothing is read there."""
+
+        def element(at: Shape) -> Value:
+            inside: list[Value] = []
+            for d, (before, after) in enumerate(edges):
+                here = position(at[d])
+                if before != 0:
+                    inside.append(apply("ge", here, position(before)))
+                if after != 0:
+                    inside.append(apply("lt", here, position(before + x.size[d])))
+            value = x.load(tuple(i - before for i, (before, _) in zip(at, edges, strict=True)))
+            if not inside:
+                return value
+            truth = functools.reduce(lambda a, b: apply("and", a, b), inside)
+            return apply("where", truth, masked(value, truth), fill)
+
+        return Tensor(size, x.dtype, x.device, element, wanted=tuple(stride))
 
 
 def _single(value: Value, device: torch.device) -> Tensor:

@@ -350,8 +350,8 @@ def batch_norm_backward(
 
 @decomposes(aten._fused_rms_norm.default)
 def rms_norm(x: Tensor, shape: Sequence[Any], weight: Maybe, eps: float | None) -> Any:
-    """``x / sqrt(mean(x * x) + eps) * weight``, and ``1 / sqrt``."""
-    if is_empty(x) or x.device.type != "cpu":
+    """``x / sqrt(mean(x * x) + eps) * weight``, and ``1 / sqrt``. CUDA's kernel gives contiguous results."""
+    if is_empty(x):
         return NotImplemented
     dims = list(range(x.dim() - len(shape), x.dim()))
     source = wide(x)
@@ -359,4 +359,26 @@ def rms_norm(x: Tensor, shape: Sequence[Any], weight: Maybe, eps: float | None) 
     rstd = (mean + (torch.finfo(source.dtype).eps if eps is None else eps)).rsqrt()
     result = source * rstd
     scale = wide_or_none(weight)
-    return (result if scale is None else result * scale).to(x.dtype), rstd
+    result = (result if scale is None else result * scale).to(x.dtype)
+    return (result, rstd) if x.device.type == "cpu" else (result.contiguous(), rstd.contiguous())
+
+
+@decomposes(aten._fused_rms_norm_backward.default)
+def rms_norm_backward(
+    grad: Tensor, x: Tensor, shape: Sequence[Any], rstd: Tensor, weight: Maybe, output_mask: Sequence[bool]
+) -> Any:
+    """Gradients with regard to input and weight; ``rstd`` is what the forward gives besides its result."""
+    if is_empty(x):
+        return NotImplemented
+    outer = x.dim() - len(shape)
+    inner = list(range(outer, x.dim()))
+    g, normal, scale = wide(grad), wide(x) * rstd, wide_or_none(weight)
+    grad_x = grad_weight = None
+    if output_mask[0]:
+        slope = g if scale is None else g * scale
+        total = (slope * normal).sum(inner, keepdim=True)
+        grad_x = ((slope - normal * (total / count(x, inner))) * rstd).to(x.dtype).contiguous()
+    if output_mask[1] and weight is not None:
+        product = g * normal
+        grad_weight = (product.sum(list(range(outer))) if outer else product).to(weight.dtype).contiguous()
+    return grad_x, grad_weight

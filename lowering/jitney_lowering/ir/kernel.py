@@ -13,7 +13,7 @@ reduces is combined over the threads and known in ``finish`` only.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +22,7 @@ from torch import fx
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, Opaque, Size, Var
 from jitney_lowering.ir.loops import REDUCTIONS
+from jitney_lowering.ir.shared_text import shared_text
 from jitney_lowering.ir.values import Load, Position, Ref, Value, walk
 
 
@@ -33,8 +34,12 @@ class Store:
     index: Index
     value: Value
 
+    def show(self, text: Callable[[Value], str]) -> str:
+        """Readable text; ``text``: that of a value."""
+        return f"{self.buffer}[{self.index}] = {text(self.value)}"
+
     def __str__(self) -> str:
-        return f"{self.buffer}[{self.index}] = {self.value}"
+        return self.show(str)
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,13 @@ class Reduce:
         """The dtype of the result."""
         return torch.int64 if self.position is not None else self.value.dtype
 
-    def __str__(self) -> str:
+    def show(self, text: Callable[[Value], str]) -> str:
+        """Readable text; ``text``: that of a value."""
         at = f" at {self.position}" if self.position is not None else ""
-        return f"{self.name} = {self.kind}({self.value}{at})"
+        return f"{self.name} = {self.kind}({text(self.value)}{at})"
+
+    def __str__(self) -> str:
+        return self.show(str)
 
 
 @dataclass(frozen=True)
@@ -72,8 +81,12 @@ class Scan:
     kind: str
     value: Value
 
+    def show(self, text: Callable[[Value], str]) -> str:
+        """Readable text; ``text``: that of a value."""
+        return f"{self.buffer}[{self.index}] = running {self.kind}({text(self.value)})"
+
     def __str__(self) -> str:
-        return f"{self.buffer}[{self.index}] = running {self.kind}({self.value})"
+        return self.show(str)
 
 
 @dataclass(frozen=True)
@@ -88,8 +101,12 @@ class Accumulate:
     kind: str
     value: Value
 
+    def show(self, text: Callable[[Value], str]) -> str:
+        """Readable text; ``text``: that of a value."""
+        return f"{self.buffer}[{self.index}] {self.kind}= {text(self.value)}"
+
     def __str__(self) -> str:
-        return f"{self.buffer}[{self.index}] {self.kind}= {self.value}"
+        return self.show(str)
 
 
 Statement = Store | Reduce | Scan | Accumulate
@@ -108,8 +125,8 @@ class Nest:
         for var in self.loops:
             yield f"{pad}for {var} < {var.size}:"
             pad += "    "
-        for statement in self.statements:
-            yield f"{pad}{statement}"
+        for line in shared_text(self.statements, lambda statement, text: statement.show(text)):
+            yield pad + line
 
 
 @dataclass(frozen=True)

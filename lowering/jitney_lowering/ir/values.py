@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -31,6 +32,13 @@ class Value:
         """The values that this one is computed from."""
         return ()
 
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text; ``part``: that of a value that it is computed from."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.show(str)
+
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Constant(Value):
@@ -38,7 +46,8 @@ class Constant(Value):
 
     value: bool | int | float
 
-    def __str__(self) -> str:
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text."""
         return repr(self.value)
 
 
@@ -48,7 +57,8 @@ class Position(Value):
 
     index: Index
 
-    def __str__(self) -> str:
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text."""
         return f"({self.index})"
 
 
@@ -71,9 +81,10 @@ class Load(Value):
         values = tuple(value for _, value in self.indirect)
         return values if self.mask is None else (*values, self.mask)
 
-    def __str__(self) -> str:
-        where = "".join(f", {atom}={value}" for atom, value in self.indirect)
-        return f"{self.buffer}[{self.index}{where}{'' if self.mask is None else f' if {self.mask}'}]"
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text."""
+        where = "".join(f", {atom}={part(value)}" for atom, value in self.indirect)
+        return f"{self.buffer}[{self.index}{where}{'' if self.mask is None else f' if {part(self.mask)}'}]"
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -88,12 +99,13 @@ class Apply(Value):
         """The operands."""
         return self.args
 
-    def __str__(self) -> str:
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text."""
         infix = OPERATIONS[self.op].infix
         if infix:
-            return f"({self.args[0]} {infix} {self.args[1]})"
+            return f"({part(self.args[0])} {infix} {part(self.args[1])})"
         name = f"to_{str(self.dtype).removeprefix('torch.')}" if self.op in ("cast", "bitcast") else self.op
-        return f"{name}({', '.join(map(str, self.args))})"
+        return f"{name}({', '.join(map(part, self.args))})"
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -102,9 +114,16 @@ class Ref(Value):
 
     name: str
 
-    def __str__(self) -> str:
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text."""
         return self.name
 
+
+# Of positions that are known: what loops that were written out choose by.
+_TRUTHS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip
+_NEUTRAL = {"and": True, "or": False}  # truth values that do not matter
 
 _known: WeakValueDictionary[Any, Value] = WeakValueDictionary()
 
@@ -171,6 +190,12 @@ def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
             return args[0]
     if op == "where" and isinstance(args[0], Constant):
         return args[1] if args[0].value else args[2]
+    if op in _TRUTHS and all(isinstance(a, Constant) and not a.dtype.is_floating_point for a in args):
+        return constant(_TRUTHS[op](*(a.value for a in args)), result)  # type: ignore[attr-defined]
+    if op in _NEUTRAL and result is torch.bool:
+        for one, other in (args, args[::-1]):
+            if isinstance(one, Constant):
+                return other if one.value is _NEUTRAL[op] else one
     if op == "cast" and isinstance(args[0], Constant) and _casts_cleanly(args[0].value, result):
         return constant(args[0].value, result)
     return _same(Apply(result, op, args), (Apply, op, args, result))

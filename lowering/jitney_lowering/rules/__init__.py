@@ -18,6 +18,7 @@ from jitney_lowering.rules.gathers import GATHERS
 from jitney_lowering.rules.joins import JOINS
 from jitney_lowering.rules.norms import NORMS
 from jitney_lowering.rules.pointwise import POINTWISE
+from jitney_lowering.rules.pool_gradients import POOL_GRADIENTS
 from jitney_lowering.rules.pools import POOLS
 from jitney_lowering.rules.reductions import REDUCTIONS
 from jitney_lowering.rules.resampling import RESAMPLING
@@ -37,6 +38,7 @@ RULES: dict[Any, Rule] = {
     **GATHERS,
     **NORMS,
     **POOLS,
+    **POOL_GRADIENTS,
     **RESAMPLING,
 }
 

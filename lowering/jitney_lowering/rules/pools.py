@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from jitney_lowering.aten.call import Call, Rule, registering
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor
-from jitney_lowering.index import Index, index, max_
+from jitney_lowering.index import Index, index, max_, min_
 from jitney_lowering.ir.scalar import Scalar, is_nan, where
 from jitney_lowering.ir.values import Value, apply, constant, position
 from jitney_lowering.rules.promotion import opmath
 
 aten = torch.ops.aten
 POOLS: dict[Any, Rule] = {}
-_MOST = 25  # elements of a window
+MOST = 25  # elements of a window
 
 
 pool = registering(POOLS)
 
 
-def _pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> tuple[int, int]:
+def pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> tuple[int, int]:
     """Numbers for height and width."""
     numbers = list(given) if isinstance(given, (list, tuple)) else [given]
     if not numbers and otherwise is not None:
@@ -34,40 +34,89 @@ def _pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> t
 
 def _windows(call: Call, x: Tensor, kernel: tuple[int, int], ceil_mode: bool) -> None:
     call.refuse_unless(x.dtype.is_floating_point, "a pool of whole numbers")
-    call.refuse_unless(kernel[0] * kernel[1] <= _MOST, f"a window of more than {_MOST} elements")
-    call.refuse_unless(not ceil_mode, "windows that reach over the edge")
+    call.refuse_unless(kernel[0] * kernel[1] <= MOST, f"a window of more than {MOST} elements")
+    reaches = not ceil_mode or bool(call.builder.policy.chosen_parts)
+    call.refuse_unless(reaches, "windows that reach over the edge")
 
 
 @pool(aten.avg_pool2d.default)
 def avg_pool2d(call: Call) -> Tensor:
     """The mean of a window, added up in float32 at least, row by row."""
     x, kernel, stride, padding, ceil_mode, counts_padding, divisor = call.args
-    kernel = _pair(call, kernel)
-    stride, padding = _pair(call, stride, kernel), _pair(call, padding)
+    kernel = pair(call, kernel)
+    stride, padding = pair(call, stride, kernel), pair(call, padding)
     _windows(call, x, kernel, ceil_mode)
-    call.refuse_unless(counts_padding or divisor is not None or padding == (0, 0), "a mean without the padding")
-    x = _padded(call, x, padding, 0.0)
+    ragged = ceil_mode or not (counts_padding or padding == (0, 0))
+    chosen = bool(call.builder.policy.chosen_parts)
+    call.refuse_unless(not ragged or divisor is not None or chosen, "a mean without the padding")
+    height, width = x.size[-2:]
+    reach = _reach(call, (height, width), kernel, stride, padding, (1, 1)) if ceil_mode else None
+    x = _padded(call, x, padding, 0.0, reach)
     compute = opmath(x.dtype)
-    amount = divisor if divisor is not None else kernel[0] * kernel[1]
+
+    counted = elements_counted((height, width), kernel, stride, padding, counts_padding)
+
+    def amount(at: Shape) -> Scalar | int:
+        if divisor is not None or not ragged:
+            return divisor if divisor is not None else kernel[0] * kernel[1]
+        return Scalar(position(counted(at))).to(compute)
 
     def element(at: Shape) -> Value:
         total = Scalar(constant(0, compute))
         for i, j in itertools.product(range(kernel[0]), range(kernel[1])):
             total = total + Scalar(x.load(_place(at, stride, (1, 1), i, j))).to(compute)
-        return (total / amount).to(call.dtype).value
+        return (total / amount(at)).to(call.dtype).value
 
     return call.result(element)
+
+
+def elements_counted(
+    size: Sequence[Index], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], counts_padding: bool
+) -> Callable[[Shape], Index]:
+    """From a window to what a mean divides by: how many elements are there, or also those of the padding."""
+
+    def counted(at: Shape) -> Index:
+        total = index(1)
+        for i, k, s, p, n in zip(at[-2:], kernel, stride, padding, size, strict=True):
+            start = i * s - p
+            if counts_padding:
+                total = total * (min_(start + k, n + p) - start)
+            else:
+                total = total * (min_(start + k, n) - max_(start, ZERO))
+        return total
+
+    return counted
+
+
+def _reach(
+    call: Call,
+    size: tuple[Index, Index],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[Index, Index]:
+    """How far windows go beyond the end of rows and columns: the padding, or further with ``ceil_mode``."""
+    made = call.val[0] if isinstance(call.val, (list, tuple)) else call.val
+    results = call.builder.sizes.shape(made.shape)[-2:]
+    ends = [
+        (count - 1) * s + (k - 1) * d + 1 - p - n
+        for count, s, k, d, p, n in zip(results, stride, kernel, dilation, padding, size, strict=True)
+    ]
+    rows, columns = (max_(end, index(p)) for end, p in zip(ends, padding, strict=True))
+    return rows, columns
 
 
 @pool(aten.max_pool2d_with_indices.default)
 def max_pool2d(call: Call) -> list[Tensor]:
     """The greatest of a window, and its place in the plane: the first, or the last nan."""
     x, kernel, stride, padding, dilation, ceil_mode = call.args
-    kernel = _pair(call, kernel)
-    stride, padding, dilation = _pair(call, stride, kernel), _pair(call, padding), _pair(call, dilation)
+    kernel = pair(call, kernel)
+    stride, padding, dilation = pair(call, stride, kernel), pair(call, padding), pair(call, dilation)
     _windows(call, x, kernel, ceil_mode)
     width = x.size[-1]
-    padded = _padded(call, x, padding, -float("inf"))
+    reach = _reach(call, x.size[-2:], kernel, stride, padding, dilation) if ceil_mode else None
+    padded = _padded(call, x, padding, -float("inf"), reach)
     spots = list(itertools.product(range(kernel[0]), range(kernel[1])))
 
     def values(at: Shape) -> list[Scalar]:
@@ -114,9 +163,12 @@ def _place(at: Shape, stride: Sequence[int], dilation: Sequence[int], i: int, j:
     return (*at[:-2], at[-2] * stride[0] + i * dilation[0], at[-1] * stride[1] + j * dilation[1])
 
 
-def _padded(call: Call, x: Tensor, padding: tuple[int, int], fill: float) -> Tensor:
-    """The tensor with an edge; it is computed once, for windows overlap."""
-    if padding == (0, 0):
+def _padded(
+    call: Call, x: Tensor, padding: tuple[int, int], fill: float, reach: tuple[Index, Index] | None = None
+) -> Tensor:
+    """The tensor with an edge, computed once, for windows overlap; ``reach``: after rows and columns, if other."""
+    after = (index(padding[0]), index(padding[1])) if reach is None else reach
+    if padding == (0, 0) and all(n == 0 for n in after):
         return call.builder.spread(x)
-    edges = [(ZERO, ZERO)] * (len(x.size) - 2) + [(index(n), index(n)) for n in padding]
+    edges = [(ZERO, ZERO)] * (len(x.size) - 2) + [(index(n), m) for n, m in zip(padding, after, strict=True)]
     return call.builder.padded(x, edges, constant(fill, x.dtype))

@@ -190,7 +190,12 @@ def _first_place(call: Call, kind: str, x: Tensor, dims: Sequence[int], val: Any
     """Where the extreme is. Rows that lie side by side are read together: the least number of one with the extreme."""
     order = _order_of(x)
     hint = call.builder.sizes.hint
-    if len(dims) != 1 or order is None or not _beside(x.size, order, dims[0], hint):
+    if (
+        call.builder.is_unrolled(x.size, dims)
+        or len(dims) != 1
+        or order is None
+        or not _beside(x.size, order, dims[0], hint)
+    ):
         return reduced(call, f"arg{kind}", x, dims, val)
     (dim,) = dims
     if any(size.value == 0 for size in x.size):

@@ -9,6 +9,7 @@ from typing import Any
 
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, Names, Var, equal, index
+from jitney_lowering.ir.forwarding import forward_stores
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
 from jitney_lowering.ir.operations import OPERATIONS
@@ -18,6 +19,7 @@ from jitney_lowering.scheduler.collapse import collapse
 from jitney_lowering.scheduler.group import Group, Member, is_aligned
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import linear
+from jitney_lowering.scheduler.unroll import unrolled
 
 SCRATCH_LIMIT = 1 << 17  # bytes a row
 CHEAP = 3  # what costs no more is computed again in a later nest rather than kept
@@ -41,9 +43,22 @@ def build(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset
         names: for new variables.
     """
     if group.has_phases or any(m.step.loops != group.spine for m in group.members):
-        group = blocked(collapse(group, names, group.depth), names, needed)
+        group = collapse(group, names, group.depth)
+        row, policy = group.row or group.policy.scratch_row + 1, group.policy
+        made = unrolled(group, name, buffers, needed, names) if row <= policy.scratch_row else None
+        if made is not None and row > policy.unrolled_row:
+            usual = _built(group, name, buffers, needed, names)
+            if not forward_stores(usual).scratch:
+                return usual
+        if isinstance(made, Kernel):
+            return made
+        group = _flat(made, names) if made is not None else blocked(group, names, needed)
     else:
         group = _flat(group, names)
+    return _built(group, name, buffers, needed, names)
+
+
+def _built(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset[str], names: Names) -> Kernel:
     while True:
         try:
             return _Builder(group, name, buffers, needed, names).kernel()

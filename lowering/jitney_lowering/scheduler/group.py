@@ -17,6 +17,7 @@ from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import match
 
+IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -81,6 +82,19 @@ class Group:
             (not m.deferred and not m.pointwise) or any(not self.aligned(m, load) for load in m.loads)
             for m in self.members
         )
+
+    @property
+    def row(self) -> int | None:
+        """Iterations of the longest nest of loops in a row, for one that can be written out; None for others."""
+        lengths = [iterations(m.step.loops[self.depth :]) if self._is_plain(m) else None for m in self.members]
+        known = [n for n in lengths if n is not None]
+        return max(known, default=None) if self.depth and len(known) == len(lengths) and 0 not in known else None
+
+    def _is_plain(self, member: Member) -> bool:
+        step = member.step
+        if step.kind in SCANS or len(step.loops) < self.depth:
+            return False
+        return not member.deferred or not (step.vars or step.kind.startswith("arg"))
 
     def aligned(self, member: Member, load: Load) -> bool:
         """Does the member read what was made in the same iteration, or outside of the group?"""
@@ -186,9 +200,16 @@ def _placed(group: Group, member: Member, matched: int) -> Group | None:
             return None
         if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
             made = replace(group, depth=depth, members=(*group.members, member))
-            fits = len(made.reads) + len(made.members) <= policy.buffer_limit
-            return made if fits and _goes_together(made) else None
+            return made if _fits(made) and _goes_together(made) else None
     return None
+
+
+def _fits(group: Group) -> bool:
+    """Has the kernel not too many buffers? Those of rows that are written out are values in registers, most of them."""
+    members, row = len(group.members), group.row
+    if members > IN_REGISTERS and row is not None and row <= group.policy.unrolled_row:
+        members //= IN_REGISTERS
+    return len(group.reads) + members <= group.policy.buffer_limit
 
 
 def _goes_together(group: Group) -> bool:

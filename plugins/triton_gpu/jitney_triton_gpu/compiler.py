@@ -21,18 +21,25 @@ from jitney_triton_gpu.launcher import Launcher, tuner_of
 from jitney_triton_gpu.options import TritonGpuOptions
 from jitney_triton_gpu.product_tuning import takes
 from jitney_triton_gpu.recordings import Traits, not_recorded_text
+from jitney_triton_gpu.retries import Retries
 from jitney_triton_gpu.serialization import Made, finished
 
 
 def compile_graph(
     graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
 ) -> Callable[..., Sequence[Any]]:
-    """The function of one graph; see ``Backend``. Operators whose kernel cannot be made run as they are."""
+    """The function of one graph; see ``Backend``.
+
+    A kernel that Triton refuses is tried with other block sizes. Operators whose kernel cannot be made run as they are.
+    """
     whole: dict[fx.Node, str] = {}
+    retries = Retries()
     while True:
         try:
-            return _compile(graph, inputs, request, whole)
+            return _compile(graph, inputs, request, whole, retries)
         except KernelFailed as failed:
+            if retries.refused(failed.shapes):
+                continue
             if failed.error is not None:
                 _complain(failed, failed.error, request)
             more = next_operators(failed.nodes, whole)
@@ -63,7 +70,8 @@ def _complain(failed: KernelFailed, error: Exception, request: CompileRequest) -
     """Say once that Triton failed; raise it under ``fullgraph``."""
     if request.fullgraph:
         raise error
-    shown = f"; python {failed.repro} repeats it" if failed.repro else ""
+    repro = failed.repro()
+    shown = f"; python {repro} repeats it" if repro else ""
     names = ", ".join(dict.fromkeys(str(n.target) for n in failed.nodes))
     warn(
         f"triton_gpu: Triton does not compile a kernel of {request.frame} ({first_line(error)}), "
@@ -72,7 +80,11 @@ def _complain(failed: KernelFailed, error: Exception, request: CompileRequest) -
 
 
 def _compile(
-    graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, whole: Mapping[fx.Node, str]
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    request: CompileRequest,
+    whole: Mapping[fx.Node, str],
+    retries: Retries,
 ) -> Callable[..., Sequence[Any]]:
     options: TritonGpuOptions = request.options
     program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU, whole=whole, updates=request.updates)
@@ -81,7 +93,7 @@ def _compile(
     with tuner or contextlib.nullcontext():
         wanted = takes(program, options, tuner, whole.keys())
         made = schedule(program, request.updates, policy=GPU, takes=wanted, large=tiles.LARGE)
-        launcher = Launcher(made, request.frame, options, tuner)
+        launcher = Launcher(made, request.frame, options, tuner, retries)
         around = (Memory, launcher.device, launcher.refuse)
         wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind)
         run = wrapper.build()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import triton
 from torch import fx
 
 from jitney.config import config
+from jitney_lowering import Kernel
 from jitney_triton_gpu.code import Function
 
 _PROGRAM = '''\
@@ -52,17 +53,24 @@ class KernelFailed(Exception):
         reason: for ``explain``.
         nodes: the operators that it would have been.
         error: what Triton raised; None where we have no code for it.
-        repro: what was written to reproduce it.
+        repro: writes what reproduces it; see ``write_repro``.
+        shapes: the canonical kernels that Triton refused.
     """
 
     def __init__(
-        self, reason: str, nodes: Collection[fx.Node], error: Exception | None = None, repro: Path | None = None
+        self,
+        reason: str,
+        nodes: Collection[fx.Node],
+        error: Exception | None = None,
+        repro: Callable[[], Path | None] = lambda: None,
+        shapes: Sequence[Kernel] = (),
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.nodes = nodes
         self.error = error
         self.repro = repro
+        self.shapes = tuple(shapes)
 
 
 def first_line(error: Exception) -> str:

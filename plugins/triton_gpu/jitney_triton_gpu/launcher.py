@@ -20,6 +20,7 @@ from jitney_triton_gpu.emit import emit, short_name
 from jitney_triton_gpu.failures import KernelFailed, NotCompiled, write_repro
 from jitney_triton_gpu.module import load
 from jitney_triton_gpu.options import TritonGpuOptions
+from jitney_triton_gpu.retries import Retries
 from jitney_triton_gpu.tiles import USUAL, Tuning
 from jitney_triton_gpu.tuning import Make, Room, Tuner
 
@@ -49,9 +50,17 @@ class Launcher:
         name: the user's function.
         options: the backend's.
         tuner: measures block sizes, if it is there.
+        retries: kernels that Triton refused as they usually are.
     """
 
-    def __init__(self, schedule: Schedule, name: str, options: TritonGpuOptions, tuner: Tuner | None = None) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        name: str,
+        options: TritonGpuOptions,
+        tuner: Tuner | None = None,
+        retries: Retries | None = None,
+    ) -> None:
         self.schedule = schedule
         self.name = name
         self.options = options
@@ -62,6 +71,7 @@ class Launcher:
         self.device = device_of(schedule)
         self.work = 0  # bytes of the workspaces of the kernel that has the largest
         self.tuner = tuner
+        self.retries = retries or Retries()
 
     def __call__(self, items: Sequence[Kernel | Extern], wrapper: Wrapper) -> list[str]:
         """Python lines that launch these kernels."""
@@ -148,7 +158,7 @@ class Launcher:
             name = f"k{len(self.units)}_{short_name(kernel)}".rstrip("_")
             make = functools.partial(_emitted, kernel=replace(shape, nodes=kernel.nodes), replaced=replaced, wide=wide)
             try:
-                code = make(self._tuning(make, kernel, buffers), name)
+                code = make(self.retries.tuning(shape) or self._tuning(make, kernel, buffers), name)
             except NotLowered as refusal:
                 raise KernelFailed(refusal.reason, kernel.nodes) from refusal
             entries = tuple(f"e_{function.name}" for function in code.functions)
@@ -187,9 +197,10 @@ class Launcher:
             made = load(self.module, self.name, self.functions, self.device, self.options.relaxed_math)
         except NotCompiled as refusal:
             entry, error = next(iter(refusal.errors.items()))
-            repro = write_repro(self.functions[entry], HEADER, error, refusal.details[entry])
+            repro = functools.partial(write_repro, self.functions[entry], HEADER, error, refusal.details[entry])
             nodes = [n for each in refusal.errors for kernel in self.kernels.get(each, ()) for n in kernel.nodes]
-            raise KernelFailed("Triton does not compile its kernel", nodes, error, repro) from error
+            shapes = [key[0] for key, unit in self.units if refusal.errors.keys() & {*unit.entries}]
+            raise KernelFailed("Triton does not compile its kernel", nodes, error, repro, shapes) from error
         return {**made, "_work": self.work}
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 PROCESSORS = 132
 POINTWISE = 1024  # elements of a program
+# What an element costs, as of ``OPERATIONS``, where a thread has few: code for many does not fit the instruction cache.
+MUCH, VERY_MUCH = 64, 128
 MANY = 20  # buffers of a kernel that updates many parameters
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
@@ -96,20 +98,32 @@ def warps_for(elements: int, each: int = 8) -> int:
     return min(max(power(elements // (32 * each)), 1), 16)
 
 
-def pointwise(count: int | None, buffers: int = 1) -> Tile:
-    """A tile of one axis; a small one where many buffers are read and written at a time."""
-    if buffers >= MANY:
+def pointwise(count: int | None, buffers: int = 1, work: int = 0, *, strided: bool = False) -> Tile:
+    """A tile of one axis; a small one where many buffers are read and written at a time.
+
+    Args:
+        count: how many elements.
+        buffers: that are read and written.
+        work: cost of an element.
+        strided: is memory read or written at places that are no neighbours, as of short rows?
+    """
+    if buffers >= MANY and work <= VERY_MUCH and not strided:
         return Tile(128, 1, 1)
+    if work > VERY_MUCH or strided:
+        block = 256
+        return Tile(block if count is None or count >= block * PROCESSORS * 2 else block // 2, 1, 4)
     block = POINTWISE
+    if work > MUCH:
+        return Tile(block // 2 if count is None or count >= block * PROCESSORS else 128, 1, 4)
     while count is not None and block > 128 and count < block * PROCESSORS * 2:
         block //= 2
     return Tile(block, 1, warps_for(block, 16 if block >= 1024 else 4))
 
 
-def long_rows(length: int) -> Tile:
-    """A tile within a row."""
+def long_rows(length: int, work: int = 0) -> Tile:
+    """A tile within a row; ``work``: cost of an element."""
     block = _row_block(length)
-    return Tile(block, 1, warps_for(block, 16))
+    return Tile(block, 1, warps_for(block, 16 if work <= MUCH else 4))
 
 
 def is_long(length: int) -> bool:

@@ -134,3 +134,31 @@ def test_a_folder_that_cannot_be_written_to_is_no_error(tmp_path: Path, monkeypa
     monkeypatch.setattr(config, "base_dir", str(tmp_path / "file"))
     function = Function("k0", (), "    pass", {}, index(1), 4)
     assert write_repro(function, launcher.HEADER, ValueError(""), details(function, TARGET)) is None
+
+
+def test_a_kernel_that_triton_refuses_is_tried_with_other_blocks(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Triton 3.6 does where several rows of a tile each store something."""
+    load, seen = launcher.load, []
+
+    def one_row_at_a_time(source: str, name: str, functions: dict[str, Function], *rest: Any) -> Any:
+        bad = {entry: f for entry, f in functions.items() if "[:, None]" in f.text}
+        seen.append(len(bad))
+        if bad:
+            raise NotCompiled(
+                dict.fromkeys(bad, RuntimeError("PassManager::run failed")),
+                {entry: details(f, TARGET) for entry, f in bad.items()},
+            )
+        return load(source, name, functions, *rest)
+
+    monkeypatch.setattr(launcher, "load", one_row_at_a_time)
+    x = torch.randn(40, 20, device=device)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x.exp().sum(-1).log()
+
+    got, (event,) = lowered(jitney.compile(fn, backend="triton_gpu"), x)
+    torch.testing.assert_close(got, fn(x))
+    assert seen == [1, 1, 0]
+    assert (event.kernels, event.whole) == (1, ())

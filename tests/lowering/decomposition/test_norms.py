@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from lowering.graphs import kinds, lowered, trained
 
+from jitney.torch_compat.torch_private import FakeTensorMode
 from jitney_lowering import decompositions
 
 WIDE = [torch.float32, torch.float64]
@@ -110,3 +111,31 @@ def test_gradients_of_variances(fn: Any) -> None:
 
 def test_variances_keep_their_precision_far_from_zero() -> None:
     lowered(lambda x: x.var(1), torch.randn(4, 100) + 1e4)
+
+
+@pytest.mark.parametrize("outer", [(5,), (2, 3), ()])
+@pytest.mark.parametrize("affine", [True, False])
+def test_gradients_of_rms_norm_with_what_its_forward_gives(outer: tuple[int, ...], affine: bool) -> None:
+    """On CUDA there is an operator for them."""
+    x = parameter(*outer, 4, 8, dtype=torch.float64)
+    w = parameter(4, 8, dtype=torch.float64) if affine else None
+    table, aten = decompositions(), torch.ops.aten
+    made, rstd = table[aten._fused_rms_norm.default](x, [4, 8], w, 1e-5)
+    grad = torch.randn_like(x)
+    wanted = torch.autograd.grad(F.rms_norm(x, (4, 8), w, 1e-5), [x, w] if w is not None else [x], grad)
+    got = table[aten._fused_rms_norm_backward.default](grad, x, [4, 8], rstd, w, [True, affine])
+    torch.testing.assert_close(got[: len(wanted)], wanted)
+    assert table[aten._fused_rms_norm_backward.default](grad, x, [4, 8], rstd, w, [False, False]) == (None, None)
+
+
+def test_rms_norm_of_a_gpu_is_taken_apart() -> None:
+    """Its operator gives contiguous results in the dtype of the input, the reciprocals in float32."""
+    table, aten = decompositions(), torch.ops.aten
+    with FakeTensorMode():
+        x = torch.empty(6, 8, dtype=torch.bfloat16, device="cuda")
+        w = torch.empty(8, dtype=torch.bfloat16, device="cuda")
+        made, rstd = table[aten._fused_rms_norm.default](x, [8], w, None)
+        grads = table[aten._fused_rms_norm_backward.default](made, x, [8], rstd, w, [True, True])
+    assert made.is_contiguous() and made.dtype is torch.bfloat16
+    assert (rstd.shape, rstd.dtype) == ((6, 1), torch.float32)
+    assert [(g.shape, g.dtype, g.is_contiguous()) for g in grads] == [((6, 8), w.dtype, True), ((8,), w.dtype, True)]

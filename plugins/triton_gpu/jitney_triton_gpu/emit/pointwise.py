@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from jitney_lowering.index import Opaque, Var, product
-from jitney_lowering.ir import Kernel, Load, Nest, Statement, Store, walk
+from jitney_lowering.ir import OPERATIONS, Apply, Kernel, Load, Nest, Statement, Store, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of
@@ -53,7 +53,7 @@ def pointwise(
         draft.axis(z, f"program // {across} // {down}", None)
         programs = blocks_of(x.count, x.block) * blocks_of(y.count, y.block) * z.count
     elif _has_rows(kernel, loops):
-        tile = tuning.tile(tiles.long_rows(loops[-1].size.value or 1))
+        tile = tuning.tile(tiles.long_rows(loops[-1].size.value or 1, work(nest.statements)))
         x, z = Axis("x", inner, tile.x), Axis("z", loops[:-1], 1)
         draft = Draft(kernel, name, [x], wide)
         across = draft.writer.index(blocks_of(x.count, x.block))
@@ -75,7 +75,9 @@ def pointwise(
     elif len(parts := independent(nest, replaced)) > 1:
         return _side_by_side(kernel, parts, loops, name, wide, tuning)
     else:
-        tile = tuning.tile(tiles.pointwise(product(loops).value, len(kernel.buffers)))
+        strided = _is_strided(kernel, inner)
+        tile = tiles.pointwise(product(loops).value, len(kernel.buffers), work(nest.statements), strided=strided)
+        tile = tuning.tile(tile)
         x = Axis("x", loops, tile.x)
         draft = Draft(kernel, name, [x], wide)
         draft.writer.enter([x])
@@ -147,6 +149,17 @@ def _store(draft: Draft, statements: Sequence[Statement]) -> None:
     registers = [writer.value(s.value) for s in stores]
     for s, register in zip(stores, registers, strict=True):
         writer.store_register(s.buffer, s.index, register)
+
+
+def work(statements: Sequence[Statement]) -> int:
+    """What an element costs, as of ``OPERATIONS``."""
+    return sum(OPERATIONS[v.op].cost for v in walk(*(s.value for s in statements)) if isinstance(v, Apply))
+
+
+def _is_strided(kernel: Kernel, inner: Sequence[Var]) -> bool:
+    """Do several accesses go through memory in steps of a few elements along the innermost loop?"""
+    steps = [place.stride(v) for place in set(places(kernel)) for v in inner]
+    return sum(step is not None and (step.value or 0) > 1 for step in steps) > 1
 
 
 def _has_rows(kernel: Kernel, loops: tuple[Var, ...]) -> bool:
