@@ -56,10 +56,11 @@ def lower(
     """
     shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, torch_private.FakeTensor)), None)
     known = len(shapes.guards) if shapes is not None else 0
-    program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates).program()
-    if updates and any(program.buffers[name].device.type == "cpu" for name, *_ in program.checks):
-        # What is wrong would be told after the writes, and in eager it comes before them.
-        program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, {}).program()
+    lowering = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates)
+    program = lowering.program()
+    if lowering.risky:
+        less = {output: argument for output, argument in updates.items() if output not in lowering.risky}
+        program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, less).program()
     if config.verify:
         program.verify()
         if shapes is not None and len(shapes.guards) != known:  # the entry's guards have been written already
@@ -93,6 +94,7 @@ class _Lowering:
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
         self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live)
+        self.done: list[tuple[Write, int]] = []  # writes to inputs, and before which step
 
     def program(self) -> Program:
         for node in self.graph.graph.nodes:
@@ -111,6 +113,16 @@ class _Lowering:
             frozenset(self.floats),
             tuple(dict.fromkeys(self.numbers)),
         )
+
+    @property
+    def risky(self) -> frozenset[int]:
+        """Outputs whose input would be written though eager might have to do the call again, or fails before it."""
+        if any(self.builder.buffers[name].device.type == "cpu" for name, *_ in self.builder.checks):
+            return frozenset(write.output for write, _ in self.done)
+        copy = torch.ops.aten.copy_.default  # which does not fail
+        fail = [n for n, step in enumerate(self.builder.steps) if isinstance(step, Extern) and step.target is not copy]
+        last = max(fail, default=-1)
+        return frozenset(write.output for write, at in self.done if not write.repeatable and at < last)
 
     # ------------------------------------------------------------------ where values come from
 
@@ -237,6 +249,7 @@ class _Lowering:
         self._before_writes({write.input})
         if write.last is None:
             self.builder.assign(place, self.values[write.parts[-1].args[1]])
+            self.done.append((write, len(self.builder.steps) - 1))
             return self.builder.tensor(self.builder.buffers[whole.strided.buffer])
         args = [place.strided, *(self._passed(a) for a in write.last.args[1:])]
         kwargs = {name: self._passed(a) for name, a in write.last.kwargs.items()}
@@ -244,6 +257,7 @@ class _Lowering:
         self.builder.extern(
             Extern((None,), target, tuple(args), kwargs, frozenset({buffer}), "writes", self.builder.nodes())
         )
+        self.done.append((write, len(self.builder.steps) - 1))
         return self.builder.tensor(self.builder.buffers[buffer])
 
     def _before_writes(self, nodes: set[fx.Node]) -> None:

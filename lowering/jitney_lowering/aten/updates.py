@@ -1,15 +1,17 @@
 """Inputs that get a new value of which only a part is new: which operators may write to the input itself.
 
 In a functional graph a cache with one more entry is another tensor, which the caller copies over the old one. Where
-nobody reads the old one any more, the operator that makes the new one writes that part, and nothing is copied. What
-comes before in the graph runs before the write, as in eager: an error leaves the input as eager would.
+nobody reads the old one any more, the operator that makes the new one writes that part, and nothing is copied.
+
+What comes before in the graph runs before the write, as in eager: an error leaves the input as eager would. If an
+operator fails after it, the call is done again by eager, with that input: see ``Write.repeatable``.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,6 +43,9 @@ PARTS: dict[Any, Any] = {
 }
 
 
+SUMS = {aten.index_add.default, aten.scatter_add.default, aten.scatter_reduce.two}
+
+
 @dataclass(frozen=True)
 class Write:
     """One write to an input, or to what an earlier write left there.
@@ -49,11 +54,21 @@ class Write:
         input: the placeholder.
         parts: ``PARTS`` from the outside in: each one's part is what the next replaces a part of.
         last: what is done in the innermost part: one of ``IN_PLACE``, or None for a copy of the last part's source.
+        output: the output of the graph for which it is done.
+        repeatable: does the whole call give the same if it is done again after this write? Then nobody has read what
+            was there, and nothing is added to it.
     """
 
     input: fx.Node
     parts: tuple[fx.Node, ...]
     last: fx.Node | None
+    output: int = 0
+    repeatable: bool = False
+
+    @property
+    def made(self) -> tuple[fx.Node, ...]:
+        """The operators that it stands for."""
+        return self.parts if self.last is None else (*self.parts, self.last)
 
 
 def writes(graph: fx.Graph, updates: Mapping[int, int], live: Collection[fx.Node]) -> dict[fx.Node, Write]:
@@ -75,8 +90,10 @@ def writes(graph: fx.Graph, updates: Mapping[int, int], live: Collection[fx.Node
             continue
         before = (first, *chain[:-1])
         if all(_unread(old, new, order, live) for old, new in zip(before, chain, strict=True)):
-            found |= {node: _write(first, node) for node in chain}
-    return found
+            found |= {node: replace(_write(first, node), output=output) for node in chain}
+    changed = {inputs[argument] for argument in updates.values()}
+    own = {node for write in found.values() for node in write.made}
+    return {n: replace(w, repeatable=_is_repeatable(w, own, changed, live)) for n, w in found.items()}
 
 
 def _chain(last: fx.Node, first: fx.Node) -> tuple[fx.Node, ...]:
@@ -104,6 +121,27 @@ def _unread(old: fx.Node, new: fx.Node, order: Mapping[fx.Node, int], live: Coll
             elif order[user] > order[new]:
                 return False
     return True
+
+
+def _is_repeatable(
+    write: Write, own: Collection[fx.Node], changed: Collection[fx.Node], live: Collection[fx.Node]
+) -> bool:
+    last = write.last
+    if last is not None and (last.target in SUMS or _accumulates(last)):
+        return False
+    seen, waiting = set(changed), list(changed)  # what the changed inputs go into
+    while waiting:
+        for user in waiting.pop().users:
+            if user in live and user not in seen and user not in own:
+                seen.add(user)
+                waiting.append(user)
+    reads = {node for node in seen - set(changed) if node.target not in VIEWS}
+    return not reads
+
+
+def _accumulates(node: fx.Node) -> bool:
+    """Does ``index_put`` add?"""
+    return node.target is aten.index_put.default and bool(bound(node.target, node.args, node.kwargs)[3])
 
 
 def _write(first: fx.Node, node: fx.Node) -> Write:
