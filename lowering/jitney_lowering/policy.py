@@ -22,6 +22,10 @@ class Policy:
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
+        asserts: does the emitter write ``values.Checked``, which stops the device? Otherwise what must not happen is
+            looked for by steps of its own.
+        fused_gathers: are elements of a tensor in memory loaded at computed places, in kernels that go on with them?
+            Otherwise operators that pick such elements run as a whole.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
     """
 
@@ -34,9 +38,12 @@ class Policy:
     short_row: int = 0
     long_row: int | None = None
     alike: int = 0
+    asserts: bool = False
+    fused_gathers: bool = False
     scans: bool = False
 
 
 CPU = Policy(short_row=15, scans=True)
-GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768, alike=1 << 22)
+GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768, alike=1 << 22,
+             asserts=True, fused_gathers=True)  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

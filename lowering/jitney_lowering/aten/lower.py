@@ -14,6 +14,7 @@ from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects, torch_private
 from jitney_lowering.aten.builder import Builder
 from jitney_lowering.aten.call import Call, bound
+from jitney_lowering.aten.limits import limit_of
 from jitney_lowering.aten.overflow import must_fit
 from jitney_lowering.aten.python_floats import computed
 from jitney_lowering.aten.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
@@ -297,6 +298,9 @@ class _Lowering:
                     raise NotLowered(f"{node.target} gives a number that only the graph knows")
                 results.append(None)
         names = tuple([r.strided.buffer if r is not None else None for r in results])
+        limit = None if self.writes else limit_of(node, self.sizes)
+        if limit is not None and names[limit[0]] is not None:
+            self.builder.limits[names[limit[0]]] = limit[1]
         self.builder.extern(
             Extern(names, node.target, tuple(args), kwargs, frozenset(written), reason, self.builder.nodes())
         )

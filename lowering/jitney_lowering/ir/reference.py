@@ -13,7 +13,7 @@ import torch
 from jitney_lowering.index import Atom, Compound, Index, Size
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, Extern, Number, Program, Strided
 from jitney_lowering.ir.operations import HALVES, OPERATIONS
-from jitney_lowering.ir.values import Apply, Constant, Load, Position, Value, walk
+from jitney_lowering.ir.values import Apply, Checked, Constant, Load, Position, Value, walk
 
 Grid = torch.Tensor
 
@@ -139,9 +139,15 @@ class _Run:
                 own = dict(grids)
                 for atom, value in v.indirect:
                     own[atom] = known[value].to(torch.int64)
+                    if v.mask is not None:
+                        own[atom] = torch.where(known[v.mask], own[atom], atom.bounds()[0] or 0)
                     _assert_within(own[atom], atom, v)
                 places = self._grid(v.index, own)
                 known[v] = self._load(v, places if v.mask is None else torch.where(known[v.mask], places, 0))
+            elif isinstance(v, Checked):
+                if not known[v.condition].all():
+                    raise v.exception(v.message)
+                known[v] = known[v.value]
             else:
                 assert isinstance(v, Apply), v
                 known[v] = _applied(v, [known[a] for a in v.args])

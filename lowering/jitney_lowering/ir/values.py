@@ -97,6 +97,27 @@ class Apply(Value):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Checked(Value):
+    """``value``, if ``condition`` is true; else the program stops with ``exception(message)``.
+
+    Only for emitters whose policy has ``Policy.asserts``.
+    """
+
+    value: Value
+    condition: Value
+    message: str
+    exception: type[Exception]
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The value and the condition."""
+        return (self.value, self.condition)
+
+    def __str__(self) -> str:
+        return f"checked({self.value}, {self.condition})"
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Ref(Value):
     """The result of a reduction of an earlier nest of the same kernel."""
 
@@ -144,6 +165,14 @@ def load(
     used = index.atoms
     indirect = tuple((atom, value) for atom, value in indirect if atom in used)
     return _same(Load(dtype, buffer, index, indirect, mask), (Load, dtype, buffer, index, indirect, mask))
+
+
+def checked(value: Value, condition: Value, message: str, exception: type[Exception]) -> Value:
+    """A value that is used only if a condition is true."""
+    if isinstance(condition, Constant) and condition.value:
+        return value
+    made = Checked(value.dtype, value, condition, message, exception)
+    return _same(made, (Checked, value, condition, message, exception))
 
 
 def ref(name: str, dtype: torch.dtype) -> Value:
@@ -240,6 +269,8 @@ def rebuild(
             memo[v] = position(index(v.index), v.dtype) if index else v
         elif isinstance(v, Load):
             memo[v] = _rebuilt_load(v, index, buffers, memo)
+        elif isinstance(v, Checked):
+            memo[v] = checked(memo[v.value], memo[v.condition], v.message, v.exception)
         else:
             memo[v] = v
     return memo[value]
@@ -255,7 +286,7 @@ def _rebuilt_load(
 
 
 def masked(value: Value, mask: Value) -> Value:
-    """The same value for those that read it only where ``mask`` is true: nothing is loaded elsewhere."""
+    """The same value for those that read it only where ``mask`` is true: nothing is loaded or checked elsewhere."""
     memo: dict[Value, Value] = {}
     for v in walk(value):
         if isinstance(v, Load):
@@ -265,6 +296,9 @@ def masked(value: Value, mask: Value) -> Value:
             memo[v] = load(v.buffer, place, v.dtype, new, both)
         elif isinstance(v, Apply):
             memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
+        elif isinstance(v, Checked):
+            fine = apply("or", memo[v.condition], apply("not", mask))
+            memo[v] = checked(memo[v.value], fine, v.message, v.exception)
         else:
             memo[v] = v
     return memo[value]

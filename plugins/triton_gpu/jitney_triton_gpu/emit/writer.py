@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from jitney_lowering.index import Atom, Index, Opaque, Size, Spell, Var, linear, stays_int32
-from jitney_lowering.ir import HALVES, Apply, Constant, Load, Position, Value, walk
+from jitney_lowering.ir import HALVES, Apply, Checked, Constant, Load, Position, Value, walk
 from jitney_triton_gpu.emit.dtypes import NAMES, literal
 from jitney_triton_gpu.emit.indices import text
 from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded
@@ -69,6 +69,7 @@ class Writer:
         self.policies: Mapping[Load, str] = {}  # see ``policies.py``
         self.bases: dict[str, Register] = {}  # what a workspace's part begins at, for this program
         self.columns: set[str] = set()  # axes that lie along the first of two dimensions
+        self.asserts = False  # may it stop the device?
         self._opaque: dict[Opaque, Register] = {}
         self._count = 0
 
@@ -223,6 +224,8 @@ class Writer:
             self._assign(v, self._number(shown, v.dtype), axes)
         elif isinstance(v, Load):
             self._load(v)
+        elif isinstance(v, Checked):
+            self._check(v)
         elif isinstance(v, Apply):
             operands = [self.value(a) for a in v.args]
             axes = frozenset().union(*(o.axes for o in operands))
@@ -233,6 +236,16 @@ class Writer:
     def _number(self, shown: str, dtype: torch.dtype) -> str:
         counted = torch.int64 if self.wide or dtype is not torch.int32 else torch.int32
         return cast(counted, dtype, f"(tl.full([], 0, {NAMES[counted]}) + {shown})")
+
+    def _check(self, v: Checked) -> None:
+        """Where the condition is known, for the elements that are there."""
+        given, fine = self.value(v.value), self.value(v.condition)
+        section = self._home(v, fine.axes)
+        mask = self.mask(fine.axes)
+        shown = f"tl.device_assert({fine.name}, {v.message!r}{f', {mask}' if mask else ''})"
+        section.lines.append("    " * section.depth + shown)
+        section.values[v] = given
+        self.asserts = True
 
     def _load(self, v: Load) -> None:
         for atom, value in v.indirect:
