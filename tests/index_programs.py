@@ -23,6 +23,12 @@ def normal(*size: int) -> torch.Tensor:
 
 READS: dict[str, Program] = {
     "rows": (lambda x, i: x[i].relu(), lambda: (normal(6, 5), drawn(6, 7))),
+    "short rows": (
+        lambda x, y, i: x[i[0]] * y[i[1]] + i[0][:, None],
+        lambda: (normal(6, 16), normal(7, 16), drawn(6, 2, 71)),
+    ),
+    "short rows with room": (lambda x, i: x.exp()[i % 6].cos(), lambda: (normal(6, 15), drawn(99, 300, low=-99))),
+    "sums of rows": (lambda w, i: (F.embedding(i, w) * 2).sum(1), lambda: (normal(9, 16), drawn(9, 5, 7))),
     "negative indices": (lambda x, i: x[i] + 1, lambda: (normal(6, 5), drawn(6, 7, low=-6))),
     "narrow indices": (lambda x, i: x[i] * 2, lambda: (normal(6, 5), drawn(6, 7, dtype=torch.int32))),
     "columns": (lambda x, i: x[:, i].exp(), lambda: (normal(6, 5), drawn(5, 3, low=-5))),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from jitney_lowering.index import Atom, Index, Opaque, Size, Spell, Var, linear, stays_int32
-from jitney_lowering.ir import HALVES, Apply, Checked, Constant, Load, Position, Value, walk
+from jitney_lowering.ir import HALVES, Apply, Checked, Constant, Load, Position, Value
 from jitney_triton_gpu.emit.dtypes import NAMES, literal
 from jitney_triton_gpu.emit.indices import text
 from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded
@@ -198,7 +198,14 @@ class Writer:
         known = self._known(root)
         if known is not None:
             return known
-        for v in walk(root):
+        waiting = [root]
+        while waiting:  # operands first; those of what is known are not asked for
+            v = waiting[-1]
+            unknown = [part for part in v.parts if self._known(v) is None and self._known(part) is None]
+            if unknown:
+                waiting += reversed(unknown)
+                continue
+            waiting.pop()
             if self._known(v) is None:
                 self._write(v)
         found = self._known(root)
