@@ -1,4 +1,4 @@
-"""Programs that read at computed indices, for the lowering's tests and those of backends that make kernels."""
+"""Programs that read and write at computed indices, for the tests of the lowering and of backends that make kernels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ Program = tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]
 def drawn(high: int, *size: int, low: int = 0, dtype: torch.dtype = torch.int64) -> torch.Tensor:
     """Random indices."""
     return torch.randint(low, high, size, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def different(high: int, *size: int) -> torch.Tensor:
+    """Random indices, no two of which are equal in a row."""
+    rows = torch.rand((*size[:-1], high), generator=torch.Generator().manual_seed(3))
+    return rows.argsort(-1)[..., : size[-1]].contiguous()
 
 
 def normal(*size: int) -> torch.Tensor:
@@ -89,6 +95,122 @@ READS: dict[str, Program] = {
 # These have operators that run as a whole; None: it does not matter.
 WHOLE: dict[str, list[str] | None] = {"sorted": ["sort.default"], "remainders of a size": None}
 
+WRITES: dict[str, Program] = {
+    "scatter": (
+        lambda x, i, y: x.exp().scatter(1, i, y.cos()) * 2,
+        lambda: (normal(5, 7), different(7, 5, 3), normal(5, 4)),
+    ),
+    "scatter of a number": (lambda x, i: x.scatter(0, i, 2.5) + 1, lambda: (normal(5, 7), drawn(5, 3, 6))),
+    "scatter_add": (
+        lambda x, i, y: x.scatter_add(0, i, y.cos()).relu(),
+        lambda: (normal(5, 7), drawn(5, 30, 6), normal(40, 7)),
+    ),
+    "scatter_add of halves": (
+        lambda x, i, y: x.scatter_add(0, i, y) + 1,
+        lambda: (normal(5, 7).bfloat16(), drawn(5, 6, 7), normal(6, 7).bfloat16()),
+    ),
+    "scatter_add of bytes": (
+        lambda x, i, y: x.scatter_add(0, i, y),
+        lambda: (drawn(100, 5, 7, dtype=torch.int8), drawn(5, 30, 7), drawn(100, 30, 7, dtype=torch.int8)),
+    ),
+    "scatter_reduce": (
+        lambda x, i, y: (
+            x.scatter_reduce(0, i, y, "sum"),
+            x.long().scatter_reduce(0, i, y.long(), "amax"),
+            x.int().scatter_reduce(0, i, y.int(), "amin"),
+        ),
+        lambda: (normal(5, 7) * 9, drawn(5, 30, 7), normal(30, 7) * 9),
+    ),
+    "index_add": (
+        lambda x, i, y: x.index_add(0, i, y.exp(), alpha=0.5) * 3,
+        lambda: (normal(5, 7), drawn(5, 40), normal(40, 7)),
+    ),
+    "index_add of columns": (
+        lambda x, i, y: x.index_add(-1, i, y) * 3,
+        lambda: (normal(5, 7), drawn(7, 40), normal(5, 40)),
+    ),
+    "index_add of integers": (
+        lambda x, i, y: x.index_add(0, i, y) * 3,
+        lambda: (drawn(9, 5, 7), drawn(5, 40), drawn(9, 40, 7)),
+    ),
+    "index_add of short rows": (
+        lambda x, e, y: torch.zeros_like(x).index_add(0, e[1], x[e[0]] * y[:, None]),
+        lambda: (normal(5, 16), drawn(5, 2, 70), normal(70)),
+    ),
+    "index_copy": (lambda x, i, y: x.index_copy(1, i, y) + 1, lambda: (normal(5, 7), different(7, 3), normal(5, 3))),
+    "index_fill": (lambda x, i: x.index_fill(1, i, 3.0) + 1, lambda: (normal(5, 7), drawn(7, 3, low=-7))),
+    "index_put": (
+        lambda x, i, y: x.index_put((i,), y.cos()) + 1,
+        lambda: (normal(5, 7), different(5, 3) - 5, normal(3, 7)),
+    ),
+    "index_put of one row": (
+        lambda x, i, y: x.index_put((i,), y.cos()) + 1,
+        lambda: (normal(5, 7), different(5, 3), normal(7)),
+    ),
+    "index_put of a number": (
+        lambda x, i, y: x.index_put((i,), y) + 1,
+        lambda: (normal(5, 7), different(5, 3), normal(1).sum()),
+    ),
+    "index_put at pairs": (
+        lambda x, i, j, y: x.index_put((i[:, None], j), y.cos()) + 1,
+        lambda: (normal(5, 7), different(5, 3), different(7, 4), normal(3, 4)),
+    ),
+    "index_put adds": (
+        lambda x, i, j, y: x.index_put((i, j), y.cos(), accumulate=True) + 1,
+        lambda: (normal(5, 7), drawn(5, 40, low=-5), drawn(7, 40), normal(40)),
+    ),
+    "index_put in the middle": (
+        lambda x, i, j, y: torch.ops.aten.index_put(x, [None, i, j], y, True) + 1,
+        lambda: (normal(2, 5, 7, 3), drawn(5, 40), drawn(7, 40), normal(2, 40, 3)),
+    ),
+    "index_put apart": (
+        lambda x, i, j, y: torch.ops.aten.index_put(x, [i, None, j], y, True) + 1,
+        lambda: (normal(5, 2, 7), drawn(5, 40), drawn(7, 40), normal(40, 2)),
+    ),
+    "index_put of truth values": (
+        lambda x, i, y: (x > 0).index_put((i,), y > 0),
+        lambda: (normal(5, 7), different(5, 3), normal(3, 7)),
+    ),
+    "of a transposed tensor": (
+        lambda x, i, y: x.index_add(0, i, y) * 3,
+        lambda: (normal(7, 5).t(), drawn(5, 40), normal(40, 7)),
+    ),
+    "one after the other": (
+        lambda x, i, y: x.index_add(0, i, y).index_add(0, i.flip(0), y) * 3,
+        lambda: (normal(5, 7), drawn(5, 40), normal(40, 7)),
+    ),
+    "the result itself": (lambda x, i, y: x.index_add(0, i, y), lambda: (normal(5, 7), drawn(5, 40), normal(40, 7))),
+    "of one element": (lambda x, i, y: x.index_add(0, i, y), lambda: (normal(3), drawn(3, 1), normal(1))),
+    "means of neighbours": (
+        lambda x, e: (
+            torch.zeros_like(x).index_add(0, e[1], x[e[0]])
+            / torch.zeros_like(x[:, 0]).index_add(0, e[1], torch.ones_like(x[e[0], 0])).clamp(min=1)[:, None]
+        ),
+        lambda: (normal(6, 5), drawn(6, 2, 31)),
+    ),
+    "no index": (lambda x, i, y: x.index_add(0, i, y) + 1, lambda: (normal(5, 7), drawn(5, 0), normal(0, 7))),
+}
+GRADIENTS: dict[str, Program] = {
+    "embedding": (lambda w, i: F.embedding(i, w).cos(), lambda: (normal(9, 5), drawn(9, 30, 4))),
+    "embedding with padding": (
+        lambda w, i: F.embedding(i, w, padding_idx=3).cos(),
+        lambda: (normal(9, 5), drawn(9, 30, 4)),
+    ),
+    "short rows with padding": (
+        lambda w, i: F.embedding(i, w, padding_idx=3).cos(),
+        lambda: (normal(9, 16), drawn(9, 30, 4)),
+    ),
+    "embedding of halves": (lambda w, i: F.embedding(i, w), lambda: (normal(9, 16).bfloat16(), drawn(9, 3, 4))),
+    "index": (lambda x, i: x[i, i[:3][:, None]].exp(), lambda: (normal(6, 6), drawn(6, 30, low=-6))),
+    "index_select": (lambda x, i: x.index_select(1, i).exp(), lambda: (normal(6, 5), drawn(5, 30))),
+    "gather": (lambda x, i: x.gather(1, i).exp(), lambda: (normal(6, 5), drawn(5, 4, 7))),
+    "messages along edges": (READS["messages along edges"][0], lambda: (normal(6, 5), drawn(6, 2, 31))),
+    "index_add": (
+        lambda x, i, y: x.index_add(0, i, y.exp()).sin(),
+        lambda: (normal(5, 7), drawn(5, 40), normal(40, 7)),
+    ),
+}
+
 WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exception], ...]]] = {
     "index": (lambda x, i: x[i].relu(), IndexError),
     "indices": (lambda x, i: x[:, i % 5, i].relu(), IndexError),
@@ -98,4 +220,8 @@ WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exceptio
     "embedding": (lambda x, i: F.embedding(i, x[:, :, 0]).relu(), IndexError),
     "take": (lambda x, i: x[:, 0, 0].take(i).relu(), IndexError),
     "in a part": (lambda x, i: torch.cat([x[i], x.exp()[:2]], 0).relu(), IndexError),
+    "scatter_add": (lambda x, i: x[:, 0].scatter_add(0, i[:, None], x[:4, 0]), RuntimeError),
+    "index_add": (lambda x, i: x.index_add(0, i, x[:4]), (IndexError, RuntimeError)),
+    "index_put": (lambda x, i: x.index_put((i,), x[:4]), IndexError),
+    "index_copy": (lambda x, i: x.index_copy(0, i, x[:4]), (IndexError, RuntimeError)),
 }

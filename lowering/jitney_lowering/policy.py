@@ -26,6 +26,8 @@ class Policy:
             looked for by steps of its own.
         fused_gathers: are elements of a tensor in memory loaded at computed places, in kernels that go on with them?
             Otherwise operators that pick such elements run as a whole.
+        scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
+            Otherwise operators that store at computed places run as a whole.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
     """
 
@@ -40,10 +42,11 @@ class Policy:
     alike: int = 0
     asserts: bool = False
     fused_gathers: bool = False
+    scatters: bool = False
     scans: bool = False
 
 
 CPU = Policy(short_row=15, scans=True)
 GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768, alike=1 << 22,
-             asserts=True, fused_gathers=True)  # fmt: skip
+             asserts=True, fused_gathers=True, scatters=True)  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -6,7 +6,18 @@ Values are made of operations, a ``Program`` of steps that fill buffers, a ``Ker
 from jitney_lowering.ir import index_width
 from jitney_lowering.ir.canonical import canonical
 from jitney_lowering.ir.forwarding import forward_stores
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
+from jitney_lowering.ir.kernel import (
+    Accumulate,
+    Kernel,
+    Nest,
+    Partial,
+    Reduce,
+    Scan,
+    Scatter,
+    Scratch,
+    Statement,
+    Store,
+)
 from jitney_lowering.ir.loops import (
     LAST,
     REDUCTIONS,
@@ -30,6 +41,7 @@ from jitney_lowering.ir.values import (
     Constant,
     Load,
     Position,
+    Put,
     Ref,
     Value,
     apply,
@@ -40,6 +52,7 @@ from jitney_lowering.ir.values import (
     load,
     masked,
     position,
+    put,
     rebuild,
     ref,
     walk,
@@ -71,10 +84,12 @@ __all__ = [
     "Partial",
     "Position",
     "Program",
+    "Put",
     "Reading",
     "Reduce",
     "Ref",
     "Scan",
+    "Scatter",
     "Scratch",
     "Statement",
     "Step",
@@ -94,6 +109,7 @@ __all__ = [
     "masked",
     "matrix_product_of",
     "position",
+    "put",
     "rebuild",
     "ref",
     "strided",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from jitney_lowering.index import Index, Var
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Statement, Store
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scatter, Statement, Store
 from jitney_lowering.ir.values import Load, Ref, Value, rebuild, walk
 
 
@@ -89,6 +89,8 @@ def _renamed(s: Statement, table: dict[Any, Index], memo: dict[Any, Value]) -> S
     value = rebuild(s.value, index=index, memo=memo)
     if isinstance(s, Reduce):
         return replace(s, value=value, position=None if s.position is None else index(s.position))
+    if isinstance(s, Scatter):
+        return replace(s, value=value)
     return replace(s, index=index(s.index), value=value)
 
 

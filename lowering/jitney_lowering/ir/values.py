@@ -118,6 +118,39 @@ class Checked(Value):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Put(Value):
+    """What a scatter does with one element: ``value`` goes to ``buffer[index]``, where that may be computed.
+
+    Args:
+        buffer: what is changed.
+        index, indirect: the place, as in ``Load``.
+        value: of the buffer's dtype.
+        kind: ``"store"``, or a reduction: what is there, and the value, are put together at once.
+        mask: where it is false nothing is done.
+    """
+
+    buffer: str
+    index: Index
+    indirect: tuple[tuple[Opaque, Value], ...]
+    value: Value
+    kind: str
+    mask: Value | None = None
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The value, those of the indirect indices, and the mask."""
+        values = (self.value, *(value for _, value in self.indirect))
+        return values if self.mask is None else (*values, self.mask)
+
+    def __str__(self) -> str:
+        where = "".join(f", {atom}={value}" for atom, value in self.indirect)
+        sign = "=" if self.kind == "store" else f"{self.kind}="
+        return (
+            f"{self.buffer}[{self.index}{where}] {sign} {self.value}{'' if self.mask is None else f' if {self.mask}'}"
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Ref(Value):
     """The result of a reduction of an earlier nest of the same kernel."""
 
@@ -173,6 +206,21 @@ def checked(value: Value, condition: Value, message: str, exception: type[Except
         return value
     made = Checked(value.dtype, value, condition, message, exception)
     return _same(made, (Checked, value, condition, message, exception))
+
+
+def put(
+    buffer: str,
+    index: Index,
+    indirect: tuple[tuple[Opaque, Value], ...],
+    value: Value,
+    kind: str = "store",
+    mask: Value | None = None,
+) -> Put:
+    """A value that goes to a place which may be computed."""
+    used = index.atoms
+    indirect = tuple((atom, v) for atom, v in indirect if atom in used)
+    made = Put(value.dtype, buffer, index, indirect, value, kind, mask)
+    return _same(made, (Put, buffer, index, indirect, value, kind, mask))
 
 
 def ref(name: str, dtype: torch.dtype) -> Value:
@@ -267,8 +315,8 @@ def rebuild(
             memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
         elif isinstance(v, Position):
             memo[v] = position(index(v.index), v.dtype) if index else v
-        elif isinstance(v, Load):
-            memo[v] = _rebuilt_load(v, index, buffers, memo)
+        elif isinstance(v, (Load, Put)):
+            memo[v] = _rebuilt_access(v, index, buffers, memo)
         elif isinstance(v, Checked):
             memo[v] = checked(memo[v.value], memo[v.condition], v.message, v.exception)
         else:
@@ -276,13 +324,16 @@ def rebuild(
     return memo[value]
 
 
-def _rebuilt_load(
-    v: Load, index: Callable[[Index], Index] | None, buffers: Mapping[str, str], memo: Mapping[Any, Value]
+def _rebuilt_access(
+    v: Load | Put, index: Callable[[Index], Index] | None, buffers: Mapping[str, str], memo: Mapping[Any, Value]
 ) -> Value:
     new = {atom: indirect(memo[value], *atom.bounds()) for atom, value in v.indirect}
     place = v.index.substitute({a: n[0] for a, n in new.items()}) if new else v.index
     mask = None if v.mask is None else memo[v.mask]
-    return load(buffers.get(v.buffer, v.buffer), index(place) if index else place, v.dtype, tuple(new.values()), mask)
+    name, place, computed = buffers.get(v.buffer, v.buffer), index(place) if index else place, tuple(new.values())
+    if isinstance(v, Put):
+        return put(name, place, computed, memo[v.value], v.kind, mask)
+    return load(name, place, v.dtype, computed, mask)
 
 
 def masked(value: Value, mask: Value) -> Value:

@@ -14,11 +14,10 @@ import torch
 
 from jitney_lowering.aten.call import Call, Rule, axis, projected, registering
 from jitney_lowering.aten.picks import Picks
-from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, corner, count, variables
-from jitney_lowering.index import Index, min_
+from jitney_lowering.aten.tensor import Shape, Tensor, corner, count, variables
+from jitney_lowering.index import Index
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
 from jitney_lowering.ir.values import Position, Value, constant, position, walk
-from jitney_lowering.rules.creation import number
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.rules.views import reshaped
 from jitney_lowering.signals import NoRule
@@ -39,7 +38,7 @@ def gather(call: Call) -> Tensor:
     dim = axis(dim, len(x.size))
     call.refuse_unless(bool(x.size) and len(x.size) == len(at_index.size), "a single element")
     _prepare(call, x, [dim])
-    picks = _of_dimension(call, at_index, dim, x.size[dim])
+    picks = of_dimension(call, at_index, dim, x.size[dim])
     return call.result(lambda at: x.load((*at[:dim], picks.at(at), *at[dim + 1 :])))
 
 
@@ -117,7 +116,8 @@ def _picked(picks: Picks, onto: Callable[[Shape], Shape], at: Shape) -> Index:
     return picks.at(onto(at))
 
 
-def _of_dimension(call: Call, at_index: Tensor, dim: int, size: Index) -> Picks:
+def of_dimension(call: Call, at_index: Tensor, dim: int, size: Index) -> Picks:
+    """Indices of ``gather`` and ``scatter``."""
     return Picks(call.builder, at_index, size, f"index out of bounds for dimension {dim} with size {size}")
 
 
@@ -198,37 +198,3 @@ def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype is dtype:
         return x
     return Tensor(x.size, dtype, x.device, lambda at: Scalar(x.load(at)).to(dtype).value)
-
-
-# --- writing at indices, one in each row ----------------------------------------------------------------------------
-
-
-@gathers(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
-def scatter(call: Call) -> Tensor:
-    """One element of each row is replaced, or added to: a choice by position, for one index in each row."""
-    x, dim, at_index, source, *_ = call.args
-    call.refuse_unless(bool(x.size), "a scatter into a single element")
-    ranks = {len(t.size) for t in (x, at_index, source) if isinstance(t, Tensor)}
-    call.refuse_unless(len(ranks) == 1, "a single element among rows")
-    dim = axis(dim, len(x.size))
-    call.refuse_unless(at_index.size[dim] == 1, "not one index in each row")
-    call.refuse_unless(all(s != 0 for s in at_index.size), "no index at all")
-    adds = call.node.target is aten.scatter_add.default
-    shorter = [d for d in range(len(x.size)) if d != dim and at_index.size[d] is not x.size[d]]
-    picks = _of_dimension(call, at_index, dim, x.size[dim])
-
-    def element(at: Shape) -> Value:
-        row = list(at)
-        row[dim] = ZERO
-        for d in shorter:
-            row[d] = min_(at[d], at_index.size[d] - 1)
-        here = eq(Scalar(picks.value(tuple(row))), Scalar(position(at[dim], torch.int64)))
-        for d in shorter:
-            here = here & (Scalar(position(at[d])) < Scalar(position(at_index.size[d])))
-        old = Scalar(x.load(at))
-        new = Scalar(source.load(tuple(row))) if isinstance(source, Tensor) else number(source, x.dtype)
-        if adds:
-            new = new | old if x.dtype is torch.bool else old + new
-        return where(here, new, old).value
-
-    return call.result(element)

@@ -1,11 +1,11 @@
-"""Reading at computed indices, beside eager."""
+"""Reading and writing at computed indices, beside eager."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from backend_programs import Check, On, check, on  # noqa: F401
-from index_programs import READS, WRONG, drawn, normal
+from index_programs import GRADIENTS, READS, WRITES, WRONG, drawn, normal
 
 import jitney
 
@@ -20,6 +20,27 @@ def backend() -> str:
 def test_reads_are_eagers(check: Check, name: str, dynamic: bool) -> None:  # noqa: F811
     fn, make = READS[name]
     check(fn, *make(), dynamic=dynamic, fullgraph=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_are_eagers(check: Check, name: str, dynamic: bool) -> None:  # noqa: F811
+    fn, make = WRITES[name]
+    check(fn, *make(), dynamic=dynamic, fullgraph=True)
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_eagers(on: On, backend: str, name: str) -> None:  # noqa: F811
+    fn, make = GRADIENTS[name]
+    x, *rest = on(make())
+    found = []
+    for run in (fn, jitney.compile(fn, backend=backend, fullgraph=True)):
+        leaf = x.detach().clone().requires_grad_()
+        y = run(leaf, *rest)
+        (grad,) = torch.autograd.grad(y, leaf, torch.linspace(-1, 2, y.numel()).reshape(y.shape).to(y))
+        found.append((y.detach(), grad))
+    half = {"rtol": 0.02, "atol": 0.02} if x.dtype is torch.bfloat16 else {}  # eager on CPUs rounds each sum
+    torch.testing.assert_close(found[1], found[0], **half)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a wrong index stops the device for good")

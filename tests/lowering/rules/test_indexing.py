@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from index_programs import READS, WHOLE, WRONG, drawn, normal
-from lowering.graphs import Captured, kinds, lowered
+from index_programs import GRADIENTS, READS, WHOLE, WRITES, WRONG, drawn, normal
+from lowering.graphs import Captured, kinds, lowered, trained
 
 import jitney
 from jitney_lowering import GPU
@@ -25,6 +25,28 @@ def test_reads_are_loops(name: str, dynamic: bool) -> None:
 def test_reads_where_operators_run_as_a_whole(name: str) -> None:
     fn, make = READS[name]
     lowered(fn, *make(), whole=None)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_are_loops(name: str, dynamic: bool) -> None:
+    fn, make = WRITES[name]
+    whole = None if name == "no index" else ()
+    lowered(fn, *make(), whole=whole, dynamic=dynamic, policy=GPU)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_where_operators_run_as_a_whole(name: str) -> None:
+    fn, make = WRITES[name]
+    lowered(fn, *make(), whole=None)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_reads_are_loops(name: str, dynamic: bool) -> None:
+    fn, make = GRADIENTS[name]
+    x, *rest = make()
+    trained(fn, x.requires_grad_(), *rest, dynamic=dynamic, policy=GPU)
 
 
 @pytest.mark.parametrize("place", [6, -7, 2**40, -(2**40)])

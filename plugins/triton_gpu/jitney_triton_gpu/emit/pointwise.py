@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from jitney_lowering.index import Opaque, Var, product
-from jitney_lowering.ir import Kernel, Load, Nest, Position, Statement, Store, Value, walk
+from jitney_lowering.ir import Kernel, Load, Nest, Position, Put, Scatter, Statement, Store, Value, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of
@@ -106,6 +106,8 @@ def independent(nest: Nest, replaced: Mapping[str, str]) -> list[list[Store]]:
     """
     before = {new: old for old, new in replaced.items()}
     stores = [s for s in nest.statements if isinstance(s, Store)]
+    if len(stores) < len(nest.statements):
+        return [stores]
     found: list[tuple[set[str], list[Store]]] = []
     for s in stores:
         if any(isinstance(atom, Opaque) for atom in s.index.atoms):
@@ -161,15 +163,23 @@ def _store(draft: Draft, statements: Sequence[Statement]) -> None:
     registers = [writer.value(s.value) for s in stores]
     for s, register in zip(stores, registers, strict=True):
         writer.store_register(s.buffer, s.index, register)
+    for scatter in statements:
+        if isinstance(scatter, Scatter):
+            writer.put(scatter.value)
 
 
 def picked_rows(nest: Nest, loops: tuple[Var, ...]) -> list[Value]:
     """The computed indices that pick short rows: each is looked up once then, and not for each element."""
     if len(loops) < 2 or loops[-1].size.value is None or not tiles.is_row(loops[-1].size.value):
         return []
-    picked = [v for s in nest.statements for v in walk(s.value) if isinstance(v, Load) and v.indirect]
-    rows = [v for v in picked if loops[-1] in v.index.atoms and not _varies(v, loops[-1])]
-    return list(dict.fromkeys(value for v in rows for _, value in v.indirect))
+    picked = [v for s in nest.statements for v in walk(s.value) if isinstance(v, (Load, Put)) and v.indirect]
+    rows = [
+        v for v in picked
+        if loops[-1] in v.index.atoms and not any(_varies(value, loops[-1]) for _, value in v.indirect)
+    ]  # fmt: skip
+    found = [value for v in rows for _, value in v.indirect]
+    found += [v.mask for v in rows if v.mask is not None and not _varies(v.mask, loops[-1])]
+    return list(dict.fromkeys(found))
 
 
 def _looked_up(draft: Draft, indices: Sequence[Value], axis: Axis) -> dict[Value, str]:
@@ -184,10 +194,9 @@ def _looked_up(draft: Draft, indices: Sequence[Value], axis: Axis) -> dict[Value
     return {value: register.name for value, register in found.items() if register.axes}
 
 
-def _varies(picked: Load, loop: Var) -> bool:
-    """Do its computed indices change along a loop?"""
-    values = walk(*(value for _, value in picked.indirect))
-    return any(isinstance(v, (Load, Position)) and loop in v.index.atoms for v in values)
+def _varies(value: Value, loop: Var) -> bool:
+    """Does it change along a loop?"""
+    return any(isinstance(v, (Load, Position)) and loop in v.index.atoms for v in walk(value))
 
 
 def _has_rows(kernel: Kernel, loops: tuple[Var, ...]) -> bool:

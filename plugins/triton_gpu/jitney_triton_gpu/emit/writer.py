@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 import torch
 
 from jitney_lowering.index import Atom, Index, Opaque, Size, Spell, Var, linear, stays_int32
-from jitney_lowering.ir import HALVES, Apply, Checked, Constant, Load, Position, Value
+from jitney_lowering.ir import HALVES, Apply, Checked, Constant, Load, Position, Put, Value
 from jitney_triton_gpu.emit.dtypes import NAMES, literal
 from jitney_triton_gpu.emit.indices import text
 from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded
 from jitney_triton_gpu.emit.spaces import Axis
 
+ATOMICS = {"sum": "add", "max": "max", "min": "min"}
 Axes = frozenset[str]  # names of the axes along which something differs
 
 
@@ -315,6 +316,23 @@ class Writer:
             axes |= {axis.name for axis in self.tile}
         mask = self.mask(axes)
         self.line(f"tl.store({shown}, {register.name}{f', {mask}' if mask else ''})")
+
+    def put(self, v: Put) -> None:
+        """What goes to a place, once for each iteration."""
+        for atom, value in v.indirect:
+            self._opaque[atom] = self.value(value)
+        register = self.value(v.value)
+        shown, axes = self.address(v.buffer, v.index)
+        every = frozenset(axis.name for axis in self._axes())
+        if self.tile and not axes >= {axis.name for axis in self.tile}:
+            shown = f"tl.broadcast_to({shown}, {self.shape()})"
+        mask = self.mask(every)
+        if v.mask is not None:
+            here = self.value(v.mask).name
+            mask = f"{here} & {mask}" if mask else here
+        store = "tl.store" if v.kind == "store" else f"tl.atomic_{ATOMICS[v.kind]}"
+        order = "" if v.kind == "store" else ', sem="relaxed"'
+        self.line(f"{store}({shown}, {self.spread(register)}{f', {mask}' if mask else ''}{order})")
 
 
 def applied(v: Apply, operands: Sequence[str], *, rough: bool = False) -> str:
