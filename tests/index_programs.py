@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from jitney_lowering import GPU
+
+POLICY = replace(GPU, asserts=True, scatters=True)  # of an emitter that writes all there is
 Program = tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]
 
 
@@ -93,9 +97,54 @@ READS: dict[str, Program] = {
     "doubles": (lambda x, i: x[i].exp(), lambda: (normal(6, 5).double(), drawn(6, 7))),
 }
 # These have operators that run as a whole; None: it does not matter.
-WHOLE: dict[str, list[str] | None] = {"sorted": ["sort.default"], "remainders of a size": None}
+WHOLE: dict[str, list[str] | None] = {"sorted": ["sort.default"], "remainders of a size": None, "no index": None,
+         "a cache": ["mm.default"] * 2, "into a product": ["mm.default"]}  # fmt: skip
+
+
+def cached(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As of attention: rows go into a cache, of which all is read."""
+    x.index_copy_(0, i, y)
+    return (y @ x.t()).softmax(-1) @ x
+
+
+def twice(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """An input is added to, read, and added to again."""
+    x.index_add_(0, i, y)
+    z = x.exp()
+    x.index_add_(0, i.flip(0), z[: len(i)])
+    return z
+
+
+def before(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """What was there is read, too, at the same time and later."""
+    old, rows = x[i], x.sum(-1)
+    x[i] = old * 0.5 + y
+    return old + rows[i][:, None] + x.mean()
+
+
+def part(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A part of an input is written to."""
+    x[1:].index_add_(0, i, y)
+    return x * 2
+
 
 WRITES: dict[str, Program] = {
+    "a cache": (cached, lambda: (normal(9, 5), different(9, 3), normal(3, 5))),
+    "an input twice": (twice, lambda: (normal(9, 5), drawn(9, 4), normal(4, 5))),
+    "an input that was read": (before, lambda: (normal(9, 5), different(9, 4), normal(4, 5))),
+    "a part of an input": (part, lambda: (normal(9, 5), drawn(8, 4), normal(4, 5))),
+    "into a product": (
+        lambda x, i, y: (x @ y.t()).index_add(1, i, x[:, :4]) + 1,
+        lambda: (normal(9, 5), drawn(6, 4), normal(6, 5)),
+    ),
+    "into what is stored": (
+        lambda x, i, y: ((x.exp() * y).index_add(0, i, y), (x * 2 + y).sum()),
+        lambda: (normal(4, 5), drawn(4, 4), normal(4, 5)),
+    ),
+    "an exclusive sum": (
+        lambda x, i, y: x.softmax(0).index_add(0, i, y.softmax(1)).sum(1),
+        lambda: (normal(9, 5), drawn(9, 4), normal(4, 5)),
+    ),
     "scatter": (
         lambda x, i, y: x.exp().scatter(1, i, y.cos()) * 2,
         lambda: (normal(5, 7), different(7, 5, 3), normal(5, 4)),

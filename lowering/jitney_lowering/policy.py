@@ -46,7 +46,7 @@ class Policy:
     scans: bool = False
 
 
-CPU = Policy(short_row=15, scans=True)
+CPU = Policy(short_row=15, scans=True, fused_gathers=True)
 GPU = Policy(few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, long_row=32768, alike=1 << 22,
-             asserts=True, fused_gathers=True, scatters=True)  # fmt: skip
+             fused_gathers=True)  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -97,7 +97,8 @@ def _replaced(name: str, item: Kernel | Extern, ending: Sequence[Block], buffers
     for block in ending:
         old = buffers[block.name]
         fits = new.extent is old.extent and new.dtype.itemsize == old.dtype.itemsize
-        if fits and block.first < block.last and replaces(item, name, block.name):
+        apart = not any(n != block.name and root(n, buffers) == block.name for n in item.reads | item.writes)
+        if fits and apart and block.first < block.last and replaces(item, name, block.name):
             return block
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from backend_programs import Check, On, check, on  # noqa: F401
-from index_programs import GRADIENTS, READS, WRITES, WRONG, drawn, normal
+from index_programs import GRADIENTS, READS, WRITES, WRONG, different, drawn, normal
 
 import jitney
 
@@ -32,6 +32,19 @@ def test_reads_are_eagers(check: Check, name: str, dynamic: bool) -> None:  # no
 def test_writes_are_eagers(check: Check, name: str, dynamic: bool) -> None:  # noqa: F811
     fn, make = WRITES[name]
     check(fn, *make(), dynamic=dynamic, fullgraph=True)
+
+
+def test_what_shares_memory_with_an_input_sees_what_is_written(backend: str, on: On) -> None:  # noqa: F811
+    def fn(x: torch.Tensor, view: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        before = view * 3
+        x.index_copy_(0, i, y)
+        return before + view
+
+    found = []
+    for run in (fn, jitney.compile(fn, backend=backend)):
+        x = on(normal(9, 5))
+        found.append((run(x, x[2:5], on(different(9, 4)), on(normal(4, 5))), x))
+    torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.parametrize("name", GRADIENTS)

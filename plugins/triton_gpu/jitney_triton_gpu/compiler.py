@@ -23,6 +23,8 @@ from jitney_triton_gpu.product_tuning import takes
 from jitney_triton_gpu.recordings import Traits, not_recorded_text
 from jitney_triton_gpu.serialization import Made, finished
 
+POLICY = replace(GPU, asserts=True, scatters=True)
+
 
 def compile_graph(
     graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
@@ -75,12 +77,12 @@ def _compile(
     graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest, whole: Mapping[fx.Node, str]
 ) -> Callable[..., Sequence[Any]]:
     options: TritonGpuOptions = request.options
-    program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU, whole=whole)
+    program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=POLICY, whole=whole)
     numbers_on_device(program)
     tuner = tuner_of(program, request.frame, options)
     with tuner or contextlib.nullcontext():
         wanted = takes(program, options, tuner, whole.keys())
-        made = schedule(program, request.updates, policy=GPU, takes=wanted)
+        made = schedule(program, request.updates, policy=POLICY, takes=wanted)
         launcher = Launcher(made, request.frame, options, tuner)
         around = (Memory, launcher.device, launcher.refuse)
         wrapper = Wrapper(made, launcher, request.frame, *around, separate=tiles.ARENA, kind=request.kind)

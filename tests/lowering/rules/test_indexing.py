@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from index_programs import GRADIENTS, READS, WHOLE, WRITES, WRONG, drawn, normal
+from index_programs import GRADIENTS, POLICY, READS, WHOLE, WRITES, WRONG, drawn, normal
 from lowering.graphs import Captured, kinds, lowered, trained
 
 import jitney
-from jitney_lowering import GPU
+from jitney_lowering import CPU
 from jitney_lowering.index import Size, index
 from jitney_lowering.ir import Checked, Computed, apply, constant, load, position, walk
 from jitney_lowering.ir.intervals import interval
@@ -18,21 +20,26 @@ from jitney_lowering.ir.intervals import interval
 @pytest.mark.parametrize("name", READS)
 def test_reads_are_loops(name: str, dynamic: bool) -> None:
     fn, make = READS[name]
-    lowered(fn, *make(), whole=WHOLE.get(name, ()), dynamic=dynamic, policy=GPU)
+    lowered(fn, *make(), whole=WHOLE.get(name, ()), dynamic=dynamic, policy=POLICY)
 
 
 @pytest.mark.parametrize("name", READS)
 def test_reads_where_operators_run_as_a_whole(name: str) -> None:
     fn, make = READS[name]
-    lowered(fn, *make(), whole=None)
+    lowered(fn, *make(), whole=None, policy=replace(CPU, fused_gathers=False))
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads_where_nothing_stops_kernels(name: str) -> None:
+    fn, make = READS[name]
+    lowered(fn, *make(), whole=WHOLE.get(name, ()))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", WRITES)
 def test_writes_are_loops(name: str, dynamic: bool) -> None:
     fn, make = WRITES[name]
-    whole = None if name == "no index" else ()
-    lowered(fn, *make(), whole=whole, dynamic=dynamic, policy=GPU)
+    lowered(fn, *make(), whole=WHOLE.get(name, ()), dynamic=dynamic, policy=POLICY)
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -46,7 +53,7 @@ def test_writes_where_operators_run_as_a_whole(name: str) -> None:
 def test_gradients_of_reads_are_loops(name: str, dynamic: bool) -> None:
     fn, make = GRADIENTS[name]
     x, *rest = make()
-    trained(fn, x.requires_grad_(), *rest, dynamic=dynamic, policy=GPU)
+    trained(fn, x.requires_grad_(), *rest, dynamic=dynamic, policy=POLICY)
 
 
 @pytest.mark.parametrize("place", [6, -7, 2**40, -(2**40)])
@@ -58,7 +65,7 @@ def test_a_wrong_index_is_an_error(name: str, place: int) -> None:
     wrong[2] = place
     with pytest.raises(exception):
         fn(x, wrong)
-    compiled = jitney.compile(fn, backend=Captured(policy=GPU).backend, fullgraph=True)
+    compiled = jitney.compile(fn, backend=Captured(policy=POLICY).backend, fullgraph=True)
     compiled(x, right)
     with pytest.raises(exception):
         compiled(x, wrong)
@@ -73,12 +80,12 @@ def checks(captured: Captured) -> int:
 @pytest.mark.parametrize("name", ["the greatest", "sorted", "remainders", "remainders of a size", "a range"])
 def test_what_is_in_range_is_not_looked_at(name: str) -> None:
     fn, make = READS[name]
-    assert checks(lowered(fn, *make(), whole=None, policy=GPU)) == 0
+    assert checks(lowered(fn, *make(), whole=None, policy=POLICY)) == 0
 
 
 def test_symbolic_sizes_are_proofs_too() -> None:
     fn, make = READS["the greatest"]
-    assert checks(lowered(fn, *make(), whole=None, dynamic=True, policy=GPU)) == 0
+    assert checks(lowered(fn, *make(), whole=None, dynamic=True, policy=POLICY)) == 0
 
 
 def test_what_is_drawn_or_found_is_in_range() -> None:
@@ -87,7 +94,7 @@ def test_what_is_drawn_or_found_is_in_range() -> None:
         return [x[torch.randint(6, (3,))], x[torch.randperm(6)], x[torch.randint(2, 5, (3,))], x.gather(0, places),
                 x[x.max(0)[1]], x[torch.multinomial(x[0].abs(), 2)]]  # fmt: skip
 
-    captured = Captured(policy=GPU)
+    captured = Captured(policy=POLICY)
     jitney.compile(fn, backend=captured.backend, fullgraph=True)(normal(6, 5))
     assert checks(captured) == 0
 
@@ -100,7 +107,7 @@ def test_an_index_is_looked_at_once_without_assertions() -> None:
 
 
 def test_a_row_that_is_picked_is_never_stored() -> None:
-    captured = lowered(READS["messages along edges"][0], *READS["messages along edges"][1](), policy=GPU)
+    captured = lowered(READS["messages along edges"][0], *READS["messages along edges"][1](), policy=POLICY)
     assert kinds(captured.program) == ["sum", "pointwise"]
 
 
