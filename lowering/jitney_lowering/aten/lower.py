@@ -298,13 +298,18 @@ class _Lowering:
                     raise NotLowered(f"{node.target} gives a number that only the graph knows")
                 results.append(None)
         names = tuple([r.strided.buffer if r is not None else None for r in results])
-        limit = None if self.writes else limit_of(node, self.sizes)
-        if limit is not None and names[limit[0]] is not None:
-            self.builder.limits[names[limit[0]]] = limit[1]
+        self._note_limit(node, names)
         self.builder.extern(
             Extern(names, node.target, tuple(args), kwargs, frozenset(written), reason, self.builder.nodes())
         )
         return results if several else results[0]
+
+    def _note_limit(self, node: fx.Node, names: Sequence[str | None]) -> None:
+        """Results that are indices are in range, until somebody writes to them."""
+        limit = None if self.writes else limit_of(node, self.sizes)
+        name = None if limit is None else names[limit[0]]
+        if limit is not None and name is not None:
+            self.builder.limits[name] = limit[1]
 
     def _passed(self, value: Any) -> Any:
         """An argument as extern calls get it."""

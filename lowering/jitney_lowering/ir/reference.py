@@ -108,8 +108,8 @@ class _Run:
         for number, var in enumerate(step.loops):
             grids[var] = torch.arange(shape[number]).reshape([-1 if number == n else 1 for n in range(len(shape))])
         known = self._values(to, grids)
-        for atom, value in to.indirect:
-            grids[atom] = known[value].to(torch.int64)
+        for atom, where in to.indirect:
+            grids[atom] = known[where].to(torch.int64)
         here = torch.tensor(True) if to.mask is None else known[to.mask]
         places = torch.where(here, self._grid(to.index, grids), 0).expand(shape).reshape(-1)
         flat = _flat(self.memory[step.buffer])

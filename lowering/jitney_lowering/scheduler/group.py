@@ -72,8 +72,8 @@ class Group:
     @functools.cached_property
     def reads(self) -> frozenset[str]:
         """Buffers that it loads from and does not fill."""
-        changed = {name for m in self.members if m.step.kind == SCATTER for name in m.step.reads}
-        return changed | frozenset(load.buffer for m in self.members for load in m.loads) - self.makers.keys()
+        changed = frozenset(name for m in self.members if m.step.kind == SCATTER for name in m.step.reads)
+        return changed | (frozenset(load.buffer for m in self.members for load in m.loads) - self.makers.keys())
 
     @property
     def has_phases(self) -> bool:

@@ -45,8 +45,9 @@ def _stopped(error: BaseException) -> BaseException:
     """What the assertion that stopped a kernel says that it is, as in "IndexError: out of range"; else the error."""
     name, _, text = str(error.__cause__).partition(": ")
     kind = getattr(builtins, name, None)
-    stopped = isinstance(error.__cause__, AssertionError) and isinstance(kind, type) and issubclass(kind, Exception)
-    return kind(text) if stopped else error
+    if isinstance(error.__cause__, AssertionError) and isinstance(kind, type) and issubclass(kind, Exception):
+        return kind(text)
+    return error
 
 
 def _elementwise(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
