@@ -29,6 +29,12 @@ class Policy:
             ``scheduler/loop_order.py``. 0: they never are.
         recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several
             kernels read is computed by each if that is less; 0: it is kept in memory.
+        asserts: does the emitter write ``values.Checked``, which stops the device? Otherwise what must not happen is
+            looked for by steps of its own.
+        fused_gathers: are elements of a tensor in memory loaded at computed places, in kernels that go on with them?
+            Otherwise operators that pick such elements run as a whole.
+        scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
+            Otherwise operators that store at computed places run as a whole.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
     """
 
@@ -45,12 +51,15 @@ class Policy:
     alike: int = 0
     turned_row: int = 0
     recompute: float = 0
+    asserts: bool = False
+    fused_gathers: bool = False
+    scatters: bool = False
     scans: bool = False
 
 
-CPU = Policy(short_row=15, scans=True)
+CPU = Policy(short_row=15, scans=True, fused_gathers=True)
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
-    alike=1 << 22, turned_row=1024, recompute=8,
+    alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

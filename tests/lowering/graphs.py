@@ -12,7 +12,7 @@ from torch import fx
 import jitney
 from jitney.backends import Backend
 from jitney.torch_compat.torch_private import FakeTensorMode
-from jitney_lowering import decompositions, lower
+from jitney_lowering import CPU, Policy, decompositions, lower
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_lowering.ir.reference import run
 from jitney_testing.opinfo.referee import WIDE, as_good, wide
@@ -21,16 +21,17 @@ from jitney_testing.opinfo.referee import WIDE, as_good, wide
 class Captured:
     """A backend that lowers each graph, and runs what it lowered by the reference."""
 
-    def __init__(self, taken_apart: bool = True, relaxed: bool = False) -> None:
+    def __init__(self, taken_apart: bool = True, relaxed: bool = False, policy: Policy = CPU) -> None:
         self.programs: list[Program] = []
         self.graphs: list[fx.GraphModule] = []
         self.relaxed = relaxed
+        self.policy = policy
         table = decompositions() if taken_apart else None
         self.backend = Backend("captured", self._compile, level="aten", decompositions=table)
 
     def _compile(self, graph: fx.GraphModule, inputs: Any, request: Any) -> Callable[..., Any]:
         self.graphs.append(graph)
-        program = lower(graph, inputs, relaxed_math=self.relaxed)
+        program = lower(graph, inputs, relaxed_math=self.relaxed, policy=self.policy)
         program.verify()
         self.programs.append(program)
         return lambda *args: run(program, args)

@@ -14,7 +14,7 @@ from torch import fx
 from jitney_lowering.aten.one_hot import only_one
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
 from jitney_lowering.aten.torch_sizes import Sizes
-from jitney_lowering.index import Index, Names, Opaque, Var, at_most, index
+from jitney_lowering.index import Index, Names, Opaque, Var, at_most, index, product
 from jitney_lowering.ir.fold import folded
 from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
 from jitney_lowering.ir.operations import ALL, HALVES, OPERATIONS
@@ -25,6 +25,7 @@ from jitney_lowering.ir.values import (
     Position,
     Value,
     apply,
+    checked,
     constant,
     holds,
     indirect,
@@ -65,6 +66,8 @@ class Builder:
         self._last: list[tuple[Tensor, Tensor]] = []  # writes at the end
         self._wrong: dict[tuple[str, type[Exception]], list[Value]] = {}
         self.atoms: dict[Opaque, Value] = {}  # indices that are computed
+        self.limits: dict[str, Index] = {}  # buffer -> a number that its elements are below, and none is negative
+        self._refused: set[tuple[Value, Shape, str]] = set()
         self.node: fx.Node | None = None  # what is being lowered
         self._names = Names()
 
@@ -170,6 +173,8 @@ class Builder:
         at = buffer.place([index(every[d]) for d in kept])
         order = [v for v in self._memory_order(source, every) if v.size != 1]
         self.steps.append(Computed(buffer.name, own, at, value, reduced, kind, tuple(order), self.nodes()))
+        if kind.startswith("arg"):
+            self.limits[buffer.name] = product(reduced)
         return self.tensor(buffer)
 
     def is_unrolled(self, size: Shape, dims: Sequence[int]) -> bool:
@@ -282,8 +287,28 @@ class Builder:
         self.atoms[atom] = safe
         return atom
 
+    def guarded(
+        self, tensor: Tensor, wrong: Callable[[Value], Value], message: str, exception: type[Exception]
+    ) -> Callable[[Shape], Value]:
+        """The elements of a tensor, for whose use it is an error if ``wrong`` is true of one."""
+        if not self.policy.asserts:
+            self.refuse(
+                Tensor(tensor.size, torch.bool, tensor.device, lambda at: wrong(tensor.load(at))), message, exception
+            )
+            return tensor.load
+
+        def element(at: Shape) -> Value:
+            value = tensor.load(at)
+            return checked(value, apply("not", wrong(value)), f"{exception.__name__}: {message}", exception)
+
+        return element
+
     def refuse(self, wrong: Tensor, message: str, exception: type[Exception]) -> None:
         """Raise when the graph has run, if one of these truth values is true."""
+        key = (wrong.load(corner(wrong.size)), wrong.size, message)
+        if key in self._refused:
+            return
+        self._refused.add(key)
         flag = self.reduce("any", wrong, range(len(wrong.size)))
         self.checks.append((self.realise(flag).buffer, message, exception))
 

@@ -15,6 +15,7 @@ from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects, torch_private
 from jitney_lowering.aten.builder import Builder
 from jitney_lowering.aten.call import Call, bound
+from jitney_lowering.aten.limits import limit_of
 from jitney_lowering.aten.overflow import must_fit
 from jitney_lowering.aten.python_floats import computed
 from jitney_lowering.aten.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
@@ -93,7 +94,7 @@ class _Lowering:
         self.live = _live(graph.graph)
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
         self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
-        self.in_place = {} if self.writes else writes(graph.graph, updates, self.live)
+        self.in_place = {} if self.writes else writes(graph.graph, updates, self.live, policy.scatters)
         self.done: list[tuple[Write, int]] = []  # writes to inputs, and before which step
 
     def program(self) -> Program:
@@ -347,10 +348,18 @@ class _Lowering:
                     raise NotLowered(f"{node.target} gives a number that only the graph knows")
                 results.append(None)
         names = tuple([r.strided.buffer if r is not None else None for r in results])
+        self._note_limit(node, names)
         self.builder.extern(
             Extern(names, node.target, tuple(args), kwargs, frozenset(written), reason, self.builder.nodes())
         )
         return results if several else results[0]
+
+    def _note_limit(self, node: fx.Node, names: Sequence[str | None]) -> None:
+        """Results that are indices are in range, until somebody writes to them."""
+        limit = None if self.writes else limit_of(node, self.sizes)
+        name = None if limit is None else names[limit[0]]
+        if limit is not None and name is not None:
+            self.builder.limits[name] = limit[1]
 
     def _passed(self, value: Any) -> Any:
         """An argument as extern calls get it."""

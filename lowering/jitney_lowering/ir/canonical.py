@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from jitney_lowering.index import Index, Var
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Statement, Store
-from jitney_lowering.ir.values import Load, Ref, Value, rebuild, ref, walk
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Scatter, Statement, Store
+from jitney_lowering.ir.values import Load, Put, Ref, Value, rebuild, ref, walk
 
 
 def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
@@ -65,6 +65,9 @@ class _Renaming:
         value = self._value(statement.value)
         if isinstance(statement, Store):
             return Store(self.memory[statement.buffer], self._index(statement.index), value)
+        if isinstance(statement, Scatter):
+            assert isinstance(value, Put)
+            return Scatter(self.memory[statement.buffer], value)
         if isinstance(statement, (Accumulate, Scan)):
             return type(statement)(self.memory[statement.buffer], self._index(statement.index), statement.kind, value)
         position = statement.position
@@ -84,7 +87,7 @@ def _mentioned(kernel: Kernel) -> Iterator[str]:
     for nest in (*kernel.body, *kernel.finish):
         for statement in nest.statements:
             for value in walk(statement.value):
-                if isinstance(value, Load):
+                if isinstance(value, (Load, Put)):
                     yield value.buffer
             if not isinstance(statement, Reduce):
                 yield statement.buffer

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from jitney_lowering.index import Index, Var
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Statement, Store
-from jitney_lowering.ir.values import Load, Ref, Value, rebuild, walk
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scatter, Statement, Store
+from jitney_lowering.ir.values import Load, Put, Ref, Value, rebuild, walk
 
 
 def forward_stores(kernel: Kernel, replaced: Collection[str] = ()) -> Kernel:
@@ -89,7 +89,16 @@ def _renamed(s: Statement, table: dict[Any, Index], memo: dict[Any, Value]) -> S
     value = rebuild(s.value, index=index, memo=memo)
     if isinstance(s, Reduce):
         return replace(s, value=value, position=None if s.position is None else index(s.position))
+    if isinstance(s, Scatter):
+        return _with_value(s, value)
     return replace(s, index=index(s.index), value=value)
+
+
+def _with_value(s: Statement, value: Value) -> Statement:
+    if isinstance(s, Scatter):
+        assert isinstance(value, Put)
+        return replace(s, value=value)
+    return replace(s, value=value)
 
 
 def _without_scratch(kernel: Kernel, replaced: Collection[str]) -> Kernel:
@@ -102,7 +111,7 @@ def _without_scratch(kernel: Kernel, replaced: Collection[str]) -> Kernel:
     for nest in kernel.body:
         statements: list[Statement] = []
         for s in nest.statements:
-            s = replace(s, value=rebuild(s.value, leaf))
+            s = _with_value(s, rebuild(s.value, leaf))
             if isinstance(s, Store) and s.buffer in own - stuck:
                 leaf |= dict.fromkeys(_loads(kernel, s.buffer), s.value)
             else:

@@ -23,7 +23,7 @@ from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, Opaque, Size, Var
 from jitney_lowering.ir.loops import REDUCTIONS
 from jitney_lowering.ir.shared_text import shared_text
-from jitney_lowering.ir.values import Load, Position, Ref, Value, walk
+from jitney_lowering.ir.values import Load, Position, Put, Ref, Value, walk
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,30 @@ class Accumulate:
         return self.show(str)
 
 
-Statement = Store | Reduce | Scan | Accumulate
+@dataclass(frozen=True)
+class Scatter:
+    """What ``value`` says is done, once for each iteration; ``buffer`` is what is there after all of them.
+
+    Alone in its kernel with others of its kind.
+    """
+
+    buffer: str
+    value: Put
+
+    @property
+    def index(self) -> Index:
+        """The place."""
+        return self.value.index
+
+    def show(self, text: Callable[[Value], str]) -> str:
+        """Readable text; ``text``: that of a value."""
+        return f"{self.buffer}: {text(self.value)}"
+
+    def __str__(self) -> str:
+        return self.show(str)
+
+
+Statement = Store | Reduce | Scan | Accumulate | Scatter
 
 
 @dataclass(frozen=True)
@@ -199,14 +222,14 @@ class Kernel:
     def reads(self) -> frozenset[str]:
         """Buffers from outside that it loads from."""
         loads = {v.buffer for n in (*self.body, *self.finish) for s in n.statements for v in walk(s.value)
-                 if isinstance(v, Load)}  # fmt: skip
+                 if isinstance(v, (Load, Put))}  # fmt: skip
         return frozenset(loads & self.buffers.keys())
 
     @functools.cached_property
     def writes(self) -> frozenset[str]:
         """Buffers from outside that it stores to."""
         return frozenset(s.buffer for n in (*self.body, *self.finish) for s in n.statements
-                         if isinstance(s, (Store, Scan)) and s.buffer in self.buffers)  # fmt: skip
+                         if isinstance(s, (Store, Scan, Scatter)) and s.buffer in self.buffers)  # fmt: skip
 
     def verify(self) -> None:
         """Names, dtypes and scopes fit; raises ``BackendFailed``."""
@@ -258,16 +281,18 @@ class Kernel:
             for v in walk(s.value):
                 if isinstance(v, Ref) and known.get(v.name) is not v.dtype:
                     raise BackendFailed(f"kernel {self.name}: {v} ({v.dtype}) is not known in {s}")
-                if isinstance(v, Load):
+                if isinstance(v, (Load, Put)):
                     bound |= {atom for atom, _ in v.indirect}
                     if memory.get(v.buffer) is not v.dtype:
                         raise BackendFailed(f"kernel {self.name}: {v} is not {v.dtype} in {s}")
-                if isinstance(v, (Load, Position)):
+                if isinstance(v, (Load, Put, Position)):
                     self._verify_scope(v.index, scope, bound, s)
             if isinstance(s, Reduce):
                 if s.kind not in REDUCTIONS or (s.position is None) == s.kind.startswith("arg"):
                     raise BackendFailed(f"kernel {self.name}: {s.kind} is no reduction, or its position is wrong")
                 results[s.name] = s.dtype
+                continue
+            if isinstance(s, Scatter):
                 continue
             self._verify_scope(s.index, scope, set(), s)
             if isinstance(s, Scan):

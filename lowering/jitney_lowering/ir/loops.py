@@ -17,12 +17,15 @@ from torch import fx
 from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects
 from jitney_lowering.index import Index, Opaque, Size, Var, index
-from jitney_lowering.ir.values import Load, Position, Ref, Value, walk
+from jitney_lowering.ir.values import Load, Position, Put, Ref, Value, walk
 
 # kind of reduction -> how many results it has
 REDUCTIONS: dict[str, int] = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 1, "argmin": 1}
 """``sum``/``prod`` in the value's dtype; ``max``/``min`` give nan if one is nan; ``any``/``all`` of bool; ``argmax``
 and ``argmin`` give the int64 linear position in ``reduced`` (row-major) of the first extreme, or of the first nan."""
+
+SCATTER = "scatter"
+POINTWISE = frozenset({"pointwise", SCATTER})  # each iteration does something of its own
 
 # kind of scan -> the reduction whose running results it stores
 SCANS: dict[str, str] = {"cumsum": "sum"}
@@ -100,6 +103,9 @@ class Buffer:
 class Computed:
     """One loop nest: ``buffer[place] = value``, or a reduction of ``value`` over ``reduced``, or a scan along these.
 
+    Of the kind ``"scatter"`` the value is a ``Put``, into a buffer that lies in the memory of this one, and that nobody
+    else reads.
+
     The place of a scan's result depends on ``reduced`` too, those are its innermost loops, and it has several rows.
     ``vars`` and ``reduced`` are in the order of the loops that the lowering proposes, ``order`` says how they
     interleave (a permutation of both: what the data's memory order suggests), outermost first.
@@ -122,7 +128,7 @@ class Computed:
     @property
     def reads(self) -> frozenset[str]:
         """Names of the buffers that it loads from."""
-        return frozenset(v.buffer for v in walk(self.value) if isinstance(v, Load))
+        return frozenset(v.buffer for v in walk(self.value) if isinstance(v, (Load, Put)))
 
     @property
     def writes(self) -> frozenset[str]:
@@ -294,8 +300,12 @@ class Program:
         own = {*step.vars, *step.reduced}
         if {*step.loops} != own or len(step.loops) != len(own):
             raise BackendFailed(f"lowering: the order of loops is not of its variables, in {step}")
-        if step.kind != "pointwise" and step.kind not in REDUCTIONS and step.kind not in SCANS:
+        if step.kind not in POINTWISE and step.kind not in REDUCTIONS and step.kind not in SCANS:
             raise BackendFailed(f"lowering: unknown reduction {step.kind}")
+        if isinstance(step.value, Put) != (step.kind == SCATTER):
+            raise BackendFailed(f"lowering: {step.value} is no value of {step}")
+        if isinstance(step.value, Put) and self.buffers[step.value.buffer].home != (step.buffer, index(0)):
+            raise BackendFailed(f"lowering: {step.value.buffer} does not lie where {step.buffer} does, in {step}")
         if step.kind in SCANS:
             self._verify_scan(step)
         wanted = torch.int64 if step.kind.startswith("arg") else step.value.dtype
@@ -306,7 +316,7 @@ class Program:
         for v in walk(step.value):
             if isinstance(v, Ref):
                 raise BackendFailed(f"lowering: {v} before there is a kernel, in {step}")
-            if isinstance(v, Load):
+            if isinstance(v, (Load, Put)):
                 if v.dtype is not self.buffers[v.buffer].dtype:
                     raise BackendFailed(f"lowering: {v} as {v.dtype}, in {step}")
                 places.append(v.index)

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from jitney_lowering.index import Atom, Compound, Index, Size
-from jitney_lowering.ir.loops import SCANS, Buffer, Computed, Extern, Number, Program, Strided
+from jitney_lowering.ir.loops import SCANS, SCATTER, Buffer, Computed, Extern, Number, Program, Strided
 from jitney_lowering.ir.operations import HALVES, OPERATIONS
-from jitney_lowering.ir.values import Apply, Constant, Load, Position, Value, walk
+from jitney_lowering.ir.values import Apply, Checked, Constant, Load, Position, Put, Value, walk
 
 Grid = torch.Tensor
 
@@ -96,7 +96,36 @@ class _Run:
 
     # ------------------------------------------------------------------ loops
 
+    def _scatter(self, step: Computed) -> None:
+        """In row-major order."""
+        to = step.value
+        assert isinstance(to, Put)
+        self.memory[step.buffer] = self.memory[to.buffer].clone(memory_format=torch.preserve_format)
+        shape = [self._int(v.size) for v in step.loops]
+        if 0 in shape:
+            return
+        grids: dict[Any, Any] = dict(self.sizes)
+        for number, var in enumerate(step.loops):
+            grids[var] = torch.arange(shape[number]).reshape([-1 if number == n else 1 for n in range(len(shape))])
+        known = self._values(to, grids)
+        for atom, where in to.indirect:
+            grids[atom] = known[where].to(torch.int64)
+        here = torch.tensor(True) if to.mask is None else known[to.mask]
+        places = torch.where(here, self._grid(to.index, grids), 0).expand(shape).reshape(-1)
+        flat = _flat(self.memory[step.buffer])
+        assert int(places.min()) >= 0 and int(places.max()) < len(flat), f"stored outside in {step}"
+        chosen = here.expand(shape).reshape(-1)
+        places, value = places[chosen], known[to.value].expand(shape).reshape(-1)[chosen]
+        if to.kind == "store":
+            for place, one in zip(places.tolist(), value, strict=True):
+                flat[place] = one
+        else:
+            flat.scatter_reduce_(0, places, value, SCATTERED[to.kind])
+
     def _compute(self, step: Computed) -> None:
+        if step.kind == SCATTER:
+            self._scatter(step)
+            return
         buffer = self.program.buffers[step.buffer]
         size, stride = [self._int(s) for s in buffer.size], [self._int(s) for s in buffer.stride]
         made = torch.empty_strided(size, stride, dtype=buffer.dtype, device=buffer.device)
@@ -129,6 +158,9 @@ class _Run:
         return torch.as_tensor(_evaluated(index, grids))
 
     def _value(self, root: Value, grids: Mapping[Any, Any]) -> Grid:
+        return self._values(root, grids)[root]
+
+    def _values(self, root: Value, grids: Mapping[Any, Any]) -> dict[Value, Grid]:
         known: dict[Value, Grid] = {}
         for v in walk(root):
             if isinstance(v, Constant):
@@ -139,13 +171,19 @@ class _Run:
                 own = dict(grids)
                 for atom, value in v.indirect:
                     own[atom] = known[value].to(torch.int64)
+                    if v.mask is not None:
+                        own[atom] = torch.where(known[v.mask], own[atom], atom.bounds()[0] or 0)
                     _assert_within(own[atom], atom, v)
                 places = self._grid(v.index, own)
                 known[v] = self._load(v, places if v.mask is None else torch.where(known[v.mask], places, 0))
-            else:
+            elif isinstance(v, Checked):
+                if not known[v.condition].all():
+                    raise v.exception(v.message)
+                known[v] = known[v.value]
+            elif not isinstance(v, Put):
                 assert isinstance(v, Apply), v
                 known[v] = _applied(v, [known[a] for a in v.args])
-        return known[root]
+        return known
 
     def _load(self, load: Load, places: Grid) -> Grid:
         flat = _flat(self.memory[load.buffer])
@@ -225,6 +263,7 @@ REDUCE: dict[str, Callable[[Grid], Grid]] = {
     "argmin": _first("min"),
 }
 
+SCATTERED = {"sum": "sum", "max": "amax", "min": "amin"}
 SCAN: dict[str, Callable[[Grid], Grid]] = {"cumsum": lambda rows: rows.cumsum(-1, dtype=rows.dtype)}
 
 __all__ = ["run"]

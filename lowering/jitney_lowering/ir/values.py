@@ -109,6 +109,60 @@ class Apply(Value):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Checked(Value):
+    """``value``, if ``condition`` is true; else the program stops with ``exception(message)``.
+
+    Only for emitters whose policy has ``Policy.asserts``.
+    """
+
+    value: Value
+    condition: Value
+    message: str
+    exception: type[Exception]
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The value and the condition."""
+        return (self.value, self.condition)
+
+    def __str__(self) -> str:
+        return f"checked({self.value}, {self.condition})"
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Put(Value):
+    """What a scatter does with one element: ``value`` goes to ``buffer[index]``, where that may be computed.
+
+    Args:
+        buffer: what is changed.
+        index, indirect: the place, as in ``Load``.
+        value: of the buffer's dtype.
+        kind: ``"store"``, or a reduction: what is there, and the value, are put together at once.
+        mask: where it is false nothing is done.
+    """
+
+    buffer: str
+    index: Index
+    indirect: tuple[tuple[Opaque, Value], ...]
+    value: Value
+    kind: str
+    mask: Value | None = None
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The value, those of the indirect indices, and the mask."""
+        values = (self.value, *(value for _, value in self.indirect))
+        return values if self.mask is None else (*values, self.mask)
+
+    def __str__(self) -> str:
+        where = "".join(f", {atom}={value}" for atom, value in self.indirect)
+        sign = "=" if self.kind == "store" else f"{self.kind}="
+        return (
+            f"{self.buffer}[{self.index}{where}] {sign} {self.value}{'' if self.mask is None else f' if {self.mask}'}"
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Ref(Value):
     """The result of a reduction of an earlier nest of the same kernel."""
 
@@ -163,6 +217,29 @@ def load(
     used = index.atoms
     indirect = tuple((atom, value) for atom, value in indirect if atom in used)
     return _same(Load(dtype, buffer, index, indirect, mask), (Load, dtype, buffer, index, indirect, mask))
+
+
+def checked(value: Value, condition: Value, message: str, exception: type[Exception]) -> Value:
+    """A value that is used only if a condition is true."""
+    if isinstance(condition, Constant) and condition.value:
+        return value
+    made = Checked(value.dtype, value, condition, message, exception)
+    return _same(made, (Checked, value, condition, message, exception))
+
+
+def put(
+    buffer: str,
+    index: Index,
+    indirect: tuple[tuple[Opaque, Value], ...],
+    value: Value,
+    kind: str = "store",
+    mask: Value | None = None,
+) -> Put:
+    """A value that goes to a place which may be computed."""
+    used = index.atoms
+    indirect = tuple((atom, v) for atom, v in indirect if atom in used)
+    made = Put(value.dtype, buffer, index, indirect, value, kind, mask)
+    return _same(made, (Put, buffer, index, indirect, value, kind, mask))
 
 
 def ref(name: str, dtype: torch.dtype) -> Value:
@@ -263,24 +340,29 @@ def rebuild(
             memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
         elif isinstance(v, Position):
             memo[v] = position(index(v.index), v.dtype) if index else v
-        elif isinstance(v, Load):
-            memo[v] = _rebuilt_load(v, index, buffers, memo)
+        elif isinstance(v, (Load, Put)):
+            memo[v] = _rebuilt_access(v, index, buffers, memo)
+        elif isinstance(v, Checked):
+            memo[v] = checked(memo[v.value], memo[v.condition], v.message, v.exception)
         else:
             memo[v] = v
     return memo[value]
 
 
-def _rebuilt_load(
-    v: Load, index: Callable[[Index], Index] | None, buffers: Mapping[str, str], memo: Mapping[Any, Value]
+def _rebuilt_access(
+    v: Load | Put, index: Callable[[Index], Index] | None, buffers: Mapping[str, str], memo: Mapping[Any, Value]
 ) -> Value:
     new = {atom: indirect(memo[value], *atom.bounds()) for atom, value in v.indirect}
     place = v.index.substitute({a: n[0] for a, n in new.items()}) if new else v.index
     mask = None if v.mask is None else memo[v.mask]
-    return load(buffers.get(v.buffer, v.buffer), index(place) if index else place, v.dtype, tuple(new.values()), mask)
+    name, place, computed = buffers.get(v.buffer, v.buffer), index(place) if index else place, tuple(new.values())
+    if isinstance(v, Put):
+        return put(name, place, computed, memo[v.value], v.kind, mask)
+    return load(name, place, v.dtype, computed, mask)
 
 
 def masked(value: Value, mask: Value) -> Value:
-    """The same value for those that read it only where ``mask`` is true: nothing is loaded elsewhere."""
+    """The same value for those that read it only where ``mask`` is true: nothing is loaded or checked elsewhere."""
     memo: dict[Value, Value] = {}
     for v in walk(value):
         if isinstance(v, Load):
@@ -290,6 +372,9 @@ def masked(value: Value, mask: Value) -> Value:
             memo[v] = load(v.buffer, place, v.dtype, new, both)
         elif isinstance(v, Apply):
             memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
+        elif isinstance(v, Checked):
+            fine = apply("or", memo[v.condition], apply("not", mask))
+            memo[v] = checked(memo[v.value], fine, v.message, v.exception)
         else:
             memo[v] = v
     return memo[value]

@@ -23,6 +23,7 @@ from jitney_lowering.rules.pools import POOLS
 from jitney_lowering.rules.reductions import REDUCTIONS
 from jitney_lowering.rules.resampling import RESAMPLING
 from jitney_lowering.rules.scans import SCANS
+from jitney_lowering.rules.scatters import SCATTERS
 from jitney_lowering.rules.slices import SLICES
 from jitney_lowering.rules.views import COPIES, VIEWS
 
@@ -36,6 +37,7 @@ RULES: dict[Any, Rule] = {
     **JOINS,
     **SLICES,
     **GATHERS,
+    **SCATTERS,
     **NORMS,
     **POOLS,
     **POOL_GRADIENTS,

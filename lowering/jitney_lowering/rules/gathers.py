@@ -1,26 +1,31 @@
-"""Reading at indices that tensors hold, where the source need not exist in memory.
+"""Reading at indices that tensors hold: loads at computed places.
 
-Everywhere else the operator runs as a whole. A wrong index is an error in eager: here it is forced into range, so that
-no load leaves the memory, and a check raises when the graph has run.
+The source need not exist in memory. Where it does, the policy says whether the operator runs as a whole. A wrong index
+is an error in eager: here it is forced into range, so that no load leaves the memory, and checked (``picks.py``).
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from jitney_lowering.aten.call import Call, Rule, axis, registering
-from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, corner, variables
-from jitney_lowering.index import Index, min_
+from jitney_lowering.aten.call import Call, Rule, axis, projected, registering
+from jitney_lowering.aten.picks import Picks
+from jitney_lowering.aten.tensor import Shape, Tensor, corner, count, variables
+from jitney_lowering.index import Index
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
 from jitney_lowering.ir.values import Position, Value, constant, position, walk
-from jitney_lowering.rules.creation import number
 from jitney_lowering.rules.promotion import opmath
+from jitney_lowering.rules.views import reshaped
 from jitney_lowering.signals import NoRule
 
 aten = torch.ops.aten
 GATHERS: dict[Any, Rule] = {}
+INDICES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
+FEW = 2  # of so many elements one is picked: the others need not be computed
 
 
 gathers = registering(GATHERS)
@@ -30,18 +35,102 @@ gathers = registering(GATHERS)
 def gather(call: Call) -> Tensor:
     """``x[..., index, ...]`` for each element of an index tensor."""
     x, dim, at_index, _ = call.args
-    call.refuse_unless(x.strided is None and bool(x.size), "the source is in memory")
     dim = axis(dim, len(x.size))
-    size = x.size[dim]
-    call.refuse_unless(size.value != 0, "a gather from nothing")
-    _without_positions(call, x, dim)
-    _refuse_outside(call, at_index, dim, size)
+    call.refuse_unless(bool(x.size) and len(x.size) == len(at_index.size), "a single element")
+    _prepare(call, x, [dim])
+    picks = of_dimension(call, at_index, dim, x.size[dim])
+    return call.result(lambda at: x.load((*at[:dim], picks.at(at), *at[dim + 1 :])))
+
+
+@gathers(aten.index_select.default)
+def index_select(call: Call) -> Tensor:
+    """``x[..., index, ...]`` for a row of indices."""
+    x, dim, row = call.args
+    dim = axis(dim, len(x.size))
+    call.refuse_unless(bool(x.size), "a single element")
+    _prepare(call, x, [dim])
+    picks = Picks(call.builder, row, x.size[dim], "index out of range in self", IndexError)
 
     def element(at: Shape) -> Value:
-        found = call.builder.within(at_index.load(at), size)
-        return x.load((*at[:dim], found, *at[dim + 1 :]))
+        return x.load((*at[:dim], picks.at((at[dim],) if row.size else ()), *at[dim + 1 :]))
 
     return call.result(element)
+
+
+@gathers(aten.embedding.default)
+def embedding(call: Call) -> Tensor:
+    """A row of the table for each index."""
+    table, rows, *_ = call.args
+    _prepare(call, table, [0])
+    picks = Picks(call.builder, rows, table.size[0], "index out of range in self", IndexError)
+    return call.result(lambda at: table.load((picks.at(at[:-1]), at[-1])))
+
+
+@gathers(aten.take.default)
+def take(call: Call) -> Tensor:
+    """Elements by their number in row-major order."""
+    x, places = call.args
+    flat = reshaped(x, (count(x.size),))
+    _prepare(call, flat, [0])
+    picks = Picks(call.builder, places, flat.size[0], "out of range: take", IndexError, wraps=True)
+    return call.result(lambda at: flat.load((picks.at(at),)))
+
+
+@gathers(aten.index.Tensor, aten._unsafe_index.Tensor)
+def index(call: Call) -> Tensor:
+    """``x[i, :, j]`` with index tensors that are broadcast together; truth values choose as many as there are."""
+    x, indices = call.args
+    dims = [d for d, i in enumerate(indices) if i is not None]
+    call.refuse_unless(all(indices[d].dtype in INDICES for d in dims), "chosen by truth values")
+    call.refuse_unless(bool(dims), "no indices")
+    _prepare(call, x, dims)
+    found = indexed(call, x.size, indices, call.size)
+    return call.result(lambda at: x.load(found(at)))
+
+
+def indexed(call: Call, size: Shape, indices: Sequence[Tensor | None], whole: Shape) -> Callable[[Shape], Shape]:
+    """From an index of ``x[indices]``, which has the size ``whole``, to one of ``x``, which has the size ``size``.
+
+    The dimensions of the broadcast indices come first, unless these stand side by side.
+    """
+    dims = [d for d, i in enumerate(indices) if i is not None]
+    rank = len(whole) - (len(size) - len(dims))
+    start = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+    common = whole[start : start + rank]
+    picks: dict[int, Callable[[Shape], Index]] = {}
+    for d in dims:
+        tensor = indices[d]
+        assert tensor is not None
+        text = f"index out of bounds for dimension {d} with size {size[d]}"
+        found, onto = Picks(call.builder, tensor, size[d], text, IndexError, wraps=True), projected(tensor, common)
+        picks[d] = functools.partial(_picked, found, onto)
+
+    def element(at: Shape) -> Shape:
+        rest = iter((*at[:start], *at[start + rank :]))
+        return tuple([picks[d](at[start : start + rank]) if d in picks else next(rest) for d in range(len(size))])
+
+    return element
+
+
+def _picked(picks: Picks, onto: Callable[[Shape], Shape], at: Shape) -> Index:
+    return picks.at(onto(at))
+
+
+def of_dimension(call: Call, at_index: Tensor, dim: int, size: Index) -> Picks:
+    """Indices of ``gather`` and ``scatter``."""
+    return Picks(call.builder, at_index, size, f"index out of bounds for dimension {dim} with size {size}")
+
+
+def _prepare(call: Call, x: Tensor, dims: Sequence[int]) -> None:
+    """What is picked from is there to be read at computed places along these dimensions; or ``NoRule``."""
+    builder = call.builder
+    call.refuse_unless(all(x.size[d] != 0 for d in dims), "a gather from nothing")
+    few = builder.sizes.hint(count(call.size)) * FEW <= builder.sizes.hint(count(x.size))
+    if not builder.policy.fused_gathers:
+        call.refuse_unless(x.strided is None and few, "the source is in memory")
+    if not few:
+        builder.spread(x)
+    _without_positions(call, x, dims)
 
 
 @gathers(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
@@ -53,28 +142,27 @@ def nll_loss(call: Call) -> list[Tensor]:
     dim = 0 if len(x.size) == 1 else 1
     classes, compute = x.size[dim], opmath(x.dtype)
     call.refuse_unless(classes.value != 0, "a loss of no classes")
-    _without_positions(call, x, dim)
+    _without_positions(call, x, [dim])
     builder = call.builder
 
-    def wrong(at: Shape) -> Value:
-        t = Scalar(target.load(at))
-        outside = (t < 0) | (t >= Scalar(position(classes, t.dtype)))
-        return (outside & ne(t, ignore)).value
+    def wrong(t: Value) -> Value:
+        outside = (Scalar(t) < 0) | (Scalar(t) >= Scalar(position(classes, t.dtype)))
+        return (outside & ne(Scalar(t), ignore)).value
 
-    builder.refuse(Tensor(target.size, torch.bool, target.device, wrong), "Target is out of bounds.", IndexError)
+    numbers = builder.guarded(target, wrong, "Target is out of bounds.", IndexError)
 
     def weights(at: Shape) -> Value:
-        t = Scalar(target.load(at))
+        t = Scalar(numbers(at))
         one = Scalar(constant(1.0, compute))
         if weight is not None:
             one = Scalar(builder.cast(weight.load((builder.within(t.value, classes),)), compute))
         return where(eq(t, ignore), 0.0, one).value
 
     def losses(at: Shape) -> Value:
-        found = builder.within(target.load(at), classes)
+        found = builder.within(numbers(at), classes)
         picked = Scalar(builder.cast(x.load((*at[:dim], found, *at[dim:])), compute))
         loss = -picked if weight is None else -picked * Scalar(weights(at))
-        return where(eq(Scalar(target.load(at)), ignore), 0.0, loss).value
+        return where(eq(Scalar(numbers(at)), ignore), 0.0, loss).value
 
     each = Tensor(target.size, compute, x.device, losses)
     counted = Tensor(target.size, compute, x.device, weights)
@@ -93,15 +181,16 @@ def nll_loss(call: Call) -> list[Tensor]:
     return [Tensor((), dtype, x.device, mean), _cast(share, dtype)]
 
 
-def _without_positions(call: Call, x: Tensor, dim: int) -> None:
+def _without_positions(call: Call, x: Tensor, dims: Sequence[int]) -> None:
     """What depends on where an element is (``triu``, parts that are joined) is computed first.
 
     A loop's variable is a number there; a computed index can only be part of an address.
     """
     if x.strided is None:
-        var = variables(x.size)[dim]
+        every = variables(x.size)
+        own = {every[d] for d in dims}
         values = walk(x.load(corner(x.size)))
-        if any(isinstance(v, Position) and var in v.index.atoms for v in values):
+        if any(isinstance(v, Position) and own & v.index.atoms for v in values):
             call.builder.realise(x)
 
 
@@ -109,46 +198,3 @@ def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype is dtype:
         return x
     return Tensor(x.size, dtype, x.device, lambda at: Scalar(x.load(at)).to(dtype).value)
-
-
-# --- writing at indices, one in each row ----------------------------------------------------------------------------
-
-
-@gathers(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
-def scatter(call: Call) -> Tensor:
-    """One element of each row is replaced, or added to: a choice by position, for one index in each row."""
-    x, dim, at_index, source, *_ = call.args
-    call.refuse_unless(bool(x.size), "a scatter into a single element")
-    ranks = {len(t.size) for t in (x, at_index, source) if isinstance(t, Tensor)}
-    call.refuse_unless(len(ranks) == 1, "a single element among rows")
-    dim = axis(dim, len(x.size))
-    call.refuse_unless(at_index.size[dim] == 1, "not one index in each row")
-    call.refuse_unless(all(s != 0 for s in at_index.size), "no index at all")
-    adds = call.node.target is aten.scatter_add.default
-    shorter = [d for d in range(len(x.size)) if d != dim and at_index.size[d] is not x.size[d]]
-    _refuse_outside(call, at_index, dim, x.size[dim])
-
-    def element(at: Shape) -> Value:
-        row = list(at)
-        row[dim] = ZERO
-        for d in shorter:
-            row[d] = min_(at[d], at_index.size[d] - 1)
-        here = eq(Scalar(at_index.load(tuple(row))), Scalar(position(at[dim], at_index.dtype)))
-        for d in shorter:
-            here = here & (Scalar(position(at[d])) < Scalar(position(at_index.size[d])))
-        old = Scalar(x.load(at))
-        new = Scalar(source.load(tuple(row))) if isinstance(source, Tensor) else number(source, x.dtype)
-        if adds:
-            new = new | old if x.dtype is torch.bool else old + new
-        return where(here, new, old).value
-
-    return call.result(element)
-
-
-def _refuse_outside(call: Call, at_index: Tensor, dim: int, size: Index) -> None:
-    def wrong(at: Shape) -> Value:
-        i = Scalar(at_index.load(at))
-        return ((i < 0) | (i >= Scalar(position(size, i.dtype)))).value
-
-    text = f"index out of bounds for dimension {dim} with size {size}"
-    call.builder.refuse(Tensor(at_index.size, torch.bool, at_index.device, wrong), text, RuntimeError)

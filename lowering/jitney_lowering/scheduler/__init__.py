@@ -15,10 +15,11 @@ from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.fuse import fuse
 from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.memory import Memory, plan
+from jitney_lowering.scheduler.memory import Memory, plan, root
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.recompute import less_work
+from jitney_lowering.scheduler.scatters import scattered_in_place
 from jitney_lowering.scheduler.simplify import clean
 from jitney_lowering.scheduler.successors import taken_over
 from jitney_lowering.scheduler.updates import filled_in_place, written_inputs
@@ -91,14 +92,17 @@ def schedule(
     if takes is not None:
         kernels = joined(kernels, program, frozenset(kept), takes, names)
     kernels = postponed(kernels, program.buffers, kept | program.constants.keys())
+    kernels, buffers, filled = scattered_in_place(program, kernels, updates, kept)
+    program = replace(program, buffers=buffers)
+    kept |= {root(name, buffers) for name in kept}
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
-    filled = written_inputs(program, updates) | filled_in_place(program, kernels, updates)
+    filled |= written_inputs(program, updates) | filled_in_place(program, kernels, updates)
     owned = inputs | program.constants.keys()
     successors = taken_over(program, kernels, kept, owned | filled.keys())
     memory = plan(kernels, program.buffers, owned | kept | external | successors.keys(), large)
     given = owned | external | filled.keys() | successors.keys()
-    allocated = tuple(name for name in program.buffers if name in kept - given)
+    allocated = tuple(name for name, b in program.buffers.items() if name in kept - given and b.home is None)
     made = Schedule(program, tuple(kernels), memory, allocated, filled, successors)
     if config.verify:
         made.verify()

@@ -10,10 +10,21 @@ from typing import Any
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, Names, Var, equal, index
 from jitney_lowering.ir.forwarding import forward_stores
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Partial, Reduce, Scan, Scratch, Statement, Store
+from jitney_lowering.ir.kernel import (
+    Accumulate,
+    Kernel,
+    Nest,
+    Partial,
+    Reduce,
+    Scan,
+    Scatter,
+    Scratch,
+    Statement,
+    Store,
+)
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
 from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Load, Value, constant, load, rebuild, ref, walk
+from jitney_lowering.ir.values import Apply, Load, Put, Value, constant, load, rebuild, ref, walk
 from jitney_lowering.scheduler.blocks import blocked
 from jitney_lowering.scheduler.collapse import collapse
 from jitney_lowering.scheduler.group import Group, Member, is_aligned
@@ -114,10 +125,12 @@ class _Builder:
             for s in nest.statements:
                 if isinstance(s, Store) and s.buffer not in own:
                     made.buffers[s.buffer] = s.value.dtype
+                if isinstance(s, Scatter):
+                    made.buffers[s.buffer] = s.value.dtype
                 if isinstance(s, Scan) and s.buffer not in own:
                     made.buffers[s.buffer] = self.buffers[s.buffer].dtype
                 for v in walk(s.value):
-                    if isinstance(v, Load) and v.buffer not in own:
+                    if isinstance(v, (Load, Put)) and v.buffer not in own:
                         made.buffers[v.buffer] = v.dtype
         return made
 
@@ -167,7 +180,9 @@ class _Builder:
         value = self._forwarded(member, at)
         name = step.buffer
         self.made[name], self.at[name] = member, at
-        if member.pointwise:
+        if isinstance(value, Put):
+            self.nests[at].statements.append(Scatter(name, value))
+        elif member.pointwise:
             self.values[name] = value
             if name in self.needed:
                 self.nests[at].statements.append(Store(name, step.place, value))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jitney_lowering.index import Index, Names, Var, equal, index
-from jitney_lowering.ir.values import Position, walk
+from jitney_lowering.ir.values import Position, Put, walk
 from jitney_lowering.scheduler.group import Group, Member
 from jitney_lowering.scheduler.simplify import substituted
 
@@ -53,7 +53,7 @@ def _places(member: Member) -> Iterator[Index]:
     yield member.step.place
     yield from (load.index for load in member.loads)
     for value in walk(member.step.value):
-        if isinstance(value, Position):
+        if isinstance(value, (Position, Put)):
             yield value.index
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jitney_lowering.index import Index, Names, Var, index
-from jitney_lowering.ir.loops import SCANS, Computed
+from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.simplify import substituted
@@ -37,7 +37,7 @@ class Member:
     @property
     def pointwise(self) -> bool:
         """Is it no reduction?"""
-        return self.step.kind == "pointwise"
+        return self.step.kind in POINTWISE
 
     def limit(self, matched: int) -> int:
         """How many of its first loops may be outer loops."""
@@ -73,7 +73,8 @@ class Group:
     @functools.cached_property
     def reads(self) -> frozenset[str]:
         """Buffers that it loads from and does not fill."""
-        return frozenset(load.buffer for m in self.members for load in m.loads) - self.makers.keys()
+        changed = frozenset(name for m in self.members if m.step.kind == SCATTER for name in m.step.reads)
+        return changed | (frozenset(load.buffer for m in self.members for load in m.loads) - self.makers.keys())
 
     @property
     def has_phases(self) -> bool:
@@ -156,6 +157,8 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     """The group with one more member, or None if it cannot be one."""
     if any(m.deferred and m.step.kind not in PARTIAL_KINDS for m in group.members):
         return None  # the position of an extreme of everything: a kernel of its own
+    if step.kind == SCATTER or any(m.step.kind == SCATTER for m in group.members):
+        return None  # who reads what it makes waits for all of it
     found = match(group.spine, step.loops, names)
     if not found.count and (group.spine or step.loops):
         return None

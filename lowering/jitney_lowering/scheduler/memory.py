@@ -120,8 +120,12 @@ def root(name: str, buffers: Mapping[str, Buffer]) -> str:
 
 def _replaced(name: str, item: Kernel | Extern, ending: Iterable[str], buffers: Mapping[str, Buffer]) -> str:
     """One of the buffers that end with this item, whose elements the buffer may replace one by one; or ""."""
-    fits = (old for old in ending if as_large(buffers[name], buffers[old]) and replaces(item, name, old))
-    return next(fits, "")
+    touched = item.reads | item.writes
+    for old in ending:
+        in_parts = any(n != old and root(n, buffers) == old for n in touched)
+        if not in_parts and as_large(buffers[name], buffers[old]) and replaces(item, name, old):
+            return old
+    return ""
 
 
 def _padded(buffer: Buffer) -> Index:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from jitney_lowering.index import Index, Names, Var, index
-from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided, identity
+from jitney_lowering.ir.loops import POINTWISE, Computed, Extern, Program, Step, Strided, identity
 from jitney_lowering.ir.values import constant, rebuild
 
 
@@ -50,7 +50,7 @@ def _without_unit_loops(step: Computed) -> Computed:
         step = substituted(step, {}, (*step.vars, *step.reduced))
     units = {v: index(0) for v in step.loops if v.size.value == 1}
     step = substituted(step, units) if units else step
-    if step.kind == "pointwise":
+    if step.kind in POINTWISE:
         return step
     if any(v.size.value == 0 for v in step.reduced):
         order = tuple(v for v in step.loops if v not in step.reduced)

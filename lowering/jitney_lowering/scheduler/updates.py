@@ -34,7 +34,7 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
         if (
             outputs.count(new) > 1
             or old in outputs
-            or not _whole(program, output)
+            or not whole(program, output)
             or not alike(program.buffers[new], program.buffers[old])
         ):
             continue
@@ -51,7 +51,8 @@ def written_inputs(program: Program, updates: Mapping[int, int]) -> dict[str, st
     return {name: name for made, name in pairs if isinstance(made, Strided) and made.buffer == name}
 
 
-def _whole(program: Program, output: int) -> bool:
+def whole(program: Program, output: int) -> bool:
+    """Is the output all of its buffer, as that is?"""
     view = program.outputs[output]
     assert isinstance(view, Strided)
     buffer = program.buffers[view.buffer]

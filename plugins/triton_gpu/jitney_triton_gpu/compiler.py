@@ -24,6 +24,8 @@ from jitney_triton_gpu.recordings import Traits, not_recorded_text
 from jitney_triton_gpu.retries import Retries
 from jitney_triton_gpu.serialization import Made, finished
 
+POLICY = replace(GPU, asserts=True, scatters=True)
+
 
 def compile_graph(
     graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
@@ -87,12 +89,14 @@ def _compile(
     retries: Retries,
 ) -> Callable[..., Sequence[Any]]:
     options: TritonGpuOptions = request.options
-    program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=GPU, whole=whole, updates=request.updates)
+    program = lower(
+        graph, inputs, relaxed_math=options.relaxed_math, policy=POLICY, whole=whole, updates=request.updates
+    )
     numbers_on_device(program)
     tuner = tuner_of(program, request.frame, options)
     with tuner or contextlib.nullcontext():
         wanted = takes(program, options, tuner, whole.keys())
-        made = schedule(program, request.updates, policy=GPU, takes=wanted, large=tiles.LARGE)
+        made = schedule(program, request.updates, policy=POLICY, takes=wanted, large=tiles.LARGE)
         launcher = Launcher(made, request.frame, options, tuner, retries)
         around = (Memory, launcher.device, launcher.refuse)
         wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind)

@@ -5,7 +5,9 @@ The interpreter has no ``libdevice``, and reduces with helpers of ours one eleme
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,10 +32,22 @@ def _launcher(function: Function, kernel: Any) -> Callable[..., None]:
             for parameter, argument in zip(function.parameters, arguments, strict=True):
                 if integers.get(parameter.name) == "i32" and not -(2**31) <= argument < 2**31:  # Python's have no end
                     raise OverflowError(f"{function.name} takes {parameter.of} in 32 bits, which {argument} leaves")
-            with np.errstate(all="ignore"):  # a GPU warns of nothing
-                kernel[(programs,)](*arguments, **function.blocks)
+            try:
+                with np.errstate(all="ignore"):  # a GPU warns of nothing
+                    kernel[(programs,)](*arguments, **function.blocks)
+            except interpreter.InterpreterError as error:
+                raise _stopped(error) from error.__cause__
 
     return launch
+
+
+def _stopped(error: BaseException) -> BaseException:
+    """What the assertion that stopped a kernel says that it is, as in "IndexError: out of range"; else the error."""
+    name, _, text = str(error.__cause__).partition(": ")
+    kind = getattr(builtins, name, None)
+    if isinstance(error.__cause__, AssertionError) and isinstance(kind, type) and issubclass(kind, Exception):
+        return kind(text)
+    return error
 
 
 def _elementwise(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
@@ -153,6 +167,16 @@ def _dot_of_numbers(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
     return _dot(self, *wide, d, *rest)
 
 
+def _assert(self: Any, condition: Any, message: str) -> None:
+    """A reason to stop."""
+    if not condition.data.all():
+        raise AssertionError(message)
+
+
+interpreter.InterpreterBuilder.create_assert = _assert
+interpreter.interpreter_builder.options = replace(
+    interpreter.interpreter_builder.options, debug=True, sanitize_overflow=False
+)
 interpreter.InterpreterBuilder.create_dot = _dot_of_numbers
 interpreter.InterpreterBuilder.create_fma = _fma
 interpreter.InterpreterBuilder.create_splat = _splat

@@ -103,5 +103,6 @@ def details(function: Function, target: GPUTarget, *, aligned: bool = True, rela
             "enable_fp_fusion": relaxed,  # eager rounds between operators
             "enable_reflect_ftz": False,  # and keeps denormals
             "debug": function.asserts,
+            "sanitize_overflow": False,  # integers wrap around, as in eager
         },
     }

@@ -137,6 +137,20 @@ def _row_block(length: int) -> int:
     return min((1024, 2048, 512), key=lambda block: -(-length // block) * block * (1.2 if block == 512 else 1))
 
 
+def is_row(length: int) -> bool:
+    """Is a row short enough to be one of several in a tile, and little of its part of the tile empty?"""
+    return 8 <= length <= 1024 and power(length) <= length * 1.34
+
+
+def picked_rows(count: int | None, length: int) -> Tile:
+    """A tile of whole rows, which lie anywhere; rows along ``r``."""
+    x = power(length)
+    r = max(POINTWISE // x, 1)
+    while count is not None and r > 1 and count < r * PROCESSORS * 2:
+        r //= 2
+    return Tile(x, r, warps_for(x * r, 16 if x * r >= 1024 else 4))
+
+
 def transposing() -> Tile:
     """Two axes, each of which is fastest for some of the memory."""
     return Tile(32, 64, 8)

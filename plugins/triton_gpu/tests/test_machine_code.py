@@ -99,6 +99,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     "doubles": (lambda x: (x.softmax(-1), x.sum(), x.exp().sum(0)), lambda: (r(20, 33).double(),)),
     "pooling": (lambda x: F.avg_pool2d(x, 2), lambda: (r(2, 3, 8, 8),)),
     "embedding": (lambda w, i: F.embedding(i, w).sum(-1), lambda: (r(20, 6), torch.arange(7))),
+    "messages along edges": (
+        lambda x, e: (x[e[0]] * x[e[1]], (x[e[0]] * x[e[1]]).sum(-1)),
+        lambda: (r(20, 16), torch.arange(22).view(2, 11) % 20),
+    ),
+    "sums of rows": (lambda w, i: (F.embedding(i, w) * 2).sum(1), lambda: (r(9, 16), torch.arange(15).view(5, 3) % 9)),
     "dropout": (lambda x: F.dropout(x.exp(), 0.5), lambda: (r(40, 5),)),
 }
 INFERENCE: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from lowering.graphs import Captured, kinds, lowered, trained
 
 import jitney
+from jitney_lowering import CPU
 
 
 def cross_entropy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -63,8 +65,11 @@ def test_gather_of_what_is_computed() -> None:
     trained(fn, torch.randn(7, 5, requires_grad=True), targets(7, 5), dynamic=True)
 
 
-def test_gather_of_what_is_in_memory_runs_as_a_whole() -> None:
-    lowered(lambda x, y: x.gather(1, y), torch.randn(7, 5), targets(14, 5).reshape(7, 2), whole=["gather.default"])
+def test_gather_of_what_is_in_memory_runs_as_a_whole_where_the_policy_says_so() -> None:
+    args = torch.randn(7, 5), targets(14, 5).reshape(7, 2)
+    policy = replace(CPU, fused_gathers=False)
+    lowered(lambda x, y: x.gather(1, y), *args, whole=["gather.default"], policy=policy)
+    lowered(lambda x, y: x.gather(1, y), *args)
 
 
 def test_one_index_in_each_row_scatters() -> None:

@@ -77,7 +77,8 @@ class Draft:
             body = body.replace("tl.program_id(0)", "tl.program_id(0).to(tl.int64)")
         used = tuple(p for p in self.parameters if p.name in _words(body))
         blocks = {symbol: size for symbol, size in self.blocks.items() if symbol in _words(body)}
-        return Function(self.name, used, body, blocks, programs, warps, self.wide, _comment(self.kernel))
+        comment = _comment(self.kernel)
+        return Function(self.name, used, body, blocks, programs, warps, self.wide, comment, writer.asserts)
 
 
 def _words(text: str) -> set[str]:

@@ -7,12 +7,26 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from jitney_lowering.index import Opaque, Var, product
-from jitney_lowering.ir import OPERATIONS, Apply, Kernel, Load, Nest, Statement, Store, walk
+from jitney_lowering.ir import (
+    OPERATIONS,
+    Apply,
+    Kernel,
+    Load,
+    Nest,
+    Position,
+    Put,
+    Scatter,
+    Statement,
+    Store,
+    Value,
+    walk,
+)
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places
 from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.writer import Register
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 VECTOR = 8  # elements that are loaded at once, at most
@@ -25,7 +39,8 @@ def pointwise(
     tuning: tiles.Tuning = tiles.USUAL,
     replaced: Mapping[str, str] = NOTHING,
 ) -> Code:
-    """One program for each block of elements; of two axes where memory is read along one and written along another.
+    """One program for each block of elements; of two axes where memory is read along one and written along another,
+    and where rows are picked.
 
     Args:
         kernel: of one nest without reductions.
@@ -72,6 +87,18 @@ def pointwise(
             return Code((draft.finished(programs, tile.warps),))
         draft.writer.enter([x])
         draft.axis(x, f"program % {across} * {x.symbol}")
+    elif rows := picked_rows(nest, loops):
+        tile = replace(tuning, x=0).tile(tiles.picked_rows(product(loops[:-1]).value, loops[-1].size.value or 1))
+        x, y = Axis("x", inner, tile.x), Axis("y", loops[:-1], tile.r)
+        draft = Draft(kernel, name, [y, x], wide)
+        known = _looked_up(draft, rows, replace(y, name="i"))
+        draft.writer.enter([y])
+        draft.axis(y, f"tl.program_id(0) * {y.symbol}", "[:, None]")
+        for value, number in known.items():
+            draft.writer.know(value, Register(f"{number}[:, None]", frozenset({y.name})))
+        draft.writer.enter([x])
+        draft.axis(x, "0", "[None, :]")
+        programs = blocks_of(y.count, y.block)
     elif len(parts := independent(nest, replaced)) > 1:
         return _side_by_side(kernel, parts, loops, name, wide, tuning)
     else:
@@ -94,6 +121,8 @@ def independent(nest: Nest, replaced: Mapping[str, str]) -> list[list[Store]]:
     """
     before = {new: old for old, new in replaced.items()}
     stores = [s for s in nest.statements if isinstance(s, Store)]
+    if len(stores) < len(nest.statements):
+        return [stores]
     found: list[tuple[set[str], list[Store]]] = []
     for s in stores:
         if any(isinstance(atom, Opaque) for atom in s.index.atoms):
@@ -149,6 +178,40 @@ def _store(draft: Draft, statements: Sequence[Statement]) -> None:
     registers = [writer.value(s.value) for s in stores]
     for s, register in zip(stores, registers, strict=True):
         writer.store_register(s.buffer, s.index, register)
+    for scatter in statements:
+        if isinstance(scatter, Scatter):
+            writer.put(scatter.value)
+
+
+def picked_rows(nest: Nest, loops: tuple[Var, ...]) -> list[Value]:
+    """The computed indices that pick short rows: each is looked up once then, and not for each element."""
+    if len(loops) < 2 or loops[-1].size.value is None or not tiles.is_row(loops[-1].size.value):
+        return []
+    picked = [v for s in nest.statements for v in walk(s.value) if isinstance(v, (Load, Put)) and v.indirect]
+    rows = [
+        v for v in picked
+        if loops[-1] in v.index.atoms and not any(_varies(value, loops[-1]) for _, value in v.indirect)
+    ]  # fmt: skip
+    found = [value for v in rows for _, value in v.indirect]
+    found += [v.mask for v in rows if v.mask is not None and not _varies(v.mask, loops[-1])]
+    return list(dict.fromkeys(found))
+
+
+def _looked_up(draft: Draft, indices: Sequence[Value], axis: Axis) -> dict[Value, str]:
+    """Names of computed indices, a vector of which is held by the threads that need them: not so one of columns."""
+    writer = draft.writer
+    tile, writer.tile = writer.tile, [axis]
+    writer.enter([axis])
+    draft.axis(axis, f"tl.program_id(0) * {axis.symbol}")
+    found = {value: writer.value(value) for value in indices}
+    writer.leave()
+    writer.tile = tile
+    return {value: register.name for value, register in found.items() if register.axes}
+
+
+def _varies(value: Value, loop: Var) -> bool:
+    """Does it change along a loop?"""
+    return any(isinstance(v, (Load, Position)) and loop in v.index.atoms for v in walk(value))
 
 
 def work(statements: Sequence[Statement]) -> int:

@@ -76,7 +76,13 @@ def row_bytes(kernel: Kernel, length: int | None) -> int:
 
 
 def is_across(kernel: Kernel) -> bool:
-    """Does memory go on from row to row rather than within a row? What a row has one of does not count."""
+    """Does memory go on from row to row rather than within a row? What a row has one of does not count.
+
+    So it does where computed indices pick rows of memory: there are fewer of these than there are elements.
+    """
+    loads = [v for nest in kernel.body for s in nest.statements for v in walk(s.value) if isinstance(v, Load)]
+    if any(v.indirect and any(v.index.stride(var) == 1 for var in kernel.outer) for v in loads):
+        return True
     inner = {v for nest in kernel.body for v in nest.loops}
     large = [place for place in places(kernel) if any(v in place.atoms for v in inner)]
     counts = fastest(large, (*kernel.outer, *inner))

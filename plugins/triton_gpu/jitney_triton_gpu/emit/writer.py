@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 import torch
 
 from jitney_lowering.index import Atom, Index, Opaque, Size, Spell, Var, linear, stays_int32
-from jitney_lowering.ir import HALVES, Apply, Constant, Load, Position, Value, walk
+from jitney_lowering.ir import HALVES, Apply, Checked, Constant, Load, Position, Put, Value
 from jitney_triton_gpu.emit.dtypes import NAMES, literal
 from jitney_triton_gpu.emit.indices import text
 from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded
 from jitney_triton_gpu.emit.spaces import Axis
 
+ATOMICS = {"sum": "add", "max": "max", "min": "min"}
 Axes = frozenset[str]  # names of the axes along which something differs
 
 
@@ -69,6 +70,7 @@ class Writer:
         self.policies: Mapping[Load, str] = {}  # see ``policies.py``
         self.bases: dict[str, Register] = {}  # what a workspace's part begins at, for this program
         self.columns: set[str] = set()  # axes that lie along the first of two dimensions
+        self.asserts = False  # may it stop the device?
         self._opaque: dict[Opaque, Register] = {}
         self._count = 0
 
@@ -197,7 +199,14 @@ class Writer:
         known = self._known(root)
         if known is not None:
             return known
-        for v in walk(root):
+        waiting = [root]
+        while waiting:  # operands first; those of what is known are not asked for
+            v = waiting[-1]
+            unknown = [part for part in v.parts if self._known(v) is None and self._known(part) is None]
+            if unknown:
+                waiting += reversed(unknown)
+                continue
+            waiting.pop()
             if self._known(v) is None:
                 self._write(v)
         found = self._known(root)
@@ -223,6 +232,8 @@ class Writer:
             self._assign(v, self._number(shown, v.dtype), axes)
         elif isinstance(v, Load):
             self._load(v)
+        elif isinstance(v, Checked):
+            self._check(v)
         elif isinstance(v, Apply):
             operands = [self.value(a) for a in v.args]
             axes = frozenset().union(*(o.axes for o in operands))
@@ -233,6 +244,16 @@ class Writer:
     def _number(self, shown: str, dtype: torch.dtype) -> str:
         counted = torch.int64 if self.wide or dtype is not torch.int32 else torch.int32
         return cast(counted, dtype, f"(tl.full([], 0, {NAMES[counted]}) + {shown})")
+
+    def _check(self, v: Checked) -> None:
+        """Where the condition is known, for the elements that are there."""
+        given, fine = self.value(v.value), self.value(v.condition)
+        section = self._home(v, fine.axes)
+        mask = self.mask(fine.axes)
+        shown = f"tl.device_assert({fine.name}, {v.message!r}{f', {mask}' if mask else ''})"
+        section.lines.append("    " * section.depth + shown)
+        section.values[v] = given
+        self.asserts = True
 
     def _load(self, v: Load) -> None:
         for atom, value in v.indirect:
@@ -295,6 +316,23 @@ class Writer:
             axes |= {axis.name for axis in self.tile}
         mask = self.mask(axes)
         self.line(f"tl.store({shown}, {register.name}{f', {mask}' if mask else ''})")
+
+    def put(self, v: Put) -> None:
+        """What goes to a place, once for each iteration."""
+        for atom, value in v.indirect:
+            self._opaque[atom] = self.value(value)
+        register = self.value(v.value)
+        shown, axes = self.address(v.buffer, v.index)
+        every = frozenset(axis.name for axis in self._axes())
+        if self.tile and not axes >= {axis.name for axis in self.tile}:
+            shown = f"tl.broadcast_to({shown}, {self.shape()})"
+        mask = self.mask(every)
+        if v.mask is not None:
+            here = self.value(v.mask).name
+            mask = f"{here} & {mask}" if mask else here
+        store = "tl.store" if v.kind == "store" else f"tl.atomic_{ATOMICS[v.kind]}"
+        order = "" if v.kind == "store" else ', sem="relaxed"'
+        self.line(f"{store}({shown}, {self.spread(register)}{f', {mask}' if mask else ''}{order})")
 
 
 def applied(v: Apply, operands: Sequence[str], *, rough: bool = False) -> str:

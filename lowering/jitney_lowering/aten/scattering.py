@@ -1,0 +1,71 @@
+"""Elements that go to computed places of a tensor: a copy of it, and a step that changes that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from jitney_lowering.aten.builder import Builder
+from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, corner, variables
+from jitney_lowering.index import Opaque
+from jitney_lowering.ir.loops import SCATTER, Computed
+from jitney_lowering.ir.operations import HALVES
+from jitney_lowering.ir.values import Value, apply, put
+
+# Sums in these are done in another type, which threads can add to at once: as precise as eager's, or more.
+_ACCUMULATED = dict.fromkeys(HALVES, torch.float32) | dict.fromkeys((torch.int8, torch.int16, torch.uint8), torch.int32)
+KINDS: dict[str, frozenset[torch.dtype]] = {
+    "sum": frozenset({torch.float32, torch.float64, torch.int32, torch.int64}),
+    "max": frozenset({torch.int32, torch.int64}),  # of floats nan would get lost
+    "min": frozenset({torch.int32, torch.int64}),
+}
+
+
+def accumulated(kind: str, dtype: torch.dtype) -> torch.dtype | None:
+    """The dtype in which values are put together with what is there; None if nothing does that."""
+    if kind == "store":
+        return dtype
+    wide = _ACCUMULATED.get(dtype, dtype)
+    return wide if wide in KINDS[kind] else None
+
+
+def scattered(
+    builder: Builder,
+    x: Tensor,
+    space: Shape,
+    place: Callable[[Shape], Shape],
+    value: Callable[[Shape], Value],
+    kind: str = "store",
+    mask: Callable[[Shape], Value] | None = None,
+) -> Tensor:
+    """``x`` after a value has gone to each of some places.
+
+    Args:
+        builder: the program under construction.
+        x: not changed.
+        space: the sizes of what is gone through; none of them is 0.
+        place: from an index there to one of ``x``.
+        value: from an index there to a value of the dtype of ``x``.
+        kind: see ``Put``; with what ``accumulated`` knows.
+        mask: where it is false nothing is done.
+    """
+    dtype = accumulated(kind, x.dtype)
+    assert dtype is not None
+    start = x if dtype is x.dtype else _converted(x, dtype)
+    stride = builder.strides_for(x)
+    buffer = builder.buffer(dtype, x.size, stride, x.device, "s")
+    base = builder.stored(start, stride, (buffer.name, ZERO))
+    at = corner(space)
+    where = buffer.place(place(at))
+    computed = tuple([(atom, builder.atoms[atom]) for atom in where.atoms if isinstance(atom, Opaque)])
+    given = apply("cast", value(at), dtype=dtype)
+    change = put(base.buffer, where, computed, given, kind, None if mask is None else mask(at))
+    own = tuple(v for v in variables(space) if v.size != 1)
+    builder.steps.append(Computed(buffer.name, own, ZERO, change, kind=SCATTER, nodes=builder.nodes()))
+    made = builder.tensor(buffer)
+    return made if dtype is x.dtype else _converted(made, x.dtype)
+
+
+def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return Tensor(x.size, dtype, x.device, lambda at: apply("cast", x.load(at), dtype=dtype), wanted=x.wanted)

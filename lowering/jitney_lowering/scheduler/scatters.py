@@ -1,0 +1,146 @@
+"""Scatters into memory that nobody needs as it was: no copy of it is made first.
+
+What a scatter changes is a copy of a tensor (``aten/scattering.py``). Where the tensor is a temporary that nobody reads
+later, or an input that the result is to be copied into, the scatter changes that itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from jitney_lowering.index import index
+from jitney_lowering.ir.kernel import Kernel, Nest, Scatter, Store
+from jitney_lowering.ir.loops import Buffer, Extern, Program, Strided
+from jitney_lowering.ir.values import Load, Put, Value, rebuild, walk
+from jitney_lowering.scheduler.in_place import alike
+from jitney_lowering.scheduler.memory import root
+from jitney_lowering.scheduler.successors import FRESH
+from jitney_lowering.scheduler.updates import whole
+
+Items = list[Kernel | Extern]
+
+
+def scattered_in_place(
+    program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int], kept: Collection[str]
+) -> tuple[Items, dict[str, Buffer], dict[str, str]]:
+    """The items without such copies, the buffers, and buffers that replace an input: buffer -> the input's.
+
+    Args:
+        program: the graph.
+        items: what runs, in order.
+        updates: output -> the input that gets its value.
+        kept: buffers that somebody has after the call.
+    """
+    order, buffers = list(items), dict(program.buffers)
+    filled: dict[str, str] = {}
+    targets = _targets(program, updates)
+    for scatter in [item for item in items if isinstance(item, Kernel) and _changes(item)]:
+        change = _changes(scatter)
+        assert change is not None
+        copy = next((n for n, item in enumerate(order) if change.value.buffer in item.writes), None)
+        old = None if copy is None else _copied(order[copy], change.value.buffer)
+        if copy is None or old is None:
+            continue
+        old, at = root(old, buffers), order.index(scatter)
+        if not alike(buffers[change.buffer], buffers[old]) or not _is_last(order, at, copy, old, buffers):
+            continue
+        rest = _without(order[copy], change.value.buffer)
+        if targets.get(change.buffer) == old:
+            readers = [item for n, item in enumerate(order) if n != copy] + ([] if rest is None else [rest])
+            unread = change.value.kind == "store" and not any(old in item.reads for item in readers)
+            if program.checks or not _may_be_changed(order[at:], unread):
+                continue
+            filled[change.buffer] = old
+        elif not _is_ours(order, old, buffers, kept):
+            continue
+        buffers[change.buffer] = replace(buffers[change.buffer], home=(old, index(0)))
+        order[at] = _into(scatter, change, old)
+        order[copy : copy + 1] = [] if rest is None else [rest]
+    return order, buffers, filled
+
+
+def _changes(item: Kernel | Extern) -> Scatter | None:
+    """The only statement of a kernel that scatters."""
+    if not isinstance(item, Kernel) or len(item.body) != 1 or len(item.body[0].statements) != 1:
+        return None
+    (statement,) = item.body[0].statements
+    return statement if isinstance(statement, Scatter) else None
+
+
+def _targets(program: Program, updates: Mapping[int, int]) -> dict[str, str]:
+    """Buffer of an output that is an input's new value, and nothing else -> that input's."""
+    outputs = [o.buffer if isinstance(o, Strided) else "" for o in program.outputs]
+    found = {}
+    for output, argument in updates.items():
+        new, old = outputs[output], program.inputs[argument]
+        if isinstance(old, str) and outputs.count(new) == 1 and old not in outputs and whole(program, output):
+            found[new] = old
+    return found
+
+
+def _copied(item: Kernel | Extern, name: str) -> str | None:
+    """The buffer that the item copies to this one, element by element."""
+    if not isinstance(item, Kernel):
+        return None
+    stores = [s for nest in item.body for s in nest.statements if isinstance(s, Store) and s.buffer == name]
+    if len(stores) != 1 or any(isinstance(v, Load) and v.buffer == name for v in _values(item)):
+        return None
+    value = stores[0].value
+    plain = isinstance(value, Load) and not value.indirect and value.mask is None and value.index is stores[0].index
+    return value.buffer if isinstance(value, Load) and plain and value.buffer in item.buffers else None
+
+
+def _values(item: Kernel) -> Iterator[Value]:
+    for nest in (*item.body, *item.finish):
+        for statement in nest.statements:
+            yield from walk(statement.value)
+
+
+def _is_last(order: Items, at: int, copy: int, old: str, buffers: Mapping[str, Buffer]) -> bool:
+    """Does nobody need ``old``, or what lies in its memory, from the scatter on?"""
+    own = {name for name, buffer in buffers.items() if root(name, buffers) == old}
+    touched = [n for n, item in enumerate(order) if n != copy and own & (item.reads | item.writes)]
+    return copy < at and all(n < at for n in touched)
+
+
+def _is_ours(order: Items, old: str, buffers: Mapping[str, Buffer], kept: Collection[str]) -> bool:
+    """Is it a temporary?"""
+    if old in kept or any(name in kept for name in buffers if root(name, buffers) == old):
+        return False
+    maker = next((item for item in order if old in item.writes), None)
+    return isinstance(maker, Kernel) or (isinstance(maker, Extern) and (maker.into or maker.target in FRESH))
+
+
+def _may_be_changed(order: Sequence[Kernel | Extern], unread: bool) -> bool:
+    """May the first of these change an input? If an operator fails later, the call is done again by eager.
+
+    That does no harm to a store over what nobody has read (``unread``), which eager does before that operator, too.
+    """
+    later = [item for item in order if isinstance(item, Extern)]
+    nodes = order[0].nodes
+    return not later or (unread and bool(nodes) and all(node > nodes[-1] for item in later for node in item.nodes))
+
+
+def _into(scatter: Kernel, change: Scatter, old: str) -> Kernel:
+    """The scatter that changes ``old`` itself."""
+    value = rebuild(change.value, buffers={change.value.buffer: old})
+    assert isinstance(value, Put)
+    (nest,) = scatter.body
+    buffers = {name: dtype for name, dtype in scatter.buffers.items() if name != change.value.buffer}
+    return replace(
+        scatter, body=(Nest(nest.loops, (replace(change, value=value),)),), buffers={old: value.dtype, **buffers}
+    )
+
+
+def _without(item: Kernel | Extern, name: str) -> Kernel | None:
+    """The kernel without what it stores there; None if that is all."""
+    assert isinstance(item, Kernel)
+    left = [Nest(n.loops, tuple(s for s in n.statements if getattr(s, "buffer", "") != name)) for n in item.body]
+    body = tuple(nest for nest in left if nest.statements)
+    if not body:
+        return None
+    made = replace(item, body=body)
+    used = {v.buffer for v in _values(made) if isinstance(v, Load)}
+    used |= {s.buffer for nest in (*made.body, *made.finish) for s in nest.statements if hasattr(s, "buffer")}
+    return replace(made, buffers={b: dtype for b, dtype in item.buffers.items() if b in used})

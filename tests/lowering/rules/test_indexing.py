@@ -1,0 +1,127 @@
+"""Loads at computed places, as the reference runs them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from index_programs import GRADIENTS, POLICY, READS, WHOLE, WRITES, WRONG, drawn, normal
+from lowering.graphs import Captured, kinds, lowered, trained
+
+import jitney
+from jitney_lowering import CPU
+from jitney_lowering.index import Size, index
+from jitney_lowering.ir import Checked, Computed, apply, constant, load, position, walk
+from jitney_lowering.ir.intervals import interval
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", READS)
+def test_reads_are_loops(name: str, dynamic: bool) -> None:
+    fn, make = READS[name]
+    lowered(fn, *make(), whole=WHOLE.get(name, ()), dynamic=dynamic, policy=POLICY)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads_where_operators_run_as_a_whole(name: str) -> None:
+    fn, make = READS[name]
+    lowered(fn, *make(), whole=None, policy=replace(CPU, fused_gathers=False))
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads_where_nothing_stops_kernels(name: str) -> None:
+    fn, make = READS[name]
+    joins = ["cat.default"] if name in ("of joined parts", "in a part") else []  # which has no work
+    lowered(fn, *make(), whole=[*(WHOLE.get(name) or []), *joins])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_are_loops(name: str, dynamic: bool) -> None:
+    fn, make = WRITES[name]
+    lowered(fn, *make(), whole=WHOLE.get(name, ()), dynamic=dynamic, policy=POLICY)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_where_operators_run_as_a_whole(name: str) -> None:
+    fn, make = WRITES[name]
+    lowered(fn, *make(), whole=None)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_reads_are_loops(name: str, dynamic: bool) -> None:
+    fn, make = GRADIENTS[name]
+    x, *rest = make()
+    trained(fn, x.requires_grad_(), *rest, dynamic=dynamic, policy=POLICY)
+
+
+@pytest.mark.parametrize("place", [6, -7, 2**40, -(2**40)])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_index_is_an_error(name: str, place: int) -> None:
+    fn, exception = WRONG[name]
+    x, right = normal(6, 5, 6), drawn(6, 4)
+    wrong = right.clone()
+    wrong[2] = place
+    with pytest.raises(exception):
+        fn(x, wrong)
+    compiled = jitney.compile(fn, backend=Captured(policy=POLICY).backend, fullgraph=True)
+    compiled(x, right)
+    with pytest.raises(exception):
+        compiled(x, wrong)
+
+
+def checks(captured: Captured) -> int:
+    """How many different values are checked, or buffers looked at."""
+    steps = [s for s in captured.program.steps if isinstance(s, Computed)]
+    return len({v for s in steps for v in walk(s.value) if isinstance(v, Checked)}) + len(captured.program.checks)
+
+
+@pytest.mark.parametrize("name", ["the greatest", "sorted", "remainders", "remainders of a size", "a range"])
+def test_what_is_in_range_is_not_looked_at(name: str) -> None:
+    fn, make = READS[name]
+    assert checks(lowered(fn, *make(), whole=None, policy=POLICY)) == 0
+
+
+def test_symbolic_sizes_are_proofs_too() -> None:
+    fn, make = READS["the greatest"]
+    assert checks(lowered(fn, *make(), whole=None, dynamic=True, policy=POLICY)) == 0
+
+
+def test_what_is_drawn_or_found_is_in_range() -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        best, places = x.topk(2, 0)
+        return [x[torch.randint(6, (3,))], x[torch.randperm(6)], x[torch.randint(2, 5, (3,))], x.gather(0, places),
+                x[x.max(0)[1]], x[torch.multinomial(x[0].abs(), 2)]]  # fmt: skip
+
+    captured = Captured(policy=POLICY)
+    jitney.compile(fn, backend=captured.backend, fullgraph=True)(normal(6, 5))
+    assert checks(captured) == 0
+
+
+def test_an_index_is_looked_at_once_without_assertions() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
+        return [x.exp()[i], y.exp()[i], x.sin()[i]]
+
+    assert len(lowered(fn, normal(60, 5), normal(60, 5), drawn(60, 7)).program.checks) == 1
+
+
+def test_a_row_that_is_picked_is_never_stored() -> None:
+    captured = lowered(READS["messages along edges"][0], *READS["messages along edges"][1](), policy=POLICY)
+    assert kinds(captured.program) == ["sum", "pointwise"]
+
+
+def test_between_what_values_lie() -> None:
+    n = Size("n", 1)
+    held = load("b", index(n) - 1, torch.int64)
+    assert interval(held, {}) == (None, None)
+    assert [str(end) for end in interval(held, {"b": index(n)})] == ["0", "n - 1"]
+    below = apply("remainder", held, position(index(n)))
+    assert [str(end) for end in interval(below, {})] == ["0", "n - 1"]
+    limited = apply("minimum", apply("maximum", held, constant(0, torch.int64)), constant(7, torch.int64))
+    assert [str(end) for end in interval(limited, {})] == ["0", "7"]
+    turned = apply("sub", constant(7, torch.int64), limited)
+    assert [str(end) for end in interval(turned, {})] == ["0", "7"]
+    around = apply("add", limited, constant(2**62, torch.int64))
+    assert interval(around, {}) == (None, None)

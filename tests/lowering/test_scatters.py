@@ -1,0 +1,136 @@
+"""Scatters without a copy first: into temporaries, and into inputs that get the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from index_programs import POLICY, different, drawn, normal
+from lowering.graphs import Captured
+
+import jitney
+from jitney_lowering import Schedule, schedule
+from jitney_lowering.ir import Extern, Kernel
+
+
+class Scheduled(Captured):
+    """Notes schedules too."""
+
+    def __init__(self) -> None:
+        super().__init__(policy=POLICY)
+        self.schedules: list[Schedule] = []
+
+    def _compile(self, graph: Any, inputs: Any, request: Any) -> Callable[..., Any]:
+        run = super()._compile(graph, inputs, request)
+        self.schedules.append(schedule(self.programs[-1], request.updates, policy=POLICY))
+        return run
+
+
+def scheduled(fn: Callable[..., Any], *args: torch.Tensor) -> Schedule:
+    captured = Scheduled()
+    wanted, given = [a.clone() for a in args], [a.clone() for a in args]
+    torch.testing.assert_close(
+        (jitney.compile(fn, backend=captured.backend, fullgraph=True)(*given), given), (fn(*wanted), wanted)
+    )
+    (made,) = captured.schedules
+    return made
+
+
+def copies(made: Schedule) -> int:
+    """Kernels that only copy, element by element."""
+    kernels = [str(item) for item in made.items if isinstance(item, Kernel)]
+    return sum("] = in0[" in text and "s0:" not in text for text in kernels)
+
+
+def test_an_input_is_changed_where_it_is() -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.index_copy_(0, i, y)
+        return x.sum(-1)
+
+    made = scheduled(fn, normal(9, 5), different(9, 3), normal(3, 5))
+    assert made.filled == {"s0": "in0"} and len(made.items) == 2 and copies(made) == 0
+
+
+def test_sums_in_an_input_come_last() -> None:
+    def ends(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> None:
+        x.index_add_(0, i, y @ y)
+
+    def goes_on(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.index_add_(0, i, y)
+        return x @ x
+
+    args = normal(9, 9), drawn(9, 9), normal(9, 9)
+    assert [*scheduled(ends, *args).filled] == ["s0"]
+    made = scheduled(goes_on, *args)  # what fails then is done again, with what was there
+    assert not made.filled and copies(made) == 1
+
+
+def test_stores_over_what_nobody_has_read_may_come_before_operators() -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x[i] = y
+        return x @ x
+
+    def reads(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        before = x.sum(-1)
+        x[i] = y
+        return before, x @ x
+
+    def fails_before(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = torch.linalg.inv(y @ y.t())
+        x[i] = z @ y
+        return z @ z
+
+    args = normal(9, 9), different(9, 4), normal(4, 9)
+    assert scheduled(fn, *args).filled == {"s0": "in0"}
+    assert not scheduled(reads, *args).filled
+    made = scheduled(fails_before, *args)
+    kinds = [isinstance(item, Extern) for item in made.items]
+    assert not made.filled or kinds.index(False) > 1
+
+
+def test_an_input_that_is_read_later_keeps_its_numbers() -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.index_add(0, i, y), x.index_add(0, i, y * 2).sum(0)
+
+    made = scheduled(fn, normal(9, 5), drawn(9, 4), normal(4, 5))
+    assert not made.filled and copies(made) >= 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_temporaries_are_changed_where_they_are(count: int) -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x @ x
+        for n in range(count):
+            z = z.index_add(0, i, y + n)
+        return z
+
+    made = scheduled(fn, normal(9, 9), drawn(9, 4), normal(4, 9))
+    assert len(made.items) == 1 + count and isinstance(made.items[0], Extern)
+    homes = {b.home[0] for b in made.program.buffers.values() if b.home and b.name.startswith("s")}
+    assert homes == {"x0"}
+
+
+def test_a_temporary_that_is_read_later_is_copied() -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z = x @ x
+        return z.index_add(0, i, y), z @ x
+
+    made = scheduled(fn, normal(9, 9), drawn(9, 4), normal(4, 9))
+    assert sum(isinstance(item, Kernel) for item in made.items) == 2
+    assert made.program.buffers["s0"].home is None
+
+
+def test_deterministic_algorithms_are_operators() -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [x.index_add(0, i, y), x.index_put((i,), y, accumulate=True), x.index_fill(0, i, 1.0)]
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        made = scheduled(fn, normal(9, 5), drawn(9, 4), normal(4, 5))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [str(i.target) for i in made.items if isinstance(i, Extern)] == [
+        "aten.index_add.default", "aten.index_put.default",
+    ]  # fmt: skip
