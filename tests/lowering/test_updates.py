@@ -91,7 +91,7 @@ IN_PLACE: dict[str, tuple[Callable[..., Any], Make, list[str]]] = {
     "pages": (
         pages,
         lambda: (cache(), torch.tensor([0, 3]), torch.tensor([1, 2]), torch.randn(2)),
-        ["index_put_.default", "index_put_.default", "index.Tensor"],
+        ["index_put_.default", "index_put_.default"],
     ),
     "sums": (
         counts,
@@ -189,17 +189,13 @@ def test_only_the_part_is_written(case: str) -> None:
     assert externs([program]) == operators
 
 
-@pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])
-def test_an_error_before_the_write_leaves_the_input(backend: str) -> None:
-    if torch.cuda.is_available() and backend == "triton_gpu":
-        pytest.skip("a wrong index is the end of a CUDA process, in eager too")
-
+def test_an_error_before_the_write_leaves_the_input() -> None:
     def fn(k: T, at: T, new: T) -> T:
         picked = (new * 2).gather(1, at)
         k[:, 1] = new
         return picked
 
-    compiled = jitney.compile(fn, backend=backend)
+    compiled = jitney.compile(fn, backend="llvm_cpu")  # on CUDA a wrong index is the end of the process
     k, new = torch.zeros(3, 8, 4), torch.ones(3, 4)
     for f in (compiled, fn):
         with pytest.raises((RuntimeError, IndexError)):
@@ -207,16 +203,12 @@ def test_an_error_before_the_write_leaves_the_input(backend: str) -> None:
         assert not k.any()
 
 
-@pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])
-def test_an_error_after_the_write_leaves_it_written(backend: str) -> None:
-    if torch.cuda.is_available() and backend == "triton_gpu":
-        pytest.skip("a wrong index is the end of a CUDA process, in eager too")
-
+def test_an_error_after_the_write_leaves_it_written() -> None:
     def fn(k: T, at: T, new: T) -> T:
         k[:, 1] = new
         return k.index_select(0, at)
 
-    compiled = jitney.compile(fn, backend=backend)
+    compiled = jitney.compile(fn, backend="llvm_cpu")  # on CUDA a wrong index is the end of the process
     for f in (compiled, fn):
         k, new = torch.zeros(3, 8, 4), torch.ones(3, 4)
         with pytest.raises((RuntimeError, IndexError)):
@@ -224,11 +216,7 @@ def test_an_error_after_the_write_leaves_it_written(backend: str) -> None:
         assert k.sum() == 12
 
 
-@pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])
-def test_what_eager_does_again_is_not_added_twice(backend: str) -> None:
-    if torch.cuda.is_available() and backend == "triton_gpu":
-        pytest.skip("a wrong index is the end of a CUDA process, in eager too")
-
+def test_what_eager_does_again_is_not_added_twice() -> None:
     def added(k: T, at: T, new: T) -> T:
         k.index_add_(0, at[:1], new)
         return k.index_select(0, at)
@@ -239,7 +227,7 @@ def test_what_eager_does_again_is_not_added_twice(backend: str) -> None:
         return k.index_select(0, at)
 
     for fn in (added, moved):
-        compiled = jitney.compile(fn, backend=backend)
+        compiled = jitney.compile(fn, backend="llvm_cpu")  # on CUDA a wrong index is the end of the process
         found = []
         for f in (compiled, fn):
             k, new = torch.ones(3, 8, 4), torch.ones(1, 8, 4)

@@ -316,6 +316,11 @@ class Builder:
         """Raise when the graph has run, if this truth value, of no loop, is true. See ``end``."""
         self._wrong.setdefault((message, exception), []).append(wrong)
 
+    @property
+    def numbers_to_check(self) -> int:
+        """How many truth values ``refuse_number`` was given."""
+        return sum(map(len, self._wrong.values()))
+
     def end(self) -> None:
         """Do what was put off: one check for each exception of ``refuse_number``, and writes."""
         for _, value in self._last:

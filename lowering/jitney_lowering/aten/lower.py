@@ -95,7 +95,7 @@ class _Lowering:
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
         self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live, policy.scatters)
-        self.done: list[tuple[Write, int]] = []  # writes to inputs, and before which step
+        self.done: list[tuple[Write, int, int]] = []  # writes to inputs; how many steps and checks come before each
 
     def program(self) -> Program:
         for node in self.graph.graph.nodes:
@@ -118,12 +118,17 @@ class _Lowering:
     @property
     def risky(self) -> frozenset[int]:
         """Outputs whose input would be written though eager might have to do the call again, or fails before it."""
-        if any(self.builder.buffers[name].device.type == "cpu" for name, *_ in self.builder.checks):
-            return frozenset(write.output for write, _ in self.done)
+        checks = self._checks_of_cpu()
         copy = torch.ops.aten.copy_.default  # which does not fail
         fail = [n for n, step in enumerate(self.builder.steps) if isinstance(step, Extern) and step.target is not copy]
         last = max(fail, default=-1)
-        return frozenset(write.output for write, at in self.done if not write.repeatable and at < last)
+        found = {write.output for write, _, before in self.done if before}  # in eager these come before the write
+        found |= {write.output for write, at, _ in self.done if not write.repeatable and (at < last or checks)}
+        return frozenset(found)
+
+    def _checks_of_cpu(self) -> int:
+        """How many things are looked at when the graph has run."""
+        return sum(self.builder.buffers[name].device.type == "cpu" for name, *_ in self.builder.checks)
 
     # ------------------------------------------------------------------ where values come from
 
@@ -250,7 +255,7 @@ class _Lowering:
         self._before_writes({write.input})
         if write.last is None:
             self.builder.assign(place, self.values[write.parts[-1].args[1]])
-            self.done.append((write, len(self.builder.steps) - 1))
+            self._note(write)
             return self.builder.tensor(self.builder.buffers[whole.strided.buffer])
         args = [place.strided, *(self._passed(a) for a in write.last.args[1:])]
         kwargs = {name: self._passed(a) for name, a in write.last.kwargs.items()}
@@ -258,8 +263,12 @@ class _Lowering:
         self.builder.extern(
             Extern((None,), target, tuple(args), kwargs, frozenset({buffer}), "writes", self.builder.nodes())
         )
-        self.done.append((write, len(self.builder.steps) - 1))
+        self._note(write)
         return self.builder.tensor(self.builder.buffers[buffer])
+
+    def _note(self, write: Write) -> None:
+        checks = self._checks_of_cpu() + self.builder.numbers_to_check
+        self.done.append((write, len(self.builder.steps) - 1, checks))
 
     def _before_writes(self, nodes: set[fx.Node]) -> None:
         """What is put off, and reads what is written to, is computed now."""

@@ -125,8 +125,9 @@ class Checked(Value):
         """The value and the condition."""
         return (self.value, self.condition)
 
-    def __str__(self) -> str:
-        return f"checked({self.value}, {self.condition})"
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text."""
+        return f"checked({part(self.value)}, {part(self.condition)})"
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -154,12 +155,12 @@ class Put(Value):
         values = (self.value, *(value for _, value in self.indirect))
         return values if self.mask is None else (*values, self.mask)
 
-    def __str__(self) -> str:
-        where = "".join(f", {atom}={value}" for atom, value in self.indirect)
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text."""
+        where = "".join(f", {atom}={part(value)}" for atom, value in self.indirect)
         sign = "=" if self.kind == "store" else f"{self.kind}="
-        return (
-            f"{self.buffer}[{self.index}{where}] {sign} {self.value}{'' if self.mask is None else f' if {self.mask}'}"
-        )
+        mask = "" if self.mask is None else f" if {part(self.mask)}"
+        return f"{self.buffer}[{self.index}{where}] {sign} {part(self.value)}{mask}"
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
