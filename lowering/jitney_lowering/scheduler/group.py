@@ -18,6 +18,7 @@ from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import match
 
 IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
+UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -203,7 +204,7 @@ def _placed(group: Group, member: Member, matched: int) -> Group | None:
             return None
         if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
             made = replace(group, depth=depth, members=(*group.members, member))
-            return made if _fits(made) and _goes_together(made) else None
+            return made if _fits(made) and _goes_together(made) and not _is_lopsided(made) else None
     return None
 
 
@@ -213,6 +214,19 @@ def _fits(group: Group) -> bool:
     if members > IN_REGISTERS and row is not None and row <= group.policy.unrolled_row:
         members //= IN_REGISTERS
     return len(group.reads) + members <= group.policy.buffer_limit
+
+
+def _is_lopsided(group: Group) -> bool:
+    """Would few threads have all the work: each of few rows, one after the other, that are worth being shared?"""
+    longest = group.policy.long_row
+    if longest is None or not _few(group.spine[: group.depth], group.policy):
+        return False
+    if not group.has_phases and all(m.step.loops == group.spine for m in group.members):
+        return False  # no rows at all
+    if all(m.pointwise for m in group.members):
+        longest //= UNREDUCED
+    rows = [iterations(m.step.loops[group.depth :]) for m in group.members if m.pointwise]
+    return any(n is not None and n >= longest for n in rows)
 
 
 def _goes_together(group: Group) -> bool:

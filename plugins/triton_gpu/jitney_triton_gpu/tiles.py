@@ -120,10 +120,10 @@ def pointwise(count: int | None, buffers: int = 1, work: int = 0, *, strided: bo
     return Tile(block, 1, warps_for(block, 16 if block >= 1024 else 4))
 
 
-def long_rows(length: int, work: int = 0) -> Tile:
-    """A tile within a row; ``work``: cost of an element."""
+def long_rows(length: int, work: int = 0, *, strided: bool = False) -> Tile:
+    """A tile within a row; for ``work`` and ``strided`` see ``pointwise``."""
     block = _row_block(length)
-    return Tile(block, 1, warps_for(block, 16 if work <= MUCH else 4))
+    return Tile(block, 1, warps_for(block, 2 if strided or work > VERY_MUCH else 4 if work > MUCH else 16))
 
 
 def is_long(length: int) -> bool:
