@@ -154,10 +154,10 @@ class _Flow:
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor) or value.dim() not in FORMATS or value.layout is not torch.strided:
             return False
-        size = _hints(value.shape)
+        size = hints(value.shape)
         if value.device.type != self.device_type or size[1] == 1 or math.prod(size[2:]) <= 1:
             return False
-        return _hints(value.stride()) == [math.prod(size[d + 1 :]) for d in range(len(size))]
+        return hints(value.stride()) == [math.prod(size[d + 1 :]) for d in range(len(size))]
 
     def _root(self, node: fx.Node) -> fx.Node:
         while self.parent[node] is not node:
@@ -269,14 +269,14 @@ def _convolution(node: fx.Node) -> Convolution:
     )
 
 
-def _hints(numbers: Sequence[Any]) -> list[int]:
+def hints(numbers: Sequence[Any]) -> list[int]:
     """Sizes or strides as they are now; no guard is made of what is decided by them."""
     return [*map(hint, numbers)]
 
 
 def _shape(node: fx.Node) -> list[int] | None:
     value = node.meta.get("val")
-    return _hints(value.shape) if isinstance(value, torch.Tensor) else None
+    return hints(value.shape) if isinstance(value, torch.Tensor) else None
 
 
 def _rank(node: fx.Node) -> int:

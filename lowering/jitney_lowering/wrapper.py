@@ -67,6 +67,7 @@ class Wrapper:
             outputs get theirs when they are filled, and the function has a form ``boxed`` whose inputs die on the way.
             None: never.
         kind: of the graph: inference, forward or backward; for profiles.
+        instead: what is called in an operator's place with its arguments, for one call of the graph; None for itself.
     """
 
     schedule: Schedule
@@ -77,6 +78,7 @@ class Wrapper:
     refuse: Callable[[str, str, Wrapper], list[str]] | None = None
     separate: int | None = None
     kind: str = ""
+    instead: Callable[[Extern], Callable[..., Any] | None] = lambda extern: None
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
@@ -338,7 +340,8 @@ class Wrapper:
     def _extern(self, call: Extern) -> list[str]:
         arguments = [self._argument(a) for a in call.args]
         arguments += [f"{name}={self._argument(a)}" for name, a in call.kwargs.items()]
-        text = f"{self.constant(FACES.get(call.target, call.target))}({', '.join(arguments)})"
+        called = self.instead(call) or FACES.get(call.target, call.target)
+        text = f"{self.constant(called)}({', '.join(arguments)})"
         names = []
         lines = []
         for name in call.buffers:
