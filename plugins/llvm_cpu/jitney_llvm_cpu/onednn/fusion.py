@@ -19,7 +19,12 @@ from jitney_llvm_cpu.onednn.packed import PackedConvolution
 from jitney_lowering import hints
 from jitney_lowering.ir import Extern
 
-WORK = 500_000  # multiplications below which torch's own call (5 us) ends before one with such weights (20 us) does
+# Measured on a Zen 4 core, beside torch's own call: less is saved of smaller weights than looking at them costs. Of
+# windows of one pixel torch computes those with little work without oneDNN in one thread, which takes 20 us less.
+BYTES = 1 << 15
+BYTES_OF_ONE_PIXEL = 1 << 17
+BYTES_IN_ONE_THREAD = 1 << 20
+WORK_IN_ONE_THREAD = 8_000_000  # multiplications
 
 _aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -70,7 +75,18 @@ def _is_packed(node: fx.Node, mkldnn: Any) -> bool:
         return False
     memory_format = _FORMATS[x.dim()]
     dense = weight.is_contiguous() or weight.is_contiguous(memory_format=memory_format)
-    return dense and _has_channels_last(x) and _work(node) >= WORK
+    return dense and _has_channels_last(x) and _gains(node)
+
+
+def _gains(node: fx.Node) -> bool:
+    """Do sizes as they are now, and the number of threads, say that it takes less time?"""
+    weight, stride = node.args[1].meta["val"], node.args[3]  # type: ignore[union-attr]
+    image = math.prod(hints(node.meta["val"].shape)[2:])
+    if image == 1 or math.prod(weight.shape[2:]) > 1 or any(n != 1 for n in stride):  # type: ignore[union-attr]
+        return image > 1 and weight.nbytes >= BYTES
+    if torch.get_num_threads() > 1:
+        return bool(weight.nbytes >= BYTES_OF_ONE_PIXEL)
+    return weight.nbytes >= BYTES_IN_ONE_THREAD or _work(node) >= WORK_IN_ONE_THREAD
 
 
 def _supported(dtype: torch.dtype, mkldnn: Any) -> bool:

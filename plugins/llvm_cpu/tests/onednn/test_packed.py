@@ -19,17 +19,17 @@ from jitney_llvm_cpu.onednn import fusion, packed
 pytestmark = pytest.mark.skipif(fusion.operators() is None, reason="this torch has no oneDNN")
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
-    "3x3": lambda: nn.Conv2d(16, 32, 3, padding=1),
-    "1x1": lambda: nn.Conv2d(16, 64, 1),
-    "no bias": lambda: nn.Conv2d(16, 32, 3, bias=False),
+    "3x3": lambda: nn.Conv2d(16, 64, 3, padding=1),
+    "1x1": lambda: nn.Conv2d(16, 2048, 1),
+    "no bias": lambda: nn.Conv2d(16, 64, 3, bias=False),
     "strided": lambda: nn.Conv2d(16, 64, 3, stride=2, padding=1),
-    "1x1 strided": lambda: nn.Conv2d(16, 256, 1, stride=2),
-    "dilated": lambda: nn.Conv2d(16, 32, 3, dilation=2),
-    "depthwise": lambda: nn.Conv2d(16, 16, 7, padding=3, groups=16),
-    "grouped": lambda: nn.Conv2d(16, 64, 5, padding=2, groups=4),
-    "uneven window": lambda: nn.Conv2d(16, 32, (1, 7), padding=(0, 3)),
-    "its own result's": lambda: nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.GELU()),
-    "normalised": lambda: nn.Sequential(nn.Conv2d(16, 32, 3, bias=False), nn.BatchNorm2d(32), nn.Hardswish()),
+    "1x1 strided": lambda: nn.Conv2d(16, 512, 1, stride=2),
+    "dilated": lambda: nn.Conv2d(16, 64, 3, dilation=2),
+    "depthwise": lambda: nn.Conv2d(16, 256, 7, padding=3, groups=16),
+    "grouped": lambda: nn.Conv2d(16, 128, 5, padding=2, groups=4),
+    "uneven window": lambda: nn.Conv2d(16, 128, (1, 7), padding=(0, 3)),
+    "its own result's": lambda: nn.Sequential(nn.Conv2d(16, 64, 3), nn.ReLU(), nn.Conv2d(64, 32, 3), nn.GELU()),
+    "normalised": lambda: nn.Sequential(nn.Conv2d(16, 64, 3, bias=False), nn.BatchNorm2d(64), nn.Hardswish()),
 }
 
 
@@ -41,6 +41,31 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(packed, "_plain", lambda *given: found.append("plain") or plain(*given))
     monkeypatch.setattr(packed, "_shared", lambda *given: found.append("packed") or shared(*given))
     return found
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "wanted"),
+    [
+        (lambda: nn.Conv2d(16, 64, 3), (2, 16, 20, 20), True),
+        (lambda: nn.Conv2d(16, 16, 3), (2, 16, 20, 20), False),  # its weights are small
+        (lambda: nn.Conv2d(64, 64, 1), (2, 64, 56, 56), True),  # one thread has enough to do
+        (lambda: nn.Conv2d(240, 80, 1), (1, 240, 8, 8), False),  # in one thread torch has a better way
+        (lambda: nn.Conv2d(960, 240, 1), (1, 960, 1, 1), False),  # a product
+        (lambda: nn.ConvTranspose2d(64, 64, 3), (1, 64, 16, 16), False),
+        (lambda: nn.Conv2d(64, 64, 3).double(), (1, 64, 16, 16), False),
+    ],
+)
+def test_where_it_takes_less_time(
+    model: Callable[[], nn.Module], shape: tuple[int, ...], wanted: bool, calls: list[str]
+) -> None:
+    module, threads = model(), torch.get_num_threads()
+    x = torch.randn(shape, dtype=next(module.parameters()).dtype).to(memory_format=torch.channels_last)
+    torch.set_num_threads(1)
+    try:
+        checked(jitney.compile(module, backend="llvm_cpu"), module, x)
+    finally:
+        torch.set_num_threads(threads)
+    assert calls == ["packed"] * wanted
 
 
 def layer(name: str = "3x3") -> nn.Module:
@@ -150,7 +175,7 @@ def test_weights_are_put_in_order_again_when_loaded_or_trained(calls: list[str])
 def test_weights_that_always_change_are_not_packed(calls: list[str]) -> None:
     compiled = jitney.compile(lambda x, w: F.conv2d(x, w, padding=1).relu(), backend="llvm_cpu")
     for seed in range(6):
-        w = torch.randn(32, 16, 3, 3, generator=torch.Generator().manual_seed(seed))
+        w = torch.randn(64, 16, 3, 3, generator=torch.Generator().manual_seed(seed))
         with torch.no_grad():
             torch.testing.assert_close(compiled(images(), w), F.conv2d(images(), w, padding=1).relu())
     assert calls == ["packed"] * (packed.PATIENCE + 1) + ["plain"] * (5 - packed.PATIENCE)
