@@ -18,7 +18,7 @@ from jitney.cache.recipes import Recipe, Writer, call
 from jitney_llvm_cpu.onednn.digest import digest_function
 
 LAYOUTS = 4  # shapes of inputs for which a copy is kept; those of equal order share one
-PATIENCE = 3  # calls in a row, each with other weights, after which they count as no weights that are kept
+PATIENCE = 3  # calls in a row, each with other weights than the call before; then none are kept any more
 
 _aten = torch.ops.aten
 _mkldnn: Any = torch.ops.mkldnn
@@ -66,16 +66,15 @@ class PackedConvolution:
         kept = self.kept
         if kept is None or kept.digest != digest:
             self.changes = self.changes + 1 if kept is not None else 0
-            kept = self.kept = Kept(digest, {})
+            kept = self.kept = Kept(digest, {}) if self.changes < PATIENCE else None
         else:
             self.changes = 0
-        packed = kept.copies.get(x.shape)
+        packed = kept.copies.get(x.shape) if kept is not None else None
         if packed is None:
             packed = _mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, x.shape)
-            packed = _shared(packed, kept.copies)
-            if len(kept.copies) >= LAYOUTS:
-                kept.copies.clear()
-            kept.copies[x.shape] = packed
+            # Another thread may have written to the weights since.
+            if kept is not None and self.digest(weight.data_ptr(), weight.nbytes, torch.get_num_threads()) == digest:
+                packed = _add(packed, x.shape, kept.copies)
         result: Tensor = self.operator(x, packed, bias, padding, stride, dilation, groups, *activation)
         return result
 
@@ -89,10 +88,14 @@ def _plain(
     return torch.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
 
 
-def _shared(packed: Tensor, copies: dict[torch.Size, Tensor]) -> Tensor:
-    """A copy that is in the same order, if there is one: then the new one may go."""
+def _add(packed: Tensor, shape: torch.Size, copies: dict[torch.Size, Tensor]) -> Tensor:
+    """Keep a copy, or another that is in the same order: then the new one may go."""
     order = _order(packed)
-    return next((copy for copy in [*copies.values()] if torch.equal(_order(copy), order)), packed)
+    packed = next((copy for copy in [*copies.values()] if torch.equal(_order(copy), order)), packed)
+    if len(copies) >= LAYOUTS:
+        copies.clear()
+    copies[shape] = packed
+    return packed
 
 
 def _order(packed: Tensor) -> Tensor:

@@ -37,9 +37,9 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What packed convolutions do: ``plain`` or ``packed`` for each call."""
     found: list[str] = []
-    plain, shared = packed._plain, packed._shared
+    plain, add = packed._plain, packed._add
     monkeypatch.setattr(packed, "_plain", lambda *given: found.append("plain") or plain(*given))
-    monkeypatch.setattr(packed, "_shared", lambda *given: found.append("packed") or shared(*given))
+    monkeypatch.setattr(packed, "_add", lambda *given: found.append("packed") or add(*given))
     return found
 
 
@@ -178,7 +178,35 @@ def test_weights_that_always_change_are_not_packed(calls: list[str]) -> None:
         w = torch.randn(64, 16, 3, 3, generator=torch.Generator().manual_seed(seed))
         with torch.no_grad():
             torch.testing.assert_close(compiled(images(), w), F.conv2d(images(), w, padding=1).relu())
-    assert calls == ["packed"] * (packed.PATIENCE + 1) + ["plain"] * (5 - packed.PATIENCE)
+    assert calls == ["packed"] * packed.PATIENCE + ["plain"] * (5 - packed.PATIENCE)
+
+
+def test_weights_that_are_written_to_meanwhile_are_not_kept() -> None:
+    one = packed.PackedConvolution()
+    weight = torch.randn(16, 16, 3, 3)
+    x = torch.randn(1, 16, 8, 8).to(memory_format=torch.channels_last)
+    digests = iter([1, 2, 1, 1])
+    one.digest = lambda *given: next(digests)
+    given = ([1, 1], [1, 1], [1, 1], 1, "none", [], "")
+    one(x, weight, None, *given)
+    weight.neg_()  # what was put in order was neither this nor what it was before
+    torch.testing.assert_close(one(x, weight, None, *given), F.conv2d(x, weight, padding=1))
+
+
+def test_windows_in_three_dimensions(calls: list[str]) -> None:
+    module = nn.Sequential(nn.Conv3d(8, 64, 3, padding=1), nn.ReLU(), nn.Conv3d(64, 8, 3)).eval()
+    compiled = jitney.compile(module, backend="llvm_cpu", dynamic=True)
+    for batch in (2, 3):
+        checked(compiled, module, torch.randn(batch, 8, 5, 6, 7).to(memory_format=torch.channels_last_3d))
+    assert "packed" in calls
+
+
+def test_frozen_weights(calls: list[str]) -> None:
+    module = layer("normalised")
+    compiled = jitney.compile(module, backend="llvm_cpu", options={"freeze": True})
+    for _ in range(2):
+        checked(compiled, module, images())
+    assert calls == ["packed"]
 
 
 def test_few_copies_are_kept(calls: list[str]) -> None:
