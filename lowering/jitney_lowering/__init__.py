@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitney_lowering.description import describe
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
-    from jitney_lowering.memory_format import Convolution, channels_last
+    from jitney_lowering.memory_format import REDUCTIONS, Convolution, channels_last, hints
     from jitney_lowering.policy import CPU, GPU, Policy
     from jitney_lowering.rules import VIEWS
     from jitney_lowering.scheduler import Schedule, schedule
@@ -32,6 +32,7 @@ __all__ = [
     "API_VERSION",
     "CPU",
     "GPU",
+    "REDUCTIONS",
     "VIEWS",
     "Convolution",
     "Index",
@@ -49,6 +50,7 @@ __all__ = [
     "channels_last",
     "decompositions",
     "describe",
+    "hints",
     "lower",
     "philox",
     "schedule",
@@ -61,7 +63,7 @@ _HOMES = {
     "description": ("describe",),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
-    "memory_format": ("Convolution", "channels_last"),
+    "memory_format": ("REDUCTIONS", "Convolution", "channels_last", "hints"),
     "philox": ("philox",),
     "policy": ("CPU", "GPU", "Policy"),
     "rules": ("VIEWS",),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,8 @@ FOLLOWING: dict[Any, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {
     aten.upsample_bilinear2d.vec: ((0,), (0,), 4),
     aten.upsample_bilinear2d_backward.default: ((0,), (0,), 4),
 }
+REDUCTIONS = (aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default)
+"""They may read their first argument as it lies; their results lie as in eager."""
 CONVOLUTIONS: dict[Any, tuple[int, int, int]] = {
     aten.convolution.default: (0, 1, 8),
     aten.convolution_backward.default: (1, 2, 9),
@@ -101,7 +103,7 @@ class Region:
     spent: float = 0.0
 
 
-def channels_last(graph: fx.Graph, device_type: str, worth: Worth) -> int:
+def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Collection[Any] = ()) -> int:
     """Give regions of a functional graph, around convolutions of one kind of device, the format channels_last.
 
     Args:
@@ -110,13 +112,14 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth) -> int:
         device_type: as in ``torch.device.type``.
         worth: how much of the bytes that a convolution reads and writes it would save, in channels_last; negative if it
             is slower then.
+        reading: operators of ``REDUCTIONS`` that read such values as fast as contiguous ones.
 
     Returns:
         How many regions were converted.
     """
     if not any(node.target in CONVOLUTIONS for node in graph.nodes):
         return 0
-    flow = _Flow(graph, device_type)
+    flow = _Flow(graph, device_type, reading)
     regions = [region for region in flow.regions(worth) if region.saved > region.spent]
     for region in regions:
         flow.convert(region)
@@ -126,9 +129,10 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth) -> int:
 class _Flow:
     """Which values have to have one format, and which operators read a value as it lies."""
 
-    def __init__(self, graph: fx.Graph, device_type: str) -> None:
+    def __init__(self, graph: fx.Graph, device_type: str, reading: Collection[Any]) -> None:
         self.graph = graph
         self.device_type = device_type
+        self.following = FOLLOWING | dict.fromkeys(reading, ((0,), (), None))
         self.inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self.parent: dict[fx.Node, fx.Node] = {}
         self.read: dict[fx.Node, list[fx.Node]] = {}  # by operator: the arguments that have its format
@@ -138,7 +142,7 @@ class _Flow:
                 self._join(node)
 
     def _join(self, node: fx.Node) -> None:
-        arguments, results = _formatted(node)
+        arguments, results = self._formatted(node)
         results = [value for value in results if self._has_format(value)]
         self.parent.update({value: value for value in results})
         joined = [*results, *(a for a in arguments if a in self.parent)]
@@ -149,15 +153,32 @@ class _Flow:
         for value in joined[1:]:
             self.parent[self._root(value)] = self._root(joined[0])
 
+    def _formatted(self, node: fx.Node) -> tuple[list[fx.Node], list[fx.Node]]:
+        """The arguments and the results of an operator that have one format; both empty for any other operator."""
+        if node.target in POINTWISE:
+            shape = _shape(node)
+            return [a for a in node.all_input_nodes if _shape(a) == shape], [node]
+        if node.target not in self.following:
+            return [], []
+        read, given, rank = self.following[node.target]
+        arguments: list[fx.Node] = []
+        for position in read:
+            fx.map_arg(node.args[position], arguments.append)
+        if rank is not None and any(_rank(argument) != rank for argument in arguments):
+            return [], []
+        if not isinstance(node.meta["val"], (list, tuple)):
+            return arguments, [node] if given else []
+        return arguments, [u for u in node.users if u.target is operator.getitem and u.args[1] in given]
+
     def _has_format(self, node: fx.Node) -> bool:
         """Is it a tensor that is contiguous in eager, and would lie otherwise in channels_last?"""
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor) or value.dim() not in FORMATS or value.layout is not torch.strided:
             return False
-        size = _hints(value.shape)
+        size = hints(value.shape)
         if value.device.type != self.device_type or size[1] == 1 or math.prod(size[2:]) <= 1:
             return False
-        return _hints(value.stride()) == [math.prod(size[d + 1 :]) for d in range(len(size))]
+        return hints(value.stride()) == [math.prod(size[d + 1 :]) for d in range(len(size))]
 
     def _root(self, node: fx.Node) -> fx.Node:
         while self.parent[node] is not node:
@@ -172,7 +193,7 @@ class _Flow:
         for node, arguments in self.read.items():
             region = found[self._root(self.home[node])]
             if node.target in CONVOLUTIONS:
-                moved = sum(map(_bytes, {*arguments, *_formatted(node)[1][:1]}))
+                moved = sum(map(_bytes, {*arguments, *self._formatted(node)[1][:1]}))
                 region.saved += moved * worth(_convolution(node))
         for node in self.read:
             found[self._root(self.home[node])].operators.append(node)
@@ -233,24 +254,6 @@ class _Flow:
         return copy
 
 
-def _formatted(node: fx.Node) -> tuple[list[fx.Node], list[fx.Node]]:
-    """The arguments and the results of an operator that have one format; both empty for any other operator."""
-    if node.target in POINTWISE:
-        shape = _shape(node)
-        return [a for a in node.all_input_nodes if _shape(a) == shape], [node]
-    if node.target not in FOLLOWING:
-        return [], []
-    read, given, rank = FOLLOWING[node.target]
-    arguments: list[fx.Node] = []
-    for position in read:
-        fx.map_arg(node.args[position], arguments.append)
-    if rank is not None and any(_rank(argument) != rank for argument in arguments):
-        return [], []
-    if not isinstance(node.meta["val"], (list, tuple)):
-        return arguments, [node]
-    return arguments, [u for u in node.users if u.target is operator.getitem and u.args[1] in given]
-
-
 def _operator(value: fx.Node) -> fx.Node:
     """What computes a value: of one of several results not the getitem."""
     source = value.args[0] if value.target is operator.getitem else value
@@ -269,14 +272,14 @@ def _convolution(node: fx.Node) -> Convolution:
     )
 
 
-def _hints(numbers: Sequence[Any]) -> list[int]:
+def hints(numbers: Sequence[Any]) -> list[int]:
     """Sizes or strides as they are now; no guard is made of what is decided by them."""
     return [*map(hint, numbers)]
 
 
 def _shape(node: fx.Node) -> list[int] | None:
     value = node.meta.get("val")
-    return _hints(value.shape) if isinstance(value, torch.Tensor) else None
+    return hints(value.shape) if isinstance(value, torch.Tensor) else None
 
 
 def _rank(node: fx.Node) -> int:

@@ -69,6 +69,7 @@ class Wrapper:
         separate: do outputs, and temporaries that the plan sets apart, get memory only when they are filled? Then the
             function has a form ``boxed`` whose inputs die on the way. Else nothing may be set apart.
         kind: of the graph: inference, forward or backward; for profiles.
+        instead: what is called in an operator's place with its arguments, for one call of the graph; None for itself.
     """
 
     schedule: Schedule
@@ -79,6 +80,7 @@ class Wrapper:
     refuse: Callable[[str, str, Wrapper], list[str]] | None = None
     separate: bool = False
     kind: str = ""
+    instead: Callable[[Extern], Callable[..., Any] | None] = lambda extern: None
     namespace: dict[str, Any] = field(default_factory=dict)
     source: str = ""
 
@@ -342,7 +344,8 @@ class Wrapper:
     def _extern(self, call: Extern) -> list[str]:
         arguments = [self._argument(a) for a in call.args]
         arguments += [f"{name}={self._argument(a)}" for name, a in call.kwargs.items()]
-        text = f"{self.constant(FACES.get(call.target, call.target))}({', '.join(arguments)})"
+        called = self.instead(call) or FACES.get(call.target, call.target)
+        text = f"{self.constant(called)}({', '.join(arguments)})"
         names = []
         lines = []
         for name in call.buffers:

@@ -15,7 +15,7 @@ from torch import fx, nn
 
 import jitney
 from jitney.backends import Backend
-from jitney_lowering import Convolution, channels_last, decompositions
+from jitney_lowering import REDUCTIONS, Convolution, channels_last, decompositions
 from jitney_lowering.restride import restride
 
 aten = torch.ops.aten
@@ -24,16 +24,19 @@ aten = torch.ops.aten
 class Plain:
     """A backend that runs graphs as they are, after the pass: what stand-ins say of strides must be true of tensors."""
 
-    def __init__(self, worth: Callable[[Convolution], float] = lambda convolution: 10.0) -> None:
+    def __init__(
+        self, worth: Callable[[Convolution], float] = lambda convolution: 10.0, reading: tuple[Any, ...] = ()
+    ) -> None:
         self.graphs: list[fx.GraphModule] = []
         self.converted: list[int] = []
         self.worth = worth
+        self.reading = reading
         self.backend = Backend(
             "plain", self._compile, level="aten", decompositions=decompositions(), joint_pass=self._joint_pass
         )
 
     def _joint_pass(self, graph: fx.Graph, options: Any) -> None:
-        self.converted.append(channels_last(graph, "cpu", self.worth))
+        self.converted.append(channels_last(graph, "cpu", self.worth, self.reading))
 
     def _compile(self, graph: fx.GraphModule, inputs: Any, request: Any) -> Callable[..., Any]:
         self.graphs.append(graph)
@@ -139,6 +142,50 @@ def test_a_convolution_that_saves_less_than_conversions_cost_stays() -> None:
     both(nn.Conv2d(4, 4, 3, padding=1), plain.backend, torch.randn(2, 4, 8, 8), train=False)
     assert plain.converted == [0] and plain.formats(aten.convolution.default) == [False]
     assert not any(plain.formats(aten.clone.default))
+
+
+@pytest.mark.parametrize("reading", [(), REDUCTIONS])
+def test_reductions_read_values_as_they_lie(reading: tuple[Any, ...]) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.conv2d(x, weight)).mean((2, 3))
+
+    weight, plain = torch.randn(8, 4, 3, 3), Plain(reading=reading)
+    with torch.no_grad():
+        x = torch.randn(2, 4, 9, 8)
+        torch.testing.assert_close(jitney.compile(model, backend=plain.backend)(x), model(x))
+    assert plain.converted == [1]
+    copies = plain.formats(aten.clone.default)
+    assert copies == ([True] if reading else [True, False])  # into the region, and out of it again
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [1, 2, (2, 3), (1, 3), (0, 2, 3), (1, 2, 3)])
+@pytest.mark.parametrize("reduction", [torch.mean, torch.sum, torch.amax, torch.amin])
+def test_reductions_of_regions(reduction: Callable[..., Any], dim: Any, keepdim: bool, dynamic: bool) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 6, 1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            x = F.relu(self.first(x))
+            found = reduction(x, dim, keepdim=keepdim)
+            return self.last(x * found if keepdim else x), found
+
+    for batch in (2, 3):
+        both(Model(), "llvm_cpu", torch.randn(batch, 4, 9, 8), train=False, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_group_norms_between_convolutions(groups: int, train: bool) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.GroupNorm(groups, 8), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    plain = Plain(reading=REDUCTIONS)
+    both(model, plain.backend, torch.randn(2, 4, 9, 8), train=train)
+    if not train:  # with one group it is of the region
+        assert plain.formats(aten.clone.default).count(True) == groups
+    both(model, "llvm_cpu", torch.randn(2, 4, 9, 8), train=train)
 
 
 def test_what_is_asked_of_a_convolution() -> None:

@@ -146,19 +146,22 @@ def group_norm(
     """Normalised over the channels of each group and all pixels."""
     if is_empty(x):
         return NotImplemented
-    source = wide(x).contiguous().view(n, groups, channels // groups, pixels)
-    variance, mean = _moments(source, [2, 3])
+    whole = groups == 1 and x.dim() > 2  # no view then, so that it may be computed in any memory format
+    source = wide(x).contiguous()
+    source = source if whole else source.view(n, groups, channels // groups, pixels)
+    variance, mean = _moments(source, [*range(1, x.dim())] if whole else [2, 3])
     rstd = (variance + eps).rsqrt()
     kept = _parameter_dtype(x, weight, bias)
     kept_mean, kept_rstd = mean.view(n, groups).to(kept), rstd.view(n, groups).to(kept)
     if x.device.type != "cpu":  # where what is kept is also what is used
         mean, rstd = wide(kept_mean).view(mean.shape), wide(kept_rstd).view(rstd.shape)
-    result = ((source - mean) * rstd).view(n, channels, pixels)
+    result = (source - mean) * rstd
+    result = result if whole else result.view(n, channels, pixels)
     if weight is not None:
-        result = result * wide(weight).view(1, channels, 1)
+        result = result * _per_channel(result, wide(weight))
     if bias is not None:
-        result = result + wide(bias).view(1, channels, 1)
-    result = result.to(x.dtype).view(x.shape)
+        result = result + _per_channel(result, wide(bias))
+    result = result.to(x.dtype).view(x.shape) if not whole else result.to(x.dtype)
     if x.device.type == "cpu":
         result = result.contiguous(memory_format=suggest_memory_format(x))
     return result, kept_mean, kept_rstd

@@ -15,6 +15,7 @@ from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.engine import Dump, Engine, Library
 from jitney_llvm_cpu.machine import Machine, engine, machine
 from jitney_llvm_cpu.memory_pool import memory
+from jitney_llvm_cpu.onednn.fusion import called_instead, with_packed_weights
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_llvm_cpu.products import NATIVE, call_of, native_call, shims_of
 from jitney_llvm_cpu.serialization import entries_of, keepable, raise_failed
@@ -27,6 +28,8 @@ def compile_graph(
 ) -> Callable[..., Sequence[Any]]:
     """The function of one graph; see ``Backend``."""
     options: LlvmCpuOptions = request.options
+    if request.kind == "inference" and options.packed_weights:
+        graph = with_packed_weights(graph)
     try:
         program = lower(graph, inputs, relaxed_math=options.relaxed_math, updates=request.updates)
     except NotLowered as refusal:
@@ -34,7 +37,7 @@ def compile_graph(
         return graph.forward
     native = Native(options)
     made = schedule(program, request.updates, native_call(native.machine.shims))
-    wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind)
+    wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind, instead=called_instead)
     run = wrapper.build()
     externs = [item for item in made.items if isinstance(item, Extern)]
     whole = [(str(item.target), NATIVE if item.into else item.reason) for item in externs]

@@ -19,6 +19,8 @@ class LlvmCpuOptions:
             part of kernels, whose seeds torch's generator draws.
         layout_optimization: values around convolutions have the channels last, where that saves conversions. Results
             and gradients have eager's strides all the same.
+        packed_weights: in inference, convolutions keep a copy of their weights in the order that oneDNN computes with;
+            it is made again when any byte of the weights has changed, which each call looks at.
         cache_dir: where object code is kept from one process to the next; empty for ``config.cache_dir``, and if that
             is empty too the user's cache folder.
         cache: keep object code at all.
@@ -30,6 +32,7 @@ class LlvmCpuOptions:
     relaxed_math: bool = False
     fallback_random: bool = True
     layout_optimization: bool = True
+    packed_weights: bool = True
     cache_dir: str = ""
     cache: bool = True
     dump: bool = False

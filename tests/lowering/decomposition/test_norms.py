@@ -54,9 +54,10 @@ def test_layer_norm_reads_its_input_three_times_and_stores_it_nowhere() -> None:
 
 @pytest.mark.parametrize("dtype", WIDE)
 @pytest.mark.parametrize("affine", [True, False])
-def test_group_norm(affine: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("groups", [1, 3])
+def test_group_norm(groups: int, affine: bool, dtype: torch.dtype) -> None:
     def fn(x: torch.Tensor, w: Any = None, b: Any = None) -> torch.Tensor:
-        return F.group_norm(x, 3, w, b)
+        return F.group_norm(x, groups, w, b)
 
     trained(fn, *[parameter(*s, dtype=dtype) for s in [(2, 6, 4, 5), (6,), (6,)][: 3 if affine else 1]])
 

@@ -1,0 +1,193 @@
+"""64 bits that depend on every byte of a tensor's memory: who keeps what was made of it asks at each call.
+
+Versions do not say whether a tensor was written to: writes through ``.data``, NumPy or other views of the memory do not
+count. So all of it is read, in blocks of 32 KiB that threads share. A word goes into its lane by a bijection, ``h ->
+mix((h ^ word) * PRIME)``, so that one changed word always changes the digest; of several, 1 in 2^64 goes unseen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+from jitney_llvm_cpu.machine import engine, machine
+
+BLOCK = 1 << 15
+STRIDE = 256  # bytes of an iteration: four vectors of eight lanes
+GRAIN = 8  # blocks below which no second thread is started
+PRIME = 0x9E3779B97F4A7C15
+FINAL = 0xFF51AFD7ED558CCD
+SIGNED = ctypes.c_int64
+
+_LANES = 8
+_CHAINS = STRIDE // (8 * _LANES)
+
+
+@functools.cache
+def digest_function(vector_bytes: int = 0) -> Callable[[int, int, int], int]:
+    """``digest(address, bytes, threads)`` on this machine; other threads run meanwhile."""
+    library = engine(vector_bytes, True, "").compile(_text(machine(vector_bytes).parallel))
+    arguments = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    return library.function("jitney_digest", *arguments, result=ctypes.c_int64)
+
+
+def seeds() -> list[int]:
+    """What the lanes begin with, an odd number each."""
+    return [(PRIME * (2 * lane + 3) | 1) & (2**64 - 1) for lane in range(_LANES * _CHAINS)]
+
+
+def _signed(number: int) -> int:
+    return SIGNED(number).value
+
+
+def _vector(numbers: list[int]) -> str:
+    return f"<{', '.join(f'i64 {_signed(n)}' for n in numbers)}>"
+
+
+def _mixed(kind: str, name: str, old: str, word: str, prime: str) -> list[str]:
+    """``name = mix((old ^ word) * prime)``."""
+    shift = _vector([32] * _LANES) if kind.startswith("<") else "32"
+    return [
+        f"{name}.x = xor {kind} {old}, {word}",
+        f"{name}.m = mul {kind} {name}.x, {prime}",
+        f"{name}.s = lshr {kind} {name}.m, {shift}",
+        f"{name} = xor {kind} {name}.m, {name}.s",
+    ]
+
+
+def _text(parallel: str) -> str:
+    kind = f"<{_LANES} x i64>"
+    first = seeds()
+    begin = [_vector(first[c * _LANES : (c + 1) * _LANES]) for c in range(_CHAINS)]
+    prime, final = _vector([PRIME] * _LANES), _vector([FINAL] * _LANES)
+    phis = [f"%h{c} = phi {kind} [ {begin[c]}, %block ], [ %n{c}, %long ]" for c in range(_CHAINS)]
+    body, ends, joins = [], [], []
+    for c in range(_CHAINS):
+        body += [
+            f"%p{c} = getelementptr i8, ptr %at, i64 {c * 8 * _LANES}",
+            f"%w{c} = load {kind}, ptr %p{c}, align 1",
+            *_mixed(kind, f"%n{c}", f"%h{c}", f"%w{c}", prime),
+        ]
+        ends.append(f"%e{c} = phi {kind} [ {begin[c]}, %block ], [ %n{c}, %long ]")
+        joins += [
+            *_mixed(kind, f"%f{c}", f"%e{c}", _vector([c] * _LANES), final),
+            f"%o{c} = mul {kind} %f{c}, {begin[c]}",
+            f"%j{c} = add {kind} {'zeroinitializer' if c == 0 else f'%j{c - 1}'}, %o{c}",
+        ]
+    fields = {
+        "PRIME": str(_signed(PRIME)),
+        "FINAL": str(_signed(FINAL)),
+        "BLOCK": str(BLOCK),
+        "STRIDE": str(STRIDE),
+        "GRAIN": str(GRAIN),
+        "PHIS": "\n  ".join(phis),
+        "BODY": "\n  ".join(body),
+        "ENDS": "\n  ".join(ends),
+        "JOINS": "\n  ".join(joins),
+        "TOTAL": f"%j{_CHAINS - 1}",
+        "WORD": "\n  ".join(_mixed("i64", "%tail.next", "%tail.old", "%tail.word", str(_signed(PRIME)))),
+        "BYTE": "\n  ".join(_mixed("i64", "%byte.next", "%byte.old", "%byte.word", str(_signed(PRIME)))),
+        "LAST": "\n  ".join(_mixed("i64", "%block.one", "%byte.end", "%b", str(_signed(FINAL)))),
+        "AGAIN": "\n  ".join(_mixed("i64", "%block.two", "%block.one", "0", str(_signed(PRIME)))),
+    }
+    text = _BODY
+    for name, value in fields.items():
+        text = text.replace(f"@{name}@", value)
+    return parallel + text
+
+
+_BODY = """
+define internal void @jitney_digest_blocks(ptr %context, i64 %begin, i64 %stop, i64 %thread) {
+entry:
+  %data.p = getelementptr {ptr, i64, ptr}, ptr %context, i32 0, i32 0
+  %bytes.p = getelementptr {ptr, i64, ptr}, ptr %context, i32 0, i32 1
+  %out.p = getelementptr {ptr, i64, ptr}, ptr %context, i32 0, i32 2
+  %data = load ptr, ptr %data.p
+  %bytes = load i64, ptr %bytes.p
+  %out = load ptr, ptr %out.p
+  br label %next
+next:
+  %b = phi i64 [ %begin, %entry ], [ %b.next, %done ]
+  %sum = phi i64 [ 0, %entry ], [ %sum.next, %done ]
+  %more = icmp slt i64 %b, %stop
+  br i1 %more, label %block, label %end
+block:
+  %from = mul i64 %b, @BLOCK@
+  %start = getelementptr i8, ptr %data, i64 %from
+  %left = sub i64 %bytes, %from
+  %small = icmp slt i64 %left, @BLOCK@
+  %size = select i1 %small, i64 %left, i64 @BLOCK@
+  %rest = urem i64 %size, @STRIDE@
+  %whole = sub i64 %size, %rest
+  %some = icmp sgt i64 %whole, 0
+  br i1 %some, label %long, label %joined
+long:
+  %i = phi i64 [ 0, %block ], [ %i.next, %long ]
+  @PHIS@
+  %at = getelementptr i8, ptr %start, i64 %i
+  @BODY@
+  %i.next = add i64 %i, @STRIDE@
+  %again = icmp slt i64 %i.next, %whole
+  br i1 %again, label %long, label %joined
+joined:
+  @ENDS@
+  @JOINS@
+  %joined.sum = call i64 @llvm.vector.reduce.add.v8i64(<8 x i64> @TOTAL@)
+  %words = sub i64 %size, 7
+  br label %tail
+tail:
+  %t = phi i64 [ %whole, %joined ], [ %t.next, %tail.body ]
+  %tail.old = phi i64 [ %joined.sum, %joined ], [ %tail.next, %tail.body ]
+  %tail.more = icmp slt i64 %t, %words
+  br i1 %tail.more, label %tail.body, label %byte
+tail.body:
+  %tail.p = getelementptr i8, ptr %start, i64 %t
+  %tail.word = load i64, ptr %tail.p, align 1
+  @WORD@
+  %t.next = add i64 %t, 8
+  br label %tail
+byte:
+  %y = phi i64 [ %t, %tail ], [ %y.next, %byte.body ]
+  %byte.old = phi i64 [ %tail.old, %tail ], [ %byte.next, %byte.body ]
+  %byte.more = icmp slt i64 %y, %size
+  br i1 %byte.more, label %byte.body, label %done
+byte.body:
+  %byte.p = getelementptr i8, ptr %start, i64 %y
+  %byte.narrow = load i8, ptr %byte.p, align 1
+  %byte.word = zext i8 %byte.narrow to i64
+  @BYTE@
+  %y.next = add i64 %y, 1
+  br label %byte
+done:
+  %byte.end = phi i64 [ %byte.old, %byte ]
+  @LAST@
+  @AGAIN@
+  %sum.next = add i64 %sum, %block.two
+  %b.next = add i64 %b, 1
+  br label %next
+end:
+  %old = atomicrmw add ptr %out, i64 %sum monotonic
+  ret void
+}
+
+define i64 @jitney_digest(ptr %data, i64 %bytes, i64 %threads) {
+  %context = alloca {ptr, i64, ptr}
+  %out = alloca i64
+  store i64 0, ptr %out
+  %data.p = getelementptr {ptr, i64, ptr}, ptr %context, i32 0, i32 0
+  %bytes.p = getelementptr {ptr, i64, ptr}, ptr %context, i32 0, i32 1
+  %out.p = getelementptr {ptr, i64, ptr}, ptr %context, i32 0, i32 2
+  store ptr %data, ptr %data.p
+  store i64 %bytes, ptr %bytes.p
+  store ptr %out, ptr %out.p
+  %up = add i64 %bytes, @BLOCK@
+  %above = sub i64 %up, 1
+  %blocks = udiv i64 %above, @BLOCK@
+  call void @jitney_parallel(ptr @jitney_digest_blocks, ptr %context, i64 %blocks, i64 @GRAIN@, i64 %threads)
+  %result = load i64, ptr %out
+  ret i64 %result
+}
+
+declare i64 @llvm.vector.reduce.add.v8i64(<8 x i64>)
+"""
