@@ -93,10 +93,7 @@ class Group:
         return max(known, default=None) if self.depth and len(known) == len(lengths) and 0 not in known else None
 
     def _is_plain(self, member: Member) -> bool:
-        step = member.step
-        if step.kind in SCANS or len(step.loops) < self.depth:
-            return False
-        return not member.deferred or not (step.vars or step.kind.startswith("arg"))
+        return not member.deferred and member.step.kind not in SCANS and len(member.step.loops) >= self.depth
 
     def aligned(self, member: Member, load: Load) -> bool:
         """Does the member read what was made in the same iteration, or outside of the group?"""

@@ -16,10 +16,10 @@ from torch import fx
 
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.fold import folded
-from jitney_lowering.ir.kernel import Kernel, Nest, Reduce, Statement, Store
+from jitney_lowering.ir.kernel import Kernel, Nest, Store
 from jitney_lowering.ir.loops import Buffer
 from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Constant, Load, Value, constant, rebuild, ref, walk
+from jitney_lowering.ir.values import Apply, Constant, Load, Value, constant, rebuild, walk
 from jitney_lowering.scheduler.group import Group, Member, iterations
 from jitney_lowering.scheduler.simplify import substituted
 
@@ -194,26 +194,18 @@ def _flat_is_better(made: Unrolled, flat: Group, needed: frozenset[str]) -> bool
 # --- a thread for each row -------------------------------------------------------------------------------------------
 
 
-def _rows(made: Unrolled, name: str, buffers: Mapping[str, Buffer], needed: frozenset[str]) -> Kernel | None:
+def _rows(made: Unrolled, name: str, buffers: Mapping[str, Buffer], needed: frozenset[str]) -> Kernel:
     """One nest over the rows with a statement for each element."""
     group, outer = made.group, made.outer
-    statements: list[Statement] = []
-    finish: list[Nest] = []
-    for member in group.members:
-        step, buffer = member.step, member.step.buffer
-        if member.deferred:
-            (value,) = made.values[buffer].values()
-            result = f"p_{buffer}"
-            statements.append(Reduce(result, step.kind, value))
-            finish.append(Nest((), (Store(buffer, step.place, ref(result, buffers[buffer].dtype)),)))
-        elif buffer in needed:
-            statements += [Store(buffer, place, made.values[buffer][first]) for first, place in made.places[buffer]]
-    total = any(m.deferred for m in group.members)
-    rows_, loops = ((), outer) if total else (outer[:-1], outer[-1:])
-    kernel = Kernel(name, rows_, (Nest(loops, tuple(statements)),), {}, tuple(finish), (), (), _nodes(group))
-    for s in (*statements, *(s for nest in finish for s in nest.statements)):
-        if isinstance(s, Store):
-            kernel.buffers[s.buffer] = buffers[s.buffer].dtype
+    statements = [
+        Store(m.step.buffer, place, made.values[m.step.buffer][first])
+        for m in group.members
+        if m.step.buffer in needed
+        for first, place in made.places[m.step.buffer]
+    ]
+    kernel = Kernel(name, outer[:-1], (Nest(outer[-1:], tuple(statements)),), {}, nodes=_nodes(group))
+    for s in statements:
+        kernel.buffers[s.buffer] = buffers[s.buffer].dtype
         for v in walk(s.value):
             if isinstance(v, Load):
                 kernel.buffers[v.buffer] = v.dtype

@@ -1,0 +1,72 @@
+"""Short rows written out: what becomes of typical groups, and that texts of them stay readable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from lowering.graphs import lowered
+
+from jitney_lowering import GPU
+from jitney_lowering.index import Var, index
+from jitney_lowering.ir import Constant, Kernel, apply, constant, position
+from jitney_lowering.ir.fold import folded
+from jitney_lowering.scheduler import Schedule, schedule
+
+
+def scheduled(fn: Callable[..., torch.Tensor], *args: torch.Tensor, **changes: int) -> Schedule:
+    return schedule(lowered(fn, *args).program, policy=replace(GPU, **changes))  # type: ignore[arg-type]
+
+
+def only(made: Schedule) -> Kernel:
+    (kernel,) = made.items
+    assert isinstance(kernel, Kernel)
+    return kernel
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return x.exp() * x.exp().flip(-1) / x.norm(dim=-1, keepdim=True)
+
+
+def stores(kernel: Kernel) -> list[int]:
+    return [len(nest.statements) for nest in kernel.body]
+
+
+def test_rows_of_three_are_threads_with_three_stores() -> None:
+    kernel = only(scheduled(turned, torch.randn(1000, 3)))
+    assert (stores(kernel), kernel.scratch) == ([3], ())
+    assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [1000]
+
+
+def test_longer_rows_that_need_scratch_are_threads_for_elements_where_that_is_cheap() -> None:
+    kernel = only(scheduled(lambda x: (x * 2).sin() * (x * 2).sin()[:, :1], torch.randn(1000, 8)))
+    assert (stores(kernel), kernel.scratch) == ([1], ())
+    assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [1000, 8]
+
+
+@pytest.mark.parametrize("length", [5, 8])
+def test_longer_rows_stay_rows_where_these_need_no_scratch(length: int) -> None:
+    kernel = only(scheduled(lambda x: x.softmax(-1), torch.randn(1000, length)))
+    assert len(kernel.body) > 1
+
+
+def test_what_is_shared_is_printed_once() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(30):
+            x = (x.flip(-1) * x).exp() - x.sum(-1, keepdim=True)
+        return x
+
+    assert len(str(scheduled(fn, torch.zeros(1000, 3)))) < 200_000
+
+
+def test_folding() -> None:
+    numbers = [constant(n, torch.float32) for n in (1.0, float("nan"), 3.0)]
+    (first,) = [v for v in [folded("argmax", [constant(n, torch.int64) for n in (2, 5, 5)])] if isinstance(v, Constant)]
+    assert first.value == 1
+    assert str(folded("sum", numbers)).startswith("(((0.0 + 1.0)")
+    assert folded("sum", [constant(1.0, torch.bfloat16)] * 2).dtype is torch.bfloat16
+    truth = apply("lt", position(index(Var("d0", 9))), constant(4, torch.int64))
+    assert folded("all", [truth, constant(True, torch.bool)]) is truth
+    assert folded("any", [truth, constant(True, torch.bool)]) is constant(True, torch.bool)
