@@ -156,7 +156,8 @@ WRITES: dict[str, Program] = {
     ),
     "scatter_add of halves": (
         lambda x, i, y: x.scatter_add(0, i, y) + 1,
-        lambda: (normal(5, 7).bfloat16(), drawn(5, 6, 7), normal(6, 7).bfloat16()),
+        # CUDA's eager rounds each sum: these need no rounding.
+        lambda: (drawn(8, 5, 7).bfloat16(), drawn(5, 6, 7), drawn(8, 6, 7).bfloat16()),
     ),
     "scatter_add of bytes": (
         lambda x, i, y: x.scatter_add(0, i, y),

@@ -71,7 +71,7 @@ def test_a_few_numbers_do_not_make_few_rows_of_all(texts: list[str]) -> None:
     x, exposure = torch.randn(2, 12000, 3, device=DEVICE), torch.randn(2, device=DEVICE)
     compiled = jitney.compile(fn, backend="triton_gpu", dynamic=False)
     torch.testing.assert_close(compiled(x, exposure), fn(x, exposure), rtol=1e-4, atol=1e-5)
-    assert len(texts) == 2 and not any("RBLOCK" in text or "R1BLOCK" in text for text in texts)
+    assert texts and not any("RBLOCK" in text or "R1BLOCK" in text for text in texts)
 
 
 REDUCED: dict[str, Callable[[torch.Tensor], Any]] = {

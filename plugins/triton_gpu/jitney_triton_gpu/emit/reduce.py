@@ -68,7 +68,7 @@ class Reduction:
         """A tile reduced along a dimension; of positions a pair."""
         keeping = ", keep_dims=True" if keep else ""
         if self.kind == "sum" and self.dtype.is_floating_point:
-            return f"tl.sum({value}, {dim}{keeping})"
+            return f"(tl.sum({value}, {dim}{keeping}) + 0.0)"  # eager begins with 0: a sum of -0.0 is 0.0
         return f"tl.reduce({value}, {dim}, {self.combine}{keeping})"
 
     def operands(self, writer: Writer, value: Value, position: Index | None, axis: Axis) -> tuple[str, str]:
