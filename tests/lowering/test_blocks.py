@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowering.graphs import lowered
 
@@ -88,16 +88,13 @@ def test_any_chain_gives_what_eager_gives(
     torch.manual_seed(0)
     x = torch.randn(*rows, length).to(dtype)
     results = []
-    for run in (jitney.compile(fn, backend="llvm_cpu", dynamic=False), fn):
-        own = x.clone().requires_grad_(gradient and dtype is not torch.bfloat16)
+    for run, kind in ((jitney.compile(fn, backend="llvm_cpu", dynamic=False), dtype), (fn, dtype), (fn, torch.float64)):
+        own = x.to(kind, copy=True).requires_grad_(gradient and dtype is not torch.bfloat16)
         found = run(own)
         if own.requires_grad:
             (found * torch.arange(length)).sum().backward()
-        results.append((found.detach(), own.grad))
-    exact = fn(x.double())
-    scale = exact.abs().max() + 1
-    (ours, gradient_), (eagers, wanted) = results
-    error, allowed = (ours.double() - exact).abs().max(), (eagers.double() - exact).abs().max()
-    assert error <= 4 * allowed + 1e-5 * scale
-    if wanted is not None:
-        torch.testing.assert_close(gradient_, wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max() + 1))
+        results.append([found.detach().double(), *([] if own.grad is None else [own.grad.double()])])
+    for ours, eagers, exact, rough in zip(*results, (1e-5, 1e-3), strict=False):
+        assume(exact.isfinite().all() and eagers.isfinite().all())
+        error, allowed = (ours - exact).abs().max(), (eagers - exact).abs().max()
+        assert error <= 4 * allowed + rough * (exact.abs().max() + 1)
