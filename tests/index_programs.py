@@ -274,4 +274,7 @@ WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exceptio
     "index_add": (lambda x, i: x.index_add(0, i, x[:4]), (IndexError, RuntimeError)),
     "index_put": (lambda x, i: x.index_put((i,), x[:4]), IndexError),
     "index_copy": (lambda x, i: x.index_copy(0, i, x[:4]), (IndexError, RuntimeError)),
+    "the same for all": (lambda x, i: x[:1].expand(6, 5, 6)[i].relu(), IndexError),
+    "a constant": (lambda x, i: torch.full((6,), 2.0, device=x.device)[i] + x[0, 0, 0], IndexError),
+    "a constant's rows": (lambda x, i: x.new_ones(6, 2).index_select(0, i) + x[0, 0, 0], (IndexError, RuntimeError)),
 }

@@ -107,6 +107,8 @@ class _Forwarded(Exception):
 
 class _Probe:
     def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":  # which anybody asks who looks through all objects that there are
+            return _Probe
         raise _Forwarded
 
 

@@ -68,6 +68,7 @@ class Builder:
         self.atoms: dict[Opaque, Value] = {}  # indices that are computed
         self.limits: dict[str, Index] = {}  # buffer -> a number that its elements are below, and none is negative
         self._refused: set[tuple[Value, Shape, str]] = set()
+        self.asserted = 0  # how often kernels look whether something is wrong, where that is an exception
         self.node: fx.Node | None = None  # what is being lowered
         self._names = Names()
 
@@ -223,7 +224,10 @@ class Builder:
             full = [ZERO] * len(source.size)
             for d, i in zip(kept, at, strict=True):
                 full[d] = i
-            return source.load(tuple(full))
+            value = source.load(tuple(full))
+            if kind == "sum" and dtype.is_floating_point:  # it begins with 0, which makes 0.0 of -0.0
+                return apply("add", value, constant(0.0, dtype))
+            return value
 
         return Tensor([source.size[d] for d in kept], dtype, source.device, element)
 
@@ -288,14 +292,24 @@ class Builder:
         return atom
 
     def guarded(
-        self, tensor: Tensor, wrong: Callable[[Value], Value], message: str, exception: type[Exception]
+        self,
+        tensor: Tensor,
+        wrong: Callable[[Value], Value],
+        message: str,
+        exception: type[Exception],
+        used: bool = True,
     ) -> Callable[[Shape], Value]:
-        """The elements of a tensor, for whose use it is an error if ``wrong`` is true of one."""
-        if not self.policy.asserts:
+        """The elements of a tensor, for whose use it is an error if ``wrong`` is true of one.
+
+        ``used``: is something computed with each? Else they are looked at by a step of its own.
+        """
+        if not self.policy.asserts or not used:
             self.refuse(
                 Tensor(tensor.size, torch.bool, tensor.device, lambda at: wrong(tensor.load(at))), message, exception
             )
             return tensor.load
+
+        self.asserted += tensor.device.type == "cpu"
 
         def element(at: Shape) -> Value:
             value = tensor.load(at)
@@ -318,8 +332,8 @@ class Builder:
 
     @property
     def numbers_to_check(self) -> int:
-        """How many truth values ``refuse_number`` was given."""
-        return sum(map(len, self._wrong.values()))
+        """How many truth values ``refuse_number`` was given, or kernels look at that can raise, which are the CPU's."""
+        return sum(map(len, self._wrong.values())) + self.asserted
 
     def end(self) -> None:
         """Do what was put off: one check for each exception of ``refuse_number``, and writes."""

@@ -127,8 +127,9 @@ class _Lowering:
         return frozenset(found)
 
     def _checks_of_cpu(self) -> int:
-        """How many things are looked at when the graph has run."""
-        return sum(self.builder.buffers[name].device.type == "cpu" for name, *_ in self.builder.checks)
+        """How many things are looked at whose exceptions are caught: not so on GPUs, which they stop."""
+        checks = sum(self.builder.buffers[name].device.type == "cpu" for name, *_ in self.builder.checks)
+        return checks + self.builder.numbers_to_check
 
     # ------------------------------------------------------------------ where values come from
 
@@ -267,8 +268,7 @@ class _Lowering:
         return self.builder.tensor(self.builder.buffers[buffer])
 
     def _note(self, write: Write) -> None:
-        checks = self._checks_of_cpu() + self.builder.numbers_to_check
-        self.done.append((write, len(self.builder.steps) - 1, checks))
+        self.done.append((write, len(self.builder.steps) - 1, self._checks_of_cpu()))
 
     def _before_writes(self, nodes: set[fx.Node]) -> None:
         """What is put off, and reads what is written to, is computed now."""

@@ -23,6 +23,7 @@ class Picks:
         size: of the dimension that the indices are of.
         message, exception: what is raised for an index that is none of these.
         wraps: do negative indices count from the end?
+        used: is there a place that depends on them? Not so with one element, or the same for all.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Picks:
         exception: type[Exception] = RuntimeError,
         *,
         wraps: bool = False,
+        used: bool = True,
     ) -> None:
         self.builder = builder
         self.tensor = tensor
@@ -44,7 +46,7 @@ class Picks:
         self.value: Callable[[Shape], Value] = self._given  # each index as it is, checked
         if not self.proven:
             wide = Tensor(tensor.size, torch.int64, tensor.device, self._given)
-            self.value = builder.guarded(wide, self._outside, message, exception)
+            self.value = builder.guarded(wide, self._outside, message, exception, used and size.value != 1)
 
     def at(self, at: Shape) -> Index:
         """The index that one element is: never outside of the dimension, right or wrong."""

@@ -7,7 +7,7 @@ is an error in eager: here it is forced into range, so that no load leaves the m
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.tensor import Shape, Tensor, corner, count, variables
 from jitney_lowering.index import Index
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
-from jitney_lowering.ir.values import Position, Value, constant, position, walk
+from jitney_lowering.ir.values import Load, Position, Value, constant, position, walk
 from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.rules.views import reshaped
 from jitney_lowering.signals import NoRule
@@ -38,7 +38,7 @@ def gather(call: Call) -> Tensor:
     dim = axis(dim, len(x.size))
     call.refuse_unless(bool(x.size) and len(x.size) == len(at_index.size), "a single element")
     _prepare(call, x, [dim])
-    picks = of_dimension(call, at_index, dim, x.size[dim])
+    picks = of_dimension(call, at_index, dim, x.size[dim], depends(x, dim))
     return call.result(lambda at: x.load((*at[:dim], picks.at(at), *at[dim + 1 :])))
 
 
@@ -49,7 +49,8 @@ def index_select(call: Call) -> Tensor:
     dim = axis(dim, len(x.size))
     call.refuse_unless(bool(x.size), "a single element")
     _prepare(call, x, [dim])
-    picks = Picks(call.builder, row, x.size[dim], "index out of range in self", IndexError)
+    text = "index out of range in self"
+    picks = Picks(call.builder, row, x.size[dim], text, IndexError, used=depends(x, dim))
 
     def element(at: Shape) -> Value:
         return x.load((*at[:dim], picks.at((at[dim],) if row.size else ()), *at[dim + 1 :]))
@@ -62,7 +63,8 @@ def embedding(call: Call) -> Tensor:
     """A row of the table for each index."""
     table, rows, *_ = call.args
     _prepare(call, table, [0])
-    picks = Picks(call.builder, rows, table.size[0], "index out of range in self", IndexError)
+    text = "index out of range in self"
+    picks = Picks(call.builder, rows, table.size[0], text, IndexError, used=depends(table, 0))
     return call.result(lambda at: table.load((picks.at(at[:-1]), at[-1])))
 
 
@@ -72,7 +74,8 @@ def take(call: Call) -> Tensor:
     x, places = call.args
     flat = reshaped(x, (count(x.size),))
     _prepare(call, flat, [0])
-    picks = Picks(call.builder, places, flat.size[0], "out of range: take", IndexError, wraps=True)
+    text, used = "out of range: take", depends(flat, 0)
+    picks = Picks(call.builder, places, flat.size[0], text, IndexError, wraps=True, used=used)
     return call.result(lambda at: flat.load((picks.at(at),)))
 
 
@@ -84,14 +87,23 @@ def index(call: Call) -> Tensor:
     call.refuse_unless(all(indices[d].dtype in INDICES for d in dims), "chosen by truth values")
     call.refuse_unless(bool(dims), "no indices")
     _prepare(call, x, dims)
-    found = indexed(call, x.size, indices, call.size)
+    found = indexed(call, x.size, indices, call.size, {d for d in dims if not depends(x, d)})
     return call.result(lambda at: x.load(found(at)))
 
 
-def indexed(call: Call, size: Shape, indices: Sequence[Tensor | None], whole: Shape) -> Callable[[Shape], Shape]:
+def depends(x: Tensor, dim: int) -> bool:
+    """Does an element of the tensor depend on its index of a dimension?"""
+    var = variables(x.size)[dim]
+    return any(isinstance(v, (Load, Position)) and var in v.index.atoms for v in walk(x.load(corner(x.size))))
+
+
+def indexed(
+    call: Call, size: Shape, indices: Sequence[Tensor | None], whole: Shape, same: Collection[int] = ()
+) -> Callable[[Shape], Shape]:
     """From an index of ``x[indices]``, which has the size ``whole``, to one of ``x``, which has the size ``size``.
 
-    The dimensions of the broadcast indices come first, unless these stand side by side.
+    The dimensions of the broadcast indices come first, unless these stand side by side. ``same``: those along which all
+    elements are the same.
     """
     dims = [d for d, i in enumerate(indices) if i is not None]
     rank = len(whole) - (len(size) - len(dims))
@@ -102,8 +114,8 @@ def indexed(call: Call, size: Shape, indices: Sequence[Tensor | None], whole: Sh
         tensor = indices[d]
         assert tensor is not None
         text = f"index out of bounds for dimension {d} with size {size[d]}"
-        found, onto = Picks(call.builder, tensor, size[d], text, IndexError, wraps=True), projected(tensor, common)
-        picks[d] = functools.partial(_picked, found, onto)
+        found = Picks(call.builder, tensor, size[d], text, IndexError, wraps=True, used=d not in same)
+        picks[d] = functools.partial(_picked, found, projected(tensor, common))
 
     def element(at: Shape) -> Shape:
         rest = iter((*at[:start], *at[start + rank :]))
@@ -116,9 +128,10 @@ def _picked(picks: Picks, onto: Callable[[Shape], Shape], at: Shape) -> Index:
     return picks.at(onto(at))
 
 
-def of_dimension(call: Call, at_index: Tensor, dim: int, size: Index) -> Picks:
-    """Indices of ``gather`` and ``scatter``."""
-    return Picks(call.builder, at_index, size, f"index out of bounds for dimension {dim} with size {size}")
+def of_dimension(call: Call, at_index: Tensor, dim: int, size: Index, used: bool = True) -> Picks:
+    """Indices of ``gather`` and ``scatter``; ``used``: see ``Picks``."""
+    text = f"index out of bounds for dimension {dim} with size {size}"
+    return Picks(call.builder, at_index, size, text, used=used)
 
 
 def _prepare(call: Call, x: Tensor, dims: Sequence[int]) -> None:

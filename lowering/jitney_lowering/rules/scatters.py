@@ -21,6 +21,7 @@ from jitney_lowering.ir.scalar import Scalar, eq, ne, where
 from jitney_lowering.ir.values import Value, constant, position
 from jitney_lowering.rules.creation import number
 from jitney_lowering.rules.gathers import INDICES, indexed, of_dimension
+from jitney_lowering.signals import NoRule
 
 aten = torch.ops.aten
 SCATTERS: dict[Any, Rule] = {}
@@ -71,14 +72,24 @@ def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind:
 def _values(source: Any, dtype: torch.dtype) -> Callable[[Shape], Value]:
     if isinstance(source, Tensor):
         return source.load
-    element = number(source, dtype).value
+    element = _element(source, dtype).value
     return lambda at: element
+
+
+def _element(value: Any, dtype: torch.dtype) -> Scalar:
+    """A number as an element; one that the dtype does not hold is an error, which the operator tells."""
+    if isinstance(value, int) and dtype is not torch.bool and not dtype.is_floating_point:
+        limits = torch.iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            raise NoRule(f"{value} as {str(dtype).removeprefix('torch.')}")
+    return number(value, dtype)
 
 
 def _chosen(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, adds: bool) -> Tensor:
     """One element of each row is replaced, or added to: a choice by position."""
     shorter = [d for d in range(len(x.size)) if d != dim and at_index.size[d] is not x.size[d]]
     picks = of_dimension(call, at_index, dim, x.size[dim])
+    given = None if isinstance(source, Tensor) else _element(source, x.dtype)
 
     def element(at: Shape) -> Value:
         row = list(at)
@@ -89,7 +100,7 @@ def _chosen(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, adds
         for d in shorter:
             here = here & (Scalar(position(at[d])) < Scalar(position(at_index.size[d])))
         old = Scalar(x.load(at))
-        new = Scalar(source.load(tuple(row))) if isinstance(source, Tensor) else number(source, x.dtype)
+        new = Scalar(source.load(tuple(row))) if given is None else given
         if adds:
             new = new | old if x.dtype is torch.bool else old + new
         return where(here, new, old).value
@@ -129,7 +140,7 @@ def index_fill(call: Call) -> Tensor:
     _allow(call, x, "store", mixed=False)
     text = f"index out of bounds for dimension {dim} with size {x.size[dim]}"
     picks = Picks(call.builder, row, x.size[dim], text, IndexError, wraps=True)
-    element = number(value, x.dtype).value
+    element = _element(value, x.dtype).value
 
     def place(at: Shape) -> Shape:
         return (*at[:dim], picks.at((at[dim],) if row.size else ()), *at[dim + 1 :])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from backend_programs import Check, On, check, on  # noqa: F401
@@ -68,3 +70,34 @@ def test_a_wrong_index_is_an_error(name: str, place: int) -> None:
     compiled(x, right)
     with pytest.raises(exception):
         compiled(x, wrong)
+
+
+ONE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "index": lambda x, i: (x * 2)[i],
+    "index_select": lambda x, i: x.index_select(0, i),
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "embedding": lambda x, i: torch.nn.functional.embedding(i, x),
+    "index_add": lambda x, i: x.index_add(0, i, x.expand(2, 3)),
+    "index_put": lambda x, i: x.index_put((i,), x[0] * 2),
+    "index_fill": lambda x, i: x.index_fill(0, i, 3.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], x.expand(2, 3)),
+}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a wrong index stops the device for good")
+@pytest.mark.parametrize("name", ONE)
+def test_a_wrong_index_of_a_single_row_is_an_error(name: str) -> None:
+    compiled = jitney.compile(ONE[name], backend="triton_gpu", fullgraph=True)
+    x = normal(1, 3)
+    torch.testing.assert_close(compiled(x, torch.zeros(2, dtype=torch.int64)), ONE[name](x, torch.zeros(2).long()))
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(x, torch.tensor([0, 7]))
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_number_that_does_not_fit_is_an_error(rows: int, backend: str) -> None:
+    x, i = torch.zeros(4, 3, dtype=torch.int8), torch.zeros(rows, 3, dtype=torch.int64)
+    fn = lambda x, i: x.scatter(0, i, 300)  # noqa: E731
+    for run in (fn, jitney.compile(fn, backend=backend)):
+        with pytest.raises(RuntimeError):
+            run(x, i)

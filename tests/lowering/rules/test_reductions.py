@@ -10,6 +10,8 @@ import pytest
 import torch
 from lowering.graphs import kinds, lowered
 
+import jitney
+
 ALL: dict[str, Callable[[torch.Tensor], Any]] = {
     "sum": lambda x: (x.sum(), x.sum(0), x.sum(-1, keepdim=True), x.sum((0, 2)), x.sum([])),
     "prod": lambda x: (x.prod(), x.prod(1), x.prod(1, keepdim=True)),
@@ -129,3 +131,13 @@ def test_an_outer_product_is_never_stored() -> None:
 
     captured = lowered(fn, torch.randn(4, 5), torch.randn(4, 6))
     assert kinds(captured.program) == ["sum"]
+
+
+@pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1), (1, 1), (2, 3)])
+def test_sums_of_negative_zeros_are_positive(shape: tuple[int, ...], backend: str) -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        return [1 / x.sum(0), 1 / x.sum(1, keepdim=True), 1 / x.mean(0), 1 / x.sum()]
+
+    x = -torch.zeros(shape, device="cuda" if torch.cuda.is_available() and backend == "triton_gpu" else "cpu")
+    assert all((y == float("inf")).all() for y in jitney.compile(fn, backend=backend)(x))

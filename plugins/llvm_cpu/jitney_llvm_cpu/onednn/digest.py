@@ -1,8 +1,9 @@
 """64 bits that depend on every byte of a tensor's memory: who keeps what was made of it asks at each call.
 
 Versions do not say whether a tensor was written to: writes through ``.data``, NumPy or other views of the memory do not
-count. So all of it is read, in blocks of 32 KiB that threads share. A word goes into its lane by a bijection, ``h ->
-mix((h ^ word) * PRIME)``, so that one changed word always changes the digest; of several, 1 in 2^64 goes unseen.
+count. So all of it is read, in blocks of 32 KiB that threads share. A word goes into its lane by a bijection: one
+changed word always changes the digest. It multiplies twice, as MurmurHash3's ``fmix64`` does: after one multiplication,
+flips of the signs of several numbers may cancel each other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ BLOCK = 1 << 15
 STRIDE = 256  # bytes of an iteration: four vectors of eight lanes
 GRAIN = 8  # blocks below which no second thread is started
 PRIME = 0x9E3779B97F4A7C15
+SECOND = 0xC4CEB9FE1A85EC53
 FINAL = 0xFF51AFD7ED558CCD
 SIGNED = ctypes.c_int64
 
@@ -46,13 +48,18 @@ def _vector(numbers: list[int]) -> str:
 
 
 def _mixed(kind: str, name: str, old: str, word: str, prime: str) -> list[str]:
-    """``name = mix((old ^ word) * prime)``."""
-    shift = _vector([32] * _LANES) if kind.startswith("<") else "32"
+    """``name = mix(mix((old ^ word) * prime, 32) * SECOND, 29)``, where ``mix(x, n)`` is ``x ^ x >> n``."""
+    first, second, times = "32", "29", str(_signed(SECOND))
+    if kind.startswith("<"):
+        first, second, times = _vector([32] * _LANES), _vector([29] * _LANES), _vector([SECOND] * _LANES)
     return [
         f"{name}.x = xor {kind} {old}, {word}",
         f"{name}.m = mul {kind} {name}.x, {prime}",
-        f"{name}.s = lshr {kind} {name}.m, {shift}",
-        f"{name} = xor {kind} {name}.m, {name}.s",
+        f"{name}.s = lshr {kind} {name}.m, {first}",
+        f"{name}.y = xor {kind} {name}.m, {name}.s",
+        f"{name}.n = mul {kind} {name}.y, {times}",
+        f"{name}.t = lshr {kind} {name}.n, {second}",
+        f"{name} = xor {kind} {name}.n, {name}.t",
     ]
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from jitney.cache.recipes import Recipe, Writer, call
 from jitney_llvm_cpu.onednn.digest import digest_function
 
-LAYOUTS = 4  # shapes of inputs for which a copy is kept; those of equal order share one
+LAYOUTS = 4  # shapes of inputs for which a copy is kept, the first ones; those of equal order share one
 PATIENCE = 3  # calls in a row, each with other weights than the call before; then none are kept any more
 
 _aten = torch.ops.aten
@@ -70,6 +70,8 @@ class PackedConvolution:
         else:
             self.changes = 0
         packed = kept.copies.get(x.shape) if kept is not None else None
+        if packed is None and kept is not None and len(kept.copies) >= LAYOUTS:
+            return _plain(x, weight, bias, padding, stride, dilation, groups)
         if packed is None:
             packed = _mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, x.shape)
             # Another thread may have written to the weights since.
@@ -92,8 +94,6 @@ def _add(packed: Tensor, shape: torch.Size, copies: dict[torch.Size, Tensor]) ->
     """Keep a copy, or another that is in the same order: then the new one may go."""
     order = _order(packed)
     packed = next((copy for copy in [*copies.values()] if torch.equal(_order(copy), order)), packed)
-    if len(copies) >= LAYOUTS:
-        copies.clear()
     copies[shape] = packed
     return packed
 

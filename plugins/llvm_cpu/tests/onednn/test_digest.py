@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from jitney_llvm_cpu.onednn.digest import BLOCK, FINAL, PRIME, STRIDE, digest_function, seeds
+from jitney_llvm_cpu.onednn.digest import BLOCK, FINAL, PRIME, SECOND, STRIDE, digest_function, seeds
 
 ALL = 2**64 - 1
 
 
 def mixed(h: int, word: int, prime: int) -> int:
     product = ((h ^ word) * prime) & ALL
-    return product ^ (product >> 32)
+    product = ((product ^ (product >> 32)) * SECOND) & ALL
+    return product ^ (product >> 29)
 
 
 def expected(data: bytes) -> int:
@@ -68,3 +69,19 @@ def test_it_changes_with_signs_and_order(count: int) -> None:
     others = [data, -data, data.flip(0), data.roll(1), data.roll(BLOCK // 4), data.sort().values, data + 0.0 * data + 1]
     others.append(torch.where(torch.arange(count) % 2 == 1, -data, data))
     assert len({digest(other.contiguous()) for other in others}) == len(others)
+
+
+@pytest.mark.parametrize("bits", [1 << 31, 1 << 30, 1 << 31 | 1 << 30, 1], ids=["sign", "exponent", "both", "last"])
+def test_flips_of_neighbours_and_of_a_lane_do_not_cancel(bits: int) -> None:
+    numbers = torch.randn(64 * 64 + 13).view(torch.int32)
+    bit = bits - (1 << 32) if bits >> 31 else bits
+    firsts, steps, others = (1, 7, 64, 127, 1000, numbers.numel() - 9), (1, 2, 3, 62, 63, 64, 65, 128), ((), (1,), (2,))
+    patterns = {frozenset({f, f + s, *(f + s + n for n in more)}) for f in firsts for s in steps for more in others}
+    patterns = {places for places in patterns if max(places) < numbers.numel()}
+    seen = {digest(numbers)}
+    for places in patterns:
+        changed = numbers.clone()
+        for place in places:
+            changed[place] ^= bit
+        seen.add(digest(changed))
+    assert len(seen) == 1 + len(patterns) > 80
