@@ -22,6 +22,7 @@ from jitney_lowering.ir import (
     Reduce,
     Ref,
     Scan,
+    Scatter,
     Statement,
     Store,
     Value,
@@ -182,6 +183,7 @@ class _Function:
             return lambda value: self.store(s.buffer, s.index, value)
         if isinstance(s, Accumulate):
             return lambda value: self._accumulate(s, value)
+        assert not isinstance(s, Scatter)  # its policy has none
         accumulator = _Accumulator(s.kind, s.value.dtype)
         name = self.name("a")
         self.line(f"{accumulator.type} {name} = {accumulator.start};")

@@ -248,14 +248,14 @@ class _Lowering:
         try:
             for part in write.parts:
                 where = self._arguments(bound(part.target, part.args, part.kwargs)[2:])
-                place = part_of(place, self.values[part.args[1]], part.target, where)
+                place = part_of(place, self._arguments(part.args[1]), part.target, where)
         except NoRule:
             return None
         if place.strided is None:
             return None
         self._before_writes({write.input})
         if write.last is None:
-            self.builder.assign(place, self.values[write.parts[-1].args[1]])
+            self.builder.assign(place, self.values[write.source])
             self._note(write)
             return self.builder.tensor(self.builder.buffers[whole.strided.buffer])
         args = [place.strided, *(self._passed(a) for a in write.last.args[1:])]

@@ -66,6 +66,13 @@ class Write:
     repeatable: bool = False
 
     @property
+    def source(self) -> fx.Node:
+        """What the last part is replaced by."""
+        node = self.parts[-1].args[1]
+        assert isinstance(node, fx.Node)
+        return node
+
+    @property
     def made(self) -> tuple[fx.Node, ...]:
         """The operators that it stands for."""
         return self.parts if self.last is None else (*self.parts, self.last)

@@ -128,7 +128,8 @@ class Recomputation:
         recipe = _Recipe(step, value)
         group = self.items[home]
         assert isinstance(group, Group)
-        gained = self._bytes(name) * (1 + len(outside)) - sum(self._bytes(o) for o in operands if self._is_new(o, home))
+        new = sum(self._bytes(o) for o in operands if self._is_new(o, home))
+        gained: float = self._bytes(name) * (1 + len(outside)) - new
         gained += LAUNCH / len(group.members)  # the kernel goes if all that it makes is computed elsewhere
         for number in outside:
             lost = self._loss(recipe, operands, number)

@@ -47,8 +47,12 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
 
 def written_inputs(program: Program, updates: Mapping[int, int]) -> dict[str, str]:
     """Inputs that are their own new value, since operators have written to them; each with its own name."""
-    pairs = ((program.outputs[output], program.inputs[argument]) for output, argument in updates.items())
-    return {name: name for made, name in pairs if isinstance(made, Strided) and made.buffer == name}
+    found = {}
+    for output, argument in updates.items():
+        made, name = program.outputs[output], program.inputs[argument]
+        if isinstance(made, Strided) and isinstance(name, str) and made.buffer == name:
+            found[name] = name
+    return found
 
 
 def whole(program: Program, output: int) -> bool:
