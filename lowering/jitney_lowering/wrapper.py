@@ -23,8 +23,8 @@ from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, stri
 from jitney_lowering.labels import labels
 from jitney_lowering.restride import restride
 from jitney_lowering.scheduler import Schedule
-from jitney_lowering.scheduler.in_place import alike
-from jitney_lowering.scheduler.memory import root
+from jitney_lowering.scheduler.memory.in_place import alike
+from jitney_lowering.scheduler.memory.plan import root
 
 _counter = itertools.count()
 

@@ -57,7 +57,7 @@ def test_backends_import_what_is_public(backend: str) -> None:
         "from jitney_lowering.ir.kernel import Kernel",
         "from jitney_lowering.ir import kernel",
         "from jitney_lowering.index import polynomial",
-        "def f():\n    from jitney_lowering.scheduler.memory import root",
+        "def f():\n    from jitney_lowering.scheduler.memory.plan import root",
         "import jitney_lowering.wrapper",
         "from jitney._util import callers",
     ],

@@ -88,7 +88,7 @@ def writes(
         updates: output -> the input that gets its value; see ``CompileRequest``.
         live: nodes that somebody reads.
         scatters: are there kernels that store at computed places? Then only parts are written here: what replaces
-            elements of the whole is left to ``scheduler/scatters.py``.
+            elements of the whole is left to ``scheduler/memory/scatters.py``.
     """
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     (results,) = graph.output_node().args

@@ -15,14 +15,14 @@ from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.fuse import fuse
 from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.memory import Memory, plan, root
+from jitney_lowering.scheduler.memory.plan import Memory, plan, root
+from jitney_lowering.scheduler.memory.scatters import scattered_in_place
+from jitney_lowering.scheduler.memory.successors import taken_over
+from jitney_lowering.scheduler.memory.updates import filled_in_place, written_inputs
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.recompute import less_work
-from jitney_lowering.scheduler.scatters import scattered_in_place
 from jitney_lowering.scheduler.simplify import clean
-from jitney_lowering.scheduler.successors import taken_over
-from jitney_lowering.scheduler.updates import filled_in_place, written_inputs
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Buffer, Extern
-from jitney_lowering.scheduler.successors import FRESH
+from jitney_lowering.scheduler.memory.successors import FRESH
 
 
 def postponed(

@@ -8,7 +8,7 @@ import torch
 
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program
-from jitney_lowering.scheduler.in_place import alike, as_large, replaces
+from jitney_lowering.scheduler.memory.in_place import alike, as_large, replaces
 
 _aten = torch.ops.aten
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program, Strided
-from jitney_lowering.scheduler.in_place import alike, replaces
+from jitney_lowering.scheduler.memory.in_place import alike, replaces
 
 
 def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int]) -> dict[str, str]:

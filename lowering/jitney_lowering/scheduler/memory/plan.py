@@ -12,7 +12,7 @@ from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, index
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Buffer, Extern
-from jitney_lowering.scheduler.in_place import as_large, replaces
+from jitney_lowering.scheduler.memory.in_place import as_large, replaces
 from jitney_lowering.scheduler.size_guess import guess
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
