@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -278,3 +279,16 @@ WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exceptio
     "a constant": (lambda x, i: torch.full((6,), 2.0, device=x.device)[i] + x[0, 0, 0], IndexError),
     "a constant's rows": (lambda x, i: x.new_ones(6, 2).index_select(0, i) + x[0, 0, 0], (IndexError, RuntimeError)),
 }
+
+
+def refuses(compiled: Callable[..., Any], name: str, place: int) -> None:
+    """A compiled program of ``WRONG`` takes indices that are right, and raises as eager does for one that is not."""
+    x, right = normal(6, 5, 6), drawn(6, 4)
+    wrong = right.clone()
+    wrong[2] = place
+    fn, exception = WRONG[name]
+    with pytest.raises(exception):
+        fn(x, wrong)
+    compiled(x, right)
+    with pytest.raises(exception):
+        compiled(x, wrong)

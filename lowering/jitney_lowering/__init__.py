@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitney_lowering.description import describe
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
-    from jitney_lowering.memory_format import REDUCTIONS, Convolution, channels_last, hints
+    from jitney_lowering.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
     from jitney_lowering.policy import CPU, GPU, Policy
     from jitney_lowering.rules import VIEWS
     from jitney_lowering.scheduler import Schedule, schedule
@@ -30,9 +30,9 @@ API_VERSION = 1
 
 __all__ = [
     "API_VERSION",
+    "CHANNEL_REDUCTIONS",
     "CPU",
     "GPU",
-    "REDUCTIONS",
     "VIEWS",
     "Convolution",
     "Index",
@@ -63,7 +63,7 @@ _HOMES = {
     "description": ("describe",),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
-    "memory_format": ("REDUCTIONS", "Convolution", "channels_last", "hints"),
+    "memory_format": ("CHANNEL_REDUCTIONS", "Convolution", "channels_last", "hints"),
     "philox": ("philox",),
     "policy": ("CPU", "GPU", "Policy"),
     "rules": ("VIEWS",),

@@ -57,7 +57,7 @@ FOLLOWING: dict[Any, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {
     aten.upsample_bilinear2d.vec: ((0,), (0,), 4),
     aten.upsample_bilinear2d_backward.default: ((0,), (0,), 4),
 }
-REDUCTIONS = (aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default)
+CHANNEL_REDUCTIONS = (aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default)
 """They may read their first argument as it lies; their results lie as in eager."""
 CONVOLUTIONS: dict[Any, tuple[int, int, int]] = {
     aten.convolution.default: (0, 1, 8),
@@ -112,7 +112,7 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Coll
         device_type: as in ``torch.device.type``.
         worth: how much of the bytes that a convolution reads and writes it would save, in channels_last; negative if it
             is slower then.
-        reading: operators of ``REDUCTIONS`` that read such values as fast as contiguous ones.
+        reading: operators of ``CHANNEL_REDUCTIONS`` that read such values as fast as contiguous ones.
 
     Returns:
         How many regions were converted.

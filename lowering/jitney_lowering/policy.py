@@ -56,6 +56,11 @@ class Policy:
     scatters: bool = False
     scans: bool = False
 
+    @property
+    def chooses(self) -> bool:
+        """Does an element's reader choose where it comes from, rather than each part go to its place in memory?"""
+        return self.chosen_parts > 0
+
 
 CPU = Policy(short_row=15, scans=True, fused_gathers=True)
 GPU = Policy(

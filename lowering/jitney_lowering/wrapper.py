@@ -31,7 +31,8 @@ _counter = itertools.count()
 # What the function calls the allocator's functions.
 _ALLOCATION = {"_empty_strided": "empty_strided", "_empty": "empty", "_fresh": "fresh"}
 
-# Operators that torch also has as functions of its own, which take a third of the time to call.
+# Operators that torch also has as functions of its own, which take less time to call: on a CPU a convolution 5 us for
+# 12, others about a third less.
 _NAMES = (
     "mm", "bmm", "addmm", "baddbmm", "dot", "convolution", "cudnn_batch_norm", "native_batch_norm", "native_layer_norm",
     "native_group_norm", "constant_pad_nd", "cumsum", "cumprod", "gather", "index_select", "index_add", "index_copy",

@@ -7,19 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowering.graphs import lowered
+from row_programs import STEPS, check_chain, heavy
 
-import jitney
 from jitney_lowering import CPU
 from jitney_lowering.ir import Kernel
 from jitney_lowering.scheduler import schedule
-
-
-def heavy(x: torch.Tensor) -> torch.Tensor:
-    """What there is once a row takes longer than the row."""
-    return (x.sum(-1).exp() + x.amax(-1)).tanh()[..., None] * x
 
 
 def innermost(fn: Callable[..., torch.Tensor], *args: torch.Tensor, short_row: int = CPU.short_row) -> list[int | None]:
@@ -53,22 +48,6 @@ def test_rows_stay_where_blocks_would_be_slower() -> None:
     assert set(innermost(heavy, torch.randn(1000, 3), short_row=0)) <= {1, 3}
 
 
-STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "sum": lambda x: x + x.sum(-1, keepdim=True),
-    "mean of all but the row": lambda x: x - x.mean(0, keepdim=True),
-    "softmax": lambda x: x.softmax(-1),
-    "layer norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
-    "greatest": lambda x: x * x.amax(-1, keepdim=True).sigmoid(),
-    "where the greatest is": lambda x: x + x.argmax(-1, keepdim=True),
-    "running": lambda x: x.cumsum(-1),
-    "turned": lambda x: x.flip(-1) * x[..., :1],
-    "cross": lambda x: x.roll(1, -1) * x - x.roll(-1, -1),
-    "length": lambda x: x / (1 + x.norm(dim=-1, keepdim=True)),
-    "heavy": heavy,
-    "product": lambda x: (x[..., :, None] * x[..., None, :]).sum(-1).tanh(),
-}
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([*STEPS]), min_size=1, max_size=5),
@@ -80,21 +59,6 @@ STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_any_chain_gives_what_eager_gives(
     names: list[str], rows: tuple[int, ...], length: int, dtype: torch.dtype, gradient: bool
 ) -> None:
-    def fn(x: torch.Tensor) -> torch.Tensor:
-        for name in names:
-            x = STEPS[name](x)
-        return x
-
     torch.manual_seed(0)
     x = torch.randn(*rows, length).to(dtype)
-    results = []
-    for run, kind in ((jitney.compile(fn, backend="llvm_cpu", dynamic=False), dtype), (fn, dtype), (fn, torch.float64)):
-        own = x.to(kind, copy=True).requires_grad_(gradient and dtype is not torch.bfloat16)
-        found = run(own)
-        if own.requires_grad:
-            (found * torch.arange(length)).sum().backward()
-        results.append([found.detach().double(), *([] if own.grad is None else [own.grad.double()])])
-    for ours, eagers, exact, rough in zip(*results, (1e-5, 1e-3), strict=False):
-        assume(exact.isfinite().all() and eagers.isfinite().all())
-        error, allowed = (ours - exact).abs().max(), (eagers - exact).abs().max()
-        assert error <= 4 * allowed + rough * (exact.abs().max() + 1)
+    check_chain(names, x, "llvm_cpu", gradient=gradient and dtype is not torch.bfloat16)

@@ -15,7 +15,7 @@ from torch import fx, nn
 
 import jitney
 from jitney.backends import Backend
-from jitney_lowering import REDUCTIONS, Convolution, channels_last, decompositions
+from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last, decompositions
 from jitney_lowering.restride import restride
 
 aten = torch.ops.aten
@@ -144,7 +144,7 @@ def test_a_convolution_that_saves_less_than_conversions_cost_stays() -> None:
     assert not any(plain.formats(aten.clone.default))
 
 
-@pytest.mark.parametrize("reading", [(), REDUCTIONS])
+@pytest.mark.parametrize("reading", [(), CHANNEL_REDUCTIONS])
 def test_reductions_read_values_as_they_lie(reading: tuple[Any, ...]) -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return F.silu(F.conv2d(x, weight)).mean((2, 3))
@@ -181,7 +181,7 @@ def test_reductions_of_regions(reduction: Callable[..., Any], dim: Any, keepdim:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_group_norms_between_convolutions(groups: int, train: bool) -> None:
     model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.GroupNorm(groups, 8), nn.ReLU(), nn.Conv2d(8, 4, 1))
-    plain = Plain(reading=REDUCTIONS)
+    plain = Plain(reading=CHANNEL_REDUCTIONS)
     both(model, plain.backend, torch.randn(2, 4, 9, 8), train=train)
     if not train:  # with one group it is of the region
         assert plain.formats(aten.clone.default).count(True) == groups

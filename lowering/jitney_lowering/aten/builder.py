@@ -68,7 +68,7 @@ class Builder:
         self.atoms: dict[Opaque, Value] = {}  # indices that are computed
         self.limits: dict[str, Index] = {}  # buffer -> a number that its elements are below, and none is negative
         self._refused: set[tuple[Value, Shape, str]] = set()
-        self.asserted = 0  # how often kernels look whether something is wrong, where that is an exception
+        self.asserts_caught = 0  # ``Checked`` values of kernels that raise an exception, which are the CPU's
         self.node: fx.Node | None = None  # what is being lowered
         self._names = Names()
 
@@ -309,7 +309,7 @@ class Builder:
             )
             return tensor.load
 
-        self.asserted += tensor.device.type == "cpu"
+        self.asserts_caught += tensor.device.type == "cpu"
 
         def element(at: Shape) -> Value:
             value = tensor.load(at)
@@ -331,9 +331,10 @@ class Builder:
         self._wrong.setdefault((message, exception), []).append(wrong)
 
     @property
-    def numbers_to_check(self) -> int:
-        """How many truth values ``refuse_number`` was given, or kernels look at that can raise, which are the CPU's."""
-        return sum(map(len, self._wrong.values())) + self.asserted
+    def caught(self) -> int:
+        """How many checks so far raise an exception: those of the CPU, for on a GPU they stop the process."""
+        steps = sum(self.buffers[name].device.type == "cpu" for name, *_ in self.checks)
+        return steps + sum(map(len, self._wrong.values())) + self.asserts_caught
 
     def end(self) -> None:
         """Do what was put off: one check for each exception of ``refuse_number``, and writes."""
@@ -439,7 +440,7 @@ class Builder:
         """
         size = [before + n + after for n, (before, after) in zip(x.size, edges, strict=True)]
         stride = contiguous(size) if stride is None else tuple(stride)
-        if self.policy.chosen_parts:
+        if self.policy.chooses:
             return self._surrounded(self.spread(x), edges, fill, size, stride)
 
         def part(sizes: Sequence[Index], home: tuple[str, Index]) -> Strided:

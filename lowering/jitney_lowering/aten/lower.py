@@ -59,8 +59,8 @@ def lower(
     known = len(shapes.guards) if shapes is not None else 0
     lowering = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates)
     program = lowering.program()
-    if lowering.risky:
-        less = {output: argument for output, argument in updates.items() if output not in lowering.risky}
+    if lowering.unsafe_updates:
+        less = {output: argument for output, argument in updates.items() if output not in lowering.unsafe_updates}
         program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, less).program()
     if config.verify:
         program.verify()
@@ -95,7 +95,7 @@ class _Lowering:
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
         self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live, policy.scatters)
-        self.done: list[tuple[Write, int, int]] = []  # writes to inputs; how many steps and checks come before each
+        self.input_writes: list[tuple[Write, int, int]] = []  # how many steps and checks come before each
 
     def program(self) -> Program:
         for node in self.graph.graph.nodes:
@@ -116,20 +116,15 @@ class _Lowering:
         )
 
     @property
-    def risky(self) -> frozenset[int]:
+    def unsafe_updates(self) -> frozenset[int]:
         """Outputs whose input would be written though eager might have to do the call again, or fails before it."""
-        checks = self._checks_of_cpu()
         copy = torch.ops.aten.copy_.default  # which does not fail
         fail = [n for n, step in enumerate(self.builder.steps) if isinstance(step, Extern) and step.target is not copy]
         last = max(fail, default=-1)
-        found = {write.output for write, _, before in self.done if before}  # in eager these come before the write
-        found |= {write.output for write, at, _ in self.done if not write.repeatable and (at < last or checks)}
-        return frozenset(found)
-
-    def _checks_of_cpu(self) -> int:
-        """How many things are looked at whose exceptions are caught: not so on GPUs, which they stop."""
-        checks = sum(self.builder.buffers[name].device.type == "cpu" for name, *_ in self.builder.checks)
-        return checks + self.builder.numbers_to_check
+        after = self.builder.caught
+        # What was looked at before a write comes before it in eager.
+        unsafe = [w for w, at, before in self.input_writes if before or (not w.repeatable and (at < last or after))]
+        return frozenset(write.output for write in unsafe)
 
     # ------------------------------------------------------------------ where values come from
 
@@ -268,7 +263,7 @@ class _Lowering:
         return self.builder.tensor(self.builder.buffers[buffer])
 
     def _note(self, write: Write) -> None:
-        self.done.append((write, len(self.builder.steps) - 1, self._checks_of_cpu()))
+        self.input_writes.append((write, len(self.builder.steps) - 1, self.builder.caught))
 
     def _before_writes(self, nodes: set[fx.Node]) -> None:
         """What is put off, and reads what is written to, is computed now."""

@@ -139,6 +139,7 @@ def _unread(old: fx.Node, new: fx.Node, order: Mapping[fx.Node, int], live: Coll
 def _is_repeatable(
     write: Write, own: Collection[fx.Node], changed: Collection[fx.Node], live: Collection[fx.Node]
 ) -> bool:
+    """See ``Write.repeatable``; ``own``: what writes stand for, ``changed``: inputs that are written to."""
     last = write.last
     if last is not None and (last.target in SUMS or _accumulates(last)):
         return False

@@ -13,7 +13,7 @@ import torch
 from jitney_lowering.index import Atom, Compound, Index, Size
 from jitney_lowering.ir.loops import SCANS, SCATTER, Buffer, Computed, Extern, Number, Program, Strided
 from jitney_lowering.ir.operations import HALVES, OPERATIONS
-from jitney_lowering.ir.values import Apply, Checked, Constant, Load, Position, Put, Value, walk
+from jitney_lowering.ir.values import SCATTERED, Apply, Checked, Constant, Load, Position, Put, Value, walk
 
 Grid = torch.Tensor
 
@@ -263,7 +263,6 @@ REDUCE: dict[str, Callable[[Grid], Grid]] = {
     "argmin": _first("min"),
 }
 
-SCATTERED = {"sum": "sum", "max": "amax", "min": "amin"}
 SCAN: dict[str, Callable[[Grid], Grid]] = {"cumsum": lambda rows: rows.cumsum(-1, dtype=rows.dtype)}
 
 __all__ = ["run"]

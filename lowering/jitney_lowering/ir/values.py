@@ -130,6 +130,10 @@ class Checked(Value):
         return f"checked({part(self.value)}, {part(self.condition)})"
 
 
+# Kind of ``Put`` that is a reduction -> what torch's ``scatter_reduce`` calls it.
+SCATTERED = {"sum": "sum", "max": "amax", "min": "amin"}
+
+
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Put(Value):
     """What a scatter does with one element: ``value`` goes to ``buffer[index]``, where that may be computed.
@@ -312,6 +316,11 @@ def walk(*roots: Value) -> Iterator[Value]:
         seen.add(id(value))
         stack.append((value, True))
         stack.extend((p, False) for p in reversed(value.parts))
+
+
+def cost(*roots: Value) -> int:
+    """Of all operations below, each once, as of ``OPERATIONS``."""
+    return sum(OPERATIONS[v.op].cost for v in walk(*roots) if isinstance(v, Apply))
 
 
 def rebuild(

@@ -114,7 +114,7 @@ def adaptive_avg_pool2d_backward(call: Call) -> Tensor:
 
 def _taken(call: Call, x: Tensor, window: Sequence[int]) -> Tensor:
     """The tensor, before elements of it are read several times, unless this does not suit machine or window."""
-    call.refuse_unless(bool(call.builder.policy.chosen_parts), "rather scattered")
+    call.refuse_unless(call.builder.policy.chooses, "rather scattered")
     call.refuse_unless(x.dtype.is_floating_point, "a pool of whole numbers")
     call.refuse_unless(window[0] * window[1] <= MOST, f"a window of more than {MOST} elements")
     return call.builder.spread(x)

@@ -35,8 +35,7 @@ def pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> tu
 def _windows(call: Call, x: Tensor, kernel: tuple[int, int], ceil_mode: bool) -> None:
     call.refuse_unless(x.dtype.is_floating_point, "a pool of whole numbers")
     call.refuse_unless(kernel[0] * kernel[1] <= MOST, f"a window of more than {MOST} elements")
-    reaches = not ceil_mode or bool(call.builder.policy.chosen_parts)
-    call.refuse_unless(reaches, "windows that reach over the edge")
+    call.refuse_unless(not ceil_mode or call.builder.policy.chooses, "windows that reach over the edge")
 
 
 @pool(aten.avg_pool2d.default)
@@ -47,8 +46,7 @@ def avg_pool2d(call: Call) -> Tensor:
     stride, padding = pair(call, stride, kernel), pair(call, padding)
     _windows(call, x, kernel, ceil_mode)
     ragged = ceil_mode or not (counts_padding or padding == (0, 0))
-    chosen = bool(call.builder.policy.chosen_parts)
-    call.refuse_unless(not ragged or divisor is not None or chosen, "a mean without the padding")
+    call.refuse_unless(not ragged or divisor is not None or call.builder.policy.chooses, "a mean without the padding")
     height, width = x.size[-2:]
     reach = _reach(call, (height, width), kernel, stride, padding, (1, 1)) if ceil_mode else None
     x = _padded(call, x, padding, 0.0, reach)

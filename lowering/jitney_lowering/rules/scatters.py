@@ -18,7 +18,7 @@ from jitney_lowering.aten.scattering import accumulated, scattered
 from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor
 from jitney_lowering.index import min_
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
-from jitney_lowering.ir.values import Value, constant, position
+from jitney_lowering.ir.values import SCATTERED, Value, constant, position
 from jitney_lowering.rules.creation import number
 from jitney_lowering.rules.gathers import INDICES, indexed, of_dimension
 from jitney_lowering.signals import NoRule
@@ -29,7 +29,7 @@ SCATTERS: dict[Any, Rule] = {}
 
 scatters = registering(SCATTERS)
 
-REDUCTIONS = {"sum": "sum", "amax": "max", "amin": "min"}
+REDUCTIONS = {name: kind for kind, name in SCATTERED.items()}
 
 
 @scatters(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import SCANS
-from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Load, walk
+from jitney_lowering.ir.values import Load, cost, walk
 from jitney_lowering.scheduler.group import Group, Member, iterations
 from jitney_lowering.scheduler.simplify import substituted
 
@@ -67,7 +66,7 @@ def _costs(member: Member, group: Group, needed: Collection[str]) -> tuple[float
     step, row = member.step, group.spine[group.depth - 1]
     length = iterations(step.loops[group.depth :]) or 1
     values = list(walk(step.value))
-    work = sum(OPERATIONS[v.op].cost for v in values if isinstance(v, Apply))
+    work = cost(step.value)
     places = [v.index for v in values if isinstance(v, Load) and not group.aligned(member, v)]
     places += [v.index for v in values if isinstance(v, Load) and v.buffer not in group.makers]
     places += [step.place] * (

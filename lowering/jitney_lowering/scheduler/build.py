@@ -23,8 +23,7 @@ from jitney_lowering.ir.kernel import (
     Store,
 )
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
-from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Load, Put, Value, constant, load, rebuild, ref, walk
+from jitney_lowering.ir.values import Load, Put, Value, constant, cost, load, rebuild, ref, walk
 from jitney_lowering.scheduler.blocks import blocked
 from jitney_lowering.scheduler.collapse import collapse
 from jitney_lowering.scheduler.group import Group, Member, is_aligned
@@ -337,12 +336,10 @@ class _Builder:
         return [v for v in found if v not in self.outer]
 
     def _is_cheap(self, value: Value) -> bool:
-        cost = 0
-        for v in walk(value):
-            if isinstance(v, Load) and (v.indirect or v.buffer.startswith("s_")):
-                return False
-            cost += OPERATIONS[v.op].cost if isinstance(v, Apply) else 0
-        return cost <= CHEAP and sum(isinstance(v, Load) for v in walk(value)) <= 2
+        loads = [v for v in walk(value) if isinstance(v, Load)]
+        if any(v.indirect or v.buffer.startswith("s_") for v in loads):
+            return False
+        return cost(value) <= CHEAP and len(loads) <= 2
 
     def _room(self, maker: Member) -> bool:
         local = maker.step.loops[len(self.outer) :]

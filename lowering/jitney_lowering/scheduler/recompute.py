@@ -14,14 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jitney_lowering.index import Index, Var
+from jitney_lowering.index import Index, Var, product
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Load, Position, Value, masked, rebuild, walk
+from jitney_lowering.ir.values import Apply, Load, Position, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.simplify import without_dead
-from jitney_lowering.scheduler.size_guess import guess, iterations
+from jitney_lowering.scheduler.size_guess import guess
 
 LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
@@ -30,18 +30,18 @@ MOST_LOADS = 40
 
 def work(value: Value, loops: Sequence[Var]) -> float:
     """Cost of the operations for one iteration of the loops; what inner loops do not change counts as its share."""
-    total = iterations(loops) or 1
+    total = guess(product(loops)) or 1
     depth = {var: number for number, var in enumerate(loops, 1)}
     varies: dict[Value, int] = {}  # how many of the loops it is inside of
-    cost = 0.0
+    spent = 0.0
     for v in walk(value):
         here = max((varies[p] for p in v.parts), default=0)
         if isinstance(v, (Load, Position)):
             here = max(here, *(depth.get(a, 0) for a in v.index.atoms), 0)  # type: ignore[call-overload]
         varies[v] = here
         if isinstance(v, Apply):
-            cost += OPERATIONS[v.op].cost * min(1.0, iterations(loops[:here]) / total)
-    return cost
+            spent += OPERATIONS[v.op].cost * min(1.0, guess(product(loops[:here])) / total)
+    return spent
 
 
 @dataclass(frozen=True)
@@ -143,16 +143,16 @@ class Recomputation:
         """Bytes that a group reads more, with operations as bytes; None if it cannot compute the buffer."""
         group, step = self.items[number], recipe.step
         assert isinstance(group, Group)
-        cost = work(recipe.value, step.loops)
+        each = work(recipe.value, step.loops)
         reads = _reads(group, step.buffer)
         if any(recipe.at(load) is None for load in reads):
             return None
-        operations = cost * sum(reads.values())
+        operations = each * sum(reads.values())
         more = [o for o in operands if o not in self.reads[number] and self.maker.get(o) != number]
-        grown = self.work[number] + cost * len(reads)
+        grown = self.work[number] + each * len(reads)
         if grown > MOST_OPERATIONS or len(self.reads[number]) + len(more) > MOST_LOADS:
             return None
-        widest = iterations(step.vars)
+        widest = guess(product(step.vars))
         sizes = (min(self._bytes(o), widest * self.program.buffers[o].dtype.itemsize) for o in more)
         return sum(sizes) + operations / self.policy.recompute
 
@@ -211,7 +211,7 @@ class Recomputation:
     def _size(self, item: Group | Extern) -> float:
         if isinstance(item, Extern):
             return 0.0
-        return sum(OPERATIONS[v.op].cost for v in walk(*(m.step.value for m in item.members)) if isinstance(v, Apply))
+        return cost(*(member.step.value for member in item.members))
 
 
 def less_work(
@@ -255,7 +255,7 @@ def _cost(program: Program, items: Sequence[Group | Extern], policy: Policy) -> 
         total += LAUNCH + sum(bytes_of(program, name) for name in moved)
         for member in item.members:
             loops = member.step.loops
-            total += work(member.step.value, loops) * iterations(loops) / policy.recompute
+            total += work(member.step.value, loops) * guess(product(loops)) / policy.recompute
     return total
 
 
@@ -283,7 +283,7 @@ def _reads(group: Group, buffer: str) -> dict[Load, int]:
     for member in group.members:
         for load in member.loads:
             if load.buffer == buffer:
-                found[load] = max(found.get(load, 0), iterations(member.step.loops))
+                found[load] = max(found.get(load, 0), guess(product(member.step.loops)))
     return found
 
 

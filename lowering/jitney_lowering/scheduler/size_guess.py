@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-
-from jitney_lowering.index import Index, Size, Var
+from jitney_lowering.index import Index, Size
 
 SYMBOLIC = 256  # what a symbolic size counts as
 
@@ -15,8 +12,3 @@ def guess(expression: Index) -> int:
     if expression.value is not None:
         return expression.value
     return expression.evaluate({a: SYMBOLIC for a in expression.atoms if isinstance(a, Size)})
-
-
-def iterations(loops: Iterable[Var]) -> int:
-    """How often these loops go round together."""
-    return math.prod(guess(var.size) for var in loops)

@@ -8,7 +8,7 @@ other, with nothing computed twice (*rows*).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +18,7 @@ from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.fold import folded
 from jitney_lowering.ir.kernel import Kernel, Nest, Store
 from jitney_lowering.ir.loops import Buffer
-from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Constant, Load, Value, constant, rebuild, walk
+from jitney_lowering.ir.values import Apply, Constant, Load, Value, constant, cost, rebuild, walk
 from jitney_lowering.scheduler.group import Group, Member, iterations
 from jitney_lowering.scheduler.simplify import substituted
 
@@ -229,5 +228,6 @@ def _size(values: Iterator[Value]) -> int:
     return sum(isinstance(v, (Apply, Load)) for v in walk(*values))
 
 
-def _work(values: Any) -> int:
-    return sum(OPERATIONS[v.op].cost if isinstance(v, Apply) else isinstance(v, Load) for v in walk(*values))
+def _work(values: Iterable[Value]) -> int:
+    roots = list(values)
+    return cost(*roots) + sum(isinstance(v, Load) for v in walk(*roots))

@@ -15,7 +15,7 @@ from jitney_llvm_cpu.emit import Entry, Place, emit_module
 from jitney_llvm_cpu.engine import Dump, Engine, Library
 from jitney_llvm_cpu.machine import Machine, engine, machine
 from jitney_llvm_cpu.memory_pool import memory
-from jitney_llvm_cpu.onednn.fusion import called_instead, with_packed_weights
+from jitney_llvm_cpu.onednn.convolutions import called_instead, with_packed_weights
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_llvm_cpu.products import NATIVE, call_of, native_call, shims_of
 from jitney_llvm_cpu.serialization import entries_of, keepable, raise_failed

@@ -6,13 +6,13 @@ import torch
 from torch import fx
 
 from jitney_llvm_cpu.options import LlvmCpuOptions
-from jitney_lowering import REDUCTIONS, Convolution, channels_last
+from jitney_lowering import CHANNEL_REDUCTIONS, Convolution, channels_last
 
 
 def joint_pass(graph: fx.Graph, options: LlvmCpuOptions) -> None:
     """Choose memory formats; see ``Backend``."""
     if options.layout_optimization and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
-        channels_last(graph, "cpu", _worth, REDUCTIONS)
+        channels_last(graph, "cpu", _worth, CHANNEL_REDUCTIONS)
 
 
 def _worth(convolution: Convolution) -> float:

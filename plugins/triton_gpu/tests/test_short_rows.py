@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_programs import STEPS, check_chain
 
 import jitney
 from jitney_triton_gpu import launcher
@@ -124,24 +125,6 @@ def test_reductions_of_few(dtype: torch.dtype, length: int) -> None:
     assert not found[0][1].signbit().any() if dtype.is_floating_point else True
 
 
-STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "sum": lambda x: x + x.sum(-1, keepdim=True),
-    "mean of all but the row": lambda x: x - x.mean(0, keepdim=True),
-    "softmax": lambda x: x.softmax(-1),
-    "layer norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
-    "greatest": lambda x: x * x.amax(-1, keepdim=True).sigmoid(),
-    "where the greatest is": lambda x: x + x.argmax(-1, keepdim=True),
-    "running": lambda x: x.cumsum(-1),
-    "turned": lambda x: x.flip(-1) * x[..., :1],
-    "rolled": lambda x: x.roll(1, -1) * x - x.roll(-1, -1),
-    "length": lambda x: x / (1 + x.norm(dim=-1, keepdim=True)),
-    "heavy": lambda x: (x.sum(-1).exp() + x.amax(-1)).tanh()[..., None] * x,
-    "product": lambda x: (x[..., :, None] * x[..., None, :]).sum(-1).tanh(),
-    "padded": lambda x: torch.cat([x[..., 1:], x[..., :1].sin()], -1),
-    "written": lambda x: torch.select_scatter(x, x[..., 0].cos(), -1, 1),
-}
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.sampled_from([*STEPS]), min_size=1, max_size=4),
@@ -154,24 +137,6 @@ STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_any_chain_gives_what_eager_gives(
     names: list[str], rows: tuple[int, ...], length: int, dtype: torch.dtype, gradient: bool, dynamic: bool
 ) -> None:
-    def fn(x: torch.Tensor) -> torch.Tensor:
-        for name in names:
-            x = STEPS[name](x)
-        return x
-
     torch.manual_seed(0)
     x = torch.randn(*rows, length, device=DEVICE).to(dtype)
-    results = []
-    for run in (jitney.compile(fn, backend="triton_gpu", dynamic=dynamic or False), fn):
-        own = x.clone().requires_grad_(gradient and dtype is not torch.bfloat16)
-        found = run(own)
-        if own.requires_grad:
-            (found * torch.arange(length, device=DEVICE)).sum().backward()
-        results.append((found.detach(), own.grad))
-    exact = fn(x.double())
-    scale = exact.abs().max() + 1
-    (ours, gradient_), (eagers, wanted) = results
-    error, allowed = (ours.double() - exact).abs().max(), (eagers.double() - exact).abs().max()
-    assert error <= 4 * allowed + 1e-5 * scale
-    if wanted is not None:
-        torch.testing.assert_close(gradient_, wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max() + 1))
+    check_chain(names, x, "triton_gpu", gradient=gradient and dtype is not torch.bfloat16, dynamic=dynamic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import decimal
 import functools
+import gc
 import inspect
 import threading
 import types
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 import torch
 from helpers import check_scenario, compile_fn, observe, storybook, t
+
+from jitney.capture.python import type_slots
 
 Compile = Callable[[Any], Any]
 story, test_story = storybook()
@@ -204,3 +207,8 @@ def test_a_local_is_captured() -> None:
         compile_fn(fn)(t())
     assert not seen.breaks
     assert not seen.skips
+
+
+def test_who_looks_through_all_objects_meets_nothing_that_raises():
+    own = [o for o in gc.get_objects() if type(o).__module__ == type_slots.__name__]
+    assert own and not any(isinstance(o, torch.Tensor) for o in own)

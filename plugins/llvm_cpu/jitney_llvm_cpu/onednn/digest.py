@@ -63,6 +63,44 @@ def _mixed(kind: str, name: str, old: str, word: str, prime: str) -> list[str]:
     ]
 
 
+def _loop(name: str, kind: str, start: tuple[str, str], old: str, stop: str, then: str) -> str:
+    """A loop that mixes in words of one integer type.
+
+    Args:
+        name: its label, and what its names begin with.
+        kind: the type.
+        start: the place of the first word, and the label from which the loop is entered.
+        old: what is mixed into.
+        stop: words begin before it.
+        then: the label of what comes after it.
+    """
+    place, before = start
+    lines = [
+        f"%{name}.at = phi i64 [ {place}, %{before} ], [ %{name}.at.next, %{name}.body ]",
+        f"%{name}.old = phi i64 [ {old}, %{before} ], [ %{name}.next, %{name}.body ]",
+        f"%{name}.more = icmp slt i64 %{name}.at, {stop}",
+        f"br i1 %{name}.more, label %{name}.body, label %{then}",
+    ]
+    body = [
+        f"%{name}.p = getelementptr i8, ptr %start, i64 %{name}.at",
+        *_loaded(name, kind),
+        *_mixed("i64", f"%{name}.next", f"%{name}.old", f"%{name}.word", str(_signed(PRIME))),
+        f"%{name}.at.next = add i64 %{name}.at, {int(kind[1:]) // 8}",
+        f"br label %{name}",
+    ]
+    return "\n  ".join([f"{name}:", *lines]) + f"\n{name}.body:\n  " + "\n  ".join(body)
+
+
+def _loaded(name: str, kind: str) -> list[str]:
+    """``name.word``, 64 bits wide."""
+    if kind == "i64":
+        return [f"%{name}.word = load i64, ptr %{name}.p, align 1"]
+    return [
+        f"%{name}.narrow = load {kind}, ptr %{name}.p, align 1",
+        f"%{name}.word = zext {kind} %{name}.narrow to i64",
+    ]
+
+
 def _text(parallel: str) -> str:
     kind = f"<{_LANES} x i64>"
     first = seeds()
@@ -93,8 +131,8 @@ def _text(parallel: str) -> str:
         "ENDS": "\n  ".join(ends),
         "JOINS": "\n  ".join(joins),
         "TOTAL": f"%j{_CHAINS - 1}",
-        "WORD": "\n  ".join(_mixed("i64", "%tail.next", "%tail.old", "%tail.word", str(_signed(PRIME)))),
-        "BYTE": "\n  ".join(_mixed("i64", "%byte.next", "%byte.old", "%byte.word", str(_signed(PRIME)))),
+        "TAIL": _loop("tail", "i64", ("%whole", "joined"), "%joined.sum", "%words", "byte"),
+        "BYTES": _loop("byte", "i8", ("%tail.at", "tail"), "%tail.old", "%size", "done"),
         "LAST": "\n  ".join(_mixed("i64", "%block.one", "%byte.end", "%b", str(_signed(FINAL)))),
         "AGAIN": "\n  ".join(_mixed("i64", "%block.two", "%block.one", "0", str(_signed(PRIME)))),
     }
@@ -143,29 +181,8 @@ joined:
   %joined.sum = call i64 @llvm.vector.reduce.add.v8i64(<8 x i64> @TOTAL@)
   %words = sub i64 %size, 7
   br label %tail
-tail:
-  %t = phi i64 [ %whole, %joined ], [ %t.next, %tail.body ]
-  %tail.old = phi i64 [ %joined.sum, %joined ], [ %tail.next, %tail.body ]
-  %tail.more = icmp slt i64 %t, %words
-  br i1 %tail.more, label %tail.body, label %byte
-tail.body:
-  %tail.p = getelementptr i8, ptr %start, i64 %t
-  %tail.word = load i64, ptr %tail.p, align 1
-  @WORD@
-  %t.next = add i64 %t, 8
-  br label %tail
-byte:
-  %y = phi i64 [ %t, %tail ], [ %y.next, %byte.body ]
-  %byte.old = phi i64 [ %tail.old, %tail ], [ %byte.next, %byte.body ]
-  %byte.more = icmp slt i64 %y, %size
-  br i1 %byte.more, label %byte.body, label %done
-byte.body:
-  %byte.p = getelementptr i8, ptr %start, i64 %y
-  %byte.narrow = load i8, ptr %byte.p, align 1
-  %byte.word = zext i8 %byte.narrow to i64
-  @BYTE@
-  %y.next = add i64 %y, 1
-  br label %byte
+@TAIL@
+@BYTES@
 done:
   %byte.end = phi i64 [ %byte.old, %byte ]
   @LAST@

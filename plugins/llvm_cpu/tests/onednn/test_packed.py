@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import jitney
-from jitney_llvm_cpu.onednn import fusion, packed
+from jitney_llvm_cpu.onednn import convolutions, packed
 
-pytestmark = pytest.mark.skipif(fusion.operators() is None, reason="this torch has no oneDNN")
+pytestmark = pytest.mark.skipif(convolutions.operators() is None, reason="this torch has no oneDNN")
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "3x3": lambda: nn.Conv2d(16, 64, 3, padding=1),
@@ -218,6 +218,7 @@ def test_few_copies_are_kept(calls: list[str]) -> None:
         torch.testing.assert_close(got, F.conv2d(x, weight, padding=1))
         assert one.kept is not None
         assert len(one.kept.copies) <= packed.LAYOUTS
+    assert calls == ["packed"] * packed.LAYOUTS + ["plain"] * (16 - packed.LAYOUTS)
 
 
 def test_an_empty_batch(calls: list[str]) -> None:
@@ -301,7 +302,21 @@ def test_not_where_gradients_are_wanted(calls: list[str]) -> None:
 
 
 def test_not_in_an_older_torch(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusion, "_NEEDED", ("no_such_operator",))
+    monkeypatch.setattr(convolutions, "_NEEDED", ("no_such_operator",))
     module = layer()
     checked(jitney.compile(module, backend="llvm_cpu"), module, images())
     assert calls == []
+
+
+def test_a_programs_own_call_keeps_its_activation() -> None:
+    def fn(x: Tensor, weight: Tensor) -> Tensor:
+        arguments = (x, weight, None, [1, 1], [1, 1], [1, 1], 1, "relu", [], "")
+        return torch.ops.mkldnn._convolution_pointwise(*arguments)
+
+    x = torch.randn(2, 16, 20, 20).to(memory_format=torch.channels_last)
+    weight = torch.randn(64, 16, 3, 3)
+    compiled = jitney.compile(fn, backend="llvm_cpu")
+    for _ in range(packed.PATIENCE + 2):
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, weight), F.conv2d(x, weight, padding=1).relu())
+            weight.mul_(1.5)  # after so many changes nothing is packed any more

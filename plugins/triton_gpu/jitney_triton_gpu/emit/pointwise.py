@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from jitney_lowering.index import Opaque, Var, product
 from jitney_lowering.ir import (
-    OPERATIONS,
-    Apply,
     Kernel,
     Load,
     Nest,
@@ -19,6 +17,7 @@ from jitney_lowering.ir import (
     Statement,
     Store,
     Value,
+    cost,
     walk,
 )
 from jitney_triton_gpu import tiles
@@ -217,7 +216,7 @@ def _varies(value: Value, loop: Var) -> bool:
 
 def work(statements: Sequence[Statement]) -> int:
     """What an element costs, as of ``OPERATIONS``."""
-    return sum(OPERATIONS[v.op].cost for v in walk(*(s.value for s in statements)) if isinstance(v, Apply))
+    return cost(*(s.value for s in statements))
 
 
 def _is_strided(kernel: Kernel, inner: Sequence[Var]) -> bool:

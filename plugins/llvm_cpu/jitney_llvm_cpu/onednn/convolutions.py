@@ -28,6 +28,7 @@ WORK_IN_ONE_THREAD = 8_000_000  # multiplications
 
 _aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+IDENTITY: tuple[Any, ...] = ("none", [], "")  # what is applied to the result: nothing
 _NEEDED = ("_convolution_pointwise", "_reorder_convolution_weight", "_get_mkldnn_serialized_md")
 
 
@@ -54,15 +55,16 @@ def with_packed_weights(graph: fx.GraphModule) -> fx.GraphModule:
         if _is_packed(node, mkldnn):
             x, weight, bias, stride, padding, dilation, _, _, groups = node.args
             node.target = mkldnn._convolution_pointwise.default
-            node.args = (x, weight, bias, padding, stride, dilation, groups, "none", [], "")
+            node.args = (x, weight, bias, padding, stride, dilation, groups, *IDENTITY)
     return fx.GraphModule(graph, copy)
 
 
 def called_instead(extern: Extern) -> Any:
-    """What the wrapper calls in an operator's place; None for the operator."""
-    if getattr(extern.target, "namespace", "") != "mkldnn":
+    """What the wrapper calls in an operator's place; None for the operator, such as one that the program called."""
+    mkldnn = operators()
+    if mkldnn is None or extern.target is not mkldnn._convolution_pointwise.default:
         return None
-    return PackedConvolution()
+    return PackedConvolution() if tuple(extern.args[7:]) == IDENTITY else None
 
 
 def _is_packed(node: fx.Node, mkldnn: Any) -> bool:
