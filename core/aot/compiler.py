@@ -44,12 +44,14 @@ class CompileHalf(Protocol):
         updates: Mapping[int, int],
         gradients: tuple[int, ...] = (),
         variant: Hashable = None,
+        seen: int | None = None,
     ) -> Callable[..., Any]:
         """Returns a callable from the graph's inputs to its outputs.
 
         ``updates``: outputs that will be copied into an input; those that it fills itself are in its ``filled``.
         ``gradients``: of a backward, by output, the input of the captured graph whose gradient it is; empty where
-        inputs are of subclasses. ``variant``: which form of the backward an extension wants (``Watch``).
+        inputs are of subclasses. ``variant``: which form of the backward an extension wants (``Watch``). ``seen``: of a
+        forward, how many outputs the program may see.
         """
 
 
@@ -255,7 +257,7 @@ def _compiled(
     half: Half, kind: HalfKind, seen: int, request: AotRequest, updates: Mapping[int, int] = MappingProxyType({})
 ) -> Callable[..., Sequence[Any]]:
     _show(kind, half.module.graph, request)
-    made = request.compile_half(half.module, half.inputs, kind, updates)
+    made = request.compile_half(half.module, half.inputs, kind, updates, seen=seen if kind == "forward" else None)
     return checked(made, half.outputs, seen, lambda reason: request.reject(f"{reason} (in its {kind} graph)"))
 
 

@@ -80,6 +80,7 @@ class CompileRequest:
         level: the graphs that the backend takes.
         whole: is the captured graph all that a call of what the user compiled runs: no graph break, no pieces?
         gradients: of a backward graph, by output: the input of the captured graph whose gradient it is.
+        seen: of a forward graph: how many of its outputs, the first, the program may see; the others are residuals.
         variant: which form of the backward graph an extension has asked for (``jitney_watch_training``).
     """
 
@@ -96,6 +97,7 @@ class CompileRequest:
     level: Level = "torch"
     whole: bool = False
     gradients: tuple[int, ...] = ()
+    seen: int | None = None
     variant: Hashable = None
 
     def save(self, name: str, text: str) -> None:

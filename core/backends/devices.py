@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -26,6 +27,14 @@ def storage_of(tensor: torch.Tensor) -> int:
     """A name for the tensor's memory, while something holds it."""
     return torch_private.storage_of(tensor)
 
+
+def library_settings() -> tuple[Any, ...]:
+    """What decides how operators of CUDA's libraries compute when they are called: TF32, determinism, attention."""
+    return tuple([setting() for setting in torch_private.library_settings])
+
+
+# Copies tensors into others, in one call: ``(into, from)``.
+foreach_copy: Callable[..., Any] = torch_private.foreach_copy
 
 # ``(size, stride, dtype)`` on the current CUDA device, without the parsing of arguments; None where torch lacks it.
 fresh_cuda: Callable[..., torch.Tensor] | None = torch_private.empty_strided_cuda

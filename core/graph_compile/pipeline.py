@@ -277,8 +277,9 @@ def aot_request(
         updates: Mapping[int, int],
         gradients: tuple[int, ...] = (),
         variant: Hashable = None,
+        seen: int | None = None,
     ) -> Callable[..., Any]:
-        own = dataclasses.replace(request, kind=kind, updates=updates, gradients=gradients, variant=variant)
+        own = dataclasses.replace(request, kind=kind, updates=updates, gradients=gradients, variant=variant, seen=seen)
         if check is not None:  # who compares results with eager's wants no input to be written to
             own = dataclasses.replace(own, updates={})
         module = backend.transform(module, inputs, own, transforms)

@@ -12,15 +12,16 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest, warn
+from jitney.torch_compat import markers
 from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, schedule
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
+from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory
 from jitney_triton_gpu.failures import KernelFailed, first_line
 from jitney_triton_gpu.launcher import Launcher, tuner_of
 from jitney_triton_gpu.options import TritonGpuOptions
 from jitney_triton_gpu.product_tuning import takes
-from jitney_triton_gpu.recordings import Traits, not_recorded_text
 from jitney_triton_gpu.retries import Retries
 from jitney_triton_gpu.serialization import Made, finished
 
@@ -110,7 +111,7 @@ def _compile(
     if options.dump or request.detailed:
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
     wrapper.namespace.update(linked)
-    traits = traits_of(made, wrapper.source, request) if options.records and not INTERPRETED else None
+    traits = None if INTERPRETED or options.records is False else traits_of(made, wrapper.source, request)
     given = (wrapper.source, wrapper.namespace, wrapper.allocation)
     code = (launcher.module, launcher.functions, launcher.device)
     return finished(run, Made(*given, *code, options.relaxed_math, traits), request)
@@ -118,24 +119,41 @@ def _compile(
 
 def traits_of(made: Schedule, source: str, request: CompileRequest) -> Traits | None:
     """What a recording of the graph has to know; None if it cannot be recorded, which is told."""
-    reason = "it waits for the device" if ".item()" in source else not_recorded(made)
+    automatic = request.options.records is None
+    if automatic and (len(made.items) < LEAST or markers.wanted()):
+        return None
+    reason = "it waits for the device" if ".item()" in source else not_recorded(made, automatic)
     if reason:
         request.save("cudagraphs", not_recorded_text(request, reason))
         return None
-    return Traits(written_inputs(made), bool(made.program.sizes), len(made.items))
+    seen = 0 if request.kind == "backward" else request.seen
+    return Traits(written_inputs(made), bool(made.program.sizes), len(made.items), automatic, seen)
 
 
-def not_recorded(made: Schedule) -> str:
-    """Why a graph cannot be recorded, as far as can be seen; empty if it seems that it can."""
+def not_recorded(made: Schedule, automatic: bool) -> str:
+    """Why a graph cannot be recorded, as far as can be seen; empty if it seems that it can.
+
+    Unless that was asked for, only torch's own operators are: nobody knows what others do besides at each call. Nor are
+    those of linear algebra, which wait for the device here and there.
+    """
     tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     for item in made.items:
         if isinstance(item, Extern) and tags.intersection(getattr(item.target, "tags", ())):
             return f"the results of {item.target} depend on values"
         if isinstance(item, Extern) and str(item.target).startswith("_c10d_functional."):
             return "it has collectives, which wait for other processes"
+        if isinstance(item, Extern) and automatic and not _is_plain(item.target):
+            return f"nobody knows whether {item.target} can be"
     if any(buffer.device.type == "cpu" for buffer in made.program.buffers.values()):
         return "it uses memory of the CPU"
     return ""
+
+
+def _is_plain(target: Any) -> bool:
+    """Does an operator do nothing but launch kernels, every time the same for the same sizes?"""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+        return False
+    return not any(word in target._opname for word in ("linalg", "cholesky", "lu_", "triangular", "ctc_loss", "rnn"))
 
 
 def written_inputs(made: Schedule) -> frozenset[int]:

@@ -18,7 +18,8 @@ class TritonGpuOptions:
         layout_optimization: values around convolutions have the channels last, where that saves conversions. Results
             and gradients have eager's strides all the same.
         cudagraphs: record what a graph launches in a CUDA graph, and launch it as one. Nothing large is copied: inputs
-            that come from the same memory at each call, as parameters do, are used where they are.
+            that come from the same memory at each call, as parameters do, are used where they are. None: where that is
+            measured to be faster, takes little memory and cannot be noticed.
         mode: ``reduce-overhead`` is the same as ``cudagraphs``; ``max-autotune`` is that and measures which block sizes
             suit each kernel (``max-autotune-no-cudagraphs``: only the latter).
         gemm: who multiplies matrices of half types: ``auto`` is torch's library, and under ``max-autotune`` a kernel of
@@ -30,15 +31,17 @@ class TritonGpuOptions:
     relaxed_math: bool = False
     fallback_random: bool = True
     layout_optimization: bool = True
-    cudagraphs: bool = False
+    cudagraphs: bool | None = None
     mode: str = "default"
     gemm: Literal["auto", "aten", "triton"] = "auto"
     dump: bool = False
 
     @property
-    def records(self) -> bool:
-        """Are CUDA graphs asked for?"""
-        return self.cudagraphs or self.mode in ("reduce-overhead", "max-autotune")
+    def records(self) -> bool | None:
+        """Are CUDA graphs asked for? None if they are neither asked for nor refused."""
+        if self.cudagraphs is not None or self.mode == "default":
+            return self.cudagraphs
+        return self.mode in ("reduce-overhead", "max-autotune")
 
     @property
     def tunes(self) -> bool:

@@ -18,9 +18,9 @@ from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
 from jitney_lowering.index import Size, index
 from jitney_triton_gpu.code import Function, Parameter
+from jitney_triton_gpu.cuda_graphs.recorded import Traits, replayed
 from jitney_triton_gpu.device import INTERPRETED, Memory, on_device
 from jitney_triton_gpu.images import Image, Launcher
-from jitney_triton_gpu.recordings import Traits, replayed
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Made:
         return row
 
     def _traits(self, traits: Traits) -> list[Any]:
-        return [sorted(traits.written), traits.dynamic, traits.launches]
+        return [sorted(traits.written), traits.dynamic, traits.launches, traits.automatic, traits.seen]
 
 
 def machine(device: torch.device) -> str:
@@ -118,8 +118,8 @@ def load(serialized: SerializedGraph, request: CompileRequest) -> Callable[..., 
     run.boxed, run.filled = namespace.get("boxed"), frozenset()
     traits = None
     if data["traits"] is not None:
-        written, dynamic, launches = data["traits"]
-        traits = Traits(frozenset(written), dynamic, launches)
+        written, *others = data["traits"]
+        traits = Traits(frozenset(written), *others)
     shared = (data["allocation"], data["module"], functions, device, data["relaxed"], traits)
     made = Made(data["source"], namespace, *shared)
     return finished(run, made, request)

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitney_triton_gpu import recordings
-from jitney_triton_gpu.recordings import Recorded, Traits
+from jitney_triton_gpu.cuda_graphs import recorded, trial
+from jitney_triton_gpu.cuda_graphs.recorded import Recorded, Traits
+from jitney_triton_gpu.cuda_graphs.recording import Recording
 
 
 class Tape:
@@ -25,6 +26,19 @@ class Tape:
         self.replayed = 0
         self.busy = False
         self.error: RuntimeError | None = None
+        self.memory = self.limit = 0
+
+    def wait(self) -> None:
+        """What runs here is done when it returns."""
+
+    def taken(self) -> int:
+        return self.memory
+
+    def room(self) -> int:
+        return self.limit
+
+    def keep(self, recording: Recording, taken: int) -> None:
+        self.limit -= taken
 
     def is_busy(self) -> bool:
         return self.busy
@@ -40,7 +54,7 @@ class Tape:
             self.replayed += 1
             for place, new in zip(places, run(), strict=True):
                 if place is not None and place.data_ptr() != new.data_ptr():
-                    place.copy_(new)
+                    place.untyped_storage().copy_(new.untyped_storage())
 
         return made, replay
 
@@ -51,10 +65,39 @@ def tape() -> Tape:
 
 
 def wrap(
-    run: Callable[..., Any], tape: Tape, *, written: Sequence[int] = (), dynamic: bool = False, launches: int = 10
+    run: Callable[..., Any],
+    tape: Tape,
+    *,
+    written: Sequence[int] = (),
+    dynamic: bool = False,
+    launches: int = 10,
+    automatic: bool = False,
+    seen: int | None = None,
 ) -> tuple[Recorded, list[str]]:
     told: list[str] = []
-    return Recorded(run, tape, Traits(frozenset(written), dynamic, launches), told.append), told
+    traits = Traits(frozenset(written), dynamic, launches, automatic, seen)
+    return Recorded(run, tape, traits, told.append), told
+
+
+class Clock:
+    """In place of ``perf_counter``: what each part of a measured call takes, in turn; the host's, then the device's."""
+
+    def __init__(self, *parts: float) -> None:
+        self.parts = list(parts)
+        self.now = 0.0
+        self.readings = 0
+
+    def __call__(self) -> float:
+        if self.readings % 3:
+            self.now += self.parts.pop(0)
+        self.readings += 1
+        return self.now
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launching takes a millisecond, a replay a tenth, and the device has nothing to do."""
+    monkeypatch.setattr(trial, "perf_counter", Clock(1e-3, 0, 1e-4, 0))
 
 
 def double(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
@@ -80,7 +123,7 @@ def test_results_that_are_held_do_not_change(tape: Tape) -> None:
         held.append(made[0][5:9] if step % 2 else made[1])
         wanted.append(held[-1].clone())
         del made
-    assert tape.recorded == recordings.MOST  # then they are launched one by one
+    assert tape.recorded == recorded.MOST  # then they are launched one by one
     torch.testing.assert_close(held, wanted)
     assert torch.equal(held[7], (torch.full((4,), 7.0) * w[5:9]))
     held.clear()
@@ -227,7 +270,7 @@ def test_each_number_and_size_has_recordings_of_its_own(tape: Tape) -> None:
     assert tape.recorded == 4
     for n in range(1000):
         calls(memory, n)
-    assert len(calls.known) <= recordings.MOST_KINDS + recordings.MOST
+    assert len(calls.known) <= recorded.MOST_KINDS + recorded.MOST
 
 
 def test_what_cannot_be_recorded_runs_as_it_is(tape: Tape) -> None:
@@ -254,8 +297,10 @@ STEPS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(STEPS, st.sampled_from([5, 400_000]))
-def test_any_order_of_calls_and_of_letting_go(steps: list[tuple[int, int, int, int]], size: int) -> None:
+@given(STEPS, st.sampled_from([5, 400_000]), st.sampled_from([None, (None,), (0,), (1,), (3,)]))
+def test_any_order_of_calls_and_of_letting_go(
+    steps: list[tuple[int, int, int, int]], size: int, automatic: tuple[int | None] | None
+) -> None:
     """Each step: which input, which weight, how many results are let go of, and which result is kept as what."""
 
     def program(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
@@ -263,7 +308,8 @@ def test_any_order_of_calls_and_of_letting_go(steps: list[tuple[int, int, int, i
         return [base, base[1:], (x + w).sum(), x]
 
     tape = Tape()
-    calls, _ = wrap(program, tape)
+    calls, _ = wrap(program, tape, automatic=automatic is not None, seen=automatic[0] if automatic else None)
+    calls.trial = None
     inputs, weights = [torch.zeros(size) for _ in range(3)], [torch.ones(size) for _ in range(2)]
     held: list[tuple[torch.Tensor, torch.Tensor]] = []
     for number, (x, w, gone, kept) in enumerate(steps):
@@ -279,3 +325,140 @@ def test_any_order_of_calls_and_of_letting_go(steps: list[tuple[int, int, int, i
         for mine, theirs in held:
             torch.testing.assert_close(mine, theirs.reshape(-1)[-1:] if mine.shape != theirs.shape else theirs)
     gc.collect()
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_nobody_asked_for_gives_copies(tape: Tape) -> None:
+    """So that other streams may read them when the program has let go of them."""
+    calls, told = wrap(double, tape, automatic=True)
+    x, w = torch.randn(300_000), torch.randn(300_000)
+    held, wanted = [], []
+    for step in range(9):
+        x.fill_(step)
+        made = calls(x, w)
+        held.append(made[step % 2])
+        wanted.append(double(x, w)[step % 2])
+    torch.testing.assert_close(held, wanted)
+    assert (tape.recorded, tape.replayed, told) == (1, 7, [])
+
+
+STRIDED = [
+    lambda x: x.t(), lambda x: x[:, ::2], lambda x: x[0].expand(3, 4), lambda x: x.reshape(-1).unfold(0, 3, 1),
+    lambda x: x[1:, 1:], lambda x: x[:0], lambda x: x[2, 3],
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("view", STRIDED)
+@pytest.mark.parametrize("first", [False, True])
+def test_copies_have_the_strides_of_results(tape: Tape, view: Callable[..., Any], first: bool) -> None:
+    """Also where they share memory: then the copies do."""
+
+    def run(x: torch.Tensor) -> list[torch.Tensor]:
+        base = x + 1
+        return [view(base), base, view(base).unsqueeze(-1)] if first else [view(base)]
+
+    calls, told = wrap(run, tape, automatic=True)
+    x = torch.zeros(3, 4)
+    for step in range(5):
+        x.copy_(torch.arange(12.0).reshape(3, 4) + step)
+        made, wanted = calls(x), run(x)
+        torch.testing.assert_close(list(made), wanted)
+        for m, w in zip(made, wanted, strict=True):
+            assert m.stride() == w.stride()
+            assert m.storage_offset() - made[0].storage_offset() == w.storage_offset() - wanted[0].storage_offset()
+            assert m.untyped_storage().data_ptr() == made[0].untyped_storage().data_ptr()
+        made[0].untyped_storage().fill_(0)  # the program's to change
+    assert (tape.recorded, told) == (1, [])
+
+
+@pytest.mark.usefixtures("quick")
+def test_residuals_stay_where_they_are(tape: Tape) -> None:
+    """Unless they are results, too: what the program writes to one is noticed in the other, as always."""
+
+    def run(x: torch.Tensor) -> list[torch.Tensor]:
+        made = x * 2
+        return [made, x.sin(), made]
+
+    calls, told = wrap(run, tape, automatic=True, seen=1)
+    x = torch.randn(10)
+    places = []
+    for _ in range(6):
+        made = calls(x)
+        assert made[2] is made[0]
+        made[0].add_(1)
+        torch.testing.assert_close(list(made), [x * 2 + 1, x.sin(), x * 2 + 1])
+        places.append(made[1].data_ptr())
+        del made
+    assert len(set(places[2:])) == 1 and tape.recorded == 1 and not told
+
+
+@pytest.mark.parametrize(
+    ("times", "why", "recordings"),
+    [
+        ((1e-3, 5e-3), "the device takes longer than launching does", 0),
+        ((1e-3, 0, 0.95e-3, 0), "a replay is no faster than launching is", 1),
+        ((1e-3, 0, 0.1e-3, 0.9e-3), "a replay is no faster than launching is", 1),
+    ],
+)
+def test_what_is_no_faster_is_not_recorded(
+    tape: Tape, monkeypatch: pytest.MonkeyPatch, times: Sequence[float], why: str, recordings: int
+) -> None:
+    monkeypatch.setattr(trial, "perf_counter", Clock(*times))
+    calls, told = wrap(double, tape, automatic=True)
+    x, w = torch.randn(5), torch.randn(5)
+    for step in range(8):
+        x.fill_(step)
+        torch.testing.assert_close(list(calls(x, w)), double(x, w))
+    assert (told, tape.recorded) == ([why], recordings) and not calls.known
+
+
+@pytest.mark.usefixtures("quick")
+def test_memory_and_copies_have_limits_unless_asked_for(tape: Tape, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = tape.record
+
+    def large(run: Callable[[], Sequence[Any]]) -> Any:
+        tape.memory += 3 << 20
+        return record(run)
+
+    monkeypatch.setattr(tape, "record", large)
+    tape.limit = 4 << 20
+    x, w = torch.randn(5), torch.randn(5)
+    for why in ([], ["its 3 MiB of memory are more than is taken for it unless it is asked for"]):
+        calls, told = wrap(double, tape, automatic=True)
+        calls.trial = trial.Trial(tape)
+        calls.trial.launched, calls.trial.decided = 1.0, True
+        for _ in range(4):
+            torch.testing.assert_close(list(calls(x, w)), double(x, w))
+        assert told == why
+    tape.limit = 4 << 20
+    calls, told = wrap(lambda x: [x + 1], tape, automatic=True)
+    much = torch.randn(10_000_000)
+    for _ in range(4):
+        torch.testing.assert_close(list(calls(much)), [much + 1])
+    assert told == ["38 MiB would be copied at each call"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_fits_no_recording_for_long_is_given_up(tape: Tape) -> None:
+    calls, told = wrap(double, tape, automatic=True)
+    memory, w = torch.randn(400_000 * 50), torch.randn(400_000)
+    for step in range(50):
+        x = memory[400_000 * step :][:400_000] if step > 4 else memory[:400_000]
+        torch.testing.assert_close(list(calls(x, w)), double(x, w))
+    assert told == ["no recording fits what it is called with"]
+
+
+def test_settings_of_libraries_count(tape: Tape) -> None:
+    """They decide when an operator is called how it computes."""
+    calls, _ = wrap(double, tape)
+    x, w = torch.randn(5), torch.randn(5)
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        for number, allowed in enumerate((False, True, False, True)):
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+            for _ in range(4):
+                calls(x, w)
+            assert tape.recorded == min(number + 1, 2)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

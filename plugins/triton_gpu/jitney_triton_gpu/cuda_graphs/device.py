@@ -1,16 +1,21 @@
-"""Records what is launched on a CUDA device, for ``recordings.py``."""
+"""Records what is launched on a CUDA device."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from jitney.backends.devices import end_pool
+from jitney_triton_gpu.cuda_graphs.recording import Recording
+
+# One part in so many of the device's memory: what a recording may take that nobody asked for; what all of them may.
+LARGEST, ALL = 64, 16
 
 
 class Cuda:
@@ -26,6 +31,8 @@ class Cuda:
         self.device = device
         self.side = torch.cuda.Stream(device)  # nothing is recorded on the default one
         self._lock = threading.Lock()
+        self._memory = torch.cuda.get_device_properties(device).total_memory
+        self._kept: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
 
     def is_busy(self) -> bool:
         """Is the current stream being recorded?"""
@@ -53,6 +60,22 @@ class Cuda:
                     raise
             current.wait_stream(self.side)
         return made, Replay(self.device, graph)
+
+    def wait(self) -> None:
+        """See ``Recorder``."""
+        torch.cuda.current_stream(self.device).synchronize()
+
+    def taken(self) -> int:
+        """See ``Recorder``."""
+        return torch.cuda.memory_reserved(self.device)
+
+    def room(self) -> int:
+        """See ``Recorder``."""
+        return max(0, min(self._memory // LARGEST, self._memory // ALL - sum(self._kept.values())))
+
+    def keep(self, recording: Recording, taken: int) -> None:
+        """See ``Recorder``."""
+        self._kept[recording] = taken
 
     def _recover(self, graph: torch.cuda.CUDAGraph) -> None:
         """After a recording that failed, torch's allocator and random generator believe that it goes on."""

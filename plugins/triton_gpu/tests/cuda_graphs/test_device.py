@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import jitney
-from jitney_triton_gpu import recordings
-from jitney_triton_gpu.cudagraphs import recorder
-from jitney_triton_gpu.recordings import Recorded
+from jitney_triton_gpu.cuda_graphs import recorded
+from jitney_triton_gpu.cuda_graphs.device import recorder
+from jitney_triton_gpu.cuda_graphs.recorded import Recorded
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="records on a GPU")
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="records o
 @pytest.fixture(autouse=True)
 def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Are recorded too."""
-    monkeypatch.setattr(recordings, "LEAST", 1)
+    monkeypatch.setattr(recorded, "LEAST", 1)
 
 
 @pytest.fixture
@@ -145,3 +145,84 @@ def test_a_copy_of_a_compiled_model(replayed: list[int]) -> None:
         for fn in (compiled, copy.deepcopy(compiled)):
             for _ in range(5):
                 torch.testing.assert_close(fn(x), module(x))
+
+
+class Deep(nn.Module):
+    """Launches much and computes little."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList([nn.Linear(32, 32) for _ in range(12)])
+        self.register_buffer("seen", torch.zeros(32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x).softmax(-1)
+        if not self.training:
+            self.seen += x.sum(0)
+        return x
+
+
+def test_what_launches_much_is_recorded_without_being_asked(replayed: list[int]) -> None:
+    """Results are the program's to keep, on any stream; buffers are written, settings heeded, numbers eager's."""
+    mine = Deep().cuda().eval()
+    theirs = copy.deepcopy(mine)
+    compiled = jitney.compile(mine, backend="triton_gpu")
+    held, wanted = [], []
+    side = torch.cuda.Stream()
+    with torch.no_grad():
+        for step in range(10):
+            x = torch.randn(64, 32, device="cuda")
+            made = compiled(x)
+            wanted.append(theirs(x))
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(100_000)
+                held.append(made * 1)
+            made.record_stream(side)
+            del made
+    torch.cuda.synchronize()
+    torch.testing.assert_close(held, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine.seen, theirs.seen, rtol=1e-5, atol=1e-4)
+    assert len(replayed) == 8
+
+
+def test_training_is_recorded_without_being_asked(replayed: list[int]) -> None:
+    """Gradients that are kept are added to; a forward that runs twice before its backward is launched."""
+    mine = Deep().cuda()
+    theirs = copy.deepcopy(mine)
+    compiled = jitney.compile(mine, backend="triton_gpu")
+    for step in range(12):
+        for fn, module in ((compiled, mine), (theirs, theirs)):
+            torch.manual_seed(step)
+            losses = [fn(torch.randn(64, 32, device="cuda")).square().mean() for _ in range(1 + step // 6)]
+            torch.stack(losses).sum().backward()
+            if step % 3 == 2:
+                with torch.no_grad():
+                    for p in module.parameters():
+                        p -= 0.1 * p.grad
+                        p.grad = None
+    torch.testing.assert_close(mine.state_dict(), theirs.state_dict(), rtol=1e-4, atol=1e-5)
+    assert len(replayed) > 10
+
+
+def test_operators_of_others_are_never_recorded_without_being_asked(replayed: list[int]) -> None:
+    """They may do anything at each call."""
+    calls: list[int] = []
+
+    @torch.library.custom_op("jitney_test_graphs::noted", mutates_args=())
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x + 1
+
+    @noted.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    module = Deep().cuda().eval()
+    compiled = jitney.compile(lambda x: noted(module(x)), backend="triton_gpu")
+    with torch.no_grad():
+        for _ in range(6):
+            compiled(torch.randn(64, 32, device="cuda"))
+    assert len(calls) == 6 and not replayed

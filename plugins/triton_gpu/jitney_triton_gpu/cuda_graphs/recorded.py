@@ -1,0 +1,229 @@
+"""Which calls of a graph are launched, which are recorded, and which replayed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from jitney.backends import CompileRequest
+from jitney.backends.devices import library_settings
+from jitney_triton_gpu.cuda_graphs.recording import Recorder, Recording, Run, bytes_of
+from jitney_triton_gpu.cuda_graphs.trial import Trial
+
+WARM_UP = 2  # calls before the first recording, which show where inputs come from
+MOST = 4  # recordings of a graph
+MOST_KINDS = 64  # of sizes and numbers that are remembered
+SMALL = 1 << 20  # bytes of an input that is copied, or of results that are handed out as copies, without a thought
+LEAST = 8  # launches that a recording is worth
+WORTH = 4 << 20  # bytes that are copied in the time of one launch
+PATIENCE = 32  # calls in a row that no recording fits, after which it is given up, unless recordings were asked for
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is known of a graph.
+
+    Args:
+        written: positions of inputs that it writes to: never copies.
+        dynamic: do its sizes come from its inputs?
+        launches: how many there are about.
+        automatic: did nobody ask for recordings? Then nobody must notice them: results that the program sees are
+            copies, which it may let go of while another stream reads them; and what is gained is measured.
+        seen: how many of the results the program sees before they have gone through autograd; None for all.
+    """
+
+    written: frozenset[int]
+    dynamic: bool
+    launches: int
+    automatic: bool = False
+    seen: int | None = None
+
+
+@dataclass
+class Inputs:
+    """Calls that have the same plain values, sizes and settings.
+
+    Args:
+        calls: how many there were.
+        addresses: of the last one's tensors.
+        moving: positions of tensors that come from elsewhere each time.
+        copied: positions of results that callers keep for long, and that are small.
+        recordings: what there is.
+    """
+
+    calls: int = 0
+    addresses: dict[int, int] = field(default_factory=dict)
+    moving: set[int] = field(default_factory=set)
+    copied: frozenset[int] = frozenset()
+    recordings: list[Recording] = field(default_factory=list)
+
+
+class Recorded:
+    """A graph that is recorded once it has been called some times.
+
+    Args:
+        run: launches one by one.
+        recorder: the device.
+        traits: of the graph.
+        tell: is told why nothing is recorded any more.
+    """
+
+    def __init__(self, run: Run, recorder: Recorder, traits: Traits, tell: Callable[[str], None]) -> None:
+        self.run = run
+        self.recorder = recorder
+        self.traits = traits
+        self.tell = tell
+        self.known: dict[Any, Inputs] = {}
+        self.stopped = False
+        self.missed = 0
+        self.trial = Trial(recorder) if traits.automatic else None
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        """The graph's results."""
+        made = self.replayed(inputs)
+        return self.run(*inputs) if made is None else made
+
+    def replayed(self, inputs: Sequence[Any]) -> Sequence[Any] | None:
+        """The results if they are computed here; else the caller launches one by one."""
+        if self.stopped or self.recorder.is_busy():
+            return None
+        with self._lock:
+            recording = self._recording(inputs)
+            if recording is None:
+                return self._missed(inputs)
+            self.missed = 0
+            if self.trial is None or self.trial.decided:
+                return recording(inputs)
+            made, against = self.trial.replay(recording, inputs)
+            if against:
+                self._stop(against)
+            return made
+
+    def _missed(self, inputs: Sequence[Any]) -> Sequence[Any] | None:
+        """No recording fits: the results if the call is one of those that are measured."""
+        self.missed += 1
+        if self.trial is None or self.stopped or self.missed < WARM_UP:
+            return None
+        if not self.trial.launched:
+            made, against = self.trial.launch(self.run, inputs)
+        else:
+            made, against = None, "no recording fits what it is called with" if self.missed > PATIENCE else ""
+        if against:
+            self._stop(against)
+        return made
+
+    def _recording(self, inputs: Sequence[Any]) -> Recording | None:
+        """One for these inputs, that is free."""
+        addresses = {n: x.data_ptr() for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
+        alike = self._alike(inputs, addresses)
+        for recording in alike.recordings:
+            if recording.fits(addresses) and recording.is_free():
+                return recording
+        if alike.calls < WARM_UP:
+            if alike.calls:
+                alike.moving |= {n for n, address in addresses.items() if alike.addresses[n] != address}
+            alike.calls += 1
+            alike.addresses = addresses
+            return None
+        if sum(len(one.recordings) for one in self.known.values()) >= MOST:
+            return None
+        return self._record(alike, inputs, addresses)
+
+    def _alike(self, inputs: Sequence[Any], tensors: Iterable[int]) -> Inputs:
+        plain: list[Any] = [library_settings(), *((type(x), x) for x in inputs if not isinstance(x, torch.Tensor))]
+        if self.traits.dynamic:
+            plain += [(inputs[n].shape, inputs[n].stride()) for n in tensors]
+        if len(self.known) >= MOST_KINDS:
+            self.known = {key: one for key, one in self.known.items() if one.recordings}
+        return self.known.setdefault(tuple(plain), Inputs())
+
+    def _record(self, alike: Inputs, inputs: Sequence[Any], addresses: dict[int, int]) -> Recording | None:
+        self._learn(alike, inputs, addresses)
+        moving, fixed = sorted(alike.moving), [n for n in addresses if n not in alike.moving]
+        reason = self._why_not(inputs, moving, fixed)
+        if reason:
+            self._stop(reason)
+            return None
+        if self.trial is not None:
+            self.trial.begin()
+        kept = alike.copied
+
+        def copied(n: int) -> bool:
+            return n in kept or (self.traits.automatic and (self.traits.seen is None or n < self.traits.seen))
+
+        try:
+            made = Recording(self.recorder, self.run, inputs, fixed, moving, copied)
+        except RuntimeError as error:
+            self._stop(f"{type(error).__name__}: {error}")
+            return None
+        if self.trial is not None and (reason := self.trial.objection(made)):
+            self._stop(reason)
+            return None
+        alike.recordings.append(made)
+        return made
+
+    def _learn(self, alike: Inputs, inputs: Sequence[Any], addresses: dict[int, int]) -> None:
+        """From what did not fit: small inputs that moved are copied from now on, and small results that are kept."""
+        for recording in alike.recordings:
+            if recording.fits(addresses):
+                held = recording.held_results()
+                if sum(recording.results[n].bytes for n in held) <= SMALL:
+                    alike.copied |= set(held)
+            else:
+                moved = {n for n, address in recording.fixed if addresses[n] != address}
+                small = {n for n in moved if bytes_of(inputs[n]) <= SMALL and n not in self.traits.written}
+                if moved == small:
+                    alike.moving |= small
+        alike.recordings = [r for r in alike.recordings if all(n not in alike.moving for n, _ in r.fixed)]
+
+    def _why_not(self, inputs: Sequence[Any], moving: Sequence[int], fixed: Sequence[int]) -> str:
+        if self.traits.launches < LEAST:
+            return "it launches too little for a recording to be faster"
+        if any(inputs[n].device.type != self.recorder.device_type for n in (*moving, *fixed)):
+            return "a tensor of the CPU is among its inputs"
+        if self.traits.written.intersection(moving):
+            return "what it writes to comes from elsewhere each time"
+        if sum(bytes_of(inputs[n]) for n in moving) > WORTH * max(self.traits.launches, 1):
+            return "copying its inputs takes longer than its launches do"
+        return ""
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = True
+        self.known.clear()
+        self.tell(reason)
+
+
+def replayed(run: Run, device: torch.device, traits: Traits, request: CompileRequest) -> Run:
+    """The function, recorded in CUDA graphs."""
+    from jitney_triton_gpu.cuda_graphs.device import recorder
+
+    def refused(reason: str) -> None:
+        request.save("cudagraphs", not_recorded_text(request, reason))
+
+    calls = Recorded(run, recorder(device), traits, refused)
+    one_by_one: Callable[[list[Any]], Sequence[Any]] | None = getattr(run, "boxed", None)
+
+    def replay(*inputs: Any) -> Any:
+        return calls(*inputs)
+
+    def boxed(inputs: list[Any]) -> Any:
+        made = calls.replayed(inputs)
+        if made is None and one_by_one is not None:
+            return one_by_one(inputs)
+        inputs.clear()
+        return made
+
+    if one_by_one is not None:
+        replay.boxed = boxed  # type: ignore[attr-defined] # see Backend
+    replay.filled = run.filled  # type: ignore[attr-defined] # see CompileRequest.updates
+    return replay
+
+
+def not_recorded_text(request: CompileRequest, reason: str) -> str:
+    """Why a graph is not recorded, for the logs."""
+    return f"the {request.kind} graph of {request.frame} is not recorded: {reason}"

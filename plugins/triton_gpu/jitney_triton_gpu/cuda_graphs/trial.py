@@ -1,0 +1,64 @@
+"""Is a recording worth it, where nobody asked for one? A few calls tell, for each of which the host waits once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from jitney_triton_gpu.cuda_graphs.recording import Recorder, Recording
+
+BEHIND = 1.25  # so many times as long as launching takes a call at most, for a recording to be tried
+LAG = 50e-6  # seconds in which a device that has nothing to do answers
+GAIN = 0.9  # of the time of a call that is launched, at most, for a recording to stay
+COPIED = 32 << 20  # bytes that are copied at each call, at most
+
+
+class Trial:
+    """The times of two calls: launched one by one, and replayed.
+
+    Large graphs, where the device takes longer than the host, are not even recorded: it would cost memory for nothing.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.launched = 0.0  # seconds; 0: not measured yet
+        self.decided = False
+        self._room = 0
+        self._taken = 0
+
+    def launch(self, run: Callable[..., Sequence[Any]], inputs: Sequence[Any]) -> tuple[Sequence[Any], str]:
+        """The results of a call that is launched, and what speaks against a recording."""
+        made, host, self.launched = self._timed(lambda: run(*inputs))
+        return made, "" if self.launched < BEHIND * host + LAG else "the device takes longer than launching does"
+
+    def begin(self) -> None:
+        """A recording is made now."""
+        self._room, self._taken = self.recorder.room(), self.recorder.taken()
+
+    def objection(self, recording: Recording) -> str:
+        """What speaks against a recording that has been made."""
+        memory = self.recorder.taken() - self._taken
+        if memory > self._room:
+            return f"its {memory >> 20} MiB of memory are more than is taken for it unless it is asked for"
+        if recording.copied_bytes > COPIED:
+            return f"{recording.copied_bytes >> 20} MiB would be copied at each call"
+        self.recorder.keep(recording, memory)
+        return ""
+
+    def replay(self, recording: Recording, inputs: Sequence[Any]) -> tuple[Sequence[Any], str]:
+        """The results of a call that is replayed, and what speaks against going on so."""
+        if not recording.replays:  # the first one takes longer
+            return recording(inputs), ""
+        made, _, replayed = self._timed(lambda: recording(inputs))
+        self.decided = True
+        return made, "" if replayed < GAIN * self.launched else "a replay is no faster than launching is"
+
+    def _timed(self, call: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], float, float]:
+        """Its results, and the seconds until the host and the device are done."""
+        self.recorder.wait()
+        begin = perf_counter()
+        made = call()
+        host = perf_counter()
+        self.recorder.wait()
+        return made, host - begin, perf_counter() - begin
