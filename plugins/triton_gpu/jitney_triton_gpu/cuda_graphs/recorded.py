@@ -12,7 +12,7 @@ import torch
 from jitney.backends import CompileRequest
 from jitney.backends.devices import library_settings
 from jitney_triton_gpu.cuda_graphs.recording import Recorder, Recording, Run, bytes_of
-from jitney_triton_gpu.cuda_graphs.trial import Trial
+from jitney_triton_gpu.cuda_graphs.trial import TRIES, Trial
 
 WARM_UP = 2  # calls before the first recording, which show where inputs come from
 MOST = 4  # recordings of a graph
@@ -109,7 +109,7 @@ class Recorded:
         self.missed += 1
         if self.trial is None or self.stopped or self.missed < WARM_UP:
             return None
-        if not self.trial.launched:
+        if self.trial.launches < TRIES:
             made, against = self.trial.launch(self.run, inputs)
         else:
             made, against = None, "no recording fits what it is called with" if self.missed > PATIENCE else ""
@@ -124,7 +124,7 @@ class Recorded:
         for recording in alike.recordings:
             if recording.fits(addresses) and recording.is_free():
                 return recording
-        if alike.calls < WARM_UP:
+        if alike.calls < WARM_UP or (self.trial is not None and self.trial.launches < TRIES):
             if alike.calls:
                 alike.moving |= {n for n, address in addresses.items() if alike.addresses[n] != address}
             alike.calls += 1

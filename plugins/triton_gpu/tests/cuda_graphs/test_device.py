@@ -185,7 +185,7 @@ def test_what_launches_much_is_recorded_without_being_asked(replayed: list[int])
     torch.cuda.synchronize()
     torch.testing.assert_close(held, wanted, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(mine.seen, theirs.seen, rtol=1e-5, atol=1e-4)
-    assert len(replayed) == 8
+    assert len(replayed) == 6
 
 
 def test_training_is_recorded_without_being_asked(replayed: list[int]) -> None:
@@ -193,10 +193,10 @@ def test_training_is_recorded_without_being_asked(replayed: list[int]) -> None:
     mine = Deep().cuda()
     theirs = copy.deepcopy(mine)
     compiled = jitney.compile(mine, backend="triton_gpu")
-    for step in range(12):
+    for step in range(18):
         for fn, module in ((compiled, mine), (theirs, theirs)):
             torch.manual_seed(step)
-            losses = [fn(torch.randn(64, 32, device="cuda")).square().mean() for _ in range(1 + step // 6)]
+            losses = [fn(torch.randn(64, 32, device="cuda")).square().mean() for _ in range(1 + step // 12)]
             torch.stack(losses).sum().backward()
             if step % 3 == 2:
                 with torch.no_grad():
