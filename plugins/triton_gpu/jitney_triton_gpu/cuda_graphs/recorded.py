@@ -12,7 +12,7 @@ import torch
 from jitney.backends import CompileRequest
 from jitney.backends.devices import library_settings
 from jitney_triton_gpu.cuda_graphs.recording import Recorder, Recording, Run, bytes_of
-from jitney_triton_gpu.cuda_graphs.trial import TRIES, Trial
+from jitney_triton_gpu.cuda_graphs.trial import COPIED, TRIES, Trial
 
 WARM_UP = 2  # calls before the first recording, which show where inputs come from
 MOST = 4  # recordings of a graph
@@ -80,7 +80,7 @@ class Recorded:
         self.known: dict[Any, Inputs] = {}
         self.stopped = False
         self.missed = 0
-        self.trial = Trial(recorder) if traits.automatic else None
+        self.trial = Trial(recorder, traits.seen is not None) if traits.automatic else None
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
@@ -176,7 +176,8 @@ class Recorded:
                     alike.copied |= set(held)
             else:
                 moved = {n for n, address in recording.fixed if addresses[n] != address}
-                small = {n for n in moved if bytes_of(inputs[n]) <= SMALL and n not in self.traits.written}
+                most = COPIED if self.traits.automatic else SMALL
+                small = {n for n in moved if bytes_of(inputs[n]) <= most and n not in self.traits.written}
                 if moved == small:
                     alike.moving |= small
         alike.recordings = [r for r in alike.recordings if all(n not in alike.moving for n, _ in r.fixed)]

@@ -14,16 +14,22 @@ LAG = 50e-6  # seconds in which a device that has nothing to do answers
 TRIES = 3  # calls of each kind, of which the fastest counts
 GAIN = 0.9  # of the time of a call that is launched, at most, for a recording to stay
 COPIED = 32 << 20  # bytes that are copied at each call, at most
+TRAINING = 32 << 20  # bytes of memory that a half of a training graph takes, at most: it stays when others need it
 
 
 class Trial:
     """The times of some calls: launched one by one, then replayed.
 
     Large graphs, where the device takes longer than the host, are not even recorded: it would cost memory for nothing.
+
+    Args:
+        recorder: the device.
+        trains: is it for a half of a training graph?
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, trains: bool = False) -> None:
         self.recorder = recorder
+        self.trains = trains
         self.launches = self.replays = 0  # that were measured
         self.launched = self.replayed = math.inf  # seconds of the fastest
         self._host = math.inf  # of these, until it was launched
@@ -48,6 +54,8 @@ class Trial:
     def begin(self) -> None:
         """A recording is made now."""
         self._room, self._taken = self.recorder.room(), self.recorder.taken()
+        if self.trains:
+            self._room = min(self._room, TRAINING)
 
     def objection(self, recording: Recording) -> str:
         """What speaks against a recording that has been made."""

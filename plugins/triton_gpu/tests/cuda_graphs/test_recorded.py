@@ -413,7 +413,6 @@ def test_what_is_no_faster_is_not_recorded(
     assert (told, tape.recorded) == ([why], recordings) and not calls.known
 
 
-@pytest.mark.usefixtures("quick")
 def test_memory_and_copies_have_limits_unless_asked_for(tape: Tape, monkeypatch: pytest.MonkeyPatch) -> None:
     record = tape.record
 
@@ -431,7 +430,14 @@ def test_memory_and_copies_have_limits_unless_asked_for(tape: Tape, monkeypatch:
         for _ in range(4):
             torch.testing.assert_close(list(calls(x, w)), double(x, w))
         assert told == why
-    tape.limit = 4 << 20
+    tape.limit, tape.memory = 1 << 40, 0
+    monkeypatch.setattr(trial, "TRAINING", 2 << 20)
+    monkeypatch.setattr(trial, "perf_counter", Clock((1e-3, 0), (1e-4, 0)))
+    calls, told = wrap(double, tape, automatic=True, seen=2)
+    for _ in range(6):
+        torch.testing.assert_close(list(calls(x, w)), double(x, w))
+    assert len(told) == 1 and told[0].startswith("its 3 MiB of memory are more")
+    monkeypatch.setattr(trial, "perf_counter", Clock((1e-3, 0), (1e-4, 0)))
     calls, told = wrap(lambda x: [x + 1], tape, automatic=True)
     much = torch.randn(10_000_000)
     for _ in range(6):
@@ -440,11 +446,12 @@ def test_memory_and_copies_have_limits_unless_asked_for(tape: Tape, monkeypatch:
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_fits_no_recording_for_long_is_given_up(tape: Tape) -> None:
+def test_what_fits_no_recording_for_long_is_given_up(tape: Tape, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "COPIED", 1000)
     calls, told = wrap(double, tape, automatic=True)
-    memory, w = torch.randn(400_000 * 50), torch.randn(400_000)
+    memory, w = torch.randn(1000 * 50), torch.randn(1000)
     for step in range(50):
-        x = memory[400_000 * step :][:400_000] if step > 9 else memory[:400_000]
+        x = memory[1000 * step :][:1000] if step > 9 else memory[:1000]
         torch.testing.assert_close(list(calls(x, w)), double(x, w))
     assert told == ["no recording fits what it is called with"]
 
