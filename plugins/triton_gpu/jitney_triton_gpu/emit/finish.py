@@ -138,6 +138,6 @@ def _take(draft: Draft, v: Value, parts: Sequence[Part], x: Axis, s: Axis, tiled
     if part.positions:
         position = writer.spread(Register(f"tl.load({part.positions} + {at}{ending})", frozenset({s.name})))
         if not s.fits:
-            position = f"tl.where(s_ok, {position}, {LAST})"
+            position = f"tl.where(s_ok, {position}, {LAST['tl.int64']})"
     name = made.finish(writer, value, position, 1 if tiled else 0, tiled)
     writer.know(v if isinstance(v, Load) else ref(v.name, v.dtype), Register(name, frozenset({x.name})))  # type: ignore[attr-defined]

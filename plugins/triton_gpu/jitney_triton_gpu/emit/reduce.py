@@ -23,7 +23,12 @@ COMBINE: dict[str, tuple[str, str]] = {
     "argmax": ("first_greater", "first_greater"),
     "argmin": ("first_lesser", "first_lesser"),
 }
-LAST = 2**62  # a position after all others
+LAST = {"tl.int32": 2**31 - 1, "tl.int64": 2**62}  # a position after all others
+
+
+def counted(writer: Writer) -> str:
+    """The dtype of positions in a kernel's registers."""
+    return "tl.int64" if writer.wide else "tl.int32"
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,12 @@ class Reduction:
         given = self.taken(writer.spread(writer.value(value)))
         at = ""
         if position is not None:
-            number = Register(f"(tl.full([], 0, tl.int64) + {writer.index(position)})", writer.axes_of(position))
+            zero = f"tl.full([], 0, {counted(writer)})"
+            number = Register(f"({zero} + {writer.index(position)})", writer.axes_of(position))
             at = writer.spread(number)
         if not axis.fits:
             given = f"tl.where({axis.name}_ok, {given}, {self.start})"
-            at = at and f"tl.where({axis.name}_ok, {at}, {LAST})"
+            at = at and f"tl.where({axis.name}_ok, {at}, {LAST[counted(writer)]})"
         return given, at
 
     def finish(self, writer: Writer, value: str, at: str, dim: int, keep: bool) -> str:
@@ -88,6 +94,7 @@ class Reduction:
         name = writer.name("t")
         if at:
             writer.line(f"_, {name} = {self.along(f'({value}, {at})', dim, keep)}")
+            writer.line(f"{name} = {name}.to(tl.int64)")
         else:
             writer.line(f"{name} = {self.given(self.along(value, dim, keep))}")
         return name
@@ -105,7 +112,8 @@ class Running:
         self.at = ""
         if self.position is not None:
             self.at = f"{self.name}_at"
-            writer.line(f"{self.at} = tl.full({writer.shape()}, {LAST}, tl.int64)")
+            kind = counted(writer)
+            writer.line(f"{self.at} = tl.full({writer.shape()}, {LAST[kind]}, {kind})")
 
     def step(self, writer: Writer, axis: Axis) -> None:
         """One piece more, in the loop."""
