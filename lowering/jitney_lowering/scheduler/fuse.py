@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, Computed, Extern, Program, Step
 from jitney_lowering.policy import CPU, Policy
-from jitney_lowering.scheduler.group import Group, alone, join
+from jitney_lowering.scheduler.group import Group, alone, iterations, join
 from jitney_lowering.scheduler.loop_order import along_rows
 
 # How many of the latest groups are tried for a step that reads what they read, but nothing that they make.
 NEIGHBOURS = 16
+# So many times larger is what a step goes through than what it reads in common with others for nothing.
+SMALL = 16
 
 
 class Fusion:
@@ -147,8 +149,17 @@ class Fusion:
         barrier = self.ordered if self.ordered >= 0 and self._writes(self.ordered) else -1
         for at in range(len(self.items) - 1, max(barrier, len(self.items) - 1 - NEIGHBOURS), -1):
             group = self.items[at]
-            if at not in makers and isinstance(group, Group) and group.reads & step.reads:
+            if at not in makers and isinstance(group, Group) and self._shares(group, step):
                 yield at
+
+    def _shares(self, group: Group, step: Computed) -> bool:
+        """Is there something to be read once instead of twice? A number, or a row that all rows read, is in the cache."""
+        count = iterations(step.loops)
+        for name in group.reads & step.reads:
+            elements = self.program.buffers[name].extent.value
+            if count is None or elements is None or elements * SMALL >= count:
+                return True
+        return False
 
     def _writes(self, at: int) -> bool:
         item = self.items[at]
