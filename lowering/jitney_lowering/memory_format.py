@@ -181,9 +181,12 @@ class _Flow:
         return hints(value.stride()) == [math.prod(size[d + 1 :]) for d in range(len(size))]
 
     def _root(self, node: fx.Node) -> fx.Node:
-        while self.parent[node] is not node:
-            node = self.parent[node]
-        return node
+        root = node
+        while self.parent[root] is not root:
+            root = self.parent[root]
+        while node is not root:  # so that nobody goes this way again
+            self.parent[node], node = root, self.parent[node]
+        return root
 
     def regions(self, worth: Worth) -> list[Region]:
         """All regions, with what a conversion saves and costs."""

@@ -190,6 +190,13 @@ class Kernel:
     partials: tuple[Partial, ...] = ()
     nodes: tuple[fx.Node, ...] = ()
 
+    def __hash__(self) -> int:  # a dict has none; kernels with equal code have equal buffers, nearly always
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.outer, self.body, self.finish, self.scratch, self.partials))
+
     @property
     def memory(self) -> tuple[Scratch | Partial, ...]:
         """What it has besides the buffers from outside."""

@@ -7,6 +7,7 @@ is said yet about fusion, order of loops or memory: that is the schedule's.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -86,7 +87,7 @@ class Buffer:
             total = total + i * stride
         return total
 
-    @property
+    @functools.cached_property
     def extent(self) -> Index:
         """How many elements its memory spans, if none of its sizes is 0."""
         total = index(1)
@@ -125,7 +126,7 @@ class Computed:
         """All loop variables, outermost first."""
         return self.order or (*self.vars, *self.reduced)
 
-    @property
+    @functools.cached_property
     def reads(self) -> frozenset[str]:
         """Names of the buffers that it loads from."""
         return frozenset(v.buffer for v in walk(self.value) if isinstance(v, (Load, Put)))
@@ -182,7 +183,7 @@ class Extern:
     nodes: tuple[fx.Node, ...] = ()
     into: bool = False
 
-    @property
+    @functools.cached_property
     def reads(self) -> frozenset[str]:
         """Names of the buffers among its arguments."""
         return frozenset(s.buffer for s in strided((self.args, self.kwargs)))
@@ -213,7 +214,7 @@ class Extern:
         schema = getattr(self.target, "_schema", None)
         return schema is not None and [str(r.type) for r in schema.returns] == ["Tensor"]
 
-    @property
+    @functools.cached_property
     def writes(self) -> frozenset[str]:
         """What it fills or changes."""
         return self.written | {b for b in self.buffers if b is not None}

@@ -22,35 +22,53 @@ def postponed(
         buffers: the program's.
         lasting: buffers that are there until the end, whoever reads them: outputs, constants.
     """
-    order = list(items)
-    last = _last_readers(order)
-    for at in range(len(order) - 2, -1, -1):
-        item = order[at]
-        if not isinstance(item, Extern) or not _may_wait(item, buffers):
+    order = _Order(items)
+    for item in reversed(items):
+        if item is items[-1] or not isinstance(item, Extern) or not _may_wait(item, buffers):
             continue
-        until = _first_reader(order, at, item)
-        waiting = {name for name in item.reads if last[name] < until} - set(lasting)
+        at, until = order.position(item), order.first_reader(item)
+        waiting = {name for name in item.reads if order.last_reader(name) < until} - set(lasting)
         if until > at + 1 and _bytes(waiting, buffers) < _bytes(item.writes, buffers):
-            order.insert(until - 1, order.pop(at))
-            last = _last_readers(order)
-    return order
+            order.move(at, until - 1)
+    return order.items
 
 
-def _last_readers(order: Sequence[Kernel | Extern]) -> dict[str, int]:
-    return {name: number for number, item in enumerate(order) for name in item.reads}
+class _Order:
+    """Items in a row, who reads what of them, and where each is now."""
+
+    def __init__(self, items: Sequence[Kernel | Extern]) -> None:
+        self.items = list(items)
+        self._at = {id(item): number for number, item in enumerate(items)}
+        self._readers: dict[str, list[Kernel | Extern]] = {}
+        for item in items:
+            for name in item.reads:
+                self._readers.setdefault(name, []).append(item)
+        self._effects = [item for item in items if isinstance(item, Extern) and item.has_effect]
+
+    def position(self, item: Kernel | Extern) -> int:
+        """Where an item is."""
+        return self._at[id(item)]
+
+    def last_reader(self, name: str) -> int:
+        """The position of the last item that reads a buffer which somebody reads."""
+        return max(map(self.position, self._readers[name]))
+
+    def first_reader(self, item: Extern) -> int:
+        """The position of the first item that it must not come after."""
+        at = self.position(item)
+        readers = [other for name in item.writes for other in self._readers.get(name, ())]
+        later = [n for other in (*readers, *self._effects) if (n := self.position(other)) > at]
+        return min(later, default=len(self.items))
+
+    def move(self, at: int, to: int) -> None:
+        """Put the item at one position to a later one."""
+        self.items.insert(to, self.items.pop(at))
+        for number in range(at, to + 1):
+            self._at[id(self.items[number])] = number
 
 
 def _may_wait(item: Extern, buffers: Mapping[str, Buffer]) -> bool:
     return item.target in FRESH and item.is_plain and all(buffers[name].home is None for name in item.writes)
-
-
-def _first_reader(order: Sequence[Kernel | Extern], at: int, item: Extern) -> int:
-    """The position of the first item that it must not come after."""
-    for number in range(at + 1, len(order)):
-        other = order[number]
-        if other.reads & item.writes or (isinstance(other, Extern) and other.has_effect):
-            return number
-    return len(order)
 
 
 def _bytes(names: Collection[str], buffers: Mapping[str, Buffer]) -> float:

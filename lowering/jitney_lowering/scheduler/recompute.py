@@ -56,7 +56,8 @@ class _Recipe:
         table = coordinates(self.step, read.index)
         if table is None or read.indirect:
             return None
-        found = rebuild(self.value, index=lambda i: i.substitute(table))
+        same = all(table[var] is var for var in table)
+        found = self.value if same else rebuild(self.value, index=lambda i: i.substitute(table))
         return found if read.mask is None else masked(found, read.mask)
 
 
@@ -92,6 +93,7 @@ class Recomputation:
     policy: Policy
     replaced: Collection[str] = ()
     recipes: dict[str, _Recipe] = field(default_factory=dict)
+    values: dict[str, Value | None] = field(default_factory=dict)  # see ``_value``
 
     def __post_init__(self) -> None:
         self.maker = {name: n for n, item in enumerate(self.items) for name in _made(item)}
@@ -119,7 +121,7 @@ class Recomputation:
         outside = self.readers.get(name, set()) - {home}
         if home is None or not outside or name in self.fixed:
             return
-        value = self._in_memory(step.value, home)
+        value = self._value(step, home)
         if value is None or self.program.buffers[name].dtype is not value.dtype:
             return
         operands = {v.buffer for v in walk(value) if isinstance(v, Load)}
@@ -169,8 +171,16 @@ class Recomputation:
         for operand in operands:
             self.readers.setdefault(operand, set()).update(outside)
 
+    def _value(self, step: Computed, home: int) -> Value | None:
+        """What a step computes, in terms of what is in memory anyway; None if that cannot be.
+
+        It stays the same: what it is made of comes before it, and has been decided.
+        """
+        if step.buffer not in self.values:
+            self.values[step.buffer] = self._in_memory(step.value, home)
+        return self.values[step.buffer]
+
     def _in_memory(self, value: Value, home: int) -> Value | None:
-        """The value in terms of what is in memory anyway; None if that cannot be."""
         leaf: dict[Any, Value] = {}
         for read in walk(value):
             if not isinstance(read, Load):
@@ -178,7 +188,7 @@ class Recomputation:
             recipe = self.recipes.get(read.buffer)
             if recipe is None and self._is_new(read.buffer, home):
                 step = self.known.get(read.buffer)
-                inner = None if step is None else self._in_memory(step.value, home)
+                inner = None if step is None else self._value(step, home)
                 recipe = None if step is None or inner is None else _Recipe(step, inner)
                 if step is not None and recipe is None:
                     return None

@@ -64,7 +64,8 @@ class Launcher:
         self.schedule = schedule
         self.name = name
         self.options = options
-        self.units: list[tuple[tuple[Kernel, bool, dict[str, str]], Unit]] = []
+        # By the canonical kernel, the width in which places are counted, and what replaces what.
+        self.units: dict[tuple[Kernel, bool, frozenset[tuple[str, str]]], Unit] = {}
         self.functions: dict[str, Function] = {}  # entry -> what it launches
         self.kernels: dict[str, list[Kernel]] = {}  # entry -> those that it is of
         self.source = ""
@@ -152,8 +153,8 @@ class Launcher:
         wide = index_width.is_wide(kernel, self.schedule.program)
         own = {name: mine for mine, name in buffers.items()}
         replaced = {own[old]: own[new] for old, new in self._replaced(kernel).items() if old in own}
-        key = (shape, wide, replaced)
-        unit = next((unit for known, unit in self.units if known == key), None)
+        key = (shape, wide, frozenset(replaced.items()))
+        unit = self.units.get(key)
         if unit is None:
             name = f"k{len(self.units)}_{short_name(kernel)}".rstrip("_")
             make = functools.partial(_emitted, kernel=replace(shape, nodes=kernel.nodes), replaced=replaced, wide=wide)
@@ -163,7 +164,7 @@ class Launcher:
                 raise KernelFailed(refusal.reason, kernel.nodes) from refusal
             entries = tuple(f"e_{function.name}" for function in code.functions)
             unit = Unit(code, entries)
-            self.units.append((key, unit))
+            self.units[key] = unit
             self.functions |= dict(zip(entries, code.functions, strict=True))
             self.source += "".join(f"\n\n# {f.comment or kernel.name}\n{f.text}" for f in code.functions)
         return unit, buffers
@@ -199,7 +200,7 @@ class Launcher:
             entry, error = next(iter(refusal.errors.items()))
             repro = functools.partial(write_repro, self.functions[entry], HEADER, error, refusal.details[entry])
             nodes = [n for each in refusal.errors for kernel in self.kernels.get(each, ()) for n in kernel.nodes]
-            shapes = [key[0] for key, unit in self.units if refusal.errors.keys() & {*unit.entries}]
+            shapes = [key[0] for key, unit in self.units.items() if refusal.errors.keys() & {*unit.entries}]
             raise KernelFailed("Triton does not compile its kernel", nodes, error, repro, shapes) from error
         return {**made, "_work": self.work}
 

@@ -87,28 +87,37 @@ def plan(
             if name not in owned:
                 first.setdefault(name, number)
                 last[name] = number
+    ending: dict[int, list[str]] = {}  # by number: buffers that end with that item
+    for name in first:
+        ending.setdefault(last[name], []).append(name)
     blocks: dict[str, Block] = {}
+    living: list[Block] = []
+    taken: set[str] = set()  # what others have replaced
     apart = {n: "" for n in first if large is not None and guess(_padded(buffers[n])) >= large}
     total = index(0)
+    symbolic = False
     for name in sorted(first, key=lambda n: (first[n], n)):
         at, size = first[name], _padded(buffers[name])
-        taken = {*(b.instead_of for b in blocks.values()), *apart.values()}
-        ending = [n for n in first if last[n] == at > first[n] and (n in apart) is (name in apart) and n not in taken]
-        found = _replaced(name, items[at], ending, buffers)
+        free = [n for n in ending.get(at, ()) if first[n] < at and (n in apart) is (name in apart) and n not in taken]
+        found = _replaced(name, items[at], free, buffers)
+        taken.add(found)
         if name in apart:
             apart[name] = found
             continue
         if found:
             old = blocks[found]
             blocks[name] = Block(name, old.offset, old.size, first[name], last[name], old.name)
+            living.append(blocks[name])
             continue
-        living = [b for b in blocks.values() if b.last >= first[name]]
-        offset = _gap(living, size, blocks.values())
+        living = [b for b in living if b.last >= at]
+        offset = _place_of_same(living, size, blocks.values()) if symbolic or size.value is None else _gap(living, size)
         if offset is None:
             offset, total = total, total + size
         elif size.value is not None and total.value is not None:
             total = index(max(total.value, (offset + size).value or 0))
         blocks[name] = Block(name, offset, size, first[name], last[name])
+        symbolic |= offset.value is None or size.value is None
+        living.append(blocks[name])
     return Memory(blocks, total, apart)
 
 
@@ -133,11 +142,15 @@ def _padded(buffer: Buffer) -> Index:
     return (buffer.extent * buffer.dtype.itemsize + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
-def _gap(living: Sequence[Block], size: Index, everything: Iterable[Block]) -> Index | None:
-    """The lowest place that is free now; with symbolic sizes only one that had exactly this size."""
-    if size.value is None or any(b.offset.value is None or b.size.value is None for b in everything):
-        taken = {b.offset for b in living}
-        return next((b.offset for b in everything if b.size is size and b.offset not in taken), None)
+def _place_of_same(living: Sequence[Block], size: Index, everything: Iterable[Block]) -> Index | None:
+    """The first place that is free now and had exactly this size: for symbolic sizes."""
+    taken = {b.offset for b in living}
+    return next((b.offset for b in everything if b.size is size and b.offset not in taken), None)
+
+
+def _gap(living: Sequence[Block], size: Index) -> Index:
+    """The lowest place that is free now."""
+    assert size.value is not None
     place = 0
     for block in sorted(living, key=lambda b: b.offset.value or 0):
         assert block.offset.value is not None and block.size.value is not None

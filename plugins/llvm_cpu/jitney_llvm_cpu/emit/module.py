@@ -70,7 +70,7 @@ class _Writer:
         self.machine = machine
         self.grain = grain
         self.parallel = parallel
-        self.functions: list[tuple[Kernel, tuple[Size, ...], str]] = []
+        self.functions: dict[tuple[Kernel, tuple[Size, ...]], str] = {}
 
     def write(self, entry: Entry) -> None:
         """An entry and the kernels that are new."""
@@ -104,12 +104,12 @@ class _Writer:
         """The function of a kernel, and the buffers for its table."""
         kernel.verify()  # what is not well formed would become code that runs
         plain, names = canonical(kernel)
-        for known, known_sizes, function in self.functions:
-            if known_sizes == sizes and known == plain:
-                return function, names
+        known = self.functions.get((plain, sizes))
+        if known is not None:
+            return known, names
         function = f"kernel{len(self.functions)}"
         places = {name: Place(slot, index(0)) for slot, name in enumerate(plain.buffers)}
         around = Surroundings(self.module, self.machine, places, sizes, self.grain, self.parallel)
         KernelWriter(around, replace(plain, nodes=kernel.nodes), function).write()
-        self.functions.append((plain, sizes, function))
+        self.functions[plain, sizes] = function
         return function, names
