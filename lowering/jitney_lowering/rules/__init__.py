@@ -26,6 +26,7 @@ from jitney_lowering.rules.scans import SCANS
 from jitney_lowering.rules.scatters import SCATTERS
 from jitney_lowering.rules.slices import SLICES
 from jitney_lowering.rules.views import COPIES, VIEWS
+from jitney_lowering.rules.windows import WINDOWS
 
 RULES: dict[Any, Rule] = {
     **POINTWISE,
@@ -42,6 +43,7 @@ RULES: dict[Any, Rule] = {
     **POOLS,
     **POOL_GRADIENTS,
     **RESAMPLING,
+    **WINDOWS,
 }
 
 __all__ = ["RULES", "VIEWS"]
