@@ -260,6 +260,26 @@ GRADIENTS: dict[str, Program] = {
         lambda x, i, y: x.index_add(0, i, y.exp()).sin(),
         lambda: (normal(5, 7), drawn(5, 40), normal(40, 7)),
     ),
+    "sums of bags": (
+        lambda w, i: F.embedding_bag(i, w * 2, mode="sum").cos(),
+        lambda: (normal(9, 5), drawn(9, 30, 4)),
+    ),
+    "means of bags": (
+        lambda w, i: F.embedding_bag(i, w, mode="mean", padding_idx=3).cos(),
+        lambda: (normal(9, 5), drawn(9, 30, 4)),
+    ),
+    "means of bags of padding": (
+        lambda w, i: F.embedding_bag(i * 0, w, mode="mean", padding_idx=0).cos(),
+        lambda: (normal(9, 5), drawn(9, 30, 4)),
+    ),
+    "means of bags of halves": (
+        lambda w, i: F.embedding_bag(i, w, mode="mean") * 3,
+        lambda: (normal(9, 16).bfloat16(), drawn(9, 3, 4)),
+    ),
+    "shares of bags": (
+        lambda s, w, i: F.embedding_bag(i, w, mode="sum", per_sample_weights=s, padding_idx=3).cos(),
+        lambda: (normal(30, 4), normal(9, 5), drawn(9, 30, 4)),
+    ),
 }
 
 WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exception], ...]]] = {
@@ -270,6 +290,7 @@ WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exceptio
     "gather": (lambda x, i: x.gather(0, i[:, None, None]).relu(), RuntimeError),
     "embedding": (lambda x, i: F.embedding(i, x[:, :, 0]).relu(), IndexError),
     "take": (lambda x, i: x[:, 0, 0].take(i).relu(), IndexError),
+    "bags": (lambda x, i: F.embedding_bag(i[:, None], x[:, 0], mode="sum").relu(), RuntimeError),
     "in a part": (lambda x, i: torch.cat([x[i], x.exp()[:2]], 0).relu(), IndexError),
     "scatter_add": (lambda x, i: x[:, 0].scatter_add(0, i[:, None], x[:4, 0]), RuntimeError),
     "index_add": (lambda x, i: x.index_add(0, i, x[:4]), (IndexError, RuntimeError)),

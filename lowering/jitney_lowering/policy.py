@@ -33,6 +33,7 @@ class Policy:
             looked for by steps of its own.
         fused_gathers: are elements of a tensor in memory loaded at computed places, in kernels that go on with them?
             Otherwise operators that pick such elements run as a whole.
+        fused_bags: are rows of a table added up bag by bag in kernels? Otherwise by an operator that runs as a whole.
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
             Otherwise operators that store at computed places run as a whole.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
@@ -53,6 +54,7 @@ class Policy:
     recompute: float = 0
     asserts: bool = False
     fused_gathers: bool = False
+    fused_bags: bool = False
     scatters: bool = False
     scans: bool = False
 
@@ -66,5 +68,6 @@ CPU = Policy(short_row=15, scans=True, fused_gathers=True)
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True,
+    fused_bags=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

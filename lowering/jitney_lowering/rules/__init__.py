@@ -13,6 +13,7 @@ from jitney_lowering.rules import comparisons as comparisons
 from jitney_lowering.rules import losses as losses
 from jitney_lowering.rules import quotients as quotients
 from jitney_lowering.rules import random as random
+from jitney_lowering.rules.bags import BAGS
 from jitney_lowering.rules.creation import CREATION
 from jitney_lowering.rules.gathers import GATHERS
 from jitney_lowering.rules.joins import JOINS
@@ -44,6 +45,7 @@ RULES: dict[Any, Rule] = {
     **POOL_GRADIENTS,
     **RESAMPLING,
     **WINDOWS,
+    **BAGS,
 }
 
 __all__ = ["RULES", "VIEWS"]
