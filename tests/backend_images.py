@@ -19,8 +19,9 @@ import jitney
 from jitney_testing.opinfo.referee import wide
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "dynamic"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)], ids=str
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_images_and_their_gradients_are_eagers(
     backend: str,

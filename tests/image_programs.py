@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -46,4 +47,35 @@ WINDOWS: dict[str, Program] = {
     "fold with holes": (lambda x: F.fold(x, (6, 5), 2, 3, 2, 2) * 2, lambda: (columns(3, 4, 12),)),
     "fold one image": (lambda x: F.fold(x, (6, 5), 2) * 2, lambda: (normal(12, 20),)),
 }
-PROGRAMS: dict[str, Program] = {**WINDOWS}
+
+
+def resized(dims: int, mode: str, **how: Any) -> Program:
+    """An image of so many dimensions, made larger or smaller."""
+    image = normal(2, 3, *(7, 6, 5)[:dims])
+    return (lambda x: F.interpolate(x * 2, mode=mode, **how) + 1), lambda: (image,)
+
+
+RESIZED: dict[str, Program] = {
+    "nearest": resized(2, "nearest", scale_factor=3),
+    "nearest, by a fraction": resized(2, "nearest", scale_factor=2.5),
+    "nearest, of a row": resized(1, "nearest", size=11),
+    "nearest, of a volume": resized(3, "nearest", size=(3, 9, 5)),
+    "nearest, exact": resized(2, "nearest-exact", scale_factor=2),
+    "nearest, exact, by a fraction": resized(2, "nearest-exact", scale_factor=0.6),
+    "linear": resized(1, "linear", scale_factor=2),
+    "linear, far larger": resized(1, "linear", size=150),
+    "bilinear": resized(2, "bilinear", scale_factor=2),
+    "bilinear, from corner to corner": resized(2, "bilinear", size=(11, 17), align_corners=True),
+    "bilinear, by a fraction": resized(2, "bilinear", scale_factor=(2.5, 0.6)),
+    "bilinear, smaller": resized(2, "bilinear", size=(1, 3)),
+    "bilinear, one side": resized(2, "bilinear", size=(7, 11)),
+    "bilinear, far larger": resized(2, "bilinear", scale_factor=(8, 2)),
+    "trilinear": resized(3, "trilinear", scale_factor=(2, 1.5, 1)),
+    "bicubic": resized(2, "bicubic", scale_factor=2),
+    "bicubic, from corner to corner": resized(2, "bicubic", size=(11, 4), align_corners=True),
+    "resized halves of channels last": (
+        lambda x: F.interpolate(x.contiguous(memory_format=torch.channels_last), scale_factor=2, mode="bilinear"),
+        lambda: (normal(2, 4, 5, 6),),
+    ),
+}
+PROGRAMS: dict[str, Program] = {**WINDOWS, **RESIZED}
