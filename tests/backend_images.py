@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from backend_programs import On, on  # noqa: F401 (a fixture)
-from image_programs import PROGRAMS
+import torch.nn.functional as F
+from backend_programs import Check, On, check, on  # noqa: F401 (fixtures)
+from image_programs import CUBIC, NOWHERE, PROGRAMS, normal
 from lowering.graphs import assert_same
 
 import jitney
@@ -36,6 +37,23 @@ def test_images_and_their_gradients_are_eagers(
     want, got = results(fn, args), results(compiled, args)
     assert got[0].stride() == want[0].stride()
     assert_same(got, want, strides=False, truth=functools.cache(lambda: results(fn, wide(args))))
+
+
+@pytest.mark.parametrize("name", CUBIC)
+def test_cubics_are_eagers(check: Check, name: str) -> None:  # noqa: F811
+    fn, make = CUBIC[name]
+    check(fn, *make(), fullgraph=True)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_places_outside_and_what_is_no_number(check: Check, mode: str, padding: str) -> None:  # noqa: F811
+    places = torch.tensor([p for p in NOWHERE if padding != "reflection" or abs(p[0]) != 1e30]).view(1, -1, 1, 2)
+
+    def fn(x: torch.Tensor, at: torch.Tensor) -> list[torch.Tensor]:
+        return [F.grid_sample(x * 2, at, mode, padding, aligned) + 1 for aligned in (False, True)]
+
+    check(fn, normal(1, 2, 4, 5), places)
 
 
 def results(run: Callable[..., torch.Tensor], args: Sequence[torch.Tensor]) -> list[torch.Tensor]:

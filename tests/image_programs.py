@@ -78,4 +78,34 @@ RESIZED: dict[str, Program] = {
         lambda: (normal(2, 4, 5, 6),),
     ),
 }
-PROGRAMS: dict[str, Program] = {**WINDOWS, **RESIZED}
+
+
+def sampled(dims: int, mode: str, padding: str, aligned: bool) -> Program:
+    """An image of so many dimensions at places of a grid, some of which are outside."""
+    image, grid = normal(2, 3, *(5, 6, 4)[:dims]), normal(2, *(4, 3, 5)[:dims], dims)
+    return (lambda x, at: F.grid_sample(x * 2, at, mode, padding, aligned) + 1), lambda: (image, grid)
+
+
+SAMPLED: dict[str, Program] = {
+    f"{mode} of {dims} dimensions, {padding}{', from corner to corner' if aligned else ''}": sampled(
+        dims, mode, padding, aligned
+    )
+    for dims, mode, padding, aligned in (
+        (2, "bilinear", "zeros", False),
+        (2, "bilinear", "border", True),
+        (2, "bilinear", "reflection", False),
+        (2, "nearest", "zeros", True),
+        (2, "nearest", "reflection", False),
+        (3, "bilinear", "zeros", True),
+        (3, "bilinear", "border", False),
+        (3, "nearest", "reflection", True),
+    )
+}
+PROGRAMS: dict[str, Program] = {**WINDOWS, **RESIZED, **SAMPLED}
+CUBIC: dict[str, Program] = {  # whose gradients are those of operators as a whole
+    "bicubic": sampled(2, "bicubic", "zeros", False),
+    "bicubic of a mirror": sampled(2, "bicubic", "reflection", True),
+}
+
+NAN, INF = float("nan"), float("inf")
+NOWHERE = [(NAN, 0.1), (0.1, NAN), (INF, 0.0), (0.0, -INF), (1e30, 0.2), (1.0, 1.0), (-1.0, -1.0), (5.0, -7.0)]

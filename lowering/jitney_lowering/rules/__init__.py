@@ -16,6 +16,7 @@ from jitney_lowering.rules import random as random
 from jitney_lowering.rules.bags import BAGS
 from jitney_lowering.rules.creation import CREATION
 from jitney_lowering.rules.gathers import GATHERS
+from jitney_lowering.rules.grids import GRIDS
 from jitney_lowering.rules.joins import JOINS
 from jitney_lowering.rules.norms import NORMS
 from jitney_lowering.rules.pointwise import POINTWISE
@@ -46,6 +47,7 @@ RULES: dict[Any, Rule] = {
     **RESAMPLING,
     **WINDOWS,
     **BAGS,
+    **GRIDS,
 }
 
 __all__ = ["RULES", "VIEWS"]

@@ -60,7 +60,7 @@ class Axis:
         part = minimum(maximum(place - first.to(self.compute), 0.0), 1.0)
         if self.mode == "linear":
             return [(first, 1.0 - part), (first + 1, part)]
-        return [(first + n - 1, weight) for n, weight in enumerate(_cubic(part))]
+        return [(first + n - 1, weight) for n, weight in enumerate(cubic_weights(part))]
 
     def _place(self, at: Scalar) -> Scalar:
         """Where in the image the centre of an element is."""
@@ -107,10 +107,10 @@ class Axis:
         if old is None or new is None or not 0 < old <= MOST or not 0 < new <= MOST:
             raise NoRule("an image of symbolic size")
         places = self._lowest(old, new)
-        spread = torch.cat([(p + n).clamp(0, old - 1) for p in places for n in range(low, low + width)])
+        met = torch.cat([(p + n).clamp(0, old - 1) for p in places for n in range(low, low + width)])
         results = torch.arange(new).repeat(width * len(places))
-        ahead = results - spread * new // old
-        first, last = int(ahead.min()), int(ahead.max())
+        distance = results - met * new // old
+        first, last = int(distance.min()), int(distance.max())
         return lambda i: i * new // old + first, last - first + 1
 
     @property
@@ -147,7 +147,7 @@ class Axis:
         return self.scale > 0 and not self.aligned
 
 
-def _cubic(part: Scalar) -> list[Scalar]:
+def cubic_weights(part: Scalar) -> list[Scalar]:
     """Weights of four elements around a place: Keys' convolution with a = -0.75."""
 
     def near(x: Scalar) -> Scalar:

@@ -166,7 +166,7 @@ def _term(call: Call, grad: Tensor, at: Shape, candidates: Mapping[int, Candidat
         inside = [min_(max_(i, ZERO), grad.size[d] - 1) if d in candidates else i for d, i in enumerate(place)]
         value = grad.load(tuple(inside))
     term = Scalar(value).to(opmath(grad.dtype))
-    for _, _, share in reversed(candidates.values()):
+    for _, _, share in reversed(list(candidates.values())):
         term = term if share is None else share * term
     return where(truth, term, 0.0)
 

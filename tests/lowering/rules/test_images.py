@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from image_programs import POLICY, PROGRAMS
-from lowering.graphs import trained
+from image_programs import CUBIC, POLICY, PROGRAMS
+from lowering.graphs import lowered, trained
 
 
 def leaves(name: str) -> list[torch.Tensor]:
@@ -22,3 +22,10 @@ def test_images_are_loops(name: str, dynamic: bool) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_images_where_kernels_do_not_choose(name: str, dynamic: bool) -> None:
     trained(PROGRAMS[name][0], *leaves(name), dynamic=dynamic, whole=None)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", CUBIC)
+def test_cubics_at_places_of_a_grid(name: str, dynamic: bool) -> None:
+    fn, make = CUBIC[name]
+    lowered(fn, *make(), dynamic=dynamic, policy=POLICY)
