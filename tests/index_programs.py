@@ -40,6 +40,18 @@ READS: dict[str, Program] = {
     ),
     "short rows with room": (lambda x, i: x.exp()[i % 6].cos(), lambda: (normal(6, 15), drawn(99, 300, low=-99))),
     "sums of rows": (lambda w, i: (F.embedding(i, w) * 2).sum(1), lambda: (normal(9, 16), drawn(9, 5, 7))),
+    "places in a sorted row": (
+        lambda row, x: (torch.searchsorted(row, x), torch.bucketize(x * 2, row, right=True, out_int32=True) + 1),
+        lambda: (normal(5).sort()[0], torch.cat([normal(3, 5)[:, :4], torch.full((3, 1), float("nan"))], 1)),
+    ),
+    "places in sorted rows": (
+        lambda rows, x: torch.searchsorted(rows, x, side="right") * 2,
+        lambda: (drawn(9, 3, 5).sort()[0], drawn(9, 3, 7)),
+    ),
+    "cross products": (
+        lambda a, b: torch.linalg.cross(a, b) + torch.linalg.cross(a[:1], b, dim=1),
+        lambda: (normal(4, 3, 3), normal(4, 3, 3)),
+    ),
     "negative indices": (lambda x, i: x[i] + 1, lambda: (normal(6, 5), drawn(6, 7, low=-6))),
     "narrow indices": (lambda x, i: x[i] * 2, lambda: (normal(6, 5), drawn(6, 7, dtype=torch.int32))),
     "columns": (lambda x, i: x[:, i].exp(), lambda: (normal(6, 5), drawn(5, 3, low=-5))),
@@ -99,7 +111,7 @@ READS: dict[str, Program] = {
 }
 # These have operators that run as a whole; None: it does not matter.
 WHOLE: dict[str, list[str] | None] = {"sorted": ["sort.default"], "remainders of a size": None, "no index": None,
-         "a cache": ["mm.default"] * 2, "into a product": ["mm.default"]}  # fmt: skip
+         "a cache": ["mm.default"] * 2, "places in a sorted row": None, "places in sorted rows": None, "into a product": ["mm.default"]}  # fmt: skip
 
 
 def cached(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,7 @@ from jitney_lowering.rules.reductions import REDUCTIONS
 from jitney_lowering.rules.resampling import RESAMPLING
 from jitney_lowering.rules.scans import SCANS
 from jitney_lowering.rules.scatters import SCATTERS
+from jitney_lowering.rules.searches import SEARCHES
 from jitney_lowering.rules.slices import SLICES
 from jitney_lowering.rules.views import COPIES, VIEWS
 from jitney_lowering.rules.windows import WINDOWS
@@ -48,6 +49,7 @@ RULES: dict[Any, Rule] = {
     **WINDOWS,
     **BAGS,
     **GRIDS,
+    **SEARCHES,
 }
 
 __all__ = ["RULES", "VIEWS"]
