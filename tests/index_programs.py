@@ -40,6 +40,18 @@ READS: dict[str, Program] = {
     ),
     "short rows with room": (lambda x, i: x.exp()[i % 6].cos(), lambda: (normal(6, 15), drawn(99, 300, low=-99))),
     "sums of rows": (lambda w, i: (F.embedding(i, w) * 2).sum(1), lambda: (normal(9, 16), drawn(9, 5, 7))),
+    "places in a sorted row": (
+        lambda row, x: (torch.searchsorted(row, x), torch.bucketize(x * 2, row, right=True, out_int32=True) + 1),
+        lambda: (normal(5).sort()[0], torch.cat([normal(3, 5)[:, :4], torch.full((3, 1), float("nan"))], 1)),
+    ),
+    "places in sorted rows": (
+        lambda rows, x: torch.searchsorted(rows, x, side="right") * 2,
+        lambda: (drawn(9, 3, 5).sort()[0], drawn(9, 3, 7)),
+    ),
+    "cross products": (
+        lambda a, b: torch.linalg.cross(a, b) + torch.linalg.cross(a[:1], b, dim=1),
+        lambda: (normal(4, 3, 3), normal(4, 3, 3)),
+    ),
     "negative indices": (lambda x, i: x[i] + 1, lambda: (normal(6, 5), drawn(6, 7, low=-6))),
     "narrow indices": (lambda x, i: x[i] * 2, lambda: (normal(6, 5), drawn(6, 7, dtype=torch.int32))),
     "columns": (lambda x, i: x[:, i].exp(), lambda: (normal(6, 5), drawn(5, 3, low=-5))),
@@ -99,7 +111,7 @@ READS: dict[str, Program] = {
 }
 # These have operators that run as a whole; None: it does not matter.
 WHOLE: dict[str, list[str] | None] = {"sorted": ["sort.default"], "remainders of a size": None, "no index": None,
-         "a cache": ["mm.default"] * 2, "into a product": ["mm.default"]}  # fmt: skip
+         "a cache": ["mm.default"] * 2, "places in a sorted row": None, "places in sorted rows": None, "into a product": ["mm.default"]}  # fmt: skip
 
 
 def cached(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -260,6 +272,26 @@ GRADIENTS: dict[str, Program] = {
         lambda x, i, y: x.index_add(0, i, y.exp()).sin(),
         lambda: (normal(5, 7), drawn(5, 40), normal(40, 7)),
     ),
+    "sums of bags": (
+        lambda w, i: F.embedding_bag(i, w * 2, mode="sum").cos(),
+        lambda: (normal(9, 5), drawn(9, 30, 4)),
+    ),
+    "means of bags": (
+        lambda w, i: F.embedding_bag(i, w, mode="mean", padding_idx=3).cos(),
+        lambda: (normal(9, 5), drawn(9, 30, 4)),
+    ),
+    "means of bags of padding": (
+        lambda w, i: F.embedding_bag(i * 0, w, mode="mean", padding_idx=0).cos(),
+        lambda: (normal(9, 5), drawn(9, 30, 4)),
+    ),
+    "means of bags of halves": (
+        lambda w, i: F.embedding_bag(i, w, mode="mean") * 3,
+        lambda: (normal(9, 16).bfloat16(), drawn(9, 3, 4)),
+    ),
+    "shares of bags": (
+        lambda s, w, i: F.embedding_bag(i, w, mode="sum", per_sample_weights=s, padding_idx=3).cos(),
+        lambda: (normal(30, 4), normal(9, 5), drawn(9, 30, 4)),
+    ),
 }
 
 WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exception], ...]]] = {
@@ -270,6 +302,7 @@ WRONG: dict[str, tuple[Callable[..., Any], type[Exception] | tuple[type[Exceptio
     "gather": (lambda x, i: x.gather(0, i[:, None, None]).relu(), RuntimeError),
     "embedding": (lambda x, i: F.embedding(i, x[:, :, 0]).relu(), IndexError),
     "take": (lambda x, i: x[:, 0, 0].take(i).relu(), IndexError),
+    "bags": (lambda x, i: F.embedding_bag(i[:, None], x[:, 0], mode="sum").relu(), RuntimeError),
     "in a part": (lambda x, i: torch.cat([x[i], x.exp()[:2]], 0).relu(), IndexError),
     "scatter_add": (lambda x, i: x[:, 0].scatter_add(0, i[:, None], x[:4, 0]), RuntimeError),
     "index_add": (lambda x, i: x.index_add(0, i, x[:4]), (IndexError, RuntimeError)),

@@ -33,6 +33,11 @@ class Policy:
             looked for by steps of its own.
         fused_gathers: are elements of a tensor in memory loaded at computed places, in kernels that go on with them?
             Otherwise operators that pick such elements run as a whole.
+        fused_bags: are rows of a table added up bag by bag in kernels? Otherwise by an operator that runs as a whole.
+        samples: are images made larger, smaller or turned in kernels, by loads at computed places? Otherwise operators
+            that do so run as a whole.
+        lone_samples: also where no pointwise operator goes on with a larger image, and where few threads would rather
+            add up gradients at the place of each?
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
             Otherwise operators that store at computed places run as a whole.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
@@ -53,6 +58,9 @@ class Policy:
     recompute: float = 0
     asserts: bool = False
     fused_gathers: bool = False
+    fused_bags: bool = False
+    samples: bool = False
+    lone_samples: bool = False
     scatters: bool = False
     scans: bool = False
 
@@ -62,9 +70,10 @@ class Policy:
         return self.chosen_parts > 0
 
 
-CPU = Policy(short_row=15, scans=True, fused_gathers=True)
+CPU = Policy(short_row=15, scans=True, fused_gathers=True, samples=True)
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True,
+    fused_bags=True, samples=True, lone_samples=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -13,8 +13,10 @@ from jitney_lowering.rules import comparisons as comparisons
 from jitney_lowering.rules import losses as losses
 from jitney_lowering.rules import quotients as quotients
 from jitney_lowering.rules import random as random
+from jitney_lowering.rules.bags import BAGS
 from jitney_lowering.rules.creation import CREATION
 from jitney_lowering.rules.gathers import GATHERS
+from jitney_lowering.rules.grids import GRIDS
 from jitney_lowering.rules.joins import JOINS
 from jitney_lowering.rules.norms import NORMS
 from jitney_lowering.rules.pointwise import POINTWISE
@@ -24,8 +26,10 @@ from jitney_lowering.rules.reductions import REDUCTIONS
 from jitney_lowering.rules.resampling import RESAMPLING
 from jitney_lowering.rules.scans import SCANS
 from jitney_lowering.rules.scatters import SCATTERS
+from jitney_lowering.rules.searches import SEARCHES
 from jitney_lowering.rules.slices import SLICES
 from jitney_lowering.rules.views import COPIES, VIEWS
+from jitney_lowering.rules.windows import WINDOWS
 
 RULES: dict[Any, Rule] = {
     **POINTWISE,
@@ -42,6 +46,10 @@ RULES: dict[Any, Rule] = {
     **POOLS,
     **POOL_GRADIENTS,
     **RESAMPLING,
+    **WINDOWS,
+    **BAGS,
+    **GRIDS,
+    **SEARCHES,
 }
 
 __all__ = ["RULES", "VIEWS"]

@@ -143,7 +143,7 @@ def _prepare(call: Call, x: Tensor, dims: Sequence[int]) -> None:
         call.refuse_unless(x.strided is None and few, "the source is in memory")
     if not few:
         builder.spread(x)
-    _without_positions(call, x, dims)
+    without_positions(call, x, dims)
 
 
 @gathers(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
@@ -155,7 +155,7 @@ def nll_loss(call: Call) -> list[Tensor]:
     dim = 0 if len(x.size) == 1 else 1
     classes, compute = x.size[dim], opmath(x.dtype)
     call.refuse_unless(classes.value != 0, "a loss of no classes")
-    _without_positions(call, x, [dim])
+    without_positions(call, x, [dim])
     builder = call.builder
 
     def wrong(t: Value) -> Value:
@@ -194,7 +194,7 @@ def nll_loss(call: Call) -> list[Tensor]:
     return [Tensor((), dtype, x.device, mean), _cast(share, dtype)]
 
 
-def _without_positions(call: Call, x: Tensor, dims: Sequence[int]) -> None:
+def without_positions(call: Call, x: Tensor, dims: Sequence[int]) -> None:
     """What depends on where an element is (``triu``, parts that are joined) is computed first.
 
     A loop's variable is a number there; a computed index can only be part of an address.

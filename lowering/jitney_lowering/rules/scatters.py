@@ -58,7 +58,7 @@ def scatter_reduce(call: Call) -> Tensor:
 
 
 def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind: str) -> Tensor:
-    _allow(call, x, kind, mixed=isinstance(source, Tensor))
+    allow(call, x, kind, mixed=isinstance(source, Tensor))
     fits = not isinstance(source, Tensor) or source.dtype is x.dtype
     call.refuse_unless(fits and x.size[dim] != 0, "a source that does not fit")
     picks = of_dimension(call, at_index, dim, x.size[dim])
@@ -116,7 +116,7 @@ def index_add(call: Call) -> Tensor:
     dim, kind = axis(dim, len(x.size)), "sum" if alpha else "store"
     call.refuse_unless(source.dtype is x.dtype and x.size[dim] != 0, "a source that does not fit")
     call.refuse_unless(all(s != 0 for s in source.size), "no index at all")
-    _allow(call, x, kind)
+    allow(call, x, kind)
     picks = Picks(call.builder, row, x.size[dim], "index out of range in self", IndexError)
 
     def place(at: Shape) -> Shape:
@@ -137,7 +137,7 @@ def index_fill(call: Call) -> Tensor:
     call.refuse_unless(bool(x.size) and x.size[dim] != 0, "a single element")
     space = (*x.size[:dim], row.size[0] if row.size else ONE, *x.size[dim + 1 :])
     call.refuse_unless(all(s != 0 for s in space), "no index at all")
-    _allow(call, x, "store", mixed=False)
+    allow(call, x, "store", mixed=False)
     text = f"index out of bounds for dimension {dim} with size {x.size[dim]}"
     picks = Picks(call.builder, row, x.size[dim], text, IndexError, wraps=True)
     element = _element(value, x.dtype).value
@@ -155,7 +155,7 @@ def index_put(call: Call) -> Tensor:
     dims = [d for d, i in enumerate(indices) if i is not None]
     call.refuse_unless(bool(dims) and all(indices[d].dtype in INDICES for d in dims), "chosen by truth values")
     kind = "sum" if accumulate else "store"
-    _allow(call, x, kind)
+    allow(call, x, kind)
     call.refuse_unless(values.dtype is x.dtype and all(x.size[d] != 0 for d in dims), "values that do not fit")
     space = _picked_size(x.size, {d: indices[d].size for d in dims})
     call.refuse_unless(all(s != 0 for s in space), "no index at all")
@@ -185,7 +185,7 @@ def embedding_dense_backward(call: Call) -> Tensor:
     call.refuse_unless(all(s != 0 for s in grad.size), "no index at all")
     zero = constant(0, call.dtype)
     table = Tensor(call.size, call.dtype, grad.device, lambda at: zero, wanted=call.stride)
-    _allow(call, table, "sum")
+    allow(call, table, "sum")
     picks = Picks(call.builder, rows, call.size[0], "index out of range in self", IndexError)
 
     def counts(at: Shape) -> Value:
@@ -197,7 +197,7 @@ def embedding_dense_backward(call: Call) -> Tensor:
     return scattered(call.builder, table, grad.size, place, grad.load, "sum", counts if padding >= 0 else None)
 
 
-def _allow(call: Call, x: Tensor, kind: str, *, mixed: bool = True) -> None:
+def allow(call: Call, x: Tensor, kind: str, *, mixed: bool = True) -> None:
     """Raise ``NoRule`` if threads cannot do that at the same time. ``mixed``: are values different?"""
     call.refuse_unless(call.builder.policy.scatters, "stores at computed places")
     call.refuse_unless(accumulated(kind, x.dtype) is not None, f"a {kind} of {str(x.dtype).removeprefix('torch.')}")

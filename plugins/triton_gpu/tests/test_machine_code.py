@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from image_programs import PROGRAMS as IMAGES
 from machine_code import described
 from torch.nn import functional as F
 
@@ -159,7 +160,7 @@ def functions(device: torch.device) -> list[Function]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launcher, "load", noting)
         patch.setattr(tiles, "PROCESSORS", 132)
-        for trains, programs in ((True, PROGRAMS), (False, INFERENCE)):
+        for trains, programs in ((True, PROGRAMS), (True, IMAGES), (False, INFERENCE)):
             for title, (fn, make) in programs.items():
                 takes_long = title in LONG
                 for dynamic in (False, True) if trains else (False,):

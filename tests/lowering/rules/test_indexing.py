@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from index_programs import GRADIENTS, POLICY, READS, WHOLE, WRITES, WRONG, drawn, normal, refuses
 from lowering.graphs import Captured, kinds, lowered, trained
 
@@ -101,6 +103,26 @@ def test_an_index_is_looked_at_once_without_assertions() -> None:
 def test_a_row_that_is_picked_is_never_stored() -> None:
     captured = lowered(READS["messages along edges"][0], *READS["messages along edges"][1](), policy=POLICY)
     assert kinds(captured.program) == ["sum", "pointwise"]
+
+
+def bagged(w: torch.Tensor, i: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    return F.embedding_bag(i, w, starts, mode="mean").exp()
+
+
+def test_gradients_of_bags_of_any_size_are_loops() -> None:
+    args = (normal(9, 5).requires_grad_(), drawn(9, 20), torch.tensor([0, 3, 3, 10]))
+    trained(bagged, *args, policy=POLICY, whole=["_embedding_bag.default"])
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("padding", [-1, 2])
+def test_all_results_of_bags(mode: str, padding: int) -> None:
+    def fn(w: torch.Tensor, i: torch.Tensor) -> Any:
+        starts = torch.arange(0, 24, 6)
+        return torch.embedding_bag(w, i, starts, False, int(mode == "mean"), False, None, False, padding)
+
+    for dtype in (torch.float32, torch.bfloat16):
+        lowered(fn, normal(9, 5).to(dtype), drawn(9, 24), policy=POLICY)
 
 
 def test_between_what_values_lie() -> None:

@@ -1,0 +1,56 @@
+"""Distances between rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jitney_lowering.decomposition.table import aten, decomposes, is_empty
+
+SHORT = 16  # elements of the longest row for which differences are as fast as a product
+
+
+def _is_short(x: Tensor) -> bool:
+    return isinstance(x.shape[-1], int) and 0 < x.shape[-1] <= SHORT
+
+
+@decomposes(aten._cdist_forward.default)
+def cdist(a: Tensor, b: Tensor, p: float, mode: int | None) -> Tensor:
+    """Distances of all pairs of rows, as differences where these are short; nothing is rounded that a product would.
+
+    Longer rows are eager's: there a product is faster.
+    """
+    if is_empty(a) or is_empty(b) or not _is_short(a):
+        return NotImplemented
+    return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, dim=-1)
+
+
+@decomposes(aten._cdist_backward.default)
+def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p: float, distances: Tensor) -> Tensor:
+    """The gradient of the first rows; of equal ones it is 0."""
+    if is_empty(a) or is_empty(b) or not _is_short(a) or p not in (1, 2):
+        return NotImplemented
+    difference = a.unsqueeze(-2) - b.unsqueeze(-3)
+    if p == 1:
+        return (grad.unsqueeze(-1) * difference.sign()).sum(-2)
+    share = torch.where(distances == 0, 0, grad / distances)
+    return (share.unsqueeze(-1) * difference).sum(-2)
+
+
+@decomposes(aten.norm.ScalarOpt_dim)
+def norm(x: Tensor, p: Any, dim: Any, keepdim: bool = False) -> Tensor:
+    """The norm along dimensions, of which none has no elements."""
+    if not x.is_floating_point() or is_empty(x):
+        return NotImplemented
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dim, keepdim)
+
+
+@decomposes(aten.channel_shuffle.default)
+def channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    """Channels of all groups in turn."""
+    if is_empty(x):
+        return NotImplemented
+    parts = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    return parts.transpose(1, 2).reshape(x.shape).clone(memory_format=torch.contiguous_format)
