@@ -10,16 +10,18 @@ programs of ``benchmarks/breadth`` that this concerns took 1.07 times as long th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jitney_lowering.index import Index, Var, product
+from jitney_lowering.index import Index, Var, index, product
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Load, Position, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
+from jitney_lowering.scheduler.masks import narrowed, ranges
 from jitney_lowering.scheduler.simplify import without_dead
 from jitney_lowering.scheduler.size_guess import guess
 
@@ -53,11 +55,16 @@ class _Recipe:
 
     def at(self, read: Load) -> Value | None:
         """What ``read`` loads; None if the maker's iteration cannot be told from the place."""
-        table = coordinates(self.step, read.index)
-        if table is None or read.indirect:
+        if read.indirect:
             return None
-        found = rebuild(self.value, index=lambda i: i.substitute(table))
-        return found if read.mask is None else masked(found, read.mask)
+        if read.mask is None:
+            table = coordinates(self.step, read.index)
+            return None if table is None else rebuild(self.value, index=lambda i: i.substitute(table))
+        narrower, back = narrowed(read.mask)  # in a part of a concatenation, say
+        table = coordinates(self.step, read.index.substitute(narrower))
+        if table is None:
+            return None
+        return masked(rebuild(self.value, index=lambda i: i.substitute(table).substitute(back)), read.mask)
 
 
 def coordinates(step: Computed, place: Index) -> dict[Any, Index] | None:
@@ -122,6 +129,8 @@ class Recomputation:
         value = self._in_memory(step.value, home)
         if value is None or self.program.buffers[name].dtype is not value.dtype:
             return
+        if _gathers(value) and not self._is_read_once(step):
+            return  # what is gathered is not gathered twice
         operands = {v.buffer for v in walk(value) if isinstance(v, Load)}
         if operands & self.moving:
             return
@@ -169,6 +178,21 @@ class Recomputation:
         for operand in operands:
             self.readers.setdefault(operand, set()).update(outside)
 
+    def _is_read_once(self, step: Computed) -> bool:
+        """Is no element read more than once, by one other group, as those of a part of a concatenation are?"""
+        readers = self.readers[step.buffer]
+        if len(readers) != 1 or self.maker[step.buffer] in readers:
+            return False
+        group = self.items[next(iter(readers))]
+        assert isinstance(group, Group)
+        found = [(m.step.loops, load) for m in group.members for load in m.loads if load.buffer == step.buffer]
+        if len(found) != 1:
+            return False
+        loops, load = found[0]
+        confined = {} if load.mask is None else ranges(load.mask)
+        sizes = [high - low for low, high in (confined.get(v, (index(0), v.size)) for v in loops)]
+        return math.prod(map(guess, sizes)) <= guess(product(step.vars))
+
     def _in_memory(self, value: Value, home: int) -> Value | None:
         """The value in terms of what is in memory anyway; None if that cannot be."""
         leaf: dict[Any, Value] = {}
@@ -179,7 +203,7 @@ class Recomputation:
             if recipe is None and self._is_new(read.buffer, home):
                 step = self.known.get(read.buffer)
                 inner = None if step is None else self._in_memory(step.value, home)
-                recipe = None if step is None or inner is None else _Recipe(step, inner)
+                recipe = None if step is None or inner is None or _gathers(inner) else _Recipe(step, inner)
                 if step is not None and recipe is None:
                     return None
             if recipe is not None:
@@ -187,8 +211,6 @@ class Recomputation:
                 if found is None:
                     return None
                 leaf[read] = found
-            elif read.indirect and any(isinstance(v, Load) for _, i in read.indirect for v in walk(i)):
-                return None  # what is gathered is not gathered twice
         return rebuild(value, leaf) if leaf else value
 
     def _is_new(self, name: str, home: int) -> bool:
@@ -257,6 +279,13 @@ def _cost(program: Program, items: Sequence[Group | Extern], policy: Policy) -> 
             loops = member.step.loops
             total += work(member.step.value, loops) * guess(product(loops)) / policy.recompute
     return total
+
+
+def _gathers(value: Value) -> bool:
+    """Is something loaded at places that tensors hold?"""
+    return any(
+        isinstance(v, Load) for read in walk(value) if isinstance(read, Load) for _, i in read.indirect for v in walk(i)
+    )
 
 
 def bytes_of(program: Program, name: str) -> int:
