@@ -221,6 +221,8 @@ def load(
     """One element of a buffer."""
     used = index.atoms
     indirect = tuple((atom, value) for atom, value in indirect if atom in used)
+    if isinstance(mask, Constant) and mask.value:
+        mask = None
     return _same(Load(dtype, buffer, index, indirect, mask), (Load, dtype, buffer, index, indirect, mask))
 
 

@@ -67,12 +67,12 @@ def _nonnegative(mask: Value) -> Iterator[Index]:
         for part in mask.args:
             yield from _nonnegative(part)
     elif mask.op in COMPARISONS:
-        a, b = (_number(v) for v in mask.args)
+        a, b = (number(v) for v in mask.args)
         if a is not None and b is not None:
             yield from COMPARISONS[mask.op](a, b)
 
 
-def _number(value: Value) -> Index | None:
+def number(value: Value) -> Index | None:
     """The integer, exactly; None if that cannot be told: fewer bits may hold another one."""
     if isinstance(value, Constant) and isinstance(value.value, int):
         return index(int(value.value))

@@ -55,16 +55,23 @@ class _Recipe:
 
     def at(self, read: Load) -> Value | None:
         """What ``read`` loads; None if the maker's iteration cannot be told from the place."""
-        if read.indirect:
+        seen = iteration(self.step, read)
+        if seen is None:
             return None
-        if read.mask is None:
-            table = coordinates(self.step, read.index)
-            return None if table is None else rebuild(self.value, index=lambda i: i.substitute(table))
-        narrower, back = narrowed(read.mask)  # in a part of a concatenation, say
-        table = coordinates(self.step, read.index.substitute(narrower))
-        if table is None:
-            return None
-        return masked(rebuild(self.value, index=lambda i: i.substitute(table).substitute(back)), read.mask)
+        found = rebuild(self.value, index=seen)
+        return found if read.mask is None else masked(found, read.mask)
+
+
+def iteration(step: Computed, read: Load) -> Callable[[Index], Index] | None:
+    """From what a pointwise step has at an iteration to that at the one which fills what is read; None if unclear."""
+    if read.indirect:
+        return None
+    there, back = ({}, {}) if read.mask is None else narrowed(read.mask)  # in a part of a concatenation, say
+    table = coordinates(step, read.index.substitute(there))
+    if table is None:
+        return None
+    known = table
+    return lambda i: i.substitute(known).substitute(back)
 
 
 def coordinates(step: Computed, place: Index) -> dict[Any, Index] | None:
@@ -243,8 +250,8 @@ def less_work(
     fused: Callable[[Sequence[Step]], list[Group | Extern]],
     policy: Policy,
     replaced: Collection[str] = (),
-) -> Sequence[Group | Extern]:
-    """The groups, or others that compute more and move less, if they are better.
+) -> tuple[Sequence[Step], Sequence[Group | Extern]]:
+    """The steps and groups, or others that compute more and move less, if they are better.
 
     Args:
         program: the graph.
@@ -256,12 +263,13 @@ def less_work(
     """
     rewritten = Recomputation(program, items, steps, policy, replaced).rewritten()
     if rewritten is None:
-        return items
-    other = fused(without_dead(rewritten, program))
-    return other if _cost(program, other, policy) < _cost(program, items, policy) else items
+        return steps, items
+    rewritten = without_dead(rewritten, program)
+    other = fused(rewritten)
+    return (rewritten, other) if time_of(program, other, policy) < time_of(program, items, policy) else (steps, items)
 
 
-def _cost(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:
+def time_of(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:
     """What the kernels take, in bytes of memory traffic."""
     fixed = pinned(program, items)
     readers: dict[str, set[int]] = {}
@@ -289,9 +297,9 @@ def _gathers(value: Value) -> bool:
 
 
 def bytes_of(program: Program, name: str) -> int:
-    """How much memory a buffer spans."""
+    """How much memory a buffer's elements take: what it spans, or less for a part of another one."""
     buffer = program.buffers[name]
-    return guess(buffer.extent) * buffer.dtype.itemsize
+    return min(guess(buffer.extent), math.prod(map(guess, buffer.size))) * buffer.dtype.itemsize
 
 
 def pinned(program: Program, items: Sequence[Group | Extern]) -> frozenset[str]:
