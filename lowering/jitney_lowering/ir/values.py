@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 
 from jitney_lowering.index import Index, Opaque
-from jitney_lowering.ir.operations import OPERATIONS
+from jitney_lowering.ir.operations import FLOAT8, FLOATS, OPERATIONS
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -289,6 +289,8 @@ def holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
     """Does a conversion to ``wide`` keep every value of ``narrow``?"""
     if wide is narrow or narrow is torch.bool:
         return True
+    if narrow in FLOAT8 or wide in FLOAT8:
+        return wide in FLOATS
     if narrow.is_floating_point:
         return wide.is_floating_point and torch.promote_types(wide, narrow) is wide
     if wide.is_floating_point:
