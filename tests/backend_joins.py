@@ -67,6 +67,20 @@ def tiled(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
     return a.roll(3, 1) + a.roll((1, -2), (0, 1)), a.repeat(2, 3) * 2, a.flip(0, 1).exp()
 
 
+def unpacked(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
+    """Two numbers of four bits in each byte."""
+    packed = (a * 40).to(torch.int32).to(torch.uint8)
+    numbers = torch.stack([packed & 15, (packed >> 4) & 15], -1).flatten(1)
+    return (numbers.to(b.dtype) - b[:, :1]) * c[:, :1]
+
+
+def paired(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
+    """Pairs of neighbours, turned."""
+    x, y = a[:, ::2], a[:, 1::2]
+    cos, sin = b[:, ::2].cos(), b[:, ::2].sin()
+    return torch.stack([x * cos - y * sin, x * sin + y * cos], -1).flatten(1) + c
+
+
 PROGRAMS: dict[str, Callable[..., Any]] = {
     "computed parts": lambda a, b, c: torch.cat([a * 2, b.relu(), c + 1], 1),
     "a part is a result too": rest,
@@ -96,6 +110,9 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "a row": lambda a, b, c: torch.select_scatter(a, b[1].exp().softmax(0), 0, -2) + c,
     "padded": lambda a, b, c: torch.nn.functional.pad(a.exp().sin(), (1, 2, 3, 0), value=0.5).sum(1),
     "turned and tiled": tiled,
+    "unpacked": unpacked,
+    "pairs": paired,
+    "spread": lambda a, b, c: torch.cat([a[:, :1].expand(-1, 3), a[:, :1].exp().expand(-1, 2), b], 1) * 2,
 }  # fmt: skip
 
 
@@ -113,7 +130,7 @@ def test_joined_as_in_eager(name: str, dynamic: bool, backend: str, on: On) -> N
             assert one.stride() == other.stride()
 
 
-GRADIENTS = ("computed parts", "rotated", "mixed", "heavy", "parts of parts", "strided", "a slice")
+GRADIENTS = ("computed parts", "rotated", "mixed", "heavy", "parts of parts", "strided", "a slice", "pairs")
 
 
 @pytest.mark.parametrize("name", GRADIENTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -375,11 +375,16 @@ def _rebuilt_access(
     return load(name, place, v.dtype, computed, mask)
 
 
-def masked(value: Value, mask: Value) -> Value:
-    """The same value for those that read it only where ``mask`` is true: nothing is loaded or checked elsewhere."""
+def masked(value: Value, mask: Value, free: Container[Value] = ()) -> Value:
+    """The same value for those that read it only where ``mask`` is true: nothing is loaded or checked elsewhere.
+
+    ``free``: loads that may be done anywhere.
+    """
     memo: dict[Value, Value] = {}
     for v in walk(value):
-        if isinstance(v, Load):
+        if v in free:
+            memo[v] = v
+        elif isinstance(v, Load):
             new = tuple(indirect(memo[i], *atom.bounds()) for atom, i in v.indirect)
             place = v.index.substitute({old: atom for (old, _), (atom, _) in zip(v.indirect, new, strict=True)})
             both = mask if v.mask is None else apply("and", memo[v.mask], mask)
