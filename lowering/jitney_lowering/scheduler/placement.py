@@ -23,6 +23,7 @@ from jitney_lowering.ir.values import Apply, Load, Value, constant, load, rebuil
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.masks import COMPARISONS, number, ranges
+from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.recompute import coordinates, iteration, pinned, time_of
 
 MOST_PARTS = 8
@@ -245,6 +246,6 @@ def placed(
         return program, items
     changed = replace(program, buffers=placement.buffers)
     new = fused(other, changed)
-    if time_of(changed, new, policy) < time_of(program, items, policy):
+    if time_of(changed, new, policy) < time_of(program, items, policy) and peak(changed, new) <= peak(program, items):
         return changed, new
     return program, items

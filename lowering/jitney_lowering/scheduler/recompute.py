@@ -22,12 +22,14 @@ from jitney_lowering.ir.values import Apply, Load, Position, Value, cost, masked
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.masks import narrowed, ranges
+from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.simplify import without_dead
 from jitney_lowering.scheduler.size_guess import guess
 
 LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
 MOST_LOADS = 40
+SLACK = 1.1  # times as much memory is no more
 
 
 def work(value: Value, loops: Sequence[Var]) -> float:
@@ -98,6 +100,7 @@ class Recomputation:
         steps: the program's, cleaned.
         policy: what suits the machine.
         replaced: inputs that get a new value: nobody may read them longer than asked.
+        saving: is a buffer computed again only if what it is computed from, held longer for that, is hardly larger?
     """
 
     program: Program
@@ -105,6 +108,7 @@ class Recomputation:
     steps: Sequence[Step]
     policy: Policy
     replaced: Collection[str] = ()
+    saving: bool = False
     recipes: dict[str, _Recipe] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,6 +117,7 @@ class Recomputation:
         for number, item in enumerate(self.items):
             for name in _loaded(item):
                 self.readers.setdefault(name, set()).add(number)
+        self.results = {o.buffer for o in self.program.outputs if isinstance(o, Strided)}
         self.reads = [set(_loaded(item)) for item in self.items]
         self.fixed = pinned(self.program, self.items)
         changing = frozenset().union(*(i.written for i in self.items if isinstance(i, Extern)))
@@ -145,6 +150,8 @@ class Recomputation:
         group = self.items[home]
         assert isinstance(group, Group)
         new = sum(self._bytes(o) for o in operands if self._is_new(o, home))
+        if self.saving and self._held_longer(operands, outside) > SLACK * self._bytes(name):
+            return
         gained: float = self._bytes(name) * (1 + len(outside)) - new
         gained += LAUNCH / len(group.members)  # the kernel goes if all that it makes is computed elsewhere
         for number in outside:
@@ -154,6 +161,12 @@ class Recomputation:
             gained -= lost
         if gained > 0:
             self._accept(recipe, operands, outside)
+
+    def _held_longer(self, operands: Collection[str], outside: Collection[int]) -> int:
+        """Bytes of temporaries that would be read after what reads them last now."""
+        end = max(outside)
+        dying = [o for o in operands if o in self.maker and max(self.readers.get(o, ()), default=0) < end]
+        return sum(self._bytes(o) for o in dying if o not in self.results)
 
     def _loss(self, recipe: _Recipe, operands: Collection[str], number: int) -> float | None:
         """Bytes that a group reads more, with operations as bytes; None if it cannot compute the buffer."""
@@ -261,12 +274,18 @@ def less_work(
         policy: what suits the machine.
         replaced: inputs that get a new value.
     """
-    rewritten = Recomputation(program, items, steps, policy, replaced).rewritten()
-    if rewritten is None:
-        return steps, items
-    rewritten = without_dead(rewritten, program)
-    other = fused(rewritten)
-    return (rewritten, other) if time_of(program, other, policy) < time_of(program, items, policy) else (steps, items)
+    limit = peak(program, items) * SLACK
+    for saving in (False, True):
+        rewritten = Recomputation(program, items, steps, policy, replaced, saving).rewritten()
+        if rewritten is None:
+            break
+        rewritten = without_dead(rewritten, program)
+        other = fused(rewritten)
+        if time_of(program, other, policy) >= time_of(program, items, policy):
+            break
+        if peak(program, other) <= limit:
+            return rewritten, other
+    return steps, items
 
 
 def time_of(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:
