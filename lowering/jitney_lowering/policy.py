@@ -41,6 +41,8 @@ class Policy:
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
             Otherwise operators that store at computed places run as a whole.
         scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
+        float8: does the emitter load, store, convert and bitcast ``FLOAT8`` dtypes, choose between elements of them,
+            and write constants of them? Otherwise operators on them run as a whole.
     """
 
     few_rows: int = 8
@@ -63,6 +65,7 @@ class Policy:
     lone_samples: bool = False
     scatters: bool = False
     scans: bool = False
+    float8: bool = False
 
     @property
     def chooses(self) -> bool:
@@ -70,10 +73,10 @@ class Policy:
         return self.chosen_parts > 0
 
 
-CPU = Policy(short_row=15, scans=True, fused_gathers=True, samples=True)
+CPU = Policy(short_row=15, scans=True, fused_gathers=True, samples=True, float8=True)
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
-    alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True,
-    fused_bags=True, samples=True, lone_samples=True,
+    alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_samples=True,
+    float8=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from lowering.graphs import Captured
 from lowering.test_schedule import AGAIN, F32, Maker, kernels
 
 import jitney
 from jitney_lowering.index import Size, Var
-from jitney_lowering.ir import Computed, Value, apply, load
+from jitney_lowering.ir import Computed, Extern, Value, apply, load
 from jitney_lowering.policy import GPU, Policy
 from jitney_lowering.scheduler import schedule
 from jitney_lowering.scheduler.recompute import coordinates
@@ -147,3 +148,19 @@ def test_numbers_and_gradients_are_eagers(case: str, dynamic: bool, backend: str
         )
     limits = {"rtol": 3e-2, "atol": 3e-2} if case == "half" else {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(found[1], found[0], **limits)
+
+
+def test_what_would_be_held_longer_for_it_is_no_more_than_before() -> None:
+    """A recurrence: to compute a state again all that went into it would have to be there until the end."""
+
+    def fn(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros_like(x[0])
+        for row in x:
+            gate = torch.sigmoid(torch.cat([row, state], 1) @ weight)
+            state = (1 - gate) * state + gate * row
+        return state
+
+    captured = Captured(policy=GPU)
+    jitney.compile(fn, backend=captured.backend, fullgraph=True)(torch.randn(8, 4, 16), torch.randn(32, 16))
+    made = schedule(captured.program, policy=GPU)
+    assert max(len(item.reads) for item in made.items if not isinstance(item, Extern)) <= 5

@@ -413,15 +413,17 @@ class Builder:
         def element(at: Shape) -> Value:
             where = position(at[dim], number)
             value: Value | None = None
-            for part, end in reversed([*zip(parts, ends, strict=True)]):
-                start = end - part.size[dim]
-                mine = part.load((*at[:dim], at[dim] - start, *at[dim + 1 :]))
+            starts = [end - part.size[dim] for part, end in zip(parts, ends, strict=True)]
+            own = [p.load((*at[:dim], at[dim] - s, *at[dim + 1 :])) for p, s in zip(parts, starts, strict=True)]
+            free = frozenset.intersection(*map(_direct, own))  # each part reads it there
+            for mine, start, end in reversed([*zip(own, starts, ends, strict=True)]):
                 here = apply("lt", where, position(end, number))
                 after = apply("ge", where, position(start, number))
                 if value is None:
-                    value = masked(mine, after)
+                    value = masked(mine, after, free)
                 else:
-                    value = apply("where", here, masked(mine, here if start == 0 else apply("and", here, after)), value)
+                    inside = here if start == 0 else apply("and", here, after)
+                    value = apply("where", here, masked(mine, inside, free), value)
             assert value is not None
             return value
 
@@ -489,6 +491,11 @@ class Builder:
             return apply("where", truth, masked(value, truth), fill)
 
         return Tensor(size, x.dtype, x.device, element, wanted=tuple(stride))
+
+
+def _direct(value: Value) -> frozenset[Value]:
+    """What is loaded for it at places that are no tensor's, whatever else is so."""
+    return frozenset(v for v in walk(value) if isinstance(v, Load) and v.mask is None and not v.indirect)
 
 
 def _single(value: Value, device: torch.device) -> Tensor:

@@ -12,11 +12,13 @@ from torch import fx
 from jitney_lowering.aten.builder import Builder, computable
 from jitney_lowering.aten.tensor import ONE, ZERO, Float, Shape, Tensor
 from jitney_lowering.index import Index, index
+from jitney_lowering.ir.operations import FLOAT8
 from jitney_lowering.ir.values import Value
 from jitney_lowering.signals import NoRule
 
 Rule = Callable[["Call"], Any]  # returns a Tensor, or a sequence of them for an operator with several results
 _REQUIRED = object()
+MOVES: set[Any] = set()  # overloads that move and convert elements, and compute nothing: they take float8 as well
 
 
 class Call:
@@ -78,7 +80,8 @@ class Call:
         for t in (*self.tensors, *values):
             if not isinstance(t, (Tensor, torch.Tensor)) or isinstance(t, Float):
                 continue
-            if not computable(t.dtype, t.device):
+            small = t.dtype in FLOAT8 and self.builder.policy.float8 and self.node.target in MOVES
+            if not small and not computable(t.dtype, t.device):
                 raise NoRule(f"{str(t.dtype).removeprefix('torch.')} on {t.device.type}")
             devices.add(t.device)
         if len(devices) > 1:

@@ -5,6 +5,7 @@ Values are made of operations, a ``Program`` of steps that fill buffers, a ``Ker
 
 from jitney_lowering.ir import index_width
 from jitney_lowering.ir.canonical import canonical
+from jitney_lowering.ir.float8 import FLOAT8_KINDS, Float8, float8_code
 from jitney_lowering.ir.forwarding import forward_stores
 from jitney_lowering.ir.kernel import (
     Accumulate,
@@ -34,7 +35,7 @@ from jitney_lowering.ir.loops import (
     strided,
 )
 from jitney_lowering.ir.matrix_product import MatrixProduct, matrix_product_of
-from jitney_lowering.ir.operations import ALL, FLOATS, HALVES, INTEGERS, NUMBERS, OPERATIONS, Operation
+from jitney_lowering.ir.operations import ALL, FLOAT8, FLOATS, HALVES, INTEGERS, NUMBERS, OPERATIONS, Operation
 from jitney_lowering.ir.values import (
     Apply,
     Checked,
@@ -61,6 +62,8 @@ from jitney_lowering.ir.values import (
 
 __all__ = [
     "ALL",
+    "FLOAT8",
+    "FLOAT8_KINDS",
     "FLOATS",
     "HALVES",
     "INTEGERS",
@@ -76,6 +79,7 @@ __all__ = [
     "Computed",
     "Constant",
     "Extern",
+    "Float8",
     "Kernel",
     "Load",
     "MatrixProduct",
@@ -102,6 +106,7 @@ __all__ = [
     "checked",
     "constant",
     "cost",
+    "float8_code",
     "forward_stores",
     "holds",
     "identity",

@@ -22,6 +22,8 @@ FLOATS = HALVES | {torch.float32, torch.float64}
 INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
 NUMBERS = FLOATS | INTEGERS
 ALL = NUMBERS | {torch.bool}
+FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz})
+"""Loaded, stored, chosen from and converted, if the policy has ``Policy.float8``; nothing is computed in them."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +72,17 @@ def _truth(allowed: frozenset[torch.dtype]) -> Result:
 def _choice(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
     if dtypes[0] is not torch.bool:
         raise TypeError(f"the condition is {dtypes[0]}, not bool")
-    return _alike(ALL)(dtypes[1:], asked)
+    return _alike(ALL | FLOAT8)(dtypes[1:], asked)
 
 
 def _asked(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
-    if asked not in ALL:
+    if asked not in ALL | FLOAT8:
         raise TypeError(f"cannot convert to {asked}")
     return asked
 
 
 def _bits(dtypes: Dtypes, asked: torch.dtype | None) -> torch.dtype:
-    if asked not in ALL or asked.itemsize != dtypes[0].itemsize:
+    if asked not in ALL | FLOAT8 or asked.itemsize != dtypes[0].itemsize:
         raise TypeError(f"{dtypes[0]} and {asked} have not the same number of bits")
     return asked
 

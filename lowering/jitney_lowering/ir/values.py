@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 
 from jitney_lowering.index import Index, Opaque
-from jitney_lowering.ir.operations import OPERATIONS
+from jitney_lowering.ir.operations import FLOAT8, FLOATS, OPERATIONS
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -221,6 +221,8 @@ def load(
     """One element of a buffer."""
     used = index.atoms
     indirect = tuple((atom, value) for atom, value in indirect if atom in used)
+    if isinstance(mask, Constant) and mask.value:
+        mask = None
     return _same(Load(dtype, buffer, index, indirect, mask), (Load, dtype, buffer, index, indirect, mask))
 
 
@@ -287,6 +289,8 @@ def holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
     """Does a conversion to ``wide`` keep every value of ``narrow``?"""
     if wide is narrow or narrow is torch.bool:
         return True
+    if narrow in FLOAT8 or wide in FLOAT8:
+        return wide in FLOATS
     if narrow.is_floating_point:
         return wide.is_floating_point and torch.promote_types(wide, narrow) is wide
     if wide.is_floating_point:
@@ -371,11 +375,16 @@ def _rebuilt_access(
     return load(name, place, v.dtype, computed, mask)
 
 
-def masked(value: Value, mask: Value) -> Value:
-    """The same value for those that read it only where ``mask`` is true: nothing is loaded or checked elsewhere."""
+def masked(value: Value, mask: Value, free: Container[Value] = ()) -> Value:
+    """The same value for those that read it only where ``mask`` is true: nothing is loaded or checked elsewhere.
+
+    ``free``: loads that may be done anywhere.
+    """
     memo: dict[Value, Value] = {}
     for v in walk(value):
-        if isinstance(v, Load):
+        if v in free:
+            memo[v] = v
+        elif isinstance(v, Load):
             new = tuple(indirect(memo[i], *atom.bounds()) for atom, i in v.indirect)
             place = v.index.substitute({old: atom for (old, _), (atom, _) in zip(v.indirect, new, strict=True)})
             both = mask if v.mask is None else apply("and", memo[v.mask], mask)

@@ -9,6 +9,7 @@ import torch
 from jitney_lowering.aten.call import Call, Rule, registering
 from jitney_lowering.aten.tensor import Shape, Tensor, dense
 from jitney_lowering.index import Index
+from jitney_lowering.ir.operations import FLOAT8
 from jitney_lowering.ir.scalar import Scalar, where, wrapped
 from jitney_lowering.ir.values import Value, apply, constant, position
 from jitney_lowering.rules.promotion import opmath
@@ -27,6 +28,8 @@ def number(value: Any, dtype: torch.dtype) -> Scalar:
         return Scalar(position(value)).to(dtype)
     if not isinstance(value, (bool, int, float)):
         raise NoRule(f"a {type(value).__name__} as an element")
+    if dtype in FLOAT8 and not abs(value) <= torch.finfo(dtype).max:
+        raise NoRule(f"{value} in {dtype}")  # some are errors
     return Scalar(constant(wrapped(value, dtype), dtype))
 
 

@@ -10,8 +10,8 @@ import torch
 from jitney_lowering.aten.call import Call, Rule, axis, registering
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor
 from jitney_lowering.index import Index, max_, min_
-from jitney_lowering.ir.scalar import wrapped
-from jitney_lowering.ir.values import Value, apply, constant
+from jitney_lowering.ir.values import Value, apply
+from jitney_lowering.rules.creation import number
 from jitney_lowering.rules.views import inserted
 
 aten = torch.ops.aten
@@ -47,7 +47,7 @@ def pad(call: Call) -> Tensor:
     call.refuse_unless(isinstance(value, (bool, int, float)), "a symbolic edge")
     inner = len(x.size) - len(sides) // 2
     edges = [(ZERO, ZERO)] * inner + [(sides[k], sides[k + 1]) for k in range(len(sides) - 2, -1, -2)]
-    fill = constant(wrapped(value, x.dtype), x.dtype)
+    fill = number(value, x.dtype).value
     cut = [tuple(ZERO if _sign(s) == 1 else s for s in pair) for pair in edges]
     added = [(s if _sign(s) == 1 else ZERO, t if _sign(t) == 1 else ZERO) for s, t in edges]
     if any(s != 0 for pair in cut for s in pair):

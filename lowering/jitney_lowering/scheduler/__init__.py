@@ -10,7 +10,7 @@ from types import MappingProxyType
 from jitney.config import config
 from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.loops import Extern, Program, Strided
+from jitney_lowering.ir.loops import Extern, Program, Step, Strided
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.fuse import fuse
@@ -19,6 +19,7 @@ from jitney_lowering.scheduler.memory.plan import Memory, plan, root
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
 from jitney_lowering.scheduler.memory.updates import filled_in_place, written_inputs
+from jitney_lowering.scheduler.placement import placed
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.recompute import less_work
@@ -76,12 +77,14 @@ def schedule(
         large: bytes of a temporary that has memory of its own; None: all share an arena.
     """
     names = Names()
-    steps = clean(program)
+    steps: Sequence[Step] = clean(program)
     items: Sequence[Group | Extern] = fuse(steps, program, names, policy)
     if policy.recompute:
-        fused = functools.partial(fuse, program=program, names=names, policy=policy)
+        fused = functools.partial(fuse, names=names, policy=policy)
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}
-        items = less_work(program, steps, items, fused, policy, replaced)
+        again = functools.partial(fused, program=program)
+        steps, items = less_work(program, steps, items, again, policy, replaced)
+        program, items = placed(program, steps, items, fused, policy)
     kernels = [
         replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item
         for item in _kernels(items, program, names)

@@ -10,22 +10,26 @@ programs of ``benchmarks/breadth`` that this concerns took 1.07 times as long th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jitney_lowering.index import Index, Var, product
+from jitney_lowering.index import Index, Var, index, product
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Load, Position, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
+from jitney_lowering.scheduler.masks import narrowed, ranges
+from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.simplify import without_dead
 from jitney_lowering.scheduler.size_guess import guess
 
 LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
 MOST_LOADS = 40
+SLACK = 1.1  # times as much memory is no more
 
 
 def work(value: Value, loops: Sequence[Var]) -> float:
@@ -53,12 +57,29 @@ class _Recipe:
 
     def at(self, read: Load) -> Value | None:
         """What ``read`` loads; None if the maker's iteration cannot be told from the place."""
-        table = coordinates(self.step, read.index)
-        if table is None or read.indirect:
+        seen = iteration(self.step, read)
+        if seen is None:
             return None
-        same = all(table[var] is var for var in table)
-        found = self.value if same else rebuild(self.value, index=lambda i: i.substitute(table))
+        found = self.value if seen is _same else rebuild(self.value, index=seen)
         return found if read.mask is None else masked(found, read.mask)
+
+
+def iteration(step: Computed, read: Load) -> Callable[[Index], Index] | None:
+    """From what a pointwise step has at an iteration to that at the one which fills what is read; None if unclear."""
+    if read.indirect:
+        return None
+    there, back = ({}, {}) if read.mask is None else narrowed(read.mask)  # in a part of a concatenation, say
+    table = coordinates(step, read.index.substitute(there))
+    if table is None:
+        return None
+    if not back and all(table[var] is var for var in table):
+        return _same
+    known = table
+    return lambda i: i.substitute(known).substitute(back)
+
+
+def _same(i: Index) -> Index:
+    return i
 
 
 def coordinates(step: Computed, place: Index) -> dict[Any, Index] | None:
@@ -85,6 +106,7 @@ class Recomputation:
         steps: the program's, cleaned.
         policy: what suits the machine.
         replaced: inputs that get a new value: nobody may read them longer than asked.
+        saving: is a buffer computed again only if what it is computed from, held longer for that, is hardly larger?
     """
 
     program: Program
@@ -92,6 +114,7 @@ class Recomputation:
     steps: Sequence[Step]
     policy: Policy
     replaced: Collection[str] = ()
+    saving: bool = False
     recipes: dict[str, _Recipe] = field(default_factory=dict)
     values: dict[str, Value | None] = field(default_factory=dict)  # see ``_value``
 
@@ -101,6 +124,7 @@ class Recomputation:
         for number, item in enumerate(self.items):
             for name in _loaded(item):
                 self.readers.setdefault(name, set()).add(number)
+        self.results = {o.buffer for o in self.program.outputs if isinstance(o, Strided)}
         self.reads = [set(_loaded(item)) for item in self.items]
         self.fixed = pinned(self.program, self.items)
         changing = frozenset().union(*(i.written for i in self.items if isinstance(i, Extern)))
@@ -124,6 +148,8 @@ class Recomputation:
         value = self._value(step, home)
         if value is None or self.program.buffers[name].dtype is not value.dtype:
             return
+        if _gathers(value) and not self._is_read_once(step):
+            return  # what is gathered is not gathered twice
         operands = {v.buffer for v in walk(value) if isinstance(v, Load)}
         if operands & self.moving:
             return
@@ -131,6 +157,8 @@ class Recomputation:
         group = self.items[home]
         assert isinstance(group, Group)
         new = sum(self._bytes(o) for o in operands if self._is_new(o, home))
+        if self.saving and self._held_longer(operands, outside) > SLACK * self._bytes(name):
+            return
         gained: float = self._bytes(name) * (1 + len(outside)) - new
         gained += LAUNCH / len(group.members)  # the kernel goes if all that it makes is computed elsewhere
         for number in outside:
@@ -140,6 +168,12 @@ class Recomputation:
             gained -= lost
         if gained > 0:
             self._accept(recipe, operands, outside)
+
+    def _held_longer(self, operands: Collection[str], outside: Collection[int]) -> int:
+        """Bytes of temporaries that would be read after what reads them last now."""
+        end = max(outside)
+        dying = [o for o in operands if o in self.maker and max(self.readers.get(o, ()), default=0) < end]
+        return sum(self._bytes(o) for o in dying if o not in self.results)
 
     def _loss(self, recipe: _Recipe, operands: Collection[str], number: int) -> float | None:
         """Bytes that a group reads more, with operations as bytes; None if it cannot compute the buffer."""
@@ -180,6 +214,21 @@ class Recomputation:
             self.values[step.buffer] = self._in_memory(step.value, home)
         return self.values[step.buffer]
 
+    def _is_read_once(self, step: Computed) -> bool:
+        """Is no element read more than once, by one other group, as those of a part of a concatenation are?"""
+        readers = self.readers[step.buffer]
+        if len(readers) != 1 or self.maker[step.buffer] in readers:
+            return False
+        group = self.items[next(iter(readers))]
+        assert isinstance(group, Group)
+        found = [(m.step.loops, load) for m in group.members for load in m.loads if load.buffer == step.buffer]
+        if len(found) != 1:
+            return False
+        loops, load = found[0]
+        confined = {} if load.mask is None else ranges(load.mask)
+        sizes = [high - low for low, high in (confined.get(v, (index(0), v.size)) for v in loops)]
+        return math.prod(map(guess, sizes)) <= guess(product(step.vars))
+
     def _in_memory(self, value: Value, home: int) -> Value | None:
         leaf: dict[Any, Value] = {}
         for read in walk(value):
@@ -189,7 +238,7 @@ class Recomputation:
             if recipe is None and self._is_new(read.buffer, home):
                 step = self.known.get(read.buffer)
                 inner = None if step is None else self._value(step, home)
-                recipe = None if step is None or inner is None else _Recipe(step, inner)
+                recipe = None if step is None or inner is None or _gathers(inner) else _Recipe(step, inner)
                 if step is not None and recipe is None:
                     return None
             if recipe is not None:
@@ -197,8 +246,6 @@ class Recomputation:
                 if found is None:
                     return None
                 leaf[read] = found
-            elif read.indirect and any(isinstance(v, Load) for _, i in read.indirect for v in walk(i)):
-                return None  # what is gathered is not gathered twice
         return rebuild(value, leaf) if leaf else value
 
     def _is_new(self, name: str, home: int) -> bool:
@@ -231,8 +278,8 @@ def less_work(
     fused: Callable[[Sequence[Step]], list[Group | Extern]],
     policy: Policy,
     replaced: Collection[str] = (),
-) -> Sequence[Group | Extern]:
-    """The groups, or others that compute more and move less, if they are better.
+) -> tuple[Sequence[Step], Sequence[Group | Extern]]:
+    """The steps and groups, or others that compute more and move less, if they are better.
 
     Args:
         program: the graph.
@@ -242,14 +289,21 @@ def less_work(
         policy: what suits the machine.
         replaced: inputs that get a new value.
     """
-    rewritten = Recomputation(program, items, steps, policy, replaced).rewritten()
-    if rewritten is None:
-        return items
-    other = fused(without_dead(rewritten, program))
-    return other if _cost(program, other, policy) < _cost(program, items, policy) else items
+    limit = peak(program, items) * SLACK
+    for saving in (False, True):
+        rewritten = Recomputation(program, items, steps, policy, replaced, saving).rewritten()
+        if rewritten is None:
+            break
+        rewritten = without_dead(rewritten, program)
+        other = fused(rewritten)
+        if time_of(program, other, policy) >= time_of(program, items, policy):
+            break
+        if peak(program, other) <= limit:
+            return rewritten, other
+    return steps, items
 
 
-def _cost(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:
+def time_of(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:
     """What the kernels take, in bytes of memory traffic."""
     fixed = pinned(program, items)
     readers: dict[str, set[int]] = {}
@@ -269,10 +323,17 @@ def _cost(program: Program, items: Sequence[Group | Extern], policy: Policy) -> 
     return total
 
 
+def _gathers(value: Value) -> bool:
+    """Is something loaded at places that tensors hold?"""
+    return any(
+        isinstance(v, Load) for read in walk(value) if isinstance(read, Load) for _, i in read.indirect for v in walk(i)
+    )
+
+
 def bytes_of(program: Program, name: str) -> int:
-    """How much memory a buffer spans."""
+    """How much memory a buffer's elements take: what it spans, or less for a part of another one."""
     buffer = program.buffers[name]
-    return guess(buffer.extent) * buffer.dtype.itemsize
+    return min(guess(buffer.extent), math.prod(map(guess, buffer.size))) * buffer.dtype.itemsize
 
 
 def pinned(program: Program, items: Sequence[Group | Extern]) -> frozenset[str]:

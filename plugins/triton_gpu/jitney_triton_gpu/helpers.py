@@ -120,3 +120,61 @@ def first_lesser(a, at_a, b, at_b):
     same = (nan_a & nan_b) | (a == b)
     first = better | (same & (at_a < at_b))
     return tl.where(first, a, b), tl.where(first, at_a, at_b)
+
+
+@triton.jit
+def decoded(
+    code,
+    mantissa: tl.constexpr,
+    bias: tl.constexpr,
+    most: tl.constexpr,
+    infinity: tl.constexpr,
+    overflows: tl.constexpr,
+    unsigned: tl.constexpr,
+):
+    """The float32 that a code of 8 bits stands for: ``jitney_lowering.ir.Float8`` says what the numbers are."""
+    bits = code.to(tl.int32)
+    size = bits & 0x7F
+    moved = size << (23 - mantissa)
+    normal = (moved + ((127 - bias) << 23)).to(tl.float32, bitcast=True)
+    small = size.to(tl.float32) * (1.0 / (1 << (bias + mantissa - 1)))
+    value = tl.where(size < (1 << mantissa), small, normal)
+    if infinity > 0:
+        value = tl.where(size >= infinity, (moved | 0x7F800000).to(tl.float32, bitcast=True), value)
+    elif unsigned:
+        value = tl.where(bits == 0x80, float("nan"), value)
+    else:
+        value = tl.where(size > most, float("nan"), value)
+    sign = (bits & 0x80) << 24
+    return (value.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def encoded(
+    value,
+    mantissa: tl.constexpr,
+    bias: tl.constexpr,
+    most: tl.constexpr,
+    infinity: tl.constexpr,
+    overflows: tl.constexpr,
+    unsigned: tl.constexpr,
+):
+    """The code of 8 bits of a float32, rounded to nearest even."""
+    shift: tl.constexpr = 23 - mantissa
+    magic: tl.constexpr = (128 - bias + shift) << 23
+    bits = value.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    odd = (size >> shift) & 1
+    normal = (size + (((bias - 127) << 23) + (1 << (shift - 1)) - 1) + odd) >> shift
+    # After the addition the last bit of the float32 is worth the last bit of the code.
+    base = tl.full([], magic, tl.int32)
+    raised = size.to(tl.float32, bitcast=True) + base.to(tl.float32, bitcast=True)
+    small = raised.to(tl.int32, bitcast=True) - base
+    code = tl.where(size < ((128 - bias) << 23), small, normal)
+    nan: tl.constexpr = 0x80 if unsigned else 0x7F
+    code = tl.where(code > most, nan if overflows else most, code)
+    code = tl.where(size > 0x7F800000, nan, code)
+    sign = (bits >> 24) & 0x80
+    if unsigned:
+        sign = tl.where(code == 0, 0, sign)
+    return (code | sign).to(tl.uint8)

@@ -16,6 +16,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.runtime import interpreter
 
+from jitney_lowering.ir import FLOAT8
 from jitney_triton_gpu.code import Function
 
 
@@ -33,12 +34,19 @@ def _launcher(function: Function, kernel: Any) -> Callable[..., None]:
                 if integers.get(parameter.name) == "i32" and not -(2**31) <= argument < 2**31:  # Python's have no end
                     raise OverflowError(f"{function.name} takes {parameter.of} in 32 bits, which {argument} leaves")
             try:
+                arguments = tuple([_as_codes(a) for a in arguments])
                 with np.errstate(all="ignore"):  # a GPU warns of nothing
                     kernel[(programs,)](*arguments, **function.blocks)
             except interpreter.InterpreterError as error:
                 raise _stopped(error) from error.__cause__
 
     return launch
+
+
+def _as_codes(argument: Any) -> Any:
+    """Floats of 8 bits as bytes, as which kernels take them."""
+    small = isinstance(argument, torch.Tensor) and argument.dtype in FLOAT8
+    return argument.view(torch.uint8) if small else argument
 
 
 def _stopped(error: BaseException) -> BaseException:

@@ -12,7 +12,7 @@ import torch
 from triton.testing import do_bench
 
 from jitney.backends.devices import raw_stream
-from jitney_lowering.ir import Extern, Strided
+from jitney_lowering.ir import FLOAT8, Extern, Strided
 from jitney_triton_gpu.code import Code, Function
 from jitney_triton_gpu.failures import NotCompiled
 from jitney_triton_gpu.module import load
@@ -80,7 +80,9 @@ class Device:
         own = torch.Generator(self.device).manual_seed(0)
         for name, room in rooms.items():
             made[name] = torch.zeros(room.extent, dtype=room.dtype, device=self.device)
-            if room.dtype.is_floating_point:
+            if room.dtype in FLOAT8:
+                made[name].view(torch.uint8).random_(0x40, generator=own)
+            elif room.dtype.is_floating_point:
                 made[name].uniform_(generator=own)
         return made
 

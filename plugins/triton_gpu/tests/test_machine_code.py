@@ -119,6 +119,13 @@ INFERENCE: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, 
         for dtype in (torch.int64, torch.int32, torch.int16, torch.int8)
     },
     "halves": (mathematics, lambda: (r(100).abs().half(),)),
+    **{
+        f"{dtype}": (
+            lambda x, y, dtype=dtype: (x.float() * 2, torch.cat([x, y.to(dtype)]), y.half().to(dtype).bfloat16()),
+            lambda dtype=dtype: (r(40, 30).to(dtype), r(50, 30)),
+        )
+        for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+    },
 }
 
 PRODUCTS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {

@@ -8,6 +8,9 @@ import pytest
 import torch
 from lowering.graphs import kinds, lowered
 
+from jitney_lowering.ir import Computed, Load, walk
+from jitney_lowering.policy import GPU
+
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_cat_and_stack(dynamic: bool) -> None:
@@ -29,3 +32,14 @@ def test_parts_that_are_computed_are_computed_once() -> None:
     captured = lowered(lambda x: torch.cat([x.exp(), x.sin()], -1), torch.randn(3, 4), whole=["cat.default"])
     assert kinds(captured.program) == ["pointwise", "pointwise", "cat.default"]
     assert captured.program.steps[-1].reason == "joined"
+
+
+def test_what_all_parts_read_at_one_place_is_read_once() -> None:
+    def fn(packed: torch.Tensor) -> torch.Tensor:
+        return torch.stack([packed & 15, (packed >> 4) & 15], -1).flatten(1)
+
+    captured = lowered(fn, torch.arange(60, dtype=torch.uint8).view(5, 12), policy=GPU, exact=True)
+    (step,) = captured.program.steps
+    assert isinstance(step, Computed)
+    loads = [v for v in walk(step.value) if isinstance(v, Load)]
+    assert len(loads) == 1 and loads[0].mask is None

@@ -10,13 +10,18 @@ import torch
 
 from jitney_llvm_cpu.emit.builder import Function, Reg, literal, typed
 from jitney_llvm_cpu.emit.dtypes import MEMORY, from_memory, rounded, to_memory
-from jitney_lowering.ir import HALVES
+from jitney_llvm_cpu.emit.float8 import decoded, encoded
+from jitney_lowering.ir import FLOAT8, FLOAT8_KINDS, HALVES
 
 
 def cast(f: Function, value: Reg, source: torch.dtype, target: torch.dtype) -> Reg:
     """``value.to(target)``."""
     if source is target:
         return value
+    if source in FLOAT8:
+        return cast(f, decoded(f, value, FLOAT8_KINDS[source]), torch.float32, target)
+    if target in FLOAT8:
+        return encoded(f, cast(f, value, source, torch.float32), FLOAT8_KINDS[target])
     if target is torch.bool:
         return _truth(f, value)
     if target.is_floating_point:

@@ -1,7 +1,7 @@
 """How elements are held: in memory, and in registers.
 
 float16 and bfloat16 are float32 in registers, always with a value that the dtype holds; bool is i1 there and a byte of
-0 or 1 in memory.
+0 or 1 in memory; float8 is its code.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 
 from jitney_llvm_cpu.emit.builder import Function, Reg, Type, literal, typed
+from jitney_lowering.ir import FLOAT8, float8_code
 
 REGISTER: dict[torch.dtype, str] = {
     torch.bool: "i1",
@@ -23,12 +24,15 @@ REGISTER: dict[torch.dtype, str] = {
     torch.bfloat16: "float",
     torch.float32: "float",
     torch.float64: "double",
+    **dict.fromkeys(FLOAT8, "i8"),
 }
 MEMORY: dict[torch.dtype, str] = REGISTER | {torch.bool: "i8", torch.float16: "half", torch.bfloat16: "i16"}
 
 
 def constant(value: bool | int | float, dtype: torch.dtype, width: int) -> Reg:
     """A number of this dtype in ``width`` lanes."""
+    if dtype in FLOAT8:
+        value = float8_code(value, dtype)
     return literal(value, typed(REGISTER[dtype], width))
 
 

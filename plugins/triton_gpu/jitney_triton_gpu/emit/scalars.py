@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from jitney_lowering.ir import HALVES
+from jitney_lowering.ir import FLOAT8, FLOAT8_KINDS, HALVES
 from jitney_triton_gpu.emit.dtypes import NAMES, register
 
 Spelling = Callable[..., str]  # (the operands' dtype, the result's dtype, operands...) -> text
@@ -79,6 +79,12 @@ def _shift(name: str) -> Spelling:
 
 def cast(dtype: torch.dtype, result: torch.dtype, a: str) -> str:
     """A conversion as C++ does it: floats to integers towards zero, floats to halves through float32."""
+    if dtype is result:
+        return a
+    if dtype in FLOAT8:
+        return cast(torch.float32, result, f"helpers.decoded({a}, {_format(dtype)})")
+    if result in FLOAT8:
+        return f"helpers.encoded({cast(dtype, torch.float32, a)}, {_format(result)})"
     if result is torch.bool:
         return a if dtype is torch.bool else f"({a} != 0)"
     if dtype in HALVES and result is torch.float32:
@@ -88,6 +94,12 @@ def cast(dtype: torch.dtype, result: torch.dtype, a: str) -> str:
     if dtype.is_floating_point and result in SMALL:
         return f"{a}.to(tl.int32).to({NAMES[result]})"
     return f"{a}.to({register(result)})"
+
+
+def _format(dtype: torch.dtype) -> str:
+    """What the helpers are told of a float8 dtype."""
+    kind = FLOAT8_KINDS[dtype]
+    return f"{kind.mantissa}, {kind.bias}, {kind.most}, {kind.infinity}, {kind.overflows}, {kind.unsigned}"
 
 
 def rounded(text: str, dtype: torch.dtype) -> str:

@@ -1,0 +1,17 @@
+"""Floats of 8 bits, beside eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from backend_float8 import *  # noqa: F403
+
+
+@pytest.fixture
+def backend() -> str:
+    return "llvm_cpu"
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cpu")
