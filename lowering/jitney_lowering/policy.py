@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jitney_lowering.ir.loops import SCANS
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -35,7 +37,11 @@ class Policy:
             Otherwise operators that pick such elements run as a whole.
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
             Otherwise operators that store at computed places run as a whole.
-        scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
+        scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.
+        scans_in_order: does eager's kernel scan one element after the other, in the next wider type of floats? What may
+            leave the range of its type in another order is left to it then.
+        scanned_across: are rows whose elements lie far apart in memory scanned side by side with their neighbours?
+            Otherwise such scans are operators that run as a whole.
     """
 
     few_rows: int = 8
@@ -54,7 +60,9 @@ class Policy:
     asserts: bool = False
     fused_gathers: bool = False
     scatters: bool = False
-    scans: bool = False
+    scans: frozenset[str] = frozenset()
+    scans_in_order: bool = True
+    scanned_across: bool = False
 
     @property
     def chooses(self) -> bool:
@@ -62,9 +70,10 @@ class Policy:
         return self.chosen_parts > 0
 
 
-CPU = Policy(short_row=15, scans=True, fused_gathers=True)
+CPU = Policy(short_row=15, scans=frozenset(SCANS), fused_gathers=True)
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True,
+    scans=frozenset(SCANS), scans_in_order=False, scanned_across=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

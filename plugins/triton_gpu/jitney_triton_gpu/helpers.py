@@ -120,3 +120,11 @@ def first_lesser(a, at_a, b, at_b):
     same = (nan_a & nan_b) | (a == b)
     first = better | (same & (at_a < at_b))
     return tl.where(first, a, b), tl.where(first, at_a, at_b)
+
+
+@triton.jit
+def logaddexp(a, b):
+    """The logarithm of the sum of both powers of e; of equal infinities that."""
+    high, low = maximum_nan(a, b), minimum_nan(a, b)
+    infinite = (high == low) & (high - high != 0)
+    return tl.where(infinite, high, high + libdevice.log1p(libdevice.exp(low - high)))

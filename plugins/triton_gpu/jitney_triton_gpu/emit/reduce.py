@@ -22,6 +22,7 @@ COMBINE: dict[str, tuple[str, str]] = {
     "all": ("both", "both"),
     "argmax": ("first_greater", "first_greater"),
     "argmin": ("first_lesser", "first_lesser"),
+    "logsumexp": ("logaddexp", "logaddexp"),
 }
 LAST = 2**62  # a position after all others
 
