@@ -188,3 +188,19 @@ def test_scans_of_nothing(backend: str, device: torch.device) -> None:
     for size in ((3, 4), (0, 4), (1, 5), (7, 1)):
         x = random(*size).to(device)
         torch.testing.assert_close(compiled(x), fn(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_scanned_backwards(dynamic: bool, backend: str, device: torch.device) -> None:
+    """Over rows of one piece and of several, some not full, with what goes the other way beside it."""
+
+    def fn(x: torch.Tensor) -> Any:
+        from_the_end = x.flip(-1).cumsum(-1).flip(-1)
+        down = x.sigmoid().flip(0).cumprod(0).flip(0)
+        places = torch.cummax(x.flip(-1), -1)[1].flip(-1)
+        return from_the_end * x.exp(), down * x, from_the_end.argmax(-1), places, from_the_end.sum(-1), x.cumsum(-1)
+
+    compiled = jitney.compile(fn, backend=backend, dynamic=dynamic, fullgraph=True)
+    for size in ((5, 33), (3, 20000)):
+        x = random(*size).to(device)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=1e-3, atol=1e-2)

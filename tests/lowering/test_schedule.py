@@ -304,12 +304,26 @@ def test_a_scan_that_is_read_elsewhere_in_its_row_goes_through_memory_of_the_row
     m = Maker(I64)
     x = m.input(9, 40)
     running = m.scan((9, 40), 1, lambda i, j: m.at(x, i, j))
-    end = m.pointwise((9, 40), lambda i, j: apply("sub", m.at(running, i, 39 - j), m.at(x, i, j)))
+    end = m.pointwise((9, 40), lambda i, j: apply("sub", m.at(running, i, 39 - j), m.at(running, i, j)))
     program = m.output(end)
     same(program, {})
     (kernel,) = kernels(schedule(program))
     assert [len(nest.statements) for nest in kernel.body] == [2, 1]
     assert [s.extent.value for s in kernel.scratch] == [40]
+
+
+def test_what_reads_a_scan_backwards_is_turned_round_and_so_is_what_it_reads_besides() -> None:
+    m = Maker(I64)
+    x = m.input(9, 40)
+    double = m.pointwise((9, 40), lambda i, j: apply("add", m.at(x, i, j), m.at(x, i, j)))
+    running = m.scan((9, 40), 1, lambda i, j: m.at(x, i, 39 - j))
+    total = m.reduce("sum", (9, 40), {1}, lambda i, j: apply("mul", m.at(running, i, 39 - j), m.at(double, i, j)))
+    end = m.pointwise((9, 40), lambda i, j: apply("sub", m.at(running, i, 39 - j), m.at(total, i)))
+    program = m.output(end, double)
+    same(program, {})
+    (kernel,) = kernels(schedule(program))
+    assert [type(s).__name__ for s in kernel.body[0].statements] == ["Store", "Scan", "Reduce", "Store"]
+    assert len(kernel.body) == 2 and [s.name for s in kernel.scratch] == [f"s_{running.name}"]
 
 
 def test_a_scan_of_long_rows_is_read_where_it_is_made() -> None:

@@ -16,6 +16,7 @@ from jitney_lowering import NotLowered
 from jitney_lowering.index import Index, Var
 from jitney_lowering.ir import Accumulate, Kernel, Reduce, Scan, Store, forward_stores, matrix_product_of
 from jitney_triton_gpu.code import Code
+from jitney_triton_gpu.emit.direction import forwards
 from jitney_triton_gpu.emit.pointwise import NOTHING, pointwise
 from jitney_triton_gpu.emit.product import product
 from jitney_triton_gpu.emit.rows import rows
@@ -41,7 +42,7 @@ def emit(
         wide: count places in 64 bits.
         tuning: other block sizes than the usual ones.
     """
-    kernel = forward_stores(kernel, replaced)
+    kernel = forwards(forward_stores(kernel, replaced))
     found = matrix_product_of(kernel)
     if found is not None:
         return product(kernel, found, name, wide, tuning)

@@ -10,6 +10,7 @@ from jitney_lowering.index import min_, product
 from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scan, Scratch, Store, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
+from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places
 from jitney_triton_gpu.emit.reduce import Reduction, Running
@@ -186,6 +187,9 @@ class Rows:
         self._turn(axis)
         running = [Running(writer, s) for s in nest.statements if isinstance(s, Reduce)]
         scans = self._scans(nest, pieces=True)
+        if is_backwards(nest):
+            self._pieces_from_the_end(nest, axis, running, scans)
+            return
         start, count = f"{axis.name}_start", axis.count.value
         end = writer.index(axis.count)
         if count is None or axis.fits:
@@ -198,6 +202,18 @@ class Rows:
                 header = f"for {start} in {tiles.loop('rows', '0', str(done), axis.symbol)}:"
                 self._piece(nest, full, running, scans, header, start)
             self._piece(nest, axis, running, scans, "", str(done))
+        self._end_all(running, axis)
+
+    def _pieces_from_the_end(
+        self, nest: Nest, axis: Axis, running: Sequence[Running], scans: Mapping[str, Prefix]
+    ) -> None:
+        """The last piece, perhaps not full, comes first."""
+        pieces = self.writer.index(blocks_of(axis.count, axis.block))
+        header = f"for piece in {tiles.loop('rows', '0', pieces)}:"
+        self._piece(nest, axis, running, scans, header, f"({pieces} - 1 - piece) * {axis.symbol}")
+        self._end_all(running, axis)
+
+    def _end_all(self, running: Sequence[Running], axis: Axis) -> None:
         for one in running:
             assert isinstance(one.statement, Reduce)
             self.end(one.statement, one.made, one.name, one.at, axis)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from jitney_lowering.ir import Scan, ref
+from jitney_triton_gpu.emit.direction import BackwardScan
 from jitney_triton_gpu.emit.reduce import Reduction
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register, Writer
@@ -26,6 +27,7 @@ class Prefix:
     def __init__(self, writer: Writer, statement: Scan, tiled: bool, pieces: bool) -> None:
         self.statement = statement
         self.tiled = tiled
+        self.backwards = isinstance(statement, BackwardScan)
         self.made = Reduction(statement.kind, statement.value.dtype)
         self.carry = writer.name("a") if pieces else ""
         if pieces:
@@ -38,11 +40,13 @@ class Prefix:
         made, dim = self.made, 1 if self.tiled else 0
         value, _ = made.operands(writer, self.statement.value, None, axis)
         name = writer.name("c")
-        writer.line(f"{name} = tl.associative_scan({value}, {dim}, {made.combine})")
+        ending = ", reverse=True" if self.backwards else ""
+        writer.line(f"{name} = tl.associative_scan({value}, {dim}, {made.combine}{ending})")
         if self.carry:
             writer.line(f"{name} = {made.combine}({self.carry}, {name})")
             lane = f"tl.arange(0, {axis.symbol})" + ("[None, :]" if self.tiled else "")
-            last = f"tl.where({lane} == {axis.symbol} - 1, {name}, {made.start})"
+            end = "0" if self.backwards else f"{axis.symbol} - 1"
+            last = f"tl.where({lane} == {end}, {name}, {made.start})"
             keeping = ", keep_dims=True" if self.tiled else ""
             writer.line(f"{self.carry} = tl.reduce({last}, {dim}, {made.combine}{keeping})")
         given = made.given(name)
