@@ -26,6 +26,7 @@ from jitney_lowering.ir import (
     Scan,
     Store,
     Value,
+    ref,
     walk,
 )
 
@@ -74,8 +75,12 @@ def _run_nest(nest: Nest, memory: dict[str, torch.Tensor], outer: Table, refs: d
         table[var] = number % max(size, 1)
         number = number // max(size, 1)
     memo: dict[Value, torch.Tensor] = {}
-    for v in walk(*(s.value for s in nest.statements)):
-        memo[v] = _value(v, memo, memory, table, refs, count)
+    for s in nest.statements:
+        for v in walk(s.value):
+            if v not in memo:
+                memo[v] = _value(v, memo, memory, table, refs, count)
+        if isinstance(s, Scan):
+            memo[ref(s.name, s.value.dtype)] = _running(s.kind, memo[s.value])
     for s in nest.statements:
         value = memo[s.value]
         if isinstance(s, Reduce):
@@ -83,9 +88,7 @@ def _run_nest(nest: Nest, memory: dict[str, torch.Tensor], outer: Table, refs: d
             refs[s.name] = reduced(s.kind, value, place)
         elif isinstance(s, Store):
             memory[s.buffer][_index(s.index, table, count)] = value
-        elif isinstance(s, Scan):
-            memory[s.buffer][_index(s.index, table, count)] = _running(s.kind, value).to(memory[s.buffer].dtype)
-        else:
+        elif isinstance(s, Accumulate):
             _accumulate(s, memory[s.buffer], _index(s.index, table, count), value)
 
 
@@ -142,6 +145,8 @@ def _running(kind: str, value: torch.Tensor) -> torch.Tensor:
     wide = value.double() if value.dtype.is_floating_point else value
     if kind in ("sum", "prod"):
         return getattr(torch, f"cum{kind}")(wide, 0, dtype=wide.dtype).to(value.dtype)
+    if kind == "logsumexp":
+        return wide.logcumsumexp(0).to(value.dtype)
     return getattr(torch, f"cum{kind}")(value, 0).values
 
 

@@ -152,8 +152,8 @@ class Making:
         name = self.new(self.extent(stride) + 3, dtype)
         return Store(name, place, self.value(loops, dtype, self.draw(st.integers(0, 4))))
 
-    def scan(self, loops: tuple[Var, ...]) -> Scan:
-        """Of integers, to a buffer of its own."""
+    def scan(self, loops: tuple[Var, ...]) -> tuple[Scan, Store]:
+        """Of integers, and what it comes to in a buffer of its own."""
         dtypes = sorted(INTEGERS, key=str)
         place, stride = index(self.draw(st.integers(0, 2))), index(self.draw(st.sampled_from([1, 1, 2])))
         for var in reversed(loops) if self.draw(st.booleans()) else self.draw(st.permutations(loops)):
@@ -162,7 +162,12 @@ class Making:
         name = self.new(self.extent(stride) + 3, self.draw(st.sampled_from(dtypes)))
         kind = self.draw(st.sampled_from(["sum", "sum", "prod", "max", "min"]))
         value = self.value(loops, self.draw(st.sampled_from(dtypes)), self.draw(st.integers(0, 2)))
-        return Scan(name, place, kind, value)
+        made = Scan(f"c_{name}", kind, value)
+        self.refs[made.name] = value.dtype
+        stored = (
+            self.value(loops, self.buffers[name].dtype, 1) if self.draw(st.booleans()) else ref(made.name, value.dtype)
+        )
+        return made, Store(name, place, apply("cast", stored, dtype=self.buffers[name].dtype))
 
     def reduce(self, loops: tuple[Var, ...], own: tuple[Var, ...]) -> Reduce:
         """One whose result does not depend on the order."""
@@ -211,7 +216,8 @@ class Making:
                 now = now | {made.name: made.dtype}
                 statements.append(made)
             elif kind == "scan":
-                statements.append(self.scan(loops))
+                made, stored = self.scan(loops)
+                statements += [made, stored]
             else:
                 statements.append(self.store(loops))
             self.refs = now

@@ -11,7 +11,7 @@ import torch
 
 from jitney import events
 from jitney_lowering.index import Index, Size, Var
-from jitney_lowering.ir.kernel import Kernel, Nest, Scan, Scatter, Store
+from jitney_lowering.ir.kernel import Kernel, Nest, Scatter, Store
 from jitney_lowering.ir.loops import Buffer, Extern, Reading, Strided
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.labels import Label, labels
@@ -101,7 +101,7 @@ class _Facts:
         found: dict[tuple[Index, ...], int] = {}
         for nest in (*kernel.body, *kernel.finish):
             for statement in nest.statements:
-                if writing and isinstance(statement, (Store, Scan, Scatter)) and statement.buffer == name:
+                if writing and isinstance(statement, (Store, Scatter)) and statement.buffer == name:
                     found[(statement.index,)] = self._distinct(statement.index, kernel, nest)
                 if writing:
                     continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jitney_lowering.ir.loops import SCANS
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -40,7 +42,11 @@ class Policy:
             add up gradients at the place of each?
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
             Otherwise operators that store at computed places run as a whole.
-        scans: does the emitter write scans (``kernel.Scan``)? Otherwise they are operators that run as a whole.
+        scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.
+        scans_in_order: does eager's kernel scan one element after the other, in the next wider type of floats? What may
+            leave the range of its type in another order is left to it then.
+        scanned_across: are rows whose elements lie far apart in memory scanned side by side with their neighbours?
+            Otherwise such scans are operators that run as a whole.
         float8: does the emitter load, store, convert and bitcast ``FLOAT8`` dtypes, choose between elements of them,
             and write constants of them? Otherwise operators on them run as a whole.
     """
@@ -64,7 +70,9 @@ class Policy:
     samples: bool = False
     lone_samples: bool = False
     scatters: bool = False
-    scans: bool = False
+    scans: frozenset[str] = frozenset()
+    scans_in_order: bool = True
+    scanned_across: bool = False
     float8: bool = False
 
     @property
@@ -73,10 +81,10 @@ class Policy:
         return self.chosen_parts > 0
 
 
-CPU = Policy(short_row=15, scans=True, fused_gathers=True, samples=True, float8=True)
+CPU = Policy(short_row=15, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True)
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_samples=True,
-    float8=True,
+    scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

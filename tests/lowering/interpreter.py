@@ -123,19 +123,20 @@ def run_nest(nest: Nest, memory: Memory, scope: Scope, refs: dict[str, torch.Ten
     """What it reduces is known after it."""
     known = dict(refs)
     collected: dict[str, list[Any]] = {s.name: [] for s in nest.statements if isinstance(s, Reduce)}
-    running = {s.buffer: start(s.kind, s.value.dtype) for s in nest.statements if isinstance(s, Scan)}
+    running = {s.name: start(s.kind, s.value.dtype) for s in nest.statements if isinstance(s, Scan)}
     for point in spaces(nest.loops, scope):
-        values = [evaluate(s.value, point, memory, known) for s in nest.statements]
+        values = []
+        for s in nest.statements:
+            values.append(evaluate(s.value, point, memory, known | running))
+            if isinstance(s, Scan):
+                running[s.name] = COMBINE[s.kind](running[s.name], values[-1])
         for s, value in zip(nest.statements, values, strict=True):
             if isinstance(s, Store):
                 memory[s.buffer][s.index.evaluate(point)] = value
-            elif isinstance(s, Scan):
-                running[s.buffer] = COMBINE[s.kind](running[s.buffer], value)
-                memory[s.buffer][s.index.evaluate(point)] = running[s.buffer]
             elif isinstance(s, Accumulate):
                 place = s.index.evaluate(point)
                 memory[s.buffer][place] = COMBINE[s.kind](memory[s.buffer][place], value)
-            else:
+            elif isinstance(s, Reduce):
                 at = s.position.evaluate(point) if s.position is not None else None
                 collected[s.name].append((value, at))
     for s in nest.statements:

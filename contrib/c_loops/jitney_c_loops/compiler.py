@@ -16,7 +16,7 @@ from jitney_lowering import NotLowered, Policy, Wrapper, decompositions, describ
 from jitney_lowering.ir import Extern, Kernel, canonical
 
 # One thread, and no reason to put parts of a row aside.
-POLICY = Policy(few_rows=1, scans=True)
+POLICY = Policy(few_rows=1, scans=frozenset({"cumsum"}))
 
 
 def aten_decompositions(options: CLoopsOptions) -> Mapping[Any, Callable[..., Any]]:

@@ -27,6 +27,7 @@ from jitney_lowering.ir import (
     Store,
     Value,
     identity,
+    ref,
     walk,
 )
 
@@ -84,6 +85,7 @@ class _Function:
         self.depth = 1
         self.count = 0
         self.refs: dict[str, str] = {}
+        self.running: dict[str, _Accumulator] = {}
         self.opaque: dict[Atom, str] = {}
         # Own memory holds what variables do, or, where something is added up, what that is added up in.
         self.own = {s.name: _Accumulator("", s.dtype) for s in kernel.scratch}
@@ -187,9 +189,10 @@ class _Function:
         accumulator = _Accumulator(s.kind, s.value.dtype)
         name = self.name("a")
         self.line(f"{accumulator.type} {name} = {accumulator.start};")
-        if isinstance(s, Scan):
-            return lambda value: self._scan(s, accumulator, name, value)
         self.refs[s.name] = name
+        if isinstance(s, Scan):
+            self.running[s.name] = accumulator
+            return lambda value: None  # what there is to do has been done among the values
         if s.position is None:
             return lambda value: self.line(f"{name} = {accumulator.combined(name, value)};")
         self.line(f"int64_t {name}_at = 0; int {name}_any = 0;")
@@ -198,12 +201,6 @@ class _Function:
     def _accumulate(self, s: Accumulate, value: str) -> None:
         place = f"{s.buffer}[{self.index(s.index)}]"
         self.line(f"{place} = {self.own[s.buffer].combined(place, value)};")
-
-    def _scan(self, s: Scan, accumulator: _Accumulator, name: str, value: str) -> None:
-        self.line(f"{name} = {accumulator.combined(name, value)};")
-        dtype = self.kernel.buffers.get(s.buffer) or s.value.dtype
-        result = accumulator.result(name)
-        self.store(s.buffer, s.index, rounded(result, dtype) if dtype is not s.value.dtype else result)
 
     def _extreme(self, s: Reduce, name: str, value: str) -> None:
         """The first of the greatest or least; a nan is beyond all."""
@@ -237,6 +234,10 @@ class _Function:
             names.append(known[s.value])
             if isinstance(s, Store):
                 stored[s.buffer, s.index] = known[s.value]
+            elif isinstance(s, Scan):  # for the statements after it
+                name, accumulator = self.refs[s.name], self.running[s.name]
+                self.line(f"{name} = {accumulator.combined(name, known[s.value])};")
+                known[ref(s.name, s.value.dtype)] = self.declared(s.value.dtype, accumulator.result(name))
         return names
 
     def _value(self, v: Value, known: dict[Value, str], stored: dict[tuple[str, Index], str]) -> str:

@@ -36,7 +36,7 @@ class _Renaming:
         self.memory |= self.buffers
         for nest in (*kernel.body, *kernel.finish):
             for statement in nest.statements:
-                if isinstance(statement, Reduce):
+                if isinstance(statement, (Reduce, Scan)):
                     self.refs[statement.name] = f"r{len(self.refs)}"
         self.memo: dict[Any, Value] = {}
 
@@ -68,8 +68,10 @@ class _Renaming:
         if isinstance(statement, Scatter):
             assert isinstance(value, Put)
             return Scatter(self.memory[statement.buffer], value)
-        if isinstance(statement, (Accumulate, Scan)):
-            return type(statement)(self.memory[statement.buffer], self._index(statement.index), statement.kind, value)
+        if isinstance(statement, Accumulate):
+            return Accumulate(self.memory[statement.buffer], self._index(statement.index), statement.kind, value)
+        if isinstance(statement, Scan):
+            return Scan(self.refs[statement.name], statement.kind, value)
         position = statement.position
         at = None if position is None else self._index(position)
         return Reduce(self.refs[statement.name], statement.kind, value, at)
@@ -89,5 +91,5 @@ def _mentioned(kernel: Kernel) -> Iterator[str]:
             for value in walk(statement.value):
                 if isinstance(value, (Load, Put)):
                     yield value.buffer
-            if not isinstance(statement, Reduce):
+            if not isinstance(statement, (Reduce, Scan)):
                 yield statement.buffer

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from jitney_lowering.index import Index, Var
-from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scatter, Statement, Store
+from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Scatter, Statement, Store
 from jitney_lowering.ir.values import Load, Put, Ref, Value, rebuild, walk
 
 
@@ -89,7 +89,7 @@ def _renamed(s: Statement, table: dict[Any, Index], memo: dict[Any, Value]) -> S
     value = rebuild(s.value, index=index, memo=memo)
     if isinstance(s, Reduce):
         return replace(s, value=value, position=None if s.position is None else index(s.position))
-    if isinstance(s, Scatter):
+    if isinstance(s, (Scatter, Scan)):
         return _with_value(s, value)
     return replace(s, index=index(s.index), value=value)
 
@@ -128,13 +128,20 @@ def _loads(kernel: Kernel, buffer: str) -> Iterator[Load]:
 
 
 def _not_forwarded(kernel: Kernel, own: set[str], replaced: Collection[str]) -> set[str]:
-    """Scratch memory that must stay: not read where it is written, filled bit by bit, or of memory that changes."""
+    """Scratch memory that must stay: not read where it is written, filled bit by bit, of running results, or of memory
+    that changes."""
+    running = {s.name for nest in kernel.body for s in nest.statements if isinstance(s, Scan)}
     stuck = {s.buffer for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)} & own
     stores = {s.buffer: s for nest in kernel.body for s in nest.statements if isinstance(s, Store) and s.buffer in own}
     for name in own - stuck:
         store = stores.get(name)
         moved = store is None or any(v.index is not store.index for v in _loads(kernel, name))
-        if moved or any(isinstance(v, Load) and v.buffer in replaced for v in walk(stores[name].value)):
+        if moved or any(_stays(v, running, replaced) for v in walk(stores[name].value)):
             stuck.add(name)
     # A value made of what stays in memory may be read when that is there: which it is, once it has been stored.
     return stuck
+
+
+def _stays(v: Value, running: Collection[str], replaced: Collection[str]) -> bool:
+    """Is it known only where it is, or only for now?"""
+    return (isinstance(v, Ref) and v.name in running) or (isinstance(v, Load) and v.buffer in replaced)

@@ -21,7 +21,7 @@ from torch import fx
 
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, Opaque, Size, Var
-from jitney_lowering.ir.loops import REDUCTIONS
+from jitney_lowering.ir.loops import REDUCTIONS, SCANS
 from jitney_lowering.ir.shared_text import shared_text
 from jitney_lowering.ir.values import Load, Position, Put, Ref, Value, walk
 
@@ -70,20 +70,19 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Scan:
-    """``buffer[index] = kind over all iterations of the nest up to this one of value``, in the order of its loops.
+    """``ref(name) = kind over all iterations of the nest up to this one of value``, in the order of its loops.
 
-    ``kind`` is one of ``loops.REDUCTIONS``. What is accumulated has the value's dtype, each result is converted to the
-    buffer's. Only in a kernel with outer loops. Nothing else in the nest reads what it stores.
+    Known to the statements after it in the nest, in the same iteration, and to nobody else. ``kind`` is one of those of
+    ``loops.SCANS``; what is accumulated has the value's dtype. Only in a kernel with outer loops.
     """
 
-    buffer: str
-    index: Index
+    name: str
     kind: str
     value: Value
 
     def show(self, text: Callable[[Value], str]) -> str:
         """Readable text; ``text``: that of a value."""
-        return f"{self.buffer}[{self.index}] = running {self.kind}({text(self.value)})"
+        return f"{self.name} = running {self.kind}({text(self.value)})"
 
     def __str__(self) -> str:
         return self.show(str)
@@ -219,7 +218,7 @@ class Kernel:
                 if isinstance(statement, Reduce):
                     if statement.position is not None:
                         yield statement.position
-                else:
+                elif not isinstance(statement, Scan):
                     yield statement.index
                 for value in walk(statement.value):
                     if isinstance(value, (Load, Position)):
@@ -236,7 +235,7 @@ class Kernel:
     def writes(self) -> frozenset[str]:
         """Buffers from outside that it stores to."""
         return frozenset(s.buffer for n in (*self.body, *self.finish) for s in n.statements
-                         if isinstance(s, (Store, Scan, Scatter)) and s.buffer in self.buffers)  # fmt: skip
+                         if isinstance(s, (Store, Scatter)) and s.buffer in self.buffers)  # fmt: skip
 
     def verify(self) -> None:
         """Names, dtypes and scopes fit; raises ``BackendFailed``."""
@@ -263,10 +262,7 @@ class Kernel:
     def _verify_order(self) -> None:
         """Nothing is read before it is stored, and in the nest that stores it only where it is stored."""
         stored = {
-            s.buffer: (at, s)
-            for at, nest in enumerate(self.body)
-            for s in nest.statements
-            if isinstance(s, (Store, Scan))
+            s.buffer: (at, s) for at, nest in enumerate(self.body) for s in nest.statements if isinstance(s, Store)
         }
         for at, nest in enumerate(self.body):
             for s in nest.statements:
@@ -274,7 +270,7 @@ class Kernel:
                     if not isinstance(v, Load) or v.buffer not in stored:
                         continue
                     when, store = stored[v.buffer]
-                    same = v.index is store.index and isinstance(store, Store)
+                    same = v.index is store.index
                     if when > at or (when == at and not same):
                         raise BackendFailed(f"kernel {self.name}: {v} is read before it is stored, in {s}")
 
@@ -282,6 +278,7 @@ class Kernel:
         self, nest: Nest, scope: set[Var], memory: dict[str, torch.dtype], known: dict[str, torch.dtype]
     ) -> dict[str, torch.dtype]:
         results: dict[str, torch.dtype] = {}
+        known = dict(known)
         own = {m.name for m in self.memory}
         for s in nest.statements:
             bound: set[Opaque] = set()
@@ -301,11 +298,12 @@ class Kernel:
                 continue
             if isinstance(s, Scatter):
                 continue
-            self._verify_scope(s.index, scope, set(), s)
             if isinstance(s, Scan):
-                if s.buffer not in memory or s.kind not in REDUCTIONS or not self.outer or not nest.loops:
+                if s.kind not in SCANS.values() or s.name in known or not self.outer or not nest.loops:
                     raise BackendFailed(f"kernel {self.name}: no scan of a row is {s}")
+                known[s.name] = s.value.dtype
                 continue
+            self._verify_scope(s.index, scope, set(), s)
             if memory.get(s.buffer) is not s.value.dtype:
                 raise BackendFailed(f"kernel {self.name}: {s.buffer} is not {s.value.dtype}, in {s}")
             if isinstance(s, Accumulate) and s.buffer not in own:

@@ -29,10 +29,17 @@ SCATTER = "scatter"
 POINTWISE = frozenset({"pointwise", SCATTER})  # each iteration does something of its own
 
 # kind of scan -> the reduction whose running results it stores
-SCANS: dict[str, str] = {"cumsum": "sum"}
+SCANS: dict[str, str] = {
+    "cumsum": "sum",
+    "cumprod": "prod",
+    "cummax": "max",
+    "cummin": "min",
+    "logcumsumexp": "logsumexp",
+}
 """One result for each iteration of ``reduced``, in row-major order: of the values up to this one. The values are in
 the dtype in which they are accumulated; the buffer may have another one, to which each result is converted. Which of
-the values before are put together first is the emitter's choice."""
+the values before are put together first is the emitter's choice. ``logsumexp`` is a logarithm of a sum of powers of e,
+as ``torch.logcumsumexp`` has it: of floats, and of scans only."""
 
 
 _IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
@@ -42,6 +49,7 @@ _IDENTITIES: dict[str, Callable[[torch.dtype], bool | int | float]] = {
     "min": lambda dtype: float("inf") if dtype.is_floating_point else _most(dtype),
     "any": lambda dtype: False,
     "all": lambda dtype: True,
+    "logsumexp": lambda dtype: -float("inf"),
 }
 _IDENTITIES |= {"argmax": _IDENTITIES["max"], "argmin": _IDENTITIES["min"]}
 

@@ -263,6 +263,12 @@ REDUCE: dict[str, Callable[[Grid], Grid]] = {
     "argmin": _first("min"),
 }
 
-SCAN: dict[str, Callable[[Grid], Grid]] = {"cumsum": lambda rows: rows.cumsum(-1, dtype=rows.dtype)}
+SCAN: dict[str, Callable[[Grid], Grid]] = {
+    "cumsum": lambda rows: rows.cumsum(-1, dtype=rows.dtype),
+    "cumprod": lambda rows: rows.cumprod(-1, dtype=rows.dtype),
+    "cummax": lambda rows: rows.cummax(-1).values,
+    "cummin": lambda rows: rows.cummin(-1).values,
+    "logcumsumexp": lambda rows: rows.logcumsumexp(-1),
+}
 
 __all__ = ["run"]

@@ -12,6 +12,7 @@ from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program, Step, Strided
 from jitney_lowering.policy import CPU, Policy
+from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.fuse import fuse
 from jitney_lowering.scheduler.group import Group
@@ -77,7 +78,7 @@ def schedule(
         large: bytes of a temporary that has memory of its own; None: all share an arena.
     """
     names = Names()
-    steps: Sequence[Step] = clean(program)
+    steps: Sequence[Step] = turned_round(clean(program))
     items: Sequence[Group | Extern] = fuse(steps, program, names, policy)
     if policy.recompute:
         fused = functools.partial(fuse, names=names, policy=policy)

@@ -23,7 +23,7 @@ from jitney_lowering.ir.kernel import (
     Store,
 )
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
-from jitney_lowering.ir.values import Load, Put, Value, constant, cost, load, rebuild, ref, walk
+from jitney_lowering.ir.values import Load, Put, Ref, Value, apply, constant, cost, load, rebuild, ref, walk
 from jitney_lowering.scheduler.blocks import blocked
 from jitney_lowering.scheduler.collapse import collapse
 from jitney_lowering.scheduler.group import Group, Member, is_aligned
@@ -109,6 +109,7 @@ class _Builder:
         self.partials: list[Partial] = []
         self.finish: list[Nest] = []
         self.stored: dict[str, int] = {}  # buffer of a reduction -> the nest that stores its results
+        self.running: set[str] = set()  # what scans are called
         self.kept: set[str] = set()  # buffers that stay in memory though only this kernel reads them
 
     def kernel(self) -> Kernel:
@@ -126,8 +127,6 @@ class _Builder:
                     made.buffers[s.buffer] = s.value.dtype
                 if isinstance(s, Scatter):
                     made.buffers[s.buffer] = s.value.dtype
-                if isinstance(s, Scan) and s.buffer not in own:
-                    made.buffers[s.buffer] = self.buffers[s.buffer].dtype
                 for v in walk(s.value):
                     if isinstance(v, (Load, Put)) and v.buffer not in own:
                         made.buffers[v.buffer] = v.dtype
@@ -144,7 +143,7 @@ class _Builder:
                 continue
             at = self.at[read.buffer]
             together = is_aligned(maker, member, read) or self._aligned_after_renaming(maker, member, read, local)
-            earliest = max(earliest, at if together and maker.pointwise else at + 1)
+            earliest = max(earliest, at if together and maker.elementwise else at + 1)
             earliest = max(earliest, self.stored.get(read.buffer, -1) + 1)
         at = self._nest(local, earliest)
         table: dict[Any, Index] = {
@@ -158,7 +157,7 @@ class _Builder:
     def _aligned_after_renaming(self, maker: Member, member: Member, read: Load, local: Sequence[Var]) -> bool:
         """Would it read what the same iteration made, if its loops had the names of the maker's nest?"""
         theirs = maker.step.loops[len(self.outer) :]
-        if not maker.pointwise or len(theirs) != len(local):
+        if not maker.elementwise or len(theirs) != len(local):
             return False
         if not all(equal(a.size, b.size) for a, b in zip(local, theirs, strict=True)):
             return False
@@ -217,16 +216,16 @@ class _Builder:
             self._store_later(name, step.place, load(_scratch(name), place, value.dtype), tuple(local), at + 2)
 
     def _scan(self, member: Member, at: int, value: Value) -> None:
-        """Running results along the row: to memory, since who reads them waits for all of the row."""
+        """Running results along the row."""
         step, name = member.step, member.step.buffer
+        running = Scan(f"c_{name}", SCANS[step.kind], value)
+        self.running.add(running.name)
+        self.nests[at].statements.append(running)
+        made = ref(running.name, value.dtype)
+        dtype = self.buffers[name].dtype
+        self.values[name] = made if dtype is value.dtype else apply("cast", made, dtype=dtype)
         if name in self.needed:
-            buffer, place = name, step.place
-        elif self._room(member):
-            buffer, place = _scratch(name), linear(self._cells(member))
-            self._want_scratch(name, _product(self._cells(member)))
-        else:
-            raise _NeedsMemory(name)
-        self.nests[at].statements.append(Scan(buffer, place, SCANS[step.kind], value))
+            self.nests[at].statements.append(Store(name, step.place, self.values[name]))
 
     def _defer(self, member: Member, at: int, value: Value) -> None:
         """A reduction over rows."""
@@ -275,11 +274,9 @@ class _Builder:
     def _source(self, member: Member, at: int, read: Load) -> Value:
         name = read.buffer
         maker, where = self.made[name], self.at[name]
-        if not maker.pointwise:
+        if not maker.elementwise:
             if not self._cells(maker):
                 return self.values[name]
-            if maker.step.kind in SCANS and name in self.needed:
-                return read
             inner = self._own_place(maker, read)
             if inner is None:
                 self._keep(name)
@@ -303,7 +300,7 @@ class _Builder:
             return read
         if _scratch(name) not in self.scratch:
             self._want_scratch(name, _product(theirs))
-            place = linear([v for v in maker.step.vars if v not in self.outer])  # not in the loops' order
+            place = linear(self._cells(maker))  # not in the loops' order
             kept = Store(_scratch(name), place, self.values[name])
             self.nests[where].statements.append(kept)
         return load(_scratch(name), inner, read.dtype)
@@ -339,6 +336,8 @@ class _Builder:
         loads = [v for v in walk(value) if isinstance(v, Load)]
         if any(v.indirect or v.buffer.startswith("s_") for v in loads):
             return False
+        if any(isinstance(v, Ref) and v.name in self.running for v in walk(value)):
+            return False
         return cost(value) <= CHEAP and len(loads) <= 2
 
     def _room(self, maker: Member) -> bool:
@@ -354,7 +353,7 @@ class _Builder:
         if name in self.needed or name in self.kept:
             return
         maker = self.made[name]
-        if not maker.pointwise:
+        if not maker.elementwise:
             raise _NeedsMemory(name)
         self.kept.add(name)
         self.nests[self.at[name]].statements.append(Store(name, maker.step.place, self.values[name]))

@@ -40,6 +40,11 @@ class Member:
         """Is it no reduction?"""
         return self.step.kind in POINTWISE
 
+    @property
+    def elementwise(self) -> bool:
+        """Is there a result in each iteration, pointwise or running?"""
+        return self.pointwise or self.step.kind in SCANS
+
     def limit(self, matched: int) -> int:
         """How many of its first loops may be outer loops."""
         if self.pointwise or self.deferred:
@@ -104,7 +109,7 @@ def is_aligned(maker: Member | None, member: Member, load: Load) -> bool:
     """Is what ``member`` reads made by ``maker`` in the same iteration of the same loops?"""
     if maker is None:
         return True
-    return maker.pointwise and load.index is maker.step.place and maker.step.loops == member.step.loops
+    return maker.elementwise and load.index is maker.step.place and maker.step.loops == member.step.loops
 
 
 def alone(step: Computed, number: int, policy: Policy = CPU) -> Group:

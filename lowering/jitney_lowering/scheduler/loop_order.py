@@ -26,7 +26,8 @@ def along_rows(group: Group, step: Computed) -> Computed | None:
         return None
     order = (*found, *(var for var in step.loops if var not in found))
     length = iterations(order[len(found) :])
-    if order == step.loops or length is None or length > group.policy.turned_row:
+    scanned = any(member.step.kind in SCANS for member in group.members)  # their rows lie side by side as it is
+    if order == step.loops or (not scanned and (length is None or length > group.policy.turned_row)):
         return None
     return substituted(step, {}, order)
 

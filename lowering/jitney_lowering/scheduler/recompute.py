@@ -23,7 +23,7 @@ from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.masks import narrowed, ranges
 from jitney_lowering.scheduler.memory.peak import peak
-from jitney_lowering.scheduler.simplify import without_dead
+from jitney_lowering.scheduler.simplify import substituted, without_dead
 from jitney_lowering.scheduler.size_guess import guess
 
 LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
@@ -88,6 +88,10 @@ def coordinates(step: Computed, place: Index) -> dict[Any, Index] | None:
     known = [(stride, var) for var, stride in strides.items() if stride is not None]
     if len(known) < len(strides):
         return None
+    turned: dict[Any, Index] = {var: var.size - 1 - var for stride, var in known if guess(stride) < 0}
+    if turned:  # the same step, the other way
+        found = coordinates(substituted(step, turned, step.loops), place)
+        return found and {var: var.size - 1 - at if var in turned else at for var, at in found.items()}
     table: dict[Any, Index] = {}
     for stride, var in sorted(known, key=lambda pair: -guess(pair[0])):
         if guess(stride) <= 0:

@@ -178,3 +178,11 @@ def encoded(
     if unsigned:
         sign = tl.where(code == 0, 0, sign)
     return (code | sign).to(tl.uint8)
+
+
+@triton.jit
+def logaddexp(a, b):
+    """The logarithm of the sum of both powers of e; of equal infinities that."""
+    high, low = maximum_nan(a, b), minimum_nan(a, b)
+    infinite = (high == low) & (high - high != 0)
+    return tl.where(infinite, high, high + libdevice.log1p(libdevice.exp(low - high)))

@@ -99,6 +99,7 @@ _REDUCTIONS: dict[str, Callable[..., np.ndarray[Any, Any]]] = {
     "minimum_int": np.min,
     "either": np.bitwise_or.reduce,
     "both": np.bitwise_and.reduce,
+    "logaddexp": np.logaddexp.reduce,
 }
 _POSITIONS: dict[str, Callable[..., np.ndarray[Any, Any]]] = {"first_greater": np.argmax, "first_lesser": np.argmin}
 _slow = interpreter.ReduceOps.apply_impl
@@ -124,6 +125,24 @@ def _reduce(self: Any, given: Any) -> Any:
 
 
 interpreter.ReduceOps.apply_impl = _reduce
+
+_SCANS: dict[str, np.ufunc] = {
+    "add": np.add, "multiply": np.multiply, "maximum_nan": np.maximum, "minimum_nan": np.minimum,
+    "maximum_int": np.maximum, "minimum_int": np.minimum, "logaddexp": np.logaddexp,
+}  # fmt: skip
+_slow_scan = interpreter.ScanOps.apply_impl
+
+
+def _scan(self: Any, given: Any) -> Any:
+    """A scan with NumPy where the combining function is one of ours."""
+    name = getattr(getattr(self.combine_fn, "fn", None), "__name__", "")
+    if name not in _SCANS or self.reverse:
+        return _slow_scan(self, given)
+    values = given[0].handle.data
+    return [self.to_tensor(_SCANS[name].accumulate(values, axis=self.axis, dtype=values.dtype), given[0].dtype)]
+
+
+interpreter.ScanOps.apply_impl = _scan
 
 _FLOATS = {tl.float16: torch.float16, tl.bfloat16: torch.bfloat16, tl.float32: torch.float32, tl.float64: torch.float64}
 _cast = interpreter.InterpreterBuilder.cast_impl

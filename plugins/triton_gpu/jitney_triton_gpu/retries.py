@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitney_lowering import Kernel
-from jitney_lowering.ir import Reduce
+from jitney_lowering.ir import Reduce, Scan
 from jitney_triton_gpu.tiles import Tuning
 
 SMALLER = Tuning(x=-2)
@@ -39,4 +39,4 @@ class Retries:
 
 
 def _has_rows(shape: Kernel) -> bool:
-    return any(isinstance(s, Reduce) for nest in shape.body for s in nest.statements) or len(shape.body) > 1
+    return any(isinstance(s, (Reduce, Scan)) for nest in shape.body for s in nest.statements) or len(shape.body) > 1

@@ -99,6 +99,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     "an optimizer": (moved, lambda: (r(300), r(300), r(300))),
     "doubles": (lambda x: (x.softmax(-1), x.sum(), x.exp().sum(0)), lambda: (r(20, 33).double(),)),
     "pooling": (lambda x: F.avg_pool2d(x, 2), lambda: (r(2, 3, 8, 8),)),
+    "scans": (lambda x: (x.softmax(-1).cumsum(-1) * x, x.cumprod(0)), lambda: (r(20, 33).to(HALF),)),
+    "scans of long rows": (lambda x: (x.cumsum(-1), *torch.cummax(x, -1), x.logcumsumexp(-1)), lambda: (r(2, 40000),)),
     "embedding": (lambda w, i: F.embedding(i, w).sum(-1), lambda: (r(20, 6), torch.arange(7))),
     "messages along edges": (
         lambda x, e: (x[e[0]] * x[e[1]], (x[e[0]] * x[e[1]]).sum(-1)),
@@ -142,8 +144,25 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
 
 # With as many programs as an H200 runs at a time, these take the interpreter long. They are not run, results are what
 # memory held.
-LONG = ("softmax of long rows", "layer norm", "layer norm of halves", "group norm", "batch norm", "column sum")
-WIDE = ("gelu of halves", "transposition", "softmax", "softmax of long rows", "layer norm", "column sum", "positions")
+LONG = (
+    "softmax of long rows",
+    "scans of long rows",
+    "layer norm",
+    "layer norm of halves",
+    "group norm",
+    "batch norm",
+    "column sum",
+)
+WIDE = (
+    "gelu of halves",
+    "transposition",
+    "softmax",
+    "softmax of long rows",
+    "layer norm",
+    "column sum",
+    "positions",
+    "scans",
+)
 
 
 @pytest.fixture(scope="module")

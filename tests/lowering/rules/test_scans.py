@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from lowering.graphs import Captured, faked, kinds, lowered
 from torch import fx
 
 from jitney.errors import BackendFailed
-from jitney_lowering.ir import Computed
-from jitney_lowering.policy import GPU
+from jitney_lowering.ir import Computed, Kernel
+from jitney_lowering.policy import CPU, GPU, Policy
+from jitney_lowering.scheduler import schedule
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
 
@@ -59,7 +61,6 @@ WHOLE: dict[str, tuple[Callable[[torch.Tensor], Any], torch.Tensor]] = {
     "across rows": (lambda x: x.cumsum(0), torch.randn(5, 4)),
     "float64": (lambda x: x.cumsum(-1), torch.randn(5, 4).double()),
     "nothing": (lambda x: x.cumsum(-1), torch.randn(5, 0)),
-    "a number": (lambda x: x.cumsum(0), torch.tensor(2.0)),
 }
 
 
@@ -74,8 +75,9 @@ def test_a_backend_without_scans_gets_the_operator() -> None:
     x = graph.placeholder("x")
     graph.output((graph.call_function(torch.ops.aten.cumsum.default, (x, 1)),))
     module = fx.GraphModule(torch.nn.Module(), graph)
-    assert kinds(faked(module, torch.randn(3, 4), policy=GPU)) == ["cumsum.default"]
+    assert kinds(faked(module, torch.randn(3, 4), policy=replace(GPU, scans=frozenset()))) == ["cumsum.default"]
     assert kinds(faked(module, torch.randn(3, 4))) == ["cumsum"]
+    assert kinds(faked(module, torch.randn(3, 4).double(), policy=GPU)) == ["cumsum"]
 
 
 def test_a_scan_that_is_not_innermost_is_refused() -> None:
@@ -102,3 +104,39 @@ def test_running_sums_of_any_layout(size: list[int], dim: int, dtype: torch.dtyp
     dice.shuffle(order)
     x = several(dtype, *size).permute(order)
     lowered(lambda x: (x.cumsum(dim % len(size)), x.cumsum(-1) + 1), x, whole=None, exact=dtype is torch.int64)
+
+
+OTHERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "cumprod": lambda x: (x.cumprod(-1), x.t().cumprod(-1)),
+    "cummax": lambda x: (torch.cummax(x, -1), torch.cummax(x, 0)),
+    "cummin": lambda x: (torch.cummin(x, -1), torch.cummin(x, 0)),
+    "logcumsumexp": lambda x: (x.logcumsumexp(-1), x.float().logcumsumexp(0)),
+}
+
+
+@pytest.mark.parametrize("policy", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool], ids=str)
+def test_other_scans(name: str, dtype: torch.dtype, policy: Policy) -> None:
+    if name == "logcumsumexp" and not dtype.is_floating_point:
+        pytest.skip("of floats")
+    for dynamic in (False, True):
+        lowered(OTHERS[name], several(dtype, 6, 9), whole=None, policy=policy, dynamic=dynamic)
+
+
+FUSED: dict[str, tuple[Callable[[torch.Tensor], Any], int]] = {
+    "top p": (lambda x: torch.where(x.softmax(-1).cumsum(-1) - x.softmax(-1) > 0.9, float("-inf"), x), 1),
+    "a gated recurrence": (lambda x: x.sigmoid().log().cumsum(-1).exp() * x, 1),
+    "an extreme and where it is": (lambda x: torch.cummax(x * 2, -1), 1),
+    "of two": (lambda x: (x.cumsum(-1) - (x * x).cumsum(-1)).cumprod(-1), 1),
+}
+
+
+@pytest.mark.parametrize("policy", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("name", FUSED)
+def test_a_scan_is_one_kernel_with_what_is_around_it(name: str, policy: Policy) -> None:
+    fn, number = FUSED[name]
+    made = schedule(lowered(fn, torch.randn(300, 50), policy=policy).program, policy=policy)
+    assert len(made.items) == number, str(made)
+    if name != "top p":
+        assert not any(kernel.scratch for kernel in made.items if isinstance(kernel, Kernel))

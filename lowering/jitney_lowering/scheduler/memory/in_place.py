@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitney_lowering.ir.kernel import Kernel, Scan, Store
+from jitney_lowering.ir.kernel import Kernel, Store
 from jitney_lowering.ir.loops import Buffer, Extern
 from jitney_lowering.ir.values import Load, walk
 
@@ -15,7 +15,7 @@ def replaces(item: Kernel | Extern, new: str, old: str) -> bool:
     if not isinstance(item, Kernel):
         return False
     stores = [(n, s) for n, nest in enumerate(item.body) for s in nest.statements
-              if isinstance(s, (Store, Scan)) and s.buffer == new]  # fmt: skip
+              if isinstance(s, Store) and s.buffer == new]  # fmt: skip
     if len(stores) != 1:
         return False
     at, store = stores[0]

@@ -36,6 +36,13 @@ class Elements:
                 self.scalar(part)
         return [self._value(root, at) for root in roots]
 
+    def know(self, value: Value, register: Reg, at: Lanes) -> None:
+        """This value of the innermost loop is in a register already."""
+        if at.width > 1:
+            at.values[value] = register
+        else:
+            self.scope.levels[self.scope.depth].values[value] = register
+
     def _value(self, value: Value, at: Lanes) -> Reg:
         found = at.values.get(value)
         if found is None:

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jitney_llvm_cpu.emit import casts
 from jitney_llvm_cpu.emit.accesses import Lanes
 from jitney_llvm_cpu.emit.builder import Reg, lanes, number, typed
-from jitney_llvm_cpu.emit.dtypes import REGISTER
+from jitney_llvm_cpu.emit.dtypes import REGISTER, rounded
 from jitney_llvm_cpu.emit.elements import Elements
 from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scans import Running
 from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
 from jitney_lowering.index import Var, fits_int32, index
-from jitney_lowering.ir import OPERATIONS, Accumulate, Apply, Load, Nest, Reduce, Scan, Statement, Store, Value, walk
+from jitney_lowering.ir import (
+    HALVES,
+    OPERATIONS,
+    Accumulate,
+    Apply,
+    Load,
+    Nest,
+    Reduce,
+    Ref,
+    Scan,
+    Statement,
+    Store,
+    Value,
+    ref,
+    walk,
+)
 
 # A float sum is added up in runs of this many additions, then the runs: errors grow with the length of either only.
 RUN = 128
@@ -59,7 +73,8 @@ def shape(nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate],
 
 def lanes_of(nest: Nest, machine: Machine) -> int:
     """How many iterations fill a vector."""
-    values = [v for s in nest.statements for v in walk(_wide(s))]
+    running = {s.name for s in nest.statements if isinstance(s, Scan)}
+    values = [v for s in nest.statements for v in walk(_wide(s)) if not (isinstance(v, Ref) and v.name in running)]
     bits = {typed(REGISTER[v.dtype]).bits for v in values if v.dtype.is_floating_point}
     if not bits:
         bits = {max(8, typed(REGISTER[v.dtype]).bits) for v in values}
@@ -127,6 +142,7 @@ class NestWriter:
         self.kept = [s for s in nest.statements if isinstance(s, Accumulate) and self._is_kept(s)]
         sums: list[Reduce | Accumulate] = [*self.reduces, *self.kept]
         self.scans = [s for s in nest.statements if isinstance(s, Scan)]
+        scope.running |= {s.name for s in self.scans}
         self.shape = shape(nest, self.loops, sums, scope.machine)
         running: list[Reduction] = [Running(s.kind, s.value.dtype, scope.machine) for s in self.scans]
         lasting = [self._reduction(s) for s in self.reduces]
@@ -321,31 +337,39 @@ class NestWriter:
         width = self.shape.width
         mask = None if left is None else self._mask(left)
         everywhere = [Lanes(width, var, first, u * width, mask, left) for u in range(copies)]
-        roots = [s.value for s in self.nest.statements]
-        made = [self.elements.values(roots, at) for at in everywhere]
         states = [list(c) for c in states]
+        made = [self._values(at, states) for at in everywhere]
         for u, at in enumerate(everywhere):
             for s, value in zip(self.nest.statements, made[u], strict=True):
                 if isinstance(s, Store):
                     self.elements.store(s.buffer, s.index, value, at)
                 elif isinstance(s, Accumulate) and s not in self.kept:
                     self._add_lanes(s, value, at)
-                elif isinstance(s, Scan):
-                    self._scan(s, value, at, states[self._number_of(s)])
-                else:
+                elif not isinstance(s, Scan):
                     which = self._number_of(s)
                     position = self._position(s, self.reductions[which], at)
                     states[which][u] = self.reductions[which].step(self.f, states[which][u], value, position, mask)
         self.scope.leave()
         return states
 
+    def _values(self, at: Lanes, states: list[Copies]) -> list[Reg]:
+        """The values of all statements; what scans have come to is in ``states``, and changes."""
+        if not self.scans:
+            return self.elements.values([s.value for s in self.nest.statements], at)
+        made: list[Reg] = []
+        for s in self.nest.statements:
+            made += self.elements.values([s.value], at)
+            if isinstance(s, Scan):
+                self._scan(s, made[-1], at, states[self._number_of(s)])
+        return made
+
     def _scan(self, s: Scan, value: Reg, at: Lanes, copies: Copies) -> None:
         """One vector of running results; the first copy has the state, the others go unused."""
         running = self.reductions[self._number_of(s)]
         assert isinstance(running, Running)
         found, copies[0] = running.results(self.f, copies[0], value, at.mask)
-        target = self.scope.memory[s.buffer].dtype
-        self.elements.store(s.buffer, s.index, casts.cast(self.f, found, s.value.dtype, target), at)
+        made = rounded(self.f, found, s.value.dtype) if s.value.dtype in HALVES else found
+        self.elements.know(ref(s.name, s.value.dtype), made, at)
 
     def _number_of(self, s: Statement) -> int:
         every: list[Statement] = [*self.reduces, *self.scans, *self.kept]

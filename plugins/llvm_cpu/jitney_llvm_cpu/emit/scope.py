@@ -72,6 +72,7 @@ class Scope:
         self.sizes = sizes
         self.levels = [Level(f.mark())]
         self.refs: dict[str, Reg] = {}
+        self.running: set[str] = set()  # what scans are called: known in the innermost loop
         self.opaque: dict[Atom, Value] = {}
         self.load_floor = FUNCTION
         self._vars: dict[Atom, tuple[int, Reg]] = {}
@@ -131,7 +132,7 @@ class Scope:
 
     def _level_of_value(self, value: Value) -> int:
         if isinstance(value, Ref):
-            return ITERATION
+            return self.depth if value.name in self.running else ITERATION
         if isinstance(value, Position):
             return self.level(value.index)
         if isinstance(value, Load):

@@ -15,7 +15,7 @@ from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, multiply, no_value
 from jitney_lowering.index import Index, Size, index
-from jitney_lowering.ir import Accumulate, Kernel, Scan, Store
+from jitney_lowering.ir import Accumulate, Kernel, Store
 
 _STACK = 64 * 1024  # bytes of scratch that a thread may have on its stack
 
@@ -58,10 +58,7 @@ class Storage:
         self.f = f
         self.entry = entry
         written = {
-            s.buffer
-            for n in (*kernel.body, *kernel.finish)
-            for s in n.statements
-            if isinstance(s, (Store, Scan, Accumulate))
+            s.buffer for n in (*kernel.body, *kernel.finish) for s in n.statements if isinstance(s, (Store, Accumulate))
         }
         self.memory = {
             name: Memory(dtype, self._outside(around.places[name]), name in written)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from jitney_lowering.ir import HALVES, Apply, Constant, Reduce, Statement, Value, walk
+from jitney_lowering.ir import HALVES, Apply, Constant, Reduce, Scan, Statement, Value, walk
 
 # Operations that pass relative errors on as they are.
 _KEEPING = frozenset({"mul", "div", "neg", "abs", "where"})
@@ -19,7 +19,7 @@ def rough(statements: Iterable[Statement]) -> frozenset[Value]:
     seen: set[Value] = set()
     order: list[Value] = []  # operands first
     for s in statements:
-        if isinstance(s, Reduce) or s.value.dtype not in HALVES:
+        if isinstance(s, (Reduce, Scan)) or s.value.dtype not in HALVES:
             kept.add(s.value)
         for v in walk(s.value):
             if v not in seen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from jitney_lowering.index import Compound, Index, Spell, Var, render
-from jitney_lowering.ir import Kernel, Load, Reduce, walk
+from jitney_lowering.ir import Kernel, Load, Reduce, Scan, walk
 
 
 def text(x: Index, spell: Spell) -> str:
@@ -27,7 +27,7 @@ def places(kernel: Kernel) -> list[Index]:
     found = []
     for nest in (*kernel.body, *kernel.finish):
         for statement in nest.statements:
-            if not isinstance(statement, Reduce):
+            if not isinstance(statement, (Reduce, Scan)):
                 found.append(statement.index)
             found += [v.index for v in walk(statement.value) if isinstance(v, Load)]
     return found

@@ -1,7 +1,7 @@
 """Which form a kernel's code has, and the code.
 
 - *pointwise*: each program computes some elements;
-- *rows*: each program computes some rows, reducing within a row;
+- *rows*: each program computes some rows, reducing and scanning within a row;
 - *split*: results that are reduced from so much that it is cut into parts, whose partial results are put together by a
   second function (``finish.py``): sums over everything, or over columns;
 - *product*: tiles of a matrix product, and what is done to its elements;
@@ -14,8 +14,9 @@ from collections.abc import Mapping
 
 from jitney_lowering import NotLowered
 from jitney_lowering.index import Index, Var
-from jitney_lowering.ir import Accumulate, Kernel, Reduce, Store, forward_stores, matrix_product_of
+from jitney_lowering.ir import Accumulate, Kernel, Reduce, Scan, Store, forward_stores, matrix_product_of
 from jitney_triton_gpu.code import Code
+from jitney_triton_gpu.emit.direction import forwards
 from jitney_triton_gpu.emit.pointwise import NOTHING, pointwise
 from jitney_triton_gpu.emit.product import product
 from jitney_triton_gpu.emit.rows import rows
@@ -41,7 +42,7 @@ def emit(
         wide: count places in 64 bits.
         tuning: other block sizes than the usual ones.
     """
-    kernel = forward_stores(kernel, replaced)
+    kernel = forwards(forward_stores(kernel, replaced))
     found = matrix_product_of(kernel)
     if found is not None:
         return product(kernel, found, name, wide, tuning)
@@ -50,7 +51,8 @@ def emit(
     if not kernel.partials and (not reduces or kernel.outer):
         if kernel.finish:
             raise NotLowered("an end that waits for nothing")
-        plain = not reduces and not kernel.scratch and len(kernel.body) == 1
+        scans = any(isinstance(s, Scan) for s in statements)
+        plain = not reduces and not scans and not kernel.scratch and len(kernel.body) == 1
         return pointwise(kernel, name, wide, tuning, replaced) if plain else rows(kernel, name, wide, tuning)
     if not all(isinstance(s, Store) for nest in kernel.finish for s in nest.statements):
         raise NotLowered("a reduction of what is reduced")
@@ -69,6 +71,8 @@ def kept_loops(kernel: Kernel) -> tuple[Var, ...] | None:
     loops = (*kernel.outer, *kernel.body[0].loops)
     found: set[frozenset[Var]] = set()
     for s in kernel.body[0].statements:
+        if isinstance(s, Scan):
+            return None
         if isinstance(s, Reduce):
             if kernel.outer:
                 return None

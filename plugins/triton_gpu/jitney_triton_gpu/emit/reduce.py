@@ -22,6 +22,7 @@ COMBINE: dict[str, tuple[str, str]] = {
     "all": ("both", "both"),
     "argmax": ("first_greater", "first_greater"),
     "argmin": ("first_lesser", "first_lesser"),
+    "logsumexp": ("logaddexp", "logaddexp"),
 }
 LAST = {"tl.int32": 2**31 - 1, "tl.int64": 2**62}  # a position after all others
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from jitney_lowering import NotLowered
 from jitney_lowering.index import min_, product
-from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scratch, Store, ref, walk
+from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scan, Scratch, Store, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
+from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places
 from jitney_triton_gpu.emit.reduce import Reduction, Running
+from jitney_triton_gpu.emit.scan import Prefix
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
@@ -170,8 +172,7 @@ class Rows:
 
     def _whole(self, nest: Nest) -> None:
         axis = self.axes[nest.loops]
-        for s in nest.statements:
-            self.writer.value(s.value)
+        self._values(nest, axis, self._scans(nest, pieces=False))
         for s in nest.statements:
             if isinstance(s, Reduce):
                 made = Reduction(s.kind, s.value.dtype)
@@ -185,28 +186,64 @@ class Rows:
         self.draft.blocks[axis.symbol] = axis.block
         self._turn(axis)
         running = [Running(writer, s) for s in nest.statements if isinstance(s, Reduce)]
+        scans = self._scans(nest, pieces=True)
+        if is_backwards(nest):
+            self._pieces_from_the_end(nest, axis, running, scans)
+            return
         start, count = f"{axis.name}_start", axis.count.value
         end = writer.index(axis.count)
         if count is None or axis.fits:
-            self._piece(nest, axis, running, f"for {start} in {tiles.loop('rows', '0', end, axis.symbol)}:", start)
+            header = f"for {start} in {tiles.loop('rows', '0', end, axis.symbol)}:"
+            self._piece(nest, axis, running, scans, header, start)
         else:  # what is full needs no mask, which would have to be asked for each element
             done = count // axis.block * axis.block
             if done:
                 full = replace(axis, full=True)
                 header = f"for {start} in {tiles.loop('rows', '0', str(done), axis.symbol)}:"
-                self._piece(nest, full, running, header, start)
-            self._piece(nest, axis, running, "", str(done))
+                self._piece(nest, full, running, scans, header, start)
+            self._piece(nest, axis, running, scans, "", str(done))
+        self._end_all(running, axis)
+
+    def _pieces_from_the_end(
+        self, nest: Nest, axis: Axis, running: Sequence[Running], scans: Mapping[str, Prefix]
+    ) -> None:
+        """The last piece, perhaps not full, comes first."""
+        pieces = self.writer.index(blocks_of(axis.count, axis.block))
+        header = f"for piece in {tiles.loop('rows', '0', pieces)}:"
+        self._piece(nest, axis, running, scans, header, f"({pieces} - 1 - piece) * {axis.symbol}")
+        self._end_all(running, axis)
+
+    def _end_all(self, running: Sequence[Running], axis: Axis) -> None:
         for one in running:
             assert isinstance(one.statement, Reduce)
             self.end(one.statement, one.made, one.name, one.at, axis)
 
-    def _piece(self, nest: Nest, axis: Axis, running: list[Running], header: str, start: str) -> None:
+    def _scans(self, nest: Nest, *, pieces: bool) -> dict[str, Prefix]:
+        scans = [s for s in nest.statements if isinstance(s, Scan)]
+        return {s.name: Prefix(self.writer, s, self.tiled, pieces) for s in scans}
+
+    def _values(self, nest: Nest, axis: Axis, scans: Mapping[str, Prefix]) -> None:
+        """The values of all statements in order, each scan before those that read it."""
+        for s in nest.statements:
+            if isinstance(s, Scan):
+                scans[s.name].step(self.writer, axis)
+            else:
+                self.writer.value(s.value)
+
+    def _piece(
+        self,
+        nest: Nest,
+        axis: Axis,
+        running: Sequence[Running],
+        scans: Mapping[str, Prefix],
+        header: str,
+        start: str,
+    ) -> None:
         writer = self.writer
         self._turn(axis)
         writer.enter([axis], header)
         self._begin(axis, start)
-        for s in nest.statements:
-            writer.value(s.value)
+        self._values(nest, axis, scans)
         for one in running:
             one.step(writer, axis)
         self.store(nest)

@@ -9,7 +9,7 @@ from jitney_lowering import NotLowered
 
 
 @SETTINGS
-@given(kernels(by_element=True))
+@given(kernels(by_element=True, scans=True))
 def test_random_kernels_do_what_the_reference_does(check, case):
     try:
         check(*case)
