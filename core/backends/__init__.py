@@ -15,14 +15,7 @@ from jitney.backends.backend import (
     lazy_function,
 )
 from jitney.backends.backend_fields import core_decompositions
-from jitney.backends.hookspecs import (
-    HOOK_API_VERSION,
-    BisectReport,
-    FailedFrame,
-    GraphCheck,
-    TrainingRun,
-    hookimpl,
-)
+from jitney.backends.hookspecs import HOOK_API_VERSION, BisectReport, FailedFrame, GraphCheck, TrainingRun, hookimpl
 from jitney.backends.registry import Listing, Registry, list_backends, register_backend, registry
 from jitney.backends.resolve import BoundBackend, resolve
 

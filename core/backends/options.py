@@ -101,10 +101,7 @@ def _filled(owner: str, options: type, given: Mapping[str, Any], others: Iterabl
 
 
 def validate_all(
-    backends: Sequence[Backend],
-    options: Mapping[str, Any] | None,
-    mode: str | None = None,
-    others: Iterable[str] = (),
+    backends: Sequence[Backend], options: Mapping[str, Any] | None, mode: str | None = None, others: Iterable[str] = ()
 ) -> list[Any]:
     """``validate`` for each of several backends: an option goes to all that have it, a mode to all that have modes.
 

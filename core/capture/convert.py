@@ -188,10 +188,7 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
         vm.tracer.pause = True
         emitter = Emitter(vm, target.signature(), start.check, settings.drive, settings.make_point, settings.through)
         try:
-            with (
-                torch_private.without_modes(),
-                _watched(vm),
-            ):
+            with torch_private.without_modes(), _watched(vm):
                 made = emitter.returned(value) if stopped is None else emitter.broken()
         except Break as reason:
             raise GiveUp(reason.reason, reason.hint) from None

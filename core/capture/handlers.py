@@ -14,15 +14,7 @@ from jitney.backends.registry import registry
 from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
-from jitney.capture.torch import (
-    checkpoints,
-    control_flow,
-    functional_calls,
-    optimizers,
-    scans,
-    transforms,
-    vjp,
-)
+from jitney.capture.torch import checkpoints, control_flow, functional_calls, optimizers, scans, transforms, vjp
 
 PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
 TORCH = (

@@ -41,11 +41,7 @@ LEAF_MODULES = (
 )  # fmt: skip
 LEAF_ONLY_QUERIES = ("torch.cuda", "torch.distributed", "torch.jit", "torch.onnx", "torch.xpu", "torch.mps")
 # Functions that leave an argument out when they ask modes first: ambiguity_check, weight, out.
-FORGETFUL = {
-    ("torch._tensor", "dim_order"),
-    ("torch.nn.functional", "l1_loss"),
-    ("torch.functional", "chain_matmul"),
-}
+FORGETFUL = {("torch._tensor", "dim_order"), ("torch.nn.functional", "l1_loss"), ("torch.functional", "chain_matmul")}
 LEAF_FUNCTIONS = {"is_tensor", "is_storage", "typename", "is_deterministic_algorithms_warn_only_enabled"}
 
 

@@ -218,8 +218,7 @@ def _alias(world: World, value: Any, source: Source) -> Any:
 def _refuse_subclass(world: World, value: Any, source: Source) -> Any:
     base = next(b for b in VALUE_CLASSES if isinstance(value, b))
     raise Break(
-        f"a {type(value).__qualname__}, a subclass of {base.__name__}, from outside",
-        f"pass a plain {base.__name__}",
+        f"a {type(value).__qualname__}, a subclass of {base.__name__}, from outside", f"pass a plain {base.__name__}"
     )
 
 

@@ -243,11 +243,7 @@ def _is_state(tensor: torch.Tensor, name: str) -> bool:
 
 
 def _in_pieces(
-    backend: BoundBackend,
-    pieces: Sequence[Piece],
-    request: CompileRequest,
-    code: CodeType,
-    frozen: Frozen | None,
+    backend: BoundBackend, pieces: Sequence[Piece], request: CompileRequest, code: CodeType, frozen: Frozen | None
 ) -> Callable[..., Sequence[Any]]:
     """Each piece compiled on its own, in torch's global state as the pieces before it leave it."""
     made = []
@@ -308,12 +304,7 @@ def aot_request(
 
 
 def backward_again(
-    backend: BoundBackend,
-    text: str,
-    blobs: Sequence[bytes],
-    places: Sequence[int | None],
-    name: str,
-    code: CodeType,
+    backend: BoundBackend, text: str, blobs: Sequence[bytes], places: Sequence[int | None], name: str, code: CodeType
 ) -> Backward:
     """The backward of a graph that another process has compiled, from what it has kept of it; see ``Backward``."""
     half, saved = read_half(text, blobs)

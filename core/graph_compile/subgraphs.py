@@ -191,10 +191,7 @@ def _last_uses(graph: fx.GraphModule, groups: Sequence[Sequence[fx.Node]]) -> di
 
 
 def _piece(
-    group: Sequence[fx.Node],
-    gives: list[fx.Node],
-    examples: dict[fx.Node, Any],
-    known: dict[fx.Node, Argument],
+    group: Sequence[fx.Node], gives: list[fx.Node], examples: dict[fx.Node, Any], known: dict[fx.Node, Argument]
 ) -> Piece:
     own = set(group)
     read = dict.fromkeys(a for node in group for a in node.all_input_nodes if a not in own)

@@ -18,10 +18,7 @@ _GIVEN = {"_b", "_type", "_value", "_tensor_facts", "_parts", "_from_numpy", "_f
 
 
 def rows(
-    guards: Iterable[Guard],
-    tensors: Iterable[tuple[Source, str]],
-    namespace: Mapping[str, Any],
-    known: Collection[str],
+    guards: Iterable[Guard], tensors: Iterable[tuple[Source, str]], namespace: Mapping[str, Any], known: Collection[str]
 ) -> Iterator[Row]:
     """Guards and facts about tensors, those that can be said with names that a later process knows.
 

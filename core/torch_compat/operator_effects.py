@@ -9,11 +9,7 @@ import torch
 _aten = torch.ops.aten
 # Operators whose results are views of their first argument though their schemas do not say so.
 VIEWS: frozenset[Any] = frozenset(
-    (
-        _aten._unsafe_view.default,
-        _aten.unsafe_split.Tensor,
-        _aten.unsafe_split_with_sizes.default,
-    )
+    (_aten._unsafe_view.default, _aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default)
 )
 # Operators that write to running statistics though no schema says so: the positions of these, and of what says whether.
 HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import re
 import sys
 import traceback
 import types
@@ -86,15 +87,10 @@ is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
 # Which of CUDA's libraries compute, and how exactly: read whenever an operator is called, each a C function.
 _LIBRARIES = (
-    "cublas_allow_fp16_reduced_precision_reduction", "cublas_allow_bf16_reduced_precision_reduction",
-    "cublas_allow_fp16_accumulation", "cublas_allow_tf32", "blas_preferred_backend", "linalg_preferred_backend",
-    "deterministic_algorithms", "cudnn_allow_tf32", "cudnn_benchmark", "cudnn_deterministic", "cudnn_enabled",
-    "cudnn_sdp_enabled", "flash_sdp_enabled", "math_sdp_enabled", "mem_efficient_sdp_enabled",
-    "math_sdp_allow_fp16_bf16_reduction",
-)  # fmt: skip
-library_settings: tuple[Callable[[], Any], ...] = tuple(
-    getattr(_C, f"_get_{name}") for name in _LIBRARIES if hasattr(_C, f"_get_{name}")
+    r"_get_(cublas_allow_.*|cudnn_(allow_tf32|benchmark|deterministic|enabled)|.*_sdp_.*reduction|.*_sdp_enabled"
+    r"|(blas|linalg)_preferred_backend|deterministic_algorithms)"
 )
+library_settings = [getattr(_C, name) for name in sorted(dir(_C)) if re.fullmatch(_LIBRARIES, name)]
 # Lets go of what an autograd function has saved, unless the graph is to be kept (``ctx`` as argument).
 clear_saved: Callable[[Any], None] = getattr(_C._FunctionBase, "maybe_clear_saved_tensors", lambda ctx: None)
 # What an autograd function has saved, one by one, written to since or not (``ctx`` as argument).

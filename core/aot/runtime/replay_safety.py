@@ -110,11 +110,7 @@ def _unread(node: fx.Node) -> list[Any]:
 
 
 def plan(
-    joint: Joint,
-    inputs: Sequence[Any],
-    saved: dict[int, int],
-    unread: frozenset[int],
-    unreached: Callable[[int], bool],
+    joint: Joint, inputs: Sequence[Any], saved: dict[int, int], unread: frozenset[int], unreached: Callable[[int], bool]
 ) -> tuple[Found, ...]:
     """Where each input of a graph will be found.
 

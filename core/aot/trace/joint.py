@@ -14,7 +14,7 @@ from torch import fx
 
 from jitney.aot.partition.cost import has_effect, is_random
 from jitney.aot.signals import NotSplit
-from jitney.aot.trace import functionalization, subclass_tracing
+from jitney.aot.trace import attention, functionalization, subclass_tracing
 from jitney.aot.trace.inverses import only_moved
 from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, root_of
 from jitney.aot.trace.sizes import is_symbolic
@@ -277,6 +277,8 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
                     if node.target in DEVICE_CALLS:
                         values[node] = None
                         continue
+                if node.target is attention.ATTENTION:
+                    args, kwargs = (), attention.with_plain_mask(tracer, args, kwargs)
                 values[node] = torch_private.run_on_stand_ins(REWRITTEN.get(node.target, node.target), args, kwargs)
     raise AssertionError("a graph without an output")
 

@@ -159,15 +159,7 @@ class Emitter:
         self.vm = vm
         self.signature = signature
         self.pool = Pool(
-            {
-                "MISS": MISS,
-                "_state": state,
-                "_drive": drive,
-                "_parts": parts,
-                "_torch": torch,
-                "_math": math,
-                **FETCHES,
-            }
+            {"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts, "_torch": torch, "_math": math, **FETCHES}
         )
         self.program = Program(self.pool)
         self.rebuild = Rebuilder(vm, self.pool, self.program)

@@ -48,12 +48,7 @@ class Array:
     __slots__ = ("readonly", "scalar", "source", "tensor", "vm")
 
     def __init__(
-        self,
-        vm: Interpreter,
-        tensor: Any,
-        scalar: bool = False,
-        readonly: bool = False,
-        source: Source | None = None,
+        self, vm: Interpreter, tensor: Any, scalar: bool = False, readonly: bool = False, source: Source | None = None
     ) -> None:
         self.vm = vm
         self.tensor = tensor

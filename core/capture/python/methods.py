@@ -380,14 +380,7 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         return allocate(vm, args[0], fn, None, args[1:], kwargs)
     if name == "__subclasses__":
         raise Break(f"{owner.__qualname__}.__subclasses__() may grow", "call it outside the compiled function")
-    if name in (
-        "mro",
-        "maketrans",
-        "fromhex",
-        "from_bytes",
-        "__instancecheck__",
-        "__subclasscheck__",
-    ):
+    if name in ("mro", "maketrans", "fromhex", "from_bytes", "__instancecheck__", "__subclasscheck__"):
         return vm.native(fn, *args, **kwargs)
     if name in ("__setattr__",):
         return attributes.generic_store(vm, owner, *args)

@@ -1,0 +1,64 @@
+"""Masks that torch's fused kernels of attention refuse, so that it would be products in float32.
+
+Libraries write masks of constants that hide nothing, or what comes later, where they are compiled, and else none.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot.partition.cost import has_effect
+from jitney.aot.trace import functionalization
+from jitney.aot.trace.tracer import AtenTracer
+
+ATTENTION = torch.nn.functional.scaled_dot_product_attention  # the original: programs may replace it
+LARGEST = 1 << 26  # elements of a constant that is looked at
+_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+def with_plain_mask(tracer: AtenTracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of attention, by name: with a mask that fused kernels take, if any is needed."""
+    given = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
+    mask: Any = given.get("attn_mask")
+    if not isinstance(mask, torch.Tensor) or mask.dim() < 2 or given.get("is_causal"):
+        return given
+    alike = zip(reversed(mask.shape[:-2]), reversed(given["query"].shape[:-2]), strict=False)
+    if mask.dim() <= given["query"].dim() and all(n == 1 or n == m for n, m in alike):
+        node = tracer.nodes.get(id(functionalization.unwrapped(mask)))
+        with ThreadPoolExecutor(1) as plain:  # a thread has no modes: there are no stand-ins
+            later = plain.submit(_hides_later, node, tracer.constants).result()
+        if later is not None:
+            return given | {"attn_mask": None, "is_causal": later}
+    if mask.device.type == "cuda" and mask.stride(-1) == 0:
+        once = mask[tuple(slice(None) if s or n == mask.dim() - 1 else slice(1) for n, s in enumerate(mask.stride()))]
+        given["attn_mask"] = once.contiguous().expand_as(mask)
+    return given
+
+
+@torch.no_grad()
+def _hides_later(mask: fx.Node | None, constants: dict[str, torch.Tensor]) -> bool | None:
+    """Does a mask hide nothing (False), or what comes later (True)? None if it hides else, or is no constant."""
+    if mask is None:
+        return None
+    needed = {mask: None}
+    for node in (waiting := [mask]):
+        waiting += [n for n in node.all_input_nodes if n not in needed]
+        needed |= dict.fromkeys(waiting)
+    if any(n.op == "placeholder" or has_effect(n) or not isinstance(n.meta["val"], torch.Tensor) for n in needed):
+        return None
+    if any(n.meta["val"].numel() > LARGEST for n in needed):
+        return None
+    values: dict[fx.Node, Any] = {}
+    for n in (n for n in mask.graph.nodes if n in needed):
+        args, kwargs = fx.node.map_arg((n.args, n.kwargs), values.__getitem__)
+        values[n] = constants[n.target] if n.op == "get_attr" else n.target(*args, **kwargs)
+    found = values[mask]
+    seen = found if found.dtype is torch.bool else found == 0
+    if found.dtype is not torch.bool and not (seen | (found <= torch.finfo(found.dtype).min)).all():
+        return None
+    causal = seen.size(-1) == seen.size(-2) and bool((seen == torch.ones_like(seen).tril()).all())
+    return False if seen.all() else True if causal else None
