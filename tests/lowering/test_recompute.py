@@ -15,7 +15,7 @@ import jitney
 from jitney_lowering.index import Size, Var
 from jitney_lowering.ir import Computed, Value, apply, load
 from jitney_lowering.policy import GPU, Policy
-from jitney_lowering.scheduler import schedule
+from jitney_lowering.scheduler import recompute, schedule
 from jitney_lowering.scheduler.recompute import coordinates
 
 
@@ -147,3 +147,25 @@ def test_numbers_and_gradients_are_eagers(case: str, dynamic: bool, backend: str
         )
     limits = {"rtol": 3e-2, "atol": 3e-2} if case == "half" else {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(found[1], found[0], **limits)
+
+
+def test_what_steps_read_of_each_other_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of two chains reads both: walked anew for each reader, they would never end."""
+    calls: list[str] = []
+    at = recompute._Recipe.at
+
+    def counted(recipe: Any, read: Any) -> Value | None:
+        calls.append(recipe.step.buffer)
+        return at(recipe, read)
+
+    monkeypatch.setattr(recompute._Recipe, "at", counted)
+    m = Maker()
+    a, b = m.input(64), m.input(64)
+    steps = 60
+    for _ in range(steps):
+        old = (a, b)
+        a = m.pointwise((64,), lambda i, old=old: apply("exp", apply("add", m.at(old[0], i), m.at(old[1], i))))  # type: ignore[misc]
+        b = m.pointwise((64,), lambda i, old=old: apply("mul", m.at(old[0], i), m.at(old[1], i)))  # type: ignore[misc]
+    total = m.reduce("sum", (64,), {0}, lambda i: apply("add", m.at(a, i), m.at(b, i)))
+    schedule(m.output(total), policy=replace(GPU, buffer_limit=20))
+    assert 0 < len(calls) < 10 * steps
