@@ -13,6 +13,7 @@ from typing import Any
 
 from torch.fx import Graph, GraphModule
 
+from jitney._util.garbage import without_collector
 from jitney.config import config
 
 
@@ -375,11 +376,15 @@ def details() -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling(number: int | None = None) -> Iterator[int]:
-    """All that this thread emits is about one frame, until the block ends: a new one, or that of this number."""
+    """All that this thread emits is about one frame, until the block ends: a new one, or that of this number.
+
+    Nothing is collected meanwhile: a graph's objects are there until the end, and would be walked again and again.
+    """
     before = _working.number
     _working.number = next(_numbers) if number is None else number
     try:
-        yield _working.number
+        with without_collector():
+            yield _working.number
     finally:
         _working.number = before
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from jitney._util.garbage import without_collector
 from jitney._util.ownership import trusted, trusted_file, trusted_function
 
 MONITORED = sys.version_info >= (3, 12)
@@ -277,15 +278,11 @@ def watch_reentry(modules: Collection[str] = ()) -> Iterator[ReentryWatch]:
     """Watch what runs meanwhile, without the collector: it runs finalizers of the program's whenever it likes."""
     watch = ReentryWatch(modules)
     _active.append(watch)
-    collects = gc.isenabled()
-    gc.disable()
     try:
-        with _monitored(watch) if MONITORED else contextlib.nullcontext():
+        with without_collector(), _monitored(watch) if MONITORED else contextlib.nullcontext():
             yield watch
     finally:
         _active.pop()
-        if collects:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import jitney
 from jitney_lowering.index import Size, Var
 from jitney_lowering.ir import Computed, Extern, Value, apply, load
 from jitney_lowering.policy import GPU, Policy
-from jitney_lowering.scheduler import schedule
+from jitney_lowering.scheduler import recompute, schedule
 from jitney_lowering.scheduler.recompute import coordinates
 
 
@@ -164,3 +164,25 @@ def test_what_would_be_held_longer_for_it_is_no_more_than_before() -> None:
     jitney.compile(fn, backend=captured.backend, fullgraph=True)(torch.randn(8, 4, 16), torch.randn(32, 16))
     made = schedule(captured.program, policy=GPU)
     assert max(len(item.reads) for item in made.items if not isinstance(item, Extern)) <= 5
+
+
+def test_what_steps_read_of_each_other_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of two chains reads both: walked anew for each reader, they would never end."""
+    calls: list[str] = []
+    at = recompute._Recipe.at
+
+    def counted(recipe: Any, read: Any) -> Value | None:
+        calls.append(recipe.step.buffer)
+        return at(recipe, read)
+
+    monkeypatch.setattr(recompute._Recipe, "at", counted)
+    m = Maker()
+    a, b = m.input(64), m.input(64)
+    steps = 60
+    for _ in range(steps):
+        old = (a, b)
+        a = m.pointwise((64,), lambda i, old=old: apply("exp", apply("add", m.at(old[0], i), m.at(old[1], i))))  # type: ignore[misc]
+        b = m.pointwise((64,), lambda i, old=old: apply("mul", m.at(old[0], i), m.at(old[1], i)))  # type: ignore[misc]
+    total = m.reduce("sum", (64,), {0}, lambda i: apply("add", m.at(a, i), m.at(b, i)))
+    schedule(m.output(total), policy=replace(GPU, buffer_limit=20))
+    assert 0 < len(calls) < 10 * steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -271,11 +271,27 @@ class _Lowering:
         if not written:
             return
         buffers = {self.builder.realise(self.values[a]).buffer for a in written}
-        for value in [*self.values.values()]:
+        readers = _made_of({root for a in written for root in self._made_there(a, buffers)}, self.values)
+        for node in [n for n in self.values if n in readers]:
+            value = self.values[node]
             for tensor in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(tensor, Tensor) and tensor.strided is None:
                     if any(isinstance(v, Load) and v.buffer in buffers for v in walk(tensor.load(corner(tensor.size)))):
                         self.builder.realise(tensor)
+
+    def _made_there(self, node: fx.Node, buffers: Collection[str]) -> Iterator[fx.Node]:
+        """The node, and all that it is another name for: what it is made of and lies in one of the buffers."""
+        seen, waiting = {node}, [node]
+        while waiting:
+            at = waiting.pop()
+            yield at
+            for source in at.all_input_nodes:
+                value = self.values.get(source)
+                several = value if isinstance(value, (list, tuple)) else [value]
+                lies = any(isinstance(t, Tensor) and t.strided and t.strided.buffer in buffers for t in several)
+                if lies and source not in seen:
+                    seen.add(source)
+                    waiting.append(source)
 
     def _settle(self, node: fx.Node, result: Tensor, number: int | None) -> None:
         """Decide whether the value becomes a buffer now."""
@@ -471,6 +487,17 @@ def _live(graph: fx.Graph) -> frozenset[fx.Node]:
             live.add(node)
             live.update(node.all_input_nodes)
     return frozenset(live)
+
+
+def _made_of(roots: Collection[fx.Node], among: Collection[fx.Node]) -> set[fx.Node]:
+    """These nodes, and all that are made of them, directly or not."""
+    seen, waiting = set(roots), list(roots)
+    while waiting:
+        for user in waiting.pop().users:
+            if user in among and user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return seen
 
 
 def _read_results(node: fx.Node, live: frozenset[fx.Node]) -> set[int]:

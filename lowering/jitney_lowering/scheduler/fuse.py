@@ -142,7 +142,7 @@ class Fusion:
                 yield at
 
     def _shares(self, group: Group, step: Computed) -> bool:
-        """Is there something to be read once instead of twice? A number, or a row of all rows, is in the cache anyway."""
+        """Is there something to be read once instead of twice? A number, or a row of all rows, is in the cache."""
         count = iterations(step.loops)
         for name in group.reads & step.reads:
             elements = self.program.buffers[name].extent.value

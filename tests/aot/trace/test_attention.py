@@ -50,7 +50,8 @@ def given(x: Tensor) -> Tensor:
 
 MASKS: list[tuple[Callable[[Tensor], Tensor], bool | None]] = [
     (full, False), (lambda x: full(x)[0, 0], False), (given, False), (lambda x: torch.zeros(8, 8), False),
-    (causal, True), (lambda x: causal(x).expand(2, 3, 8, 8), True), (additive, True), (lambda x: additive(x) * 0, False),
+    (causal, True), (lambda x: causal(x).expand(2, 3, 8, 8), True), (additive, True),
+    (lambda x: additive(x) * 0, False),
     (lambda x: causal(x).T, None), (lambda x: causal(x) & (positions(x) > 0), None), (data, None), (written, None),
     (lambda x: (positions(x)[:, None] - positions(x)).abs() < 3, None), (lambda x: torch.full((8, 8), 0.5), None),
     (lambda x: torch.rand(8, 8) > 2, None), (lambda x: additive(x) - 1, None),
