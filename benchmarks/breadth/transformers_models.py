@@ -118,6 +118,9 @@ ASTForAudioClassification        bert     train  bfloat16  2x128x4  2x200   4x76
 MORE = """
 DebertaV2ForMaskedLM                       relative_attention=True pos_att_type=p2c|c2p
 DebertaForSequenceClassification           relative_attention=True pos_att_type=p2c|c2p
+RobertaForSequenceClassification           max_position_embeddings=514
+CamembertForTokenClassification            max_position_embeddings=514
+MPNetForMaskedLM                           max_position_embeddings=514
 ElectraForPreTraining                      embedding_size=128
 AlbertForMaskedLM                          embedding_size=128
 MobileBertForMaskedLM                      embedding_size=64 true_hidden_size=64 intra_bottleneck_size=64

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jitney_lowering.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
     from jitney_lowering.policy import CPU, GPU, Policy
     from jitney_lowering.rules import VIEWS
-    from jitney_lowering.scheduler import Schedule, schedule
+    from jitney_lowering.scheduler import Schedule, needed_bytes, schedule
     from jitney_lowering.scheduler.products import Offer, Takes
     from jitney_lowering.signals import NotLowered
     from jitney_lowering.wrapper import Launch, Wrapper, sizes_in
@@ -52,6 +52,7 @@ __all__ = [
     "describe",
     "hints",
     "lower",
+    "needed_bytes",
     "philox",
     "schedule",
     "sizes_in",
@@ -67,7 +68,7 @@ _HOMES = {
     "philox": ("philox",),
     "policy": ("CPU", "GPU", "Policy"),
     "rules": ("VIEWS",),
-    "scheduler": ("Schedule", "schedule"),
+    "scheduler": ("Schedule", "needed_bytes", "schedule"),
     "scheduler.products": ("Offer", "Takes"),
     "signals": ("NotLowered",),
     "wrapper": ("Launch", "Wrapper", "sizes_in"),

@@ -16,6 +16,7 @@ from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.fuse import fuse
 from jitney_lowering.scheduler.group import Group
+from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.memory.plan import Memory, plan, root
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
@@ -111,6 +112,11 @@ def schedule(
     if config.verify:
         made.verify()
     return made
+
+
+def needed_bytes(made: Schedule) -> int:
+    """About how much memory a graph's temporaries and results take at a time, without its inputs."""
+    return peak(made.program, made.items, {*made.filled, *made.successors})
 
 
 def _is_done(item: Extern, program: Program) -> bool:

@@ -13,8 +13,8 @@ from torch import fx
 
 from jitney.backends import CompileRequest, warn
 from jitney.torch_compat import markers
-from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, schedule
-from jitney_lowering.ir import Computed, Extern, Program, Strided
+from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, needed_bytes, schedule
+from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
 from jitney_triton_gpu.cuda_graphs.trial import TRAINING
@@ -129,14 +129,7 @@ def traits_of(made: Schedule, source: str, request: CompileRequest) -> Traits | 
         return None
     seen = 0 if request.kind == "backward" else request.seen
     traits = Traits(written_inputs(made), bool(made.program.sizes), len(made.items), automatic, seen)
-    return None if automatic and seen is not None and result_bytes(made) > TRAINING else traits
-
-
-def result_bytes(made: Schedule) -> int:
-    """How much memory a graph's results take, as far as sizes are known."""
-    buffers = made.program.buffers
-    results = {o.buffer for o in made.program.outputs if isinstance(o, Strided)} - set(made.program.inputs)
-    return sum((buffers[name].extent.value or 0) * buffers[name].dtype.itemsize for name in results)
+    return None if automatic and seen is not None and needed_bytes(made) > TRAINING else traits
 
 
 def not_recorded(made: Schedule, automatic: bool) -> str:

@@ -1,17 +1,21 @@
-"""How much memory groups and operators need at a time, before there is a plan: to choose between groupings."""
+"""How much memory a program needs at a time, before there is a plan: to choose between groupings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
+from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program, Strided
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.memory.plan import root
 from jitney_lowering.scheduler.size_guess import guess
 
 
-def peak(program: Program, items: Sequence[Group | Extern]) -> int:
-    """Bytes of temporaries and results that live at a time, at most; buffers share no memory, sizes are guesses."""
+def peak(program: Program, items: Sequence[Group | Kernel | Extern], shared: Collection[str] = ()) -> int:
+    """Bytes of temporaries and results that live at a time, at most; sizes are guesses.
+
+    Buffers share no memory but those of ``shared``, which lie in that of others.
+    """
     kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {check[0] for check in program.checks}
     read: dict[str, int] = {}
     for number, item in enumerate(items):
@@ -19,7 +23,7 @@ def peak(program: Program, items: Sequence[Group | Extern]) -> int:
             read[name] = number
     spans: dict[str, tuple[int, int]] = {}
     for number, item in enumerate(items):
-        for name in _stored(item, read, kept, program):
+        for name in _stored(item, read, kept, program) - set(shared):
             where = root(name, program.buffers)
             last = len(items) if name in kept or where in kept else max(read.get(name, number), number)
             first, before = spans.get(where, (number, last))
@@ -36,8 +40,10 @@ def peak(program: Program, items: Sequence[Group | Extern]) -> int:
     return most
 
 
-def _stored(item: Group | Extern, read: dict[str, int], kept: Iterable[str], program: Program) -> Iterable[str]:
+def _stored(item: Group | Kernel | Extern, read: dict[str, int], kept: set[str], program: Program) -> set[str]:
     """What the item puts into new memory: not what only the group itself reads."""
     if isinstance(item, Extern):
-        return [name for name in item.buffers if name is not None]
-    return [n for n in item.makers if n in read or n in kept or program.buffers[n].home is not None]
+        return {name for name in item.buffers if name is not None}
+    if isinstance(item, Kernel):
+        return set(item.writes.difference(program.inputs))
+    return {n for n in item.makers if n in read or n in kept or program.buffers[n].home is not None}
