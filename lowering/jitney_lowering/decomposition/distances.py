@@ -13,7 +13,7 @@ SHORT = 16  # elements of the longest row for which differences are as fast as a
 
 
 def _is_short(x: Tensor) -> bool:
-    return isinstance(x.shape[-1], int) and 0 < x.shape[-1] <= SHORT
+    return isinstance(x.shape[-1], int) and 1 < x.shape[-1] <= SHORT
 
 
 @decomposes(aten._cdist_forward.default)
