@@ -108,7 +108,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "written": lambda x, y: x.clone().copy_(y.float() * 2),
     "joined": lambda x, y: (torch.cat([x, y], 1), torch.stack([x, y]), torch.cat([x, (y.float() * 2).to(x.dtype)])),
     "chosen": lambda x, y: torch.where(x.float() > y.float(), x, y),
-    "turned": lambda x, y: (x.t().contiguous(), x.roll(1, 0), x.repeat(2, 1), x[1:, ::3].clone()),
+    "turned": lambda x, y: (x.t().contiguous(), x.repeat(2, 1), x[1:, ::3].clone()),
     "padded": lambda x, y: torch.nn.functional.pad(x, (1, 2)),
     "constants": lambda x, y: (torch.full_like(x, 1.3), torch.zeros_like(y), x.new_full((3,), -2.0)),
     "summed": lambda x, y: x.float().square().sum(-1).to(torch.float16),

@@ -281,6 +281,14 @@ def _efficient_attention(grad: Any, query: Any, key: Any, value: Any, bias: Any,
     return *gradients, bias.new_empty((*bias.shape[:-1], (last + 15) // 16 * 16))[..., :last]
 
 
+@_rule(INSTEAD, aten.linalg_vector_norm.default)
+def _vector_norm(x: Any, order: Any = 2, dim: Any = None, *rest: Any, **options: Any) -> Any:
+    """torch's of 2.11 keeps a dimension of size 1 that is counted from the end."""
+    if not dim or min(dim) >= 0:
+        return NotImplemented
+    return aten.linalg_vector_norm.default(x, order, [d % max(x.dim(), 1) for d in dim], *rest, **options)
+
+
 @_rule(INSTEAD, aten._efficientzerotensor.default)
 def _zeros(*size: Any, **options: Any) -> Any:
     """Forward-mode AD's zeros without memory: what operators make of them would be no stand-ins under ``vmap``."""

@@ -150,3 +150,13 @@ def test_expanded_halves_beside_any_layout(op: Callable[..., Any], dtype: torch.
         other = torch.rand([sizes[d] for d in order]).permute([order.index(d) for d in range(3)]).to(dtype)
         same_strides(op, torch.rand(2).to(dtype).expand(sizes), other, *more)
         same_strides(op, other, torch.rand(2).to(dtype).expand(sizes), *more)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3.0, float("inf")])
+@pytest.mark.parametrize("dim", [-1, (-1,), (-1, 0), (0, 2), -3, None])
+def test_norms_over_dimensions_of_one_element(order: float, dim: Any) -> None:
+    """torch 2.11's stand-ins keep one that is counted from the end."""
+    x = torch.randn(1, 5, 1)
+    with StandInMode() as mode:
+        made = torch.linalg.vector_norm(mode.from_tensor(x), order, dim)
+    assert made.shape == torch.linalg.vector_norm(x, order, dim).shape
