@@ -49,8 +49,8 @@ def norm(x: Tensor, p: Any, dim: Any, keepdim: bool = False) -> Tensor:
 
 @decomposes(aten.channel_shuffle.default)
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
-    """Channels of all groups in turn."""
-    if is_empty(x):
+    """Channels of all groups in turn; of tensors whose layout is known and plain."""
+    if is_empty(x) or any(type(n) is not int for n in (*x.shape, *x.stride())) or not x.is_contiguous():
         return NotImplemented
     parts = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     return parts.transpose(1, 2).reshape(x.shape).clone(memory_format=torch.contiguous_format)

@@ -12,7 +12,6 @@ from jitney_lowering.index import fits_int32
 from jitney_lowering.ir.scalar import Scalar, where
 from jitney_lowering.ir.values import Value, apply, constant, position
 from jitney_lowering.rules.gathers import without_positions
-from jitney_lowering.rules.promotion import opmath
 
 aten = torch.ops.aten
 SEARCHES: dict[Any, Rule] = {}
@@ -65,18 +64,18 @@ def _places(call: Call, row: Tensor, numbers: Tensor, right: bool) -> Tensor:
 
 @searches(aten.linalg_cross.default)
 def cross(call: Call) -> Tensor:
-    """The product of vectors of three elements; of halves in float32."""
+    """The product of vectors of three elements; of halves each step is rounded."""
     a, b, dim = call.args
-    dim, compute = axis(dim, len(call.size)), opmath(call.dtype)
-    call.refuse_unless(call.dtype.is_floating_point and call.size[dim] == 3, "whole numbers")
+    dim = axis(dim, len(call.size))
+    call.refuse_unless(call.dtype.is_floating_point and a.dtype is b.dtype and call.size[dim] == 3, "whole numbers")
     operands = [(call.builder.spread(x), projected(x, call.size)) for x in (a, b)]
 
     def element(at: Shape) -> Value:
         def part(which: int, ahead: int) -> Scalar:
             x, onto = operands[which]
             place = (*at[:dim], (at[dim] + ahead) % 3, *at[dim + 1 :])
-            return Scalar(x.load(onto(place))).to(compute)
+            return Scalar(x.load(onto(place)))
 
-        return (part(0, 1) * part(1, 2) - part(0, 2) * part(1, 1)).to(call.dtype).value
+        return (part(0, 1) * part(1, 2) - part(0, 2) * part(1, 1)).value
 
     return call.result(element)
