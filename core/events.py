@@ -376,10 +376,7 @@ def details() -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling(number: int | None = None) -> Iterator[int]:
-    """All that this thread emits is about one frame, until the block ends: a new one, or that of this number.
-
-    Nothing is collected meanwhile: a graph's objects are there until the end, and would be walked again and again.
-    """
+    """Until the block ends all that this thread emits is about one frame, new or known, and no garbage is collected."""
     before = _working.number
     _working.number = next(_numbers) if number is None else number
     try:

@@ -151,3 +151,17 @@ def test_results_share_no_memory(backend: str, on: On) -> None:  # noqa: F811
     before = part.clone()
     joined.zero_()
     torch.testing.assert_close(part, before)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_choice_by_a_size_that_is_another_ones(dynamic: bool, backend: str, on: On) -> None:  # noqa: F811
+    """Which of both is less, nobody knows."""
+
+    def program(u: torch.Tensor, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        chosen = torch.where(torch.arange(z.shape[0], device=z.device) < y.shape[0], 2 * z, 3 * z)
+        return torch.cat([u.sum(1), chosen])
+
+    compiled = jitney.compile(program, backend=backend, dynamic=dynamic)
+    for rows, other in ((30, 10), (10, 30), (20, 20)):
+        args = on((torch.randn(5, 65), torch.ones(rows), torch.ones(other)))
+        torch.testing.assert_close(compiled(*args), program(*args))

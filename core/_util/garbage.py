@@ -1,4 +1,4 @@
-"""The garbage collector, while work goes on that makes many objects and hardly any garbage."""
+"""The garbage collector, while a graph is compiled: its objects stay, and would be walked again and again."""
 
 from __future__ import annotations
 

@@ -50,8 +50,7 @@ class CompileHalf(Protocol):
 
         ``updates``: outputs that will be copied into an input; those that it fills itself are in its ``filled``.
         ``gradients``: of a backward, by output, the input of the captured graph whose gradient it is; empty where
-        inputs are of subclasses. ``variant``: which form of the backward an extension wants (``Watch``). ``seen``: of a
-        forward, how many outputs the program may see.
+        inputs are of subclasses. ``variant``: the form that an extension wants. ``seen``: a forward's plain outputs.
         """
 
 

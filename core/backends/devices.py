@@ -33,6 +33,8 @@ def library_settings() -> tuple[Any, ...]:
     return tuple([setting() for setting in torch_private.library_settings])
 
 
+# The program's innermost ``torch.autograd.graph.saved_tensors_hooks``; None if there are none. Asked with True.
+saved_tensors_hooks: Callable[[bool], Any] = torch_private.saved_tensors_hooks
 # Copies tensors into others, in one call: ``(into, from)``.
 foreach_copy: Callable[..., Any] = torch_private.foreach_copy
 

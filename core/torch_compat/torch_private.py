@@ -87,10 +87,14 @@ is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
 # Which of CUDA's libraries compute, and how exactly: read whenever an operator is called, each a C function.
 _LIBRARIES = (
-    r"_get_(cublas_allow_.*|cudnn_(allow_tf32|benchmark|deterministic|enabled)|.*_sdp_.*reduction|.*_sdp_enabled"
+    r"_get_(cublas_allow_[bf].*|cudnn_(benchmark|deterministic|enabled)|.*_sdp_.*reduction|.*_sdp_enabled"
     r"|(blas|linalg)_preferred_backend|deterministic_algorithms)"
 )
+_USES = (("generic", "all"), ("cuda", "matmul"), ("cuda", "all"), ("cuda", "conv"), ("cuda", "rnn"))
 library_settings = [getattr(_C, name) for name in sorted(dir(_C)) if re.fullmatch(_LIBRARIES, name)]
+library_settings += [functools.partial(_C._get_fp32_precision_getter, *use) for use in _USES]
+# The innermost hooks on what autograd saves; None if there are none.
+saved_tensors_hooks: Callable[[bool], Any] = _C._autograd._top_saved_tensors_default_hooks
 # Lets go of what an autograd function has saved, unless the graph is to be kept (``ctx`` as argument).
 clear_saved: Callable[[Any], None] = getattr(_C._FunctionBase, "maybe_clear_saved_tensors", lambda ctx: None)
 # What an autograd function has saved, one by one, written to since or not (``ctx`` as argument).

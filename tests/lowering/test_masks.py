@@ -8,7 +8,7 @@ from lowering.test_schedule import AGAIN, Maker, kernels
 from jitney_lowering.index import Size, Var, index
 from jitney_lowering.ir import Value, apply, masked, position
 from jitney_lowering.scheduler import schedule
-from jitney_lowering.scheduler.masks import narrowed, ranges
+from jitney_lowering.scheduler.masks import exact_range, narrowed, ranges
 
 N, M = Size("n"), Size("m")
 i, j = Var("i", N + M), Var("j", 10)
@@ -36,6 +36,17 @@ def test_what_says_nothing() -> None:
     assert ranges(apply("not", compare("lt", j, 7))) == {}
     assert ranges(compare("lt", j, 7, torch.int8)) == {}  # eight bits may hold another number
     assert ranges(compare("ge", j, 12)) == {}  # nowhere
+
+
+def test_ranges_in_which_a_mask_is_true_and_nowhere_else() -> None:
+    both = apply("and", compare("ge", j, 3), compare("lt", j, 7))
+    assert exact_range(both, j) == (index(3), index(7))
+    assert exact_range(apply("and", both, compare("lt", j, 12)), j) == (index(3), index(7))
+    assert exact_range(compare("lt", i, N), i) == (index(0), N)
+    assert exact_range(compare("lt", j, M), j) is None  # which is less?
+    assert exact_range(apply("and", both, compare("lt", j, M)), j) is None
+    assert exact_range(apply("and", both, compare("lt", i, N)), j) is None
+    assert exact_range(apply("not", both), j) is None and exact_range(apply("or", both, both), j) is None
 
 
 def test_there_and_back() -> None:

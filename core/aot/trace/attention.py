@@ -1,7 +1,4 @@
-"""Masks that torch's fused kernels of attention refuse, so that it would be products in float32.
-
-Libraries write masks of constants that hide nothing, or what comes later, where they are compiled, and else none.
-"""
+"""Masks of constants, written by libraries that are compiled, for which attention would be products in float32."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from jitney.aot.trace import functionalization
 from jitney.aot.trace.tracer import AtenTracer
 
 ATTENTION = torch.nn.functional.scaled_dot_product_attention  # the original: programs may replace it
-LARGEST = 1 << 26  # elements of a constant that is looked at
+LARGEST = 1 << 26  # elements of constants that are looked at
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
@@ -27,10 +24,11 @@ def with_plain_mask(tracer: AtenTracer, args: tuple[Any, ...], kwargs: dict[str,
     if not isinstance(mask, torch.Tensor) or mask.dim() < 2 or given.get("is_causal"):
         return given
     alike = zip(reversed(mask.shape[:-2]), reversed(given["query"].shape[:-2]), strict=False)
-    if mask.dim() <= given["query"].dim() and all(n == 1 or n == m for n, m in alike):
-        node = tracer.nodes.get(id(functionalization.unwrapped(mask)))
+    fits = mask.dim() <= given["query"].dim() and all(n == 1 or n == m for n, m in alike)
+    if fits and not torch.cuda.is_current_stream_capturing():
         with ThreadPoolExecutor(1) as plain:  # a thread has no modes: there are no stand-ins
-            later = plain.submit(_hides_later, node, tracer.constants).result()
+            found = plain.submit(_hides_later, tracer.nodes.get(id(functionalization.unwrapped(mask))), tracer.constants)
+            later = None if isinstance(found.exception(), RuntimeError) else found.result()  # no memory, say
         if later is not None:
             return given | {"attn_mask": None, "is_causal": later}
     if mask.device.type == "cuda" and mask.stride(-1) == 0:
@@ -50,7 +48,7 @@ def _hides_later(mask: fx.Node | None, constants: dict[str, torch.Tensor]) -> bo
         needed |= dict.fromkeys(waiting)
     if any(n.op == "placeholder" or has_effect(n) or not isinstance(n.meta["val"], torch.Tensor) for n in needed):
         return None
-    if any(n.meta["val"].numel() > LARGEST for n in needed):
+    if sum(n.meta["val"].numel() for n in needed) > LARGEST:
         return None
     values: dict[fx.Node, Any] = {}
     for n in (n for n in mask.graph.nodes if n in needed):
@@ -58,7 +56,9 @@ def _hides_later(mask: fx.Node | None, constants: dict[str, torch.Tensor]) -> bo
         values[n] = constants[n.target] if n.op == "get_attr" else n.target(*args, **kwargs)
     found = values[mask]
     seen = found if found.dtype is torch.bool else found == 0
-    if found.dtype is not torch.bool and not (seen | (found <= torch.finfo(found.dtype).min)).all():
-        return None
+    if found.dtype is not torch.bool:  # the least float16 is not far from everything
+        least = float("-inf") if found.dtype is torch.float16 else torch.finfo(found.dtype).min
+        if not (seen | (found <= least)).all():
+            return None
     causal = seen.size(-1) == seen.size(-2) and bool((seen == torch.ones_like(seen).tril()).all())
     return False if seen.all() else True if causal else None

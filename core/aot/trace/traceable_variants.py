@@ -32,11 +32,7 @@ def rrelu(
 
 
 # What a captured graph calls -> what is traced in its place.
-REWRITTEN: dict[Any, Callable[..., Any]] = {
-    _ONE_HOT: one_hot,
-    torch.ops.aten.one_hot.default: one_hot,
-    _RRELU: rrelu,
-}
+REWRITTEN: dict[Any, Callable[..., Any]] = {_ONE_HOT: one_hot, torch.ops.aten.one_hot.default: one_hot, _RRELU: rrelu}
 
 # They make constants of symbolic integers, and keep 32 bits of one that is not in a list.
 _FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, "new_tensor")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def cdist(a: Tensor, b: Tensor, p: float, mode: int | None) -> Tensor:
 
     Longer rows are eager's: there a product is faster.
     """
-    if is_empty(a) or is_empty(b) or not _is_short(a):
+    if is_empty(a) or is_empty(b) or not _is_short(a) or p in (0, math.inf):  # where nan is what it is in eager
         return NotImplemented
     return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, dim=-1)
 

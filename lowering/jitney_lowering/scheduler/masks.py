@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from jitney_lowering.index import Index, Var, fits_int32, index, less
-from jitney_lowering.ir.values import Apply, Constant, Position, Value
+from jitney_lowering.index import Index, Var, at_most, fits_int32, index, less
+from jitney_lowering.ir.values import Apply, Constant, Position, Value, walk
 
 # comparison -> what is never negative where it is true, one expression or two
 COMPARISONS: dict[str, Callable[[Index, Index], tuple[Index, ...]]] = {
@@ -26,21 +26,50 @@ def ranges(mask: Value) -> dict[Var, tuple[Index, Index]]:
     proven to be the narrowest.
     """
     found: dict[Var, tuple[Index, Index]] = {}
-    for amount in _nonnegative(mask):
-        variables = [a for a in amount.atoms if isinstance(a, Var)]
-        if len(variables) != 1:
-            continue
-        (var,) = variables
-        sign, rest = amount.stride(var), amount.substitute({var: index(0)})
-        if sign is None or sign.value not in (1, -1) or any(isinstance(a, Var) for a in rest.atoms):
-            continue
+    for bound in filter(None, map(_bound, _nonnegative(mask))):
+        var, least, end = bound
         low, high = found.get(var, (index(0), var.size))
-        if sign.value == 1 and less(low, -rest):
-            low = -rest
-        elif sign.value == -1 and less(rest + 1, high):
-            high = rest + 1
+        if least is not None and less(low, least):
+            low = least
+        if end is not None and less(end, high):
+            high = end
         found[var] = (low, high)
     return {var: (low, high) for var, (low, high) in found.items() if less(low, high)}
+
+
+def exact_range(mask: Value, var: Var) -> tuple[Index, Index] | None:
+    """The first value of a variable for which a mask is true, and the one after the last, if it is for all between.
+
+    None if that is not proven: a bound that nobody can compare with another one is no part of ``ranges``.
+    """
+    for v in walk(mask):
+        if isinstance(v, Apply) and v.op in COMPARISONS:
+            if any(number(a) is None for a in v.args):
+                return None
+        elif isinstance(v, Apply) and (v.op != "and" or v.dtype is not torch.bool):
+            return None
+    low, high = ranges(mask).get(var, (None, None))
+    if low is None or high is None:
+        return None
+    for bound in map(_bound, _nonnegative(mask)):
+        if bound is None or bound[0] is not var:
+            return None
+        _, least, end = bound
+        if (least is not None and not at_most(least, low)) or (end is not None and not at_most(high, end)):
+            return None
+    return low, high
+
+
+def _bound(amount: Index) -> tuple[Var, Index | None, Index | None] | None:
+    """The variable that must not be below one bound, or must be before another, if an amount is not negative."""
+    variables = [a for a in amount.atoms if isinstance(a, Var)]
+    if len(variables) != 1:
+        return None
+    (var,) = variables
+    sign, rest = amount.stride(var), amount.substitute({var: index(0)})
+    if sign is None or sign.value not in (1, -1) or any(isinstance(a, Var) for a in rest.atoms):
+        return None
+    return (var, -rest, None) if sign.value == 1 else (var, None, rest + 1)
 
 
 def narrowed(mask: Value) -> tuple[dict[Var, Index], dict[Var, Index]]:

@@ -22,7 +22,7 @@ from jitney_lowering.ir.loops import SCANS, SCATTER, Buffer, Computed, Extern, P
 from jitney_lowering.ir.values import Apply, Load, Value, constant, load, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.masks import COMPARISONS, number, ranges
+from jitney_lowering.scheduler.masks import COMPARISONS, exact_range, number
 from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.recompute import coordinates, iteration, pinned, time_of
 
@@ -49,9 +49,10 @@ def parts_of(value: Value, loops: Sequence[Var]) -> tuple[Var, list[Part]] | Non
 
 def _split(value: Value, var: Var, low: Index, high: Index) -> list[Part] | None:
     """The parts between two numbers; None if the order of their bounds is not known."""
-    if not isinstance(value, Apply) or value.op != "where" or not _confines(value.args[0], var):
+    confined = exact_range(value.args[0], var) if isinstance(value, Apply) and value.op == "where" else None
+    if confined is None or not isinstance(value, Apply):
         return [Part(low, high, value)]
-    first, last = ranges(value.args[0])[var]
+    first, last = confined
     known = {first, last, low, high}
     first = min_(max_(first, low), high)
     last = max_(min_(last, high), first)
@@ -67,17 +68,6 @@ def _split(value: Value, var: Var, low: Index, high: Index) -> list[Part] | None
             return None
         result += more
     return result
-
-
-def _confines(condition: Value, var: Var) -> bool:
-    """Is it true in one range of the variable, and nowhere else?"""
-    for v in walk(condition):
-        if isinstance(v, Apply) and v.op in COMPARISONS:
-            if any(number(a) is None for a in v.args) or ranges(v).keys() != {var}:
-                return False
-        elif isinstance(v, Apply) and (v.op != "and" or v.dtype is not torch.bool):
-            return False
-    return ranges(condition).keys() == {var}
 
 
 def settled(value: Value) -> Value:

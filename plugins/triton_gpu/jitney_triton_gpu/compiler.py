@@ -127,9 +127,10 @@ def traits_of(made: Schedule, source: str, request: CompileRequest) -> Traits | 
     if reason:
         request.save("cudagraphs", not_recorded_text(request, reason))
         return None
-    seen = 0 if request.kind == "backward" else request.seen
-    traits = Traits(written_inputs(made), bool(made.program.sizes), len(made.items), automatic, seen)
-    return None if automatic and seen is not None and needed_bytes(made) > TRAINING else traits
+    trains = request.kind != "inference"
+    if automatic and trains and needed_bytes(made) > TRAINING:
+        return None
+    return Traits(written_inputs(made), bool(made.program.sizes), len(made.items), automatic, request.seen, trains)
 
 
 def not_recorded(made: Schedule, automatic: bool) -> str:

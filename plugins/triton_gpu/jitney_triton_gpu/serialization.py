@@ -89,7 +89,8 @@ class Made:
         return row
 
     def _traits(self, traits: Traits) -> list[Any]:
-        return [sorted(traits.written), traits.dynamic, traits.launches, traits.automatic, traits.seen]
+        plain = (traits.dynamic, traits.launches, traits.automatic, traits.seen, traits.trains)
+        return [sorted(traits.written), *plain]
 
 
 def machine(device: torch.device) -> str:

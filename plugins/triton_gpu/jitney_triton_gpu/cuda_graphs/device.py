@@ -6,7 +6,7 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ class Cuda:
         self.device = device
         self.side = torch.cuda.Stream(device)  # nothing is recorded on the default one
         self._lock = threading.Lock()
+        self._turns = threading.Lock()
+        self._last: tuple[int, torch.cuda.Event] | None = None  # a stream, and what ran there last
         self._memory = torch.cuda.get_device_properties(device).total_memory
         self._kept: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
 
@@ -59,7 +61,21 @@ class Cuda:
                     self._recover(graph)
                     raise
             current.wait_stream(self.side)
-        return made, Replay(self.device, graph)
+        return made, graph.replay
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """See ``Recorder``. Recordings share the libraries' workspaces, and the state of the random generator."""
+        current = torch.cuda.current_stream(self.device)
+        with self._turns:
+            if self._last is not None and self._last[0] != current.cuda_stream:
+                current.wait_event(self._last[1])
+            try:
+                yield
+            finally:
+                done = self._last[1] if self._last is not None else torch.cuda.Event()
+                done.record(current)
+                self._last = current.cuda_stream, done
 
     def wait(self) -> None:
         """See ``Recorder``."""
@@ -70,8 +86,10 @@ class Cuda:
         return torch.cuda.memory_reserved(self.device)
 
     def room(self) -> int:
-        """See ``Recorder``."""
-        return max(0, min(self._memory // LARGEST, self._memory // ALL - sum(self._kept.values())))
+        """See ``Recorder``. Of memory that is another allocator's than torch's own nobody knows who takes it."""
+        if torch.cuda.get_allocator_backend() != "native" or torch.cuda.get_sync_debug_mode():
+            return -1
+        return max(0, min(self._memory // LARGEST, self._memory // ALL - sum(list(self._kept.values()))))
 
     def keep(self, recording: Recording, taken: int) -> None:
         """See ``Recorder``."""
@@ -86,23 +104,6 @@ class Cuda:
             empty.capture_begin(capture_error_mode="thread_local")
             torch.empty(1, device=self.device).zero_()
             empty.capture_end()
-
-
-class Replay:
-    """Launches a recording; on another stream than the last time only after what was launched there."""
-
-    def __init__(self, device: torch.device, graph: torch.cuda.CUDAGraph) -> None:
-        self.device = device
-        self.graph = graph
-        self.last: torch.cuda.Stream | None = None
-
-    def __call__(self) -> None:
-        """On the current stream."""
-        current = torch.cuda.current_stream(self.device)
-        if self.last is not None and self.last != current:
-            current.wait_stream(self.last)
-        self.last = current
-        self.graph.replay()
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from jitney.backends import CompileRequest
-from jitney.backends.devices import library_settings
+from jitney.backends.devices import library_settings, saved_tensors_hooks
 from jitney_triton_gpu.cuda_graphs.recording import Recorder, Recording, Run, bytes_of
 from jitney_triton_gpu.cuda_graphs.trial import COPIED, TRIES, Trial
 
@@ -33,7 +33,8 @@ class Traits:
         launches: how many there are about.
         automatic: did nobody ask for recordings? Then nobody must notice them: results that the program sees are
             copies, which it may let go of while another stream reads them; and what is gained is measured.
-        seen: how many of the results the program sees before they have gone through autograd; None for all.
+        seen: how many of the results the program sees; None for all. The others are residuals.
+        trains: is it a half of a training graph?
     """
 
     written: frozenset[int]
@@ -41,6 +42,7 @@ class Traits:
     launches: int
     automatic: bool = False
     seen: int | None = None
+    trains: bool = False
 
 
 @dataclass
@@ -80,7 +82,7 @@ class Recorded:
         self.known: dict[Any, Inputs] = {}
         self.stopped = False
         self.missed = 0
-        self.trial = Trial(recorder, traits.seen is not None) if traits.automatic else None
+        self.trial = Trial(recorder, traits.trains) if traits.automatic else None
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
@@ -92,6 +94,8 @@ class Recorded:
         """The results if they are computed here; else the caller launches one by one."""
         if self.stopped or self.recorder.is_busy():
             return None
+        if self.trial is not None and self.traits.seen is not None and saved_tensors_hooks(True):
+            return None  # the program sees residuals, too
         with self._lock:
             recording = self._recording(inputs)
             if recording is None:
@@ -109,7 +113,9 @@ class Recorded:
         self.missed += 1
         if self.trial is None or self.stopped or self.missed < WARM_UP:
             return None
-        if self.trial.launches < TRIES:
+        if self.recorder.room() <= 0:
+            made, against = None, "there is no memory for recordings that nobody asked for"
+        elif self.trial.launches < TRIES:
             made, against = self.trial.launch(self.run, inputs)
         else:
             made, against = None, "no recording fits what it is called with" if self.missed > PATIENCE else ""
@@ -135,7 +141,7 @@ class Recorded:
         return self._record(alike, inputs, addresses)
 
     def _alike(self, inputs: Sequence[Any], tensors: Iterable[int]) -> Inputs:
-        plain: list[Any] = [library_settings(), *((type(x), x) for x in inputs if not isinstance(x, torch.Tensor))]
+        plain: list[Any] = [library_settings(), *(_named(x) for x in inputs if not isinstance(x, torch.Tensor))]
         if self.traits.dynamic:
             plain += [(inputs[n].shape, inputs[n].stride()) for n in tensors]
         if len(self.known) >= MOST_KINDS:
@@ -197,6 +203,11 @@ class Recorded:
         self.stopped = True
         self.known.clear()
         self.tell(reason)
+
+
+def _named(number: Any) -> Any:
+    """What tells a plain input from others: 0.0 is not -0.0, and nan is nan."""
+    return number.hex() if type(number) is float else (type(number), repr(number))
 
 
 def replayed(run: Run, device: torch.device, traits: Traits, request: CompileRequest) -> Run:

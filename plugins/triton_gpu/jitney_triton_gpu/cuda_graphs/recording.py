@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +25,9 @@ class Recorder(Protocol):
 
     def record(self, run: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Callable[[], None]]:
         """Where results will be, and what computes them. Raises ``RuntimeError`` for what cannot be recorded."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """While inputs are copied, a recording runs and results are copied: after all that ran so on other streams."""
 
     def wait(self) -> None:
         """Until what the current stream was given is done."""
@@ -86,7 +90,9 @@ class Recording:
         moving: Sequence[int],
         copied: Callable[[int], bool],
     ) -> None:
-        self.moving = [(n, _room_for(inputs[n])) for n in moving]
+        self.recorder = recorder
+        with torch.inference_mode(False), torch.no_grad():
+            self.moving = [(n, _room_for(inputs[n])) for n in moving]
         self.fixed = [(n, inputs[n].data_ptr()) for n in fixed]
         given = list(inputs)
         for n, room in self.moving:
@@ -99,6 +105,7 @@ class Recording:
         self.copied = {n: _span(made[n], n in shared) for n in held if copied(n)}
         self.replays = 0
         del made
+        self.places = [r.held.data_ptr() if r.held is not None else 0 for r in self.results]
         self.storages = list(dict.fromkeys(self.names[n] for n in held))
         self.unused = [storage_users(s) for s in self.storages]
 
@@ -108,7 +115,13 @@ class Recording:
 
     def is_free(self) -> bool:
         """Does nobody hold a result?"""
-        return list(map(storage_users, self.storages)) == self.unused
+        return list(map(storage_users, self.storages)) == self.unused and self.is_whole()
+
+    def is_whole(self) -> bool:
+        """Is the memory of its results still there? Whoever held one may have let go of that."""
+        return all(
+            r.held is None or r.held.data_ptr() == place for r, place in zip(self.results, self.places, strict=True)
+        )
 
     def held_results(self) -> list[int]:
         """Positions of results that somebody holds."""
@@ -123,11 +136,12 @@ class Recording:
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The results for inputs that fit."""
-        for n, room in self.moving:
-            room.copy_(inputs[n].detach())
-        self.replay()
+        with self.recorder.turn(), torch.inference_mode(False), torch.no_grad():
+            for n, room in self.moving:
+                room.copy_(inputs[n].detach())
+            self.replay()
+            copies = self._copies()
         self.replays += 1
-        copies = self._copies()
         given: list[Any] = []
         for n, result in enumerate(self.results):
             given.append(copies[n] if n in copies else result(inputs, given))
@@ -175,6 +189,11 @@ def _result(made: Any, given: Sequence[Any], earlier: Sequence[Any]) -> Result:
     shared = [n for n, x in enumerate(given) if isinstance(x, torch.Tensor) and storage_of(x) == place]
     if len(shared) > 1:  # the next time they may have memory of their own
         raise RuntimeError("a result is a view of inputs that share their memory")
+    others = [given[n] for n in shared] or [
+        x for x in earlier if isinstance(x, torch.Tensor) and storage_of(x) == place
+    ]
+    if any(x.dtype is not made.dtype for x in others):
+        raise RuntimeError("a result is another tensor's memory as another dtype")
     if shared:
         return Result(input=shared[0], geometry=_geometry(made, given[shared[0]]))
     size = bytes_of(made)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import math
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -26,7 +31,10 @@ class Tape:
         self.replayed = 0
         self.busy = False
         self.error: RuntimeError | None = None
-        self.memory = self.limit = 0
+        self.memory, self.limit = 0, 1 << 40
+
+    def turn(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def wait(self) -> None:
         """What runs here is done when it returns."""
@@ -73,9 +81,10 @@ def wrap(
     launches: int = 10,
     automatic: bool = False,
     seen: int | None = None,
+    trains: bool = False,
 ) -> tuple[Recorded, list[str]]:
     told: list[str] = []
-    traits = Traits(frozenset(written), dynamic, launches, automatic, seen)
+    traits = Traits(frozenset(written), dynamic, launches, automatic, seen, trains)
     return Recorded(run, tape, traits, told.append), told
 
 
@@ -433,7 +442,7 @@ def test_memory_and_copies_have_limits_unless_asked_for(tape: Tape, monkeypatch:
     tape.limit, tape.memory = 1 << 40, 0
     monkeypatch.setattr(trial, "TRAINING", 2 << 20)
     monkeypatch.setattr(trial, "perf_counter", Clock((1e-3, 0), (1e-4, 0)))
-    calls, told = wrap(double, tape, automatic=True, seen=2)
+    calls, told = wrap(double, tape, automatic=True, trains=True)
     for _ in range(6):
         torch.testing.assert_close(list(calls(x, w)), double(x, w))
     assert len(told) == 1 and told[0].startswith("its 3 MiB of memory are more")
@@ -469,3 +478,71 @@ def test_settings_of_libraries_count(tape: Tape) -> None:
             assert tape.recorded == min(number + 1, 2)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_results_of_another_dtype_are_not_recorded(tape: Tape) -> None:
+    """They are views of an input, or of another result."""
+    for run in (lambda x: [x.view(torch.int32)], lambda x: [y := x + 1, y.view(torch.int32)]):
+        calls, told = wrap(run, tape)
+        x = torch.randn(4)
+        for _ in range(5):
+            assert all(torch.equal(a, b) for a, b in zip(calls(x), run(x), strict=True))
+        assert told == ["RuntimeError: a result is another tensor's memory as another dtype"]
+
+
+def test_numbers_that_are_equal_and_not_the_same(tape: Tape) -> None:
+    calls, _ = wrap(lambda x, n: [x / n], tape)
+    x = torch.ones(3)
+    for step in range(12):
+        n = (0.0, -0.0, math.nan, True)[step % 4]
+        (made,) = calls(x, n)
+        torch.testing.assert_close(made, x / n, equal_nan=True)
+    assert tape.recorded == 4
+
+
+def test_memory_of_a_result_that_is_gone(tape: Tape) -> None:
+    calls, _ = wrap(double, tape)
+    x, w = torch.randn(5), torch.randn(5)
+    for step in range(8):
+        x.fill_(step)
+        made = list(calls(x, w))
+        torch.testing.assert_close(made, double(x, w))
+        if step == 4:
+            made[0].untyped_storage().resize_(0)
+        del made
+    assert tape.recorded == 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_residuals_that_the_program_looks_at_are_its_own(tape: Tape) -> None:
+    calls, told = wrap(double, tape, automatic=True, seen=1, trains=True)
+    x, w = torch.randn(5), torch.randn(5)
+    for step in range(12):
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+        before = tape.replayed
+        with hooks if step % 2 else contextlib.nullcontext():
+            torch.testing.assert_close(list(calls(x, w)), double(x, w))
+        assert not step % 2 or tape.replayed == before
+    assert tape.recorded == 1 and not told
+
+
+@pytest.mark.usefixtures("quick")
+def test_recordings_of_inference_mode(tape: Tape) -> None:
+    calls, told = wrap(double, tape, automatic=True)
+    w = torch.randn(5)
+    for step in range(12):
+        x = torch.randn(5)
+        with torch.inference_mode(step < 7):
+            torch.testing.assert_close(list(calls(x, w)), double(x, w))
+    assert tape.recorded == 1 and not told
+
+
+def test_settings_are_read_however_they_were_made() -> None:
+    """torch refuses some questions after its newer names have been used: a process of its own."""
+    program = (
+        "import torch; from jitney.backends.devices import library_settings\n"
+        "before = library_settings(); torch.backends.cuda.matmul.fp32_precision = 'tf32'\n"
+        "after = library_settings(); torch.backends.cudnn.conv.fp32_precision = 'ieee'\n"
+        "assert before != after != library_settings()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
