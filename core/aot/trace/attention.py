@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from jitney.aot.partition.cost import has_effect
-from jitney.aot.trace import functionalization
+from jitney.aot.trace.functionalization import unwrapped
 from jitney.aot.trace.tracer import AtenTracer
 
 ATTENTION = torch.nn.functional.scaled_dot_product_attention  # the original: programs may replace it
@@ -27,7 +27,7 @@ def with_plain_mask(tracer: AtenTracer, args: tuple[Any, ...], kwargs: dict[str,
     fits = mask.dim() <= given["query"].dim() and all(n == 1 or n == m for n, m in alike)
     if fits and not torch.cuda.is_current_stream_capturing():
         with ThreadPoolExecutor(1) as plain:  # a thread has no modes: there are no stand-ins
-            found = plain.submit(_hides_later, tracer.nodes.get(id(functionalization.unwrapped(mask))), tracer.constants)
+            found = plain.submit(_hides_later, tracer.nodes.get(id(unwrapped(mask))), tracer.constants)
             later = None if isinstance(found.exception(), RuntimeError) else found.result()  # no memory, say
         if later is not None:
             return given | {"attn_mask": None, "is_causal": later}
