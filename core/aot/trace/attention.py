@@ -25,7 +25,7 @@ def with_plain_mask(tracer: AtenTracer, args: tuple[Any, ...], kwargs: dict[str,
         return given
     alike = zip(reversed(mask.shape[:-2]), reversed(given["query"].shape[:-2]), strict=False)
     fits = mask.dim() <= given["query"].dim() and all(n == 1 or n == m for n, m in alike)
-    if fits and not torch.cuda.is_current_stream_capturing():
+    if fits and not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         with ThreadPoolExecutor(1) as plain:  # a thread has no modes: there are no stand-ins
             found = plain.submit(_hides_later, tracer.nodes.get(id(unwrapped(mask))), tracer.constants)
             later = None if isinstance(found.exception(), RuntimeError) else found.result()  # no memory, say
