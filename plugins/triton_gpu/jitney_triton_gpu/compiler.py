@@ -12,7 +12,6 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest, warn
-from jitney.torch_compat import markers
 from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, needed_bytes, schedule
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
@@ -112,18 +111,18 @@ def _compile(
     if options.dump or request.detailed:
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
     wrapper.namespace.update(linked)
-    traits = None if INTERPRETED or options.records is False else traits_of(made, wrapper.source, request)
+    traits = None if INTERPRETED or options.records is False else traits_of(wrapper, request)
     given = (wrapper.source, wrapper.namespace, wrapper.allocation)
     code = (launcher.module, launcher.functions, launcher.device)
     return finished(run, Made(*given, *code, options.relaxed_math, traits), request)
 
 
-def traits_of(made: Schedule, source: str, request: CompileRequest) -> Traits | None:
+def traits_of(wrapper: Wrapper, request: CompileRequest) -> Traits | None:
     """What a recording of the graph has to know; None if it cannot be recorded, which is told."""
-    automatic = request.options.records is None
-    if automatic and (len(made.items) < LEAST or markers.wanted()):
+    made, automatic = wrapper.schedule, request.options.records is None
+    if automatic and (len(made.items) < LEAST or wrapper.apart):
         return None
-    reason = "it waits for the device" if ".item()" in source else not_recorded(made, automatic)
+    reason = "it waits for the device" if ".item()" in wrapper.source else not_recorded(made, automatic)
     if reason:
         request.save("cudagraphs", not_recorded_text(request, reason))
         return None
