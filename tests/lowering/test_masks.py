@@ -8,7 +8,7 @@ from lowering.test_schedule import AGAIN, Maker, kernels
 from jitney_lowering.index import Size, Var, index
 from jitney_lowering.ir import Value, apply, masked, position
 from jitney_lowering.scheduler import schedule
-from jitney_lowering.scheduler.masks import exact_range, narrowed, ranges
+from jitney_lowering.scheduler.traffic.masks import exact_range, narrowed, ranges
 
 N, M = Size("n"), Size("m")
 i, j = Var("i", N + M), Var("j", 10)

@@ -12,8 +12,9 @@ from lowering.test_schedule import Maker, kernels
 from jitney_lowering.index import Size, Var, index
 from jitney_lowering.ir import Kernel, Value, apply, load, masked
 from jitney_lowering.policy import GPU
-from jitney_lowering.scheduler import Schedule, recompute, schedule
-from jitney_lowering.scheduler.placement import parts_of
+from jitney_lowering.scheduler import Schedule, schedule
+from jitney_lowering.scheduler.traffic import recompute
+from jitney_lowering.scheduler.traffic.placement import parts_of
 
 ALWAYS_KEPT = replace(GPU, recompute=1e-9)  # no operation is done twice
 

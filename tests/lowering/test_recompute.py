@@ -16,8 +16,9 @@ import jitney
 from jitney_lowering.index import Size, Var
 from jitney_lowering.ir import Computed, Extern, Value, apply, load
 from jitney_lowering.policy import GPU, Policy
-from jitney_lowering.scheduler import recompute, schedule
-from jitney_lowering.scheduler.recompute import coordinates
+from jitney_lowering.scheduler import schedule
+from jitney_lowering.scheduler.traffic import recompute
+from jitney_lowering.scheduler.traffic.recompute import coordinates
 
 
 def over_columns(policy: Policy, heavy: int = 1) -> list[frozenset[str]]:

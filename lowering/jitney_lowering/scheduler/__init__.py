@@ -21,11 +21,11 @@ from jitney_lowering.scheduler.memory.plan import Memory, plan, root
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
 from jitney_lowering.scheduler.memory.updates import filled_in_place, written_inputs
-from jitney_lowering.scheduler.placement import placed
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
-from jitney_lowering.scheduler.recompute import less_work
 from jitney_lowering.scheduler.simplify import clean
+from jitney_lowering.scheduler.traffic.placement import placed
+from jitney_lowering.scheduler.traffic.recompute import less_work
 
 
 @dataclass(frozen=True)

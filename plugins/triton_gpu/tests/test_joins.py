@@ -6,7 +6,7 @@ import pytest
 from backend_joins import *  # noqa: F403
 from backend_joins import GRADIENTS, PROGRAMS, On, test_gradients_of_joins_are_eagers, test_joined_as_in_eager
 
-from jitney_lowering.scheduler import recompute
+from jitney_lowering.scheduler.traffic import recompute
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from jitney_lowering.ir.loops import SCANS, SCATTER, Buffer, Computed, Extern, P
 from jitney_lowering.ir.values import Apply, Load, Value, constant, load, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.masks import COMPARISONS, exact_range, number
 from jitney_lowering.scheduler.memory.peak import peak
-from jitney_lowering.scheduler.recompute import coordinates, iteration, pinned, time_of
+from jitney_lowering.scheduler.traffic.masks import COMPARISONS, exact_range, number
+from jitney_lowering.scheduler.traffic.recompute import coordinates, iteration, pinned, time_of
 
 MOST_PARTS = 8
 

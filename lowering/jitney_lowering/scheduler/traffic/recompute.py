@@ -21,10 +21,10 @@ from jitney_lowering.ir.operations import OPERATIONS
 from jitney_lowering.ir.values import Apply, Load, Position, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.masks import narrowed, ranges
 from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.simplify import substituted, without_dead
 from jitney_lowering.scheduler.size_guess import guess
+from jitney_lowering.scheduler.traffic.masks import narrowed, ranges
 
 LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
