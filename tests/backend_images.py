@@ -7,6 +7,7 @@ name, and ``device``.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -62,3 +63,19 @@ def results(run: Callable[..., torch.Tensor], args: Sequence[torch.Tensor]) -> l
     y = run(*leaves)
     tangent = torch.linspace(-1, 2, y.numel(), device=y.device).reshape(y.shape).to(y.dtype)
     return [y.detach(), *torch.autograd.grad(y, [a for a in leaves if a.requires_grad], tangent)]
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_places_that_are_no_numbers(mode: str, padding: str, backend: str, on: On) -> None:  # noqa: F811
+    def program(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.grid_sample(x, grid, mode, padding, align_corners=True) * 2
+
+    compiled = jitney.compile(program, backend=backend)
+    torch.manual_seed(0)
+    volume = torch.randn(1, 1, 2, 2, 2)
+    for x in (volume, volume[:, :, 0]):
+        for value in (math.nan, math.inf, -math.inf, 1e9, 3e9, -3e9, 1e20):
+            places = torch.tensor([[value, 0.1, 0.2], [0.1, value, 0.3]])[:, : x.dim() - 2]
+            args = on((x, places.reshape(1, 2, *[1] * (x.dim() - 3), x.dim() - 2)))
+            torch.testing.assert_close(compiled(*args), program(*args), equal_nan=True)

@@ -45,6 +45,7 @@ class Side:
     aligned: bool
     compute: torch.dtype
     is_plane_of_cpu: bool = False  # whose kernel rounds otherwise
+    nan_is_last: bool = False  # as for the CPU's kernel of volumes; else it is the first
 
     @property
     def length(self) -> Scalar:
@@ -67,11 +68,14 @@ class Side:
         return ((given + 1.0) * self.length - 1.0) / 2.0
 
     def inside(self, place: Scalar) -> Scalar:
-        """The place that is meant: the nearest one, or its mirror image; what is no number is the first."""
+        """The place that is meant: the nearest one, or its mirror image; what is no number is at an end."""
         if self.padding == ZEROS:
             return place
         if self.padding == REFLECTION:
             place = self._mirrored(place)[0]
+        if self.nan_is_last:
+            place = where(place < 0.0, 0.0, place)
+            return where(place < self.last, place, self.last)
         return minimum(where(place > 0.0, place, 0.0), self.last)
 
     def inside_with_slope(self, given: Scalar) -> tuple[Scalar, Scalar]:
@@ -130,9 +134,10 @@ class _Sampler:
         call.refuse_unless(call.builder.policy.samples, "sampled at computed places")
         call.refuse_unless(all(s != 0 for s in (*x.size, *grid.size)), "an empty image")
         self.compute = opmath(x.dtype)
-        self.cuda = x.device.type == "cuda"
-        plane = len(x.size) == 4 and not self.cuda
-        self.sides = [Side(s, padding, aligned, self.compute, plane) for s in x.size[2:]]
+        cuda = x.device.type == "cuda"
+        self.is_plane_of_cpu = len(x.size) == 4 and not cuda
+        volume = len(x.size) == 5 and not cuda
+        self.sides = [Side(s, padding, aligned, self.compute, self.is_plane_of_cpu, volume) for s in x.size[2:]]
 
     def given(self, at: Shape) -> list[Scalar]:
         """The coordinates at (batch, place in the grid), in the order of the image's sides."""
@@ -153,8 +158,9 @@ class _Sampler:
         if not weights:
             return where(there, value, 0.0)
         weight = functools.reduce(operator.mul, weights)
-        # The CPU's kernel has zeros there, which do not hide what is no number.
-        return where(there, value * weight, 0.0) if self.cuda else where(there, value, 0.0) * weight
+        if self.is_plane_of_cpu:  # its kernel has zeros there, which do not hide what is no number
+            return where(there, value, 0.0) * weight
+        return where(there, value * weight, 0.0)
 
     def sampled(self, at: Shape) -> Scalar:
         """One element of the result."""
@@ -165,7 +171,7 @@ class _Sampler:
         if self.mode == NEAREST:
             picks = [_pick(self.call, s, one("round", p), None) for s, p in zip(self.sides, places, strict=True)]
             return self.term(at, tuple(picks))
-        if self.cuda:
+        if not self.is_plane_of_cpu:
             places = [safe(p) for p in places]
         corners = [self.two(s, p) for s, p in zip(self.sides, places, strict=True)]
         return functools.reduce(operator.add, [self.term(at, picks) for picks in itertools.product(*corners)])
