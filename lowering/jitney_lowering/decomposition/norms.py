@@ -236,9 +236,11 @@ def _batch_norm(
     if not training:
         assert mean is not None and variance is not None
         rstd = 1 / (wide(variance) + eps).sqrt()
+        result = _laid_out(x, _normalised(x, wide(mean), rstd, weight, bias))
+        if x.device.type != "cpu":  # whose kernel gives what it was made with
+            return result, wide(mean).clone(), rstd, mean, variance
         nothing = x.new_empty((0,), dtype=kept)
-        result = _normalised(x, wide(mean), rstd, weight, bias)
-        return _laid_out(x, result), nothing, nothing.clone(), mean, variance
+        return result, nothing, nothing.clone(), mean, variance
     result, batch_mean, batch_variance, rstd = _trained(x, weight, bias, eps, kept)
     new_mean, new_variance = mean, variance
     if mean is not None:
@@ -310,7 +312,8 @@ def cudnn_batch_norm(
     """cuDNN's batch norm by the running statistics; in training it stays cuDNN's, which reads its input once."""
     if training or not _fits(x, False):
         return NotImplemented
-    result, nothing, *_ = _batch_norm(x, weight, bias, mean, variance, False, momentum, eps)
+    result, *_ = _batch_norm(x, weight, bias, mean, variance, False, momentum, eps)
+    nothing = x.new_empty((0,), dtype=_kept_dtype(x, weight, bias, mean, variance))
     return result, nothing, nothing.clone(), x.new_empty((0,), dtype=torch.uint8)
 
 

@@ -11,6 +11,7 @@ from lowering.graphs import kinds, lowered, trained
 
 from jitney.torch_compat.torch_private import FakeTensorMode
 from jitney_lowering import decompositions
+from jitney_lowering.decomposition import norms
 
 WIDE = [torch.float32, torch.float64]
 
@@ -140,3 +141,14 @@ def test_rms_norm_of_a_gpu_is_taken_apart() -> None:
     assert made.is_contiguous() and made.dtype is torch.bfloat16
     assert (rstd.shape, rstd.dtype) == ((6, 1), torch.float32)
     assert [(g.shape, g.dtype, g.is_contiguous()) for g in grads] == [((6, 8), w.dtype, True), ((8,), w.dtype, True)]
+
+
+@pytest.mark.parametrize(("device", "size"), [("cuda", 3), ("cpu", 0)])
+def test_what_batch_norm_gives_beside_its_result_by_running_statistics(device: str, size: int) -> None:
+    """CUDA's own kernel what it was made with, the CPU's and cuDNN's nothing."""
+    with FakeTensorMode():
+        x = torch.empty(2, 3, 4, 4, device=device, dtype=torch.bfloat16)
+        numbers = torch.empty(3, device=device)
+        given = (x, numbers, numbers, numbers, numbers, False, 0.1, 1e-5)
+        assert [t.shape for t in norms.native_batch_norm(*given)[1:]] == [(size,), (size,)]
+        assert [t.shape for t in norms.cudnn_batch_norm(*given)[1:3]] == [(0,), (0,)]
