@@ -82,8 +82,9 @@ class Reduction:
         given = self.taken(writer.spread(writer.value(value)))
         at = ""
         if position is not None:
-            zero = f"tl.full([], 0, {counted(writer)})"
-            number = Register(f"({zero} + {writer.index(position)})", writer.axes_of(position))
+            kind = counted(writer)  # sizes may have more bits
+            shown = f"(tl.full([], 0, {kind}) + {writer.index(position)}).to({kind})"
+            number = Register(shown, writer.axes_of(position))
             at = writer.spread(number)
         if not axis.fits:
             given = f"tl.where({axis.name}_ok, {given}, {self.start})"
