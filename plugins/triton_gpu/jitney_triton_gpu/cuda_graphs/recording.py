@@ -136,9 +136,9 @@ class Recording:
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The results for inputs that fit."""
-        with self.recorder.turn(), torch.inference_mode(False), torch.no_grad():
-            for n, room in self.moving:
-                room.copy_(inputs[n].detach())
+        with self.recorder.turn():
+            if self.moving:
+                self._take(inputs)
             self.replay()
             copies = self._copies()
         self.replays += 1
@@ -146,6 +146,12 @@ class Recording:
         for n, result in enumerate(self.results):
             given.append(copies[n] if n in copies else result(inputs, given))
         return given
+
+    def _take(self, inputs: Sequence[Any]) -> None:
+        """Copy those that move, in whatever mode the program is."""
+        with torch.inference_mode(False), torch.no_grad():
+            for n, room in self.moving:
+                room.copy_(inputs[n].detach())
 
     def _copies(self) -> dict[int, torch.Tensor]:
         """Of the results that are handed out as such, of the same strides."""

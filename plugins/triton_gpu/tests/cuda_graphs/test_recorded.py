@@ -533,7 +533,9 @@ def test_recordings_of_inference_mode(tape: Tape) -> None:
     for step in range(12):
         x = torch.randn(5)
         with torch.inference_mode(step < 7):
-            torch.testing.assert_close(list(calls(x, w)), double(x, w))
+            made = list(calls(x, w))
+            torch.testing.assert_close(made, double(x, w))
+        assert [m.is_inference() for m in made] == [step < 7] * 2
     assert tape.recorded == 1 and not told
 
 
