@@ -79,20 +79,29 @@ InferenceModeGuard: Any = _C._InferenceMode
 current_raw_stream: Callable[[int], int] = getattr(
     _C, "_cuda_getCurrentRawStream", lambda device: int(torch.cuda.current_stream(device).cuda_stream)
 )
-# How many tensors (and Python's wrappers) hold a memory, given as the number below.
-storage_users: Callable[[int], int] = _C._storage_Use_Count
-# Is torch's profiler running? Its public face has no such question.
-is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 # Ends what a recording of a CUDA graph began with the allocator; torch does not if the recording fails.
 end_allocate_to_pool: Callable[..., None] | None = getattr(_C, "_cuda_endAllocateToPool", None)
-# Which of CUDA's libraries compute, and how exactly: read whenever an operator is called, each a C function.
+# Memory on a CUDA device without the parsing of arguments that torch.empty_strided does.
+empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(
+    getattr(getattr(_C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None
+)
+# Which of CUDA's libraries compute, and how exactly: read whenever an operator is called, each a C function. The latter
+# is asked by torch's newer name: once a program has used it, torch refuses the older one.
 _LIBRARIES = (
     r"_get_(cublas_allow_[bf].*|cudnn_(benchmark|deterministic|enabled)|.*_sdp_.*reduction|.*_sdp_enabled"
     r"|(blas|linalg)_preferred_backend|deterministic_algorithms)"
 )
 _USES = (("generic", "all"), ("cuda", "matmul"), ("cuda", "all"), ("cuda", "conv"), ("cuda", "rnn"))
-library_settings = [getattr(_C, name) for name in sorted(dir(_C)) if re.fullmatch(_LIBRARIES, name)]
-library_settings += [functools.partial(_C._get_fp32_precision_getter, *use) for use in _USES]
+_precision = getattr(_C, "_get_fp32_precision_getter", None)
+_tf32 = [getattr(_C, f"_get_{name}_allow_tf32") for name in ("cublas", "cudnn")]
+library_settings = [
+    *(getattr(_C, name) for name in sorted(dir(_C)) if re.fullmatch(_LIBRARIES, name)),
+    *(_tf32 if _precision is None else [functools.partial(_precision, *use) for use in _USES]),
+]
+# How many tensors (and Python's wrappers) hold a memory, given as the number below.
+storage_users: Callable[[int], int] = _C._storage_Use_Count
+# Is torch's profiler running? Its public face has no such question.
+is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
 # The innermost hooks on what autograd saves; None if there are none.
 saved_tensors_hooks: Callable[[bool], Any] = _C._autograd._top_saved_tensors_default_hooks
 # Lets go of what an autograd function has saved, unless the graph is to be kept (``ctx`` as argument).
@@ -230,8 +239,6 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 _guards = getattr(getattr(_C, "_dynamo", None), "guards", None)
-# Memory on a CUDA device without the parsing of arguments that torch.empty_strided does.
-empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(_guards, "_empty_strided_cuda", None)
 # One C call that checks grad mode, autocast, default dtype, deterministic mode and their like.
 GlobalStateGuard: Any = getattr(_guards, "GlobalStateGuard", None)
 # One C call that checks the metadata of all tensors (13 us for 150).
@@ -526,85 +533,20 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "DISABLED_CODE",
-    "FUNCTION_MODE_CALLS",
-    "MODULE_CALL_FILE",
-    "NEEDS_DATA",
-    "OPERATOR_CLASSES",
-    "OP_NAMESPACES",
-    "PRIM_DEVICE",
-    "SCAN_CODE",
-    "STOPS_RECOMPUTATION",
-    "BackwardHookFunction",
-    "CustomOpDef",
-    "DataDependentOutputException",
-    "DeviceContext",
-    "DimDynamic",
-    "DisableAutocast",
-    "DynamicOutputShapeException",
-    "FakeTensor",
-    "FakeTensorMode",
-    "GlobalStateGuard",
-    "GuardOnDataDependentSymNode",
-    "InferenceModeGuard",
-    "LeanFakeTensorMode",
-    "NamedSource",
-    "PythonArithmetic",
-    "PythonPrinter",
-    "ShapeEnv",
-    "StatelessSymbolicContext",
-    "TensorBase",
-    "TensorGuards",
-    "TorchDispatchMode",
-    "TorchShapeEnv",
-    "TorchSource",
-    "UnsupportedFakeTensorException",
-    "autocast_available",
-    "batched",
-    "control_flow",
-    "core_decompositions",
-    "current_accelerator",
-    "current_autograd_node",
-    "deterministic_algorithms",
-    "disabled_torch_function",
-    "dispatch_kept",
-    "dispatch_mode_depth",
-    "foreach_copy",
-    "forget_reals",
-    "forward_ad_active",
-    "function_mode_depth",
-    "function_mode_enabled",
-    "function_modes",
-    "functionalization",
-    "functionalization_active",
-    "functionalization_first",
-    "functionalization_skipped",
-    "global_module_hooks",
-    "grad_and_value_impl",
-    "grad_impl",
-    "group_tensors",
-    "is_composite",
-    "jacobians",
-    "log_api_usage",
-    "module_call",
-    "next_sequence_number",
-    "numpy",
-    "op_database",
-    "out_of_tree_device",
-    "outside_torch_compile",
-    "process_groups",
-    "python_kernels",
-    "run_on_stand_ins",
-    "set_function_modes",
-    "set_grad_enabled",
-    "statically_known_true",
-    "suggest_memory_format",
-    "sympy_interp",
-    "tracing_state",
-    "transforms_active",
-    "undecided",
-    "value_when_captured",
-    "wait_for_collective",
-    "without_modes",
-    "without_saved_tensor_hooks",
-]
+    "DISABLED_CODE", "FUNCTION_MODE_CALLS", "MODULE_CALL_FILE", "NEEDS_DATA", "OPERATOR_CLASSES", "OP_NAMESPACES",
+    "PRIM_DEVICE", "SCAN_CODE", "STOPS_RECOMPUTATION", "BackwardHookFunction", "CustomOpDef",
+    "DataDependentOutputException", "DeviceContext", "DimDynamic", "DisableAutocast", "DynamicOutputShapeException",
+    "FakeTensor", "FakeTensorMode", "GlobalStateGuard", "GuardOnDataDependentSymNode", "InferenceModeGuard",
+    "LeanFakeTensorMode", "NamedSource", "PythonArithmetic", "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext",
+    "TensorBase", "TensorGuards", "TorchDispatchMode", "TorchShapeEnv", "TorchSource",
+    "UnsupportedFakeTensorException", "autocast_available", "batched", "control_flow", "core_decompositions",
+    "current_accelerator", "current_autograd_node", "deterministic_algorithms", "disabled_torch_function",
+    "dispatch_kept", "dispatch_mode_depth", "foreach_copy", "forget_reals", "forward_ad_active",
+    "function_mode_depth", "function_mode_enabled", "function_modes", "functionalization", "functionalization_active",
+    "functionalization_first", "functionalization_skipped", "global_module_hooks", "grad_and_value_impl", "grad_impl",
+    "group_tensors", "is_composite", "jacobians", "log_api_usage", "module_call", "next_sequence_number", "numpy",
+    "op_database", "out_of_tree_device", "outside_torch_compile", "process_groups", "python_kernels",
+    "run_on_stand_ins", "set_function_modes", "set_grad_enabled", "statically_known_true", "suggest_memory_format",
+    "sympy_interp", "tracing_state", "transforms_active", "undecided", "value_when_captured", "wait_for_collective",
+    "without_modes", "without_saved_tensor_hooks",
+]  # fmt: skip

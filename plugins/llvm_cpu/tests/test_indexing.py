@@ -2,16 +2,4 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
 from backend_indexing import *  # noqa: F403
-
-
-@pytest.fixture
-def backend() -> str:
-    return "llvm_cpu"
-
-
-@pytest.fixture
-def device() -> torch.device:
-    return torch.device("cpu")

@@ -7,10 +7,5 @@ from backend_integers import *  # noqa: F403
 
 
 @pytest.fixture
-def backend() -> str:
-    return "llvm_cpu"
-
-
-@pytest.fixture
 def device() -> torch.device:  # noqa: F405
     return torch.device("cpu")  # noqa: F405

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from backend_joins import *  # noqa: F403
 from backend_joins import PROGRAMS
 
 import jitney
-
-
-@pytest.fixture
-def backend() -> str:
-    return "llvm_cpu"
-
-
-@pytest.fixture
-def device() -> torch.device:
-    return torch.device("cpu")
 
 
 def test_nothing_is_copied() -> None:

@@ -15,16 +15,6 @@ from torch.nn import functional as F
 import jitney
 
 
-@pytest.fixture
-def backend() -> str:
-    return "llvm_cpu"
-
-
-@pytest.fixture
-def device() -> torch.device:
-    return torch.device("cpu")
-
-
 def test_large_outputs_use_memory_again_only_when_they_are_gone() -> None:
     compiled = jitney.compile(lambda x: x + 1, backend="llvm_cpu")
     x = torch.zeros(8 << 20)

@@ -31,3 +31,9 @@ def few_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 def device() -> torch.device:
     """Where tensors are to be."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def backend() -> str:
+    """For programs shared by backends (``tests/backend_*.py``)."""
+    return "triton_gpu"

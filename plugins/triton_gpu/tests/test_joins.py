@@ -9,11 +9,6 @@ from backend_joins import GRADIENTS, PROGRAMS, On, test_gradients_of_joins_are_e
 from jitney_lowering.scheduler.traffic import recompute
 
 
-@pytest.fixture
-def backend() -> str:
-    return "triton_gpu"
-
-
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_parts_that_are_not_computed_again_go_where_they_belong(
