@@ -202,6 +202,7 @@ def _roll(made: Any, x: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) ->
     return x
 
 
+@_rule(EVERYWHERE, aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec)
 @_rule(CPU, aten.channel_shuffle.default, aten.max_unpool2d.default, aten.reflection_pad3d.default,
        aten.replication_pad3d.default)  # fmt: skip
 def _in_its_format(made: Any, x: Any, *rest: Any, **options: Any) -> Any:

@@ -203,7 +203,7 @@ class _Flow:
         for root, region in found.items():
             entering = {a for node in region.operators for a in self._entering(node, root)}
             leaving = {v for v in region.values if any(True for _ in self._leaving(v, root))}
-            region.spent = sum(map(_bytes, [*entering, *leaving]))
+            region.spent = sum(map(_traffic, [*entering, *leaving]))
         return list(found.values())
 
     def _entering(self, node: fx.Node, root: fx.Node) -> list[fx.Node]:
@@ -291,6 +291,11 @@ def _rank(node: fx.Node) -> int:
 
 def _bytes(node: fx.Node) -> int:
     return math.prod(_shape(node) or ()) * node.meta["val"].dtype.itemsize
+
+
+def _traffic(node: fx.Node) -> int:
+    """Bytes that a conversion reads: of what is only repeated, what it is made of."""
+    return _traffic(node.all_input_nodes[0]) if node.target is aten.expand.default else _bytes(node)
 
 
 def _laid_out(value: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import FakeTensor
 
 from jitney.torch_compat.strides import StandInMode
 
@@ -160,3 +161,14 @@ def test_norms_over_dimensions_of_one_element(order: float, dim: Any) -> None:
     with StandInMode() as mode:
         made = torch.linalg.vector_norm(mode.from_tensor(x), order, dim)
     assert made.shape == torch.linalg.vector_norm(x, order, dim).shape
+
+
+@pytest.mark.parametrize("scale", [2, 0.5])
+def test_images_of_few_channels_keep_their_format_on_gpus(scale: float) -> None:
+    """Where torch's stand-ins are contiguous, as its decomposition is."""
+    x = torch.empty(2, 4, 6, 8, device="meta").contiguous(memory_format=torch.channels_last)
+    with StandInMode() as mode:
+        image = FakeTensor(mode, x, torch.device("cuda", 0))
+        made = aten.upsample_bilinear2d.default(image, [round(6 * scale), round(8 * scale)], False)
+        assert made.stride()[1] == 1
+        assert aten.upsample_bilinear2d.vec(image, None, False, [scale] * 2).stride() == made.stride()

@@ -1,4 +1,4 @@
-"""Convolutions on GPUs, where eager adds the bias with a kernel of its own: so the sum fuses with what follows."""
+"""Convolutions on GPUs, where eager's bias and its gradient have kernels of their own: here they fuse with others."""
 
 from __future__ import annotations
 
@@ -23,3 +23,22 @@ def convolution(
         return NotImplemented
     product = aten.convolution.default(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
     return product + bias.view([1, -1] + [1] * (product.dim() - 2))
+
+
+@decomposes(aten.convolution_backward.default)
+def convolution_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, bias_sizes: Sequence[Any] | None, stride: Sequence[Any],
+    padding: Sequence[Any], dilation: Sequence[Any], transposed: bool, output_padding: Sequence[Any], groups: int,
+    output_mask: Sequence[bool],
+) -> Any:  # fmt: skip
+    """The gradients of input and weight; the bias's is a sum beside them."""
+    if not output_mask[2] or grad.device.type != DEVICE or is_empty(grad) or is_empty(x):
+        return NotImplemented
+    of_bias = grad.sum([0, *range(2, grad.dim())])
+    if not any(output_mask[:2]):
+        return None, None, of_bias
+    mask = [*output_mask[:2], False]
+    found = aten.convolution_backward.default(
+        grad, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask
+    )
+    return *found[:2], of_bias

@@ -46,6 +46,7 @@ class Side:
     compute: torch.dtype
     is_plane_of_cpu: bool = False  # whose kernel rounds otherwise
     nan_is_last: bool = False  # as for the CPU's kernel of volumes; else it is the first
+    saturates: bool = False  # as CUDA's integers do, the largest of which is odd
 
     @property
     def length(self) -> Scalar:
@@ -98,6 +99,8 @@ class Side:
         rest = two("fmod", away, span)
         turns = one("floor", away / span)
         even = eq(turns - 2.0 * one("floor", turns / 2.0), 0.0)
+        if self.saturates:
+            even = even & ~(turns >= 2.0**31)
         sign = where(even, where(moved < 0.0, span.like(-1.0), 1.0), where(moved < 0.0, span.like(1.0), -1.0))
         found = where(even, rest + start, span - rest + start)
         if (self.aligned and self.size.value is None) or (self.size == 1 and self.aligned):
@@ -137,7 +140,7 @@ class _Sampler:
         cuda = x.device.type == "cuda"
         self.is_plane_of_cpu = len(x.size) == 4 and not cuda
         volume = len(x.size) == 5 and not cuda
-        self.sides = [Side(s, padding, aligned, self.compute, self.is_plane_of_cpu, volume) for s in x.size[2:]]
+        self.sides = [Side(s, padding, aligned, self.compute, self.is_plane_of_cpu, volume, cuda) for s in x.size[2:]]
 
     def given(self, at: Shape) -> list[Scalar]:
         """The coordinates at (batch, place in the grid), in the order of the image's sides."""
@@ -191,9 +194,10 @@ class _Sampler:
             around = [one("trunc", side.inside(low + float(n - 1))) for n in range(4)]
             picks.append([_pick(self.call, side, p, w) for p, w in zip(around, weights, strict=True)])
         rows = []
-        for row in picks[0]:
-            bare = Pick(row.at, row.there, None)
-            rows.append(functools.reduce(operator.add, [self.term(at, (bare, column)) for column in picks[1]]))
+        for row in picks[0]:  # weights that are no numbers show even where the element is not there
+            bare = [(Pick(row.at, row.there, None), Pick(c.at, c.there, None)) for c in picks[1]]
+            terms = [self.term(at, p) * c.weight for p, c in zip(bare, picks[1], strict=True) if c.weight is not None]
+            rows.append(functools.reduce(operator.add, terms))
         return functools.reduce(
             operator.add, [r * p.weight for r, p in zip(rows, picks[0], strict=True) if p.weight is not None]
         )
