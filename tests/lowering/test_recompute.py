@@ -48,6 +48,31 @@ def test_what_is_dear_is_kept() -> None:
     assert sum(map(len, over_columns(GPU, heavy=9))) == 3
 
 
+def sweeps(rounds: int, neighbours: bool) -> int:
+    """Kernels of rounds over a grid, each of which reads the one before at several places, or at one."""
+    size = (2048, 2048)
+
+    def step(x: torch.Tensor, fixed: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
+        around = x.roll(1, 0) + x.roll(-1, 0) + x.roll(1, 1) + x.roll(-1, 1) if neighbours else x * 4
+        return torch.where(free, (around - fixed) / 4, 0.0)
+
+    def program(x: torch.Tensor, fixed: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
+        for _ in range(rounds):
+            x = step(x, fixed, free)
+        return x
+
+    given = torch.zeros(size), torch.zeros(size), torch.zeros(size, dtype=torch.bool)
+    captured = Captured(policy=GPU)
+    jitney.compile(program, backend=captured.backend, dynamic=False)(*given)
+    return len(kernels(schedule(captured.program, policy=GPU)))
+
+
+def test_rounds_of_a_stencil_are_kernels_each() -> None:
+    """To compute a neighbour's neighbours takes longer than to read what the round before has written."""
+    assert sweeps(4, neighbours=True) == 4
+    assert sweeps(4, neighbours=False) == 1
+
+
 def test_what_somebody_else_has_is_kept() -> None:
     m = Maker()
     x = m.input(64, 64)

@@ -30,22 +30,30 @@ LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
 MOST_LOADS = 40
 SLACK = 1.1  # times as much memory is no more
+CACHED = 2  # the cost of an element near one that was loaded: it comes from a cache, not from memory
 
 
 def work(value: Value, loops: Sequence[Var]) -> float:
-    """Cost of the operations for one iteration of the loops; what inner loops do not change counts as its share."""
+    """Cost of the operations for one iteration of the loops; what inner loops do not change counts as its share.
+
+    Of several elements of a buffer, all but one are loaded from a cache, which costs as much as operations do.
+    """
     total = guess(product(loops)) or 1
     depth = {var: number for number, var in enumerate(loops, 1)}
     varies: dict[Value, int] = {}  # how many of the loops it is inside of
+    loaded: dict[str, list[float]] = {}
     spent = 0.0
     for v in walk(value):
         here = max((varies[p] for p in v.parts), default=0)
         if isinstance(v, (Load, Position)):
             here = max(here, *(depth.get(a, 0) for a in v.index.atoms), 0)  # type: ignore[call-overload]
         varies[v] = here
+        share = min(1.0, guess(product(loops[:here])) / total)
         if isinstance(v, Apply):
-            spent += OPERATIONS[v.op].cost * min(1.0, guess(product(loops[:here])) / total)
-    return spent
+            spent += OPERATIONS[v.op].cost * share
+        elif isinstance(v, Load):
+            loaded.setdefault(v.buffer, []).append(share)
+    return spent + CACHED * sum(sum(shares) - max(shares) for shares in loaded.values())
 
 
 @dataclass(frozen=True)
@@ -188,6 +196,7 @@ class Recomputation:
         if any(recipe.at(load) is None for load in reads):
             return None
         operations = each * sum(reads.values())
+        operations += CACHED * (len(reads) - 1) * (len(operands) - 1) * max(reads.values())
         more = [o for o in operands if o not in self.reads[number] and self.maker.get(o) != number]
         grown = self.work[number] + each * len(reads)
         if grown > MOST_OPERATIONS or len(self.reads[number]) + len(more) > MOST_LOADS:
