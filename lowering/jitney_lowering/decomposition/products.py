@@ -1,7 +1,11 @@
-"""Matrix products whose rows do not begin at multiples of 16 bytes, which a GPU's fast units do not take.
+"""Matrix products that a GPU's libraries are slow at.
 
-Such operands get an edge of zeros, and the edge of the result is cut off: more exact zeros are added, so the numbers
-are the same. The edges are made where the operands are computed, or cost one pass over them.
+Of products of a few columns by a few rows, or of a few rows by a few columns, little is multiplied: points that are
+turned, first layers of coordinates, their gradients. They are sums, which fuse with what is around them.
+
+Rows that do not begin at multiples of 16 bytes are not for the fast units: such operands get an edge of zeros, and the
+edge of the result is cut off: more exact zeros are added, so the numbers are the same. The edges are made where the
+operands are computed, or cost one pass over them.
 """
 
 from __future__ import annotations
@@ -11,17 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decomposition.table import aten, decomposes
+from jitney_lowering.decomposition.table import aten, decomposes, wide
 from jitney_lowering.ir.operations import HALVES
 
 DEVICE = "cuda"
+FEW = 4  # rows or columns
 STEP = 8  # elements of 2 bytes
 WORTH = 200  # multiplications for each byte that is moved to make the edges
 
 
 @decomposes(aten.mm.default)
 def mm(a: Tensor, b: Tensor) -> Any:
-    """A product with even rows, or not taken apart."""
+    """A sum, a product with even rows, or not taken apart."""
+    if _is_sum(a, b):
+        return _sum(a, b).to(a.dtype).contiguous()
     (m, k), n = a.shape, b.shape[1]
     if a.device.type != DEVICE or a.dtype not in HALVES or not all(isinstance(s, int) for s in (m, k, n)):
         return NotImplemented
@@ -37,6 +44,43 @@ def mm(a: Tensor, b: Tensor) -> Any:
     if not rows and not columns:
         return product
     return product[:m, :n].clone(memory_format=torch.contiguous_format)  # with a matrix's strides, of one row too
+
+
+@decomposes(aten.bmm.default)
+def bmm(a: Tensor, b: Tensor) -> Any:
+    """Sums, if there is little to multiply in each."""
+    return _sum(a, b).to(a.dtype).contiguous() if _is_sum(a, b) else NotImplemented
+
+
+@decomposes(aten.addmm.default, aten.baddbmm.default)
+def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """The same plus something, rounded once."""
+    if not _is_sum(a, b) or c.dtype is not a.dtype:
+        return NotImplemented
+    product = _sum(a, b)
+    if alpha != 1:
+        product = product * alpha
+    if beta != 0:  # else nothing of it counts, what is no number neither
+        product = product + (wide(c) if beta == 1 else wide(c) * beta)
+    return product.to(a.dtype).contiguous()
+
+
+def _is_sum(a: Tensor, b: Tensor) -> bool:
+    """Is so little multiplied for each element that is read or written?"""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    if a.device.type != DEVICE or not a.dtype.is_floating_point or b.dtype is not a.dtype:
+        return False
+    if any(isinstance(size, int) and not size for size in (*a.shape, n)):
+        return False
+    return _is_few(k) or (_is_few(m) and _is_few(n))
+
+
+def _is_few(size: Any) -> bool:
+    return isinstance(size, int) and size <= FEW
+
+
+def _sum(a: Tensor, b: Tensor) -> Tensor:
+    return (wide(a).unsqueeze(-1) * wide(b).unsqueeze(-3)).sum(-2)
 
 
 def _is_turned(x: Tensor) -> bool:

@@ -16,6 +16,7 @@ def always(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
     """On whatever device the tests run, and however small."""
     monkeypatch.setattr(products, "DEVICE", device.type)
     monkeypatch.setattr(products, "WORTH", 0)
+    monkeypatch.setattr(products, "FEW", 0)
 
 
 @pytest.mark.parametrize("sizes", [(8, 16, 19), (7, 16, 16), (8, 13, 16), (5, 3, 9), (16, 8, 24), (1, 9, 1)])
