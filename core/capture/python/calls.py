@@ -222,6 +222,8 @@ def _call_method(vm: Interpreter, fn: types.MethodType, args: Args, kwargs: Kwar
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
     if type(fn.__self__) in OWN_TYPES:
         return vm.native(fn, *args, **kwargs)
+    if is_allowed(fn):
+        return _call_leaf(vm, fn, args, kwargs)
     return dispatch(vm, inner, [fn.__self__, *args], kwargs)
 
 
