@@ -100,6 +100,8 @@ def _is_constant(value: Any) -> bool:
 # They are known by where their code was written: the program has loaded ``torch._dynamo``, if anybody has. What is not
 # here belongs to torch.compile, and breaks the graph.
 
+ON_ARRAYS: Any = call_on_arrays
+CALLED_IN: Any = called_in
 # What only tunes torch.compile: the same numbers without it.
 TUNING = ("CudagraphOverrideContextManager", "DynamoConfigPatchProxy")
 
@@ -120,7 +122,7 @@ def _region(vm: Any, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
 
 def _on_arrays(vm: Any, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     named = vm.world.mark_fresh(dict(kwargs))
-    return bind_arguments(vm, call_on_arrays, [_cell(vm, fn, "f"), tuple(args), named], {})
+    return bind_arguments(vm, ON_ARRAYS, [_cell(vm, fn, "f"), tuple(args), named], {})
 
 
 def _breaks_are_errors(vm: Any, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
@@ -136,7 +138,7 @@ def _in_context(vm: Any, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> 
     if kind != "ErrorOnGraphBreakDecoratorContextManager":
         raise Break(f"a function decorated by torch.compile's {kind}", "call it outside the compiled function")
     errors = vm.call(error_on_graph_break, vm.call(getattr, context, "error_on_graph_break"))
-    return bind_arguments(vm, called_in, [errors, inner, tuple(args), vm.world.mark_fresh(dict(kwargs))], {})
+    return bind_arguments(vm, CALLED_IN, [errors, inner, tuple(args), vm.world.mark_fresh(dict(kwargs))], {})
 
 
 def _allow_by_torch(vm: Any, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
