@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from jitney._util.old_spellings import named_in_errors
 from jitney.backends import resolve
 from jitney.backends.options import check_kinds
 from jitney.backends.resolve import Spec
@@ -15,11 +16,13 @@ from jitney.capture import marks
 from jitney.errors import InvalidOption
 from jitney.runtime import wrappers
 from jitney.runtime.entry import Session
+from jitney.runtime.stance import set_stance
 from jitney.runtime.wrappers import running_originals as running_originals
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@named_in_errors(nopython="it is called fullgraph=True")
 def compile(
     model: Any = None,
     *,
@@ -55,7 +58,9 @@ def compile(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options, mode=mode, disable=disable
         )
     if not callable(model):
-        raise TypeError(f"jitney.compile: a {type(model).__name__} is not callable; give a function or a module")
+        raise TypeError(
+            f"jitney.compile: a {type(model).__name__} is not callable; give a function, a backend by backend="
+        )
     if disable:
         return model
     return wrappers.wrap(model, Session(resolve(backend, options, mode), fullgraph, dynamic))
@@ -65,10 +70,15 @@ marks.compile_functions.append(compile)
 
 
 def run(fn: Any) -> Callable[..., Any]:
-    """``fn`` (compiled by jitney) with what is compiled already: nothing new, eager where no entry fits."""
+    """``fn`` with what is compiled already: nothing new, eager where no entry fits.
+
+    Of a function that is not compiled itself, this holds for the compiled functions that it calls.
+    """
     session = getattr(fn, "_jitney_session", None) or getattr(getattr(fn, "__func__", None), "_jitney_session", None)
+    if not callable(fn):
+        raise TypeError(f"jitney.run: a {type(fn).__name__} is not callable; give a function or a module")
     if session is None:
-        raise TypeError("jitney.run takes a function or module returned by jitney.compile")
+        return set_stance("eager_on_recompile")(fn)
 
     @functools.wraps(getattr(fn, "_jitney_original", fn))
     def frozen(*args: Any, **kwargs: Any) -> Any:

@@ -53,6 +53,11 @@ class JitneyError(RuntimeError):
             self.phase = phase
         super().__init__(self._render())
 
+    def drop_command(self) -> None:
+        """There is nothing to type after all."""
+        self.command = ""
+        self.args = (self._render(),)
+
     def _render(self) -> str:
         own = [frame for frame in self.user_stack if is_users(frame.filename)] or self.user_stack
         lines = [describe_frame(own[-1])] if own else []

@@ -13,7 +13,7 @@ from torch import fx
 
 from jitney import events
 from jitney.aot.freeze import freeze
-from jitney.aot.partition.cost import has_effect
+from jitney.aot.partition.cost import is_random, may_run_again
 from jitney.aot.partition.cse import merge_equal
 from jitney.aot.partition.min_cut import partition
 from jitney.aot.partition.split import Half, Saved, backward_half, forward_half, keep_old_values
@@ -269,8 +269,9 @@ def _glued(
     request: AotRequest,
 ) -> Callable[..., Sequence[Any]]:
     kind: HalfKind = "forward" if joint.trains else "inference"
-    # With effects, random numbers drawn among them, it cannot run twice.
-    if joint.updates and not any(has_effect(n) for n in joint.graph.nodes):
+    if joint.updates and all(map(may_run_again, joint.graph.nodes)):
+        draws = (n.meta["val"] for n in joint.graph.nodes if is_random(n))
+        glue.draws = sorted({str(v.device) for v in draws if isinstance(v, torch.Tensor)})
         glue.failed = captured_fallback(module.forward, lambda error: request.failure(error, kind))
     with events.phase("aot glue", request.frame):
         run = glue.build(forward, backward, module.forward)

@@ -17,6 +17,8 @@ REPRO = "repro.py"
 _BEGAN = time.time()
 _chosen: dict[tuple[int, Path], Path] = {}  # by process (one may fork) and plain path: what was said must stay true
 
+_missing: set[Path] = set()
+
 
 def own_file(name: str) -> Path:
     """The path of this process's file of a name, below ``config.base_dir``; equal each time.
@@ -31,8 +33,19 @@ def own_file(name: str) -> Path:
     return _chosen[key]
 
 
+def have_not_written(path: Path) -> None:
+    """What was to be in this file could not be written: nobody is sent there."""
+    _missing.add(path.absolute())
+
+
+def is_missing(path: Path) -> bool:
+    """Could the file not be written when it was last tried?"""
+    return path.absolute() in _missing
+
+
 def have_written(path: Path) -> None:
     """This process has written a file, whatever made up its name: it may do so again."""
+    _missing.discard(path.absolute())
     _chosen.setdefault((os.getpid(), path.absolute()), path)
 
 

@@ -22,7 +22,7 @@ from jitney.backends.backend import Backend, Compiled, CompileRequest, Extension
 from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of, run_joint_pass
 from jitney.backends.common_options import OwnOptions, own_options
 from jitney.backends.extension_calls import Extended, require, transformed, watched
-from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
+from jitney.backends.failure_files import LAUNCHER, REPRO, is_missing, own_file
 from jitney.backends.faults import error_text
 from jitney.backends.hookspecs import TrainingRun
 from jitney.backends.options import check_kinds, take_extensions, validate_all, warn_of_mode
@@ -312,6 +312,8 @@ class BoundBackend:
     def minifying(self, after: str = "") -> str:
         """What to type for a small program that fails as it just did; ``after``: as ``config.repro_after``."""
         then = f"jitney minify {own_file(LAUNCHER)}"
+        if config.repro_after and is_missing(own_file(REPRO if config.repro_level == 1 else LAUNCHER)):
+            return ""
         if config.repro_after and config.repro_level == 1:
             return f"python {own_file(REPRO)} runs the graph as it is; JITNEY_REPRO_LEVEL=2 minifies"
         if config.repro_after:

@@ -87,3 +87,9 @@ class error_on_graph_break(contextlib.ContextDecorator):
 
     def __exit__(self, *error: object) -> None:
         BREAKS.error = self.before.pop()
+
+
+def called_in(context: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of ``fn`` in a block of ``context``."""
+    with context:
+        return fn(*args, **kwargs)

@@ -14,7 +14,16 @@ from jitney.backends.registry import registry
 from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
-from jitney.capture.torch import checkpoints, control_flow, functional_calls, optimizers, scans, transforms, vjp
+from jitney.capture.torch import (
+    checkpoints,
+    control_flow,
+    functional_calls,
+    optimizers,
+    parameters,
+    scans,
+    transforms,
+    vjp,
+)
 
 PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
 TORCH = (
@@ -22,6 +31,7 @@ TORCH = (
     control_flow.special,
     functional_calls.special,
     optimizers.special,
+    parameters.special,
     scans.special,
     transforms.special,
     vjp.special,

@@ -18,27 +18,32 @@ DISALLOWED = "jitney.allow_in_graph takes the mark away"
 
 
 class Marked:
-    """Callables, by identity; one that nothing can refer to weakly (a method of C code) is kept alive."""
+    """Callables, by identity; one that nothing can refer to weakly (a method of C code) is kept alive.
+
+    A bound method, which each access makes anew, is known by its object and its function.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[int, Callable[[], Any]] = {}
+        self._held: dict[Any, Callable[[], Any]] = {}
 
     def add(self, fn: Any) -> None:
         """Mark it."""
-        key = id(fn)
+        key = _identity(fn)
+        reference: Any = weakref.WeakMethod if type(fn) is types.MethodType else weakref.ref
         try:
-            self._held[key] = weakref.ref(fn, lambda _: self._held.pop(key, None))
+            self._held[key] = reference(fn, lambda _: self._held.pop(key, None))
         except TypeError:
             self._held[key] = lambda: fn
 
     def discard(self, fn: Any) -> None:
         """Mark it no more."""
         if fn in self:
-            del self._held[id(fn)]
+            del self._held[_identity(fn)]
 
     def __contains__(self, fn: object) -> bool:
-        held = self._held.get(id(fn))
-        return held is not None and held() is fn
+        key = _identity(fn)
+        held = self._held.get(key)
+        return held is not None and _identity(held()) == key
 
     def __iter__(self) -> Iterator[Any]:
         found = [held() for held in list(self._held.values())]
@@ -46,6 +51,10 @@ class Marked:
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+def _identity(fn: Any) -> Any:
+    return (id(fn.__self__), id(fn.__func__)) if type(fn) is types.MethodType else id(fn)
 
 
 _disabled = Marked()

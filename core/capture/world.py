@@ -35,6 +35,12 @@ _NOTHING = contextlib.nullcontext()
 Wrapper = Callable[["World", Any, Source], Any]
 
 
+def _is_unhashable(value: Any) -> bool:
+    """Is it a class that has no hash, since its metaclass says so, or an instance of one?"""
+    kind: Any = type(value)
+    return type(kind).__hash__ is None or (kind.__hash__ is None and isinstance(value, type))
+
+
 class World(GuardSet):
     """The records of one capture, and the guards that reading made.
 
@@ -278,7 +284,7 @@ class World(GuardSet):
         """May this key be written into a guard as a constant?"""
         if isinstance(key, tuple):
             return type(key) is tuple and all(World.constant_key(k) for k in key)
-        if type(key) in SCALARS:  # float64 is a float
+        if _is_unhashable(key) or type(key) in SCALARS:  # float64 is a float
             return False
         return isinstance(key, (*ATOMS, *METADATA, enum.Enum, types.FunctionType, torch.device, *CODE_LIKE))
 
@@ -332,6 +338,9 @@ class World(GuardSet):
         """The interpreter's value for what is at ``source``; reading it guards it."""
         if source.seen is None:
             kind = type(value)
+            if _is_unhashable(value):
+                name = getattr(value, "__qualname__", kind.__qualname__)
+                raise Break(f"{name}: a class that cannot be hashed, or an instance of one, is read")
             handler = self._wrappers.get(kind)
             if handler is None:
                 handler = self._wrappers[kind] = self.wrapper(kind)

@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from typing_extensions import deprecated
 
 from jitney import events
+from jitney._util.old_spellings import named_in_errors
 from jitney.backends.extension_calls import bisected
 from jitney.backends.hookspecs import BisectReport
 from jitney.config import config
@@ -176,6 +177,7 @@ def observe() -> Iterator[ExplainOutput]:
         yield output
 
 
+@named_in_errors("the arguments of the function come after: explain(fn)(*args, **kwargs)")
 def explain(
     fn: Callable[..., Any], *, backend: Any = None, options: Mapping[str, Any] | None = None, bisect: bool = False
 ) -> Callable[..., ExplainOutput]:

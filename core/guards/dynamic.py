@@ -22,23 +22,38 @@ class ObservedValues:
         sizes: of tensors; None where a size has changed.
         numbers: ints and floats; None where one has changed.
         steady: whatever was asked for with ``is_steady``, as it was at first.
+        ran: is there a call that ran without being captured?
     """
 
     dynamic: bool | None
     sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
     numbers: dict[str, int | float | None] = field(default_factory=dict)
     steady: dict[str, Any] = field(default_factory=dict)
+    ran: bool = False
 
     def forget(self) -> None:
         """Start anew."""
         self.sizes.clear()
         self.numbers.clear()
         self.steady.clear()
+        self.ran = False
 
     def add_sizes(self, sizes: Mapping[str, tuple[int | None, ...]]) -> None:
         """Sizes that a frame of an earlier process was captured for, by the source's name."""
         for name, found in sizes.items():
             self.sizes.setdefault(name, found)
+
+    def add_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """A call that is not captured: its sizes and numbers, in lists and tuples too."""
+        self.ran = True
+        todo = [(Source(None, "local", name), value) for name, value in arguments.items()]
+        for source, value in todo:
+            if isinstance(value, torch.Tensor):
+                self.dynamic_dims(value, source)
+            elif type(value) in (int, float):
+                self.is_dynamic(source, value)
+            elif type(value) in (list, tuple):
+                todo += [(source.item(i), item) for i, item in enumerate(value)]
 
     def dynamic_dims(self, real: Any, source: Source) -> list[bool]:
         """Which sizes of a tensor are symbolic: marked, asked for, or seen with another value before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
@@ -17,6 +18,7 @@ from jitney._util import callers, recursion_room
 from jitney.backends.extension_calls import capture_failed, warn_of_settings
 from jitney.backends.faults import error_text
 from jitney.backends.hookspecs import FailedFrame
+from jitney.backends.resolve import resolve
 from jitney.cache.digest import NotStorable
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.interpreter.target import Target, parameters
@@ -162,6 +164,8 @@ class Dispatcher(CodeEntries):
         result = self._from_disk(args, kwargs)
         if result is not MISS:
             return result
+        if name in stance.THEN_COMPILE:
+            return MISS if self.entries or self.observed.ran else self.trial(name, args, kwargs)
         if name == "fail_on_recompile":
             code = self.shown
             where = f"{code.co_filename}:{code.co_firstlineno}, in {self.target.name}"
@@ -176,6 +180,10 @@ class Dispatcher(CodeEntries):
     def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The frame in eager; what it calls may be compiled only where that was asked for."""
         return self.eager(args, kwargs)
+
+    def trial(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The first call under a stance that compiles from the second on; ``MISS``: it has begun before."""
+        return MISS
 
     def _from_disk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that an earlier process has compiled the frame for, or ``MISS``."""
@@ -394,6 +402,16 @@ class Root(Dispatcher):
     def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the user's function, and nothing else."""
         return self.function(*args, **kwargs)
+
+    def trial(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call without what is to be compiled, whose numbers and sizes are noted."""
+        with contextlib.suppress(TypeError):  # a call that the function itself refuses
+            self.observed.add_arguments(self.scope(args, kwargs)[0])
+        if name == "eager_then_compile" or type(self) is not Root:
+            return self.plainly(args, kwargs)
+        other = Root(Session(resolve("aot_eager"), self.session.fullgraph, self.session.dynamic), self.function)
+        other.observed.ran = True
+        return other(*args, **kwargs)
 
     def _follow(self) -> None:
         """The user gave the function another code, or other defaults: the emitted functions get these too."""

@@ -16,8 +16,11 @@ from typing import Any, Literal, TypeVar, cast, get_args
 from jitney._util import callers
 from jitney.torch_compat import torch_private
 
-Stance = Literal["default", "force_eager", "eager_on_recompile", "fail_on_recompile"]
+Stance = Literal[
+    "default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile"
+]
 STANCES: tuple[str, ...] = get_args(Stance)
+THEN_COMPILE = ("eager_then_compile", "aot_eager_then_compile")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -113,6 +116,8 @@ class set_stance:
         stance: "default": they compile. "force_eager": they run as their user wrote them, as if nothing had been
             compiled. "eager_on_recompile": what is compiled already (in this process, or on disk) runs where it fits,
             anything else runs eagerly. "fail_on_recompile": the same, but anything else is ``RecompileError``.
+            "eager_then_compile": what nothing is compiled for yet runs eagerly once, and numbers and sizes that are
+            others in the next call are symbolic then. "aot_eager_then_compile": the same, by the backend "aot_eager".
 
     As in torch, a function's first compile counts as one, too. A stance does not reach into calls of a function that
     have begun. Inside compiled code it is a graph break.

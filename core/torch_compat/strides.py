@@ -314,3 +314,14 @@ def _with_an_edge(x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
     if all(amount <= 0 for amount in pad):
         return inner.clone()
     return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch_private.suggest_memory_format(x))
+
+
+def _in_the_inputs_dtype(loss: Any, x: Any, target: Any, *more: Any, **named: Any) -> Any:
+    """Losses whose result has the input's dtype, whatever the target's; torch's stand-ins have the wider one."""
+    if x.dtype is target.dtype or not x.dtype.is_floating_point:
+        return NotImplemented
+    return loss(x, target.to(x.dtype), *more, **named)
+
+
+for _loss in (aten.huber_loss.default, aten.soft_margin_loss.default):
+    INSTEAD[_loss] = functools.partial(_in_the_inputs_dtype, _loss)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import is_stand_in
+from jitney.capture.kinds import ATOMS, is_stand_in
 from jitney.capture.numpy.dtypes import BACK, SCALARS
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.numpy.wrap_numpy import as_numpy_value, as_tensor_value
+from jitney.capture.numpy.wrap_numpy import array_as_tensor, as_numpy_value, as_tensor_value
 from jitney.capture.python.c_boundary import expose, specialise
 from jitney.config import config
 from jitney.torch_compat import torch_private
@@ -332,6 +332,17 @@ def _wrapped_argument(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) 
         raise Break("a tensor that is not for NumPy is given to a function made by wrap_numpy")
     vm.elsewhere.enter(value.device)
     return Array(vm, value)
+
+
+@table(array_as_tensor)
+def _torchs_result(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    (value,) = args
+    if type(value) is Array and not value.scalar:
+        return _wrapped_result(vm, args, kwargs)
+    vm.elsewhere.leave()
+    if type(value) is not Array and not isinstance(value, (*ATOMS, torch.Tensor)):
+        raise Break(f"a {type(value).__qualname__} is a result of a function made by torch.compiler.wrap_numpy")
+    return value
 
 
 @table(as_tensor_value)

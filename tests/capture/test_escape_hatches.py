@@ -182,6 +182,47 @@ def test_whatever_is_disallowed_breaks_the_graph(name: str, of_torch: bool) -> N
             jitney.capture.marks._allowed.discard(fn)
 
 
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+
+class Scaled:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+SCALED = Scaled(3.0)
+
+
+@only_jitney
+@pytest.mark.parametrize("method", [Twice.apply, SCALED.scale], ids=["of a class", "of an object"])
+def test_bound_methods_are_marked_though_each_access_makes_them_anew(method: Any) -> None:
+    import jitney
+
+    owner, name = method.__self__, method.__name__
+    call = lambda x: getattr(owner, name)(x + 1) - 1  # noqa: E731
+    x = t().requires_grad_()
+    for mark, breaks in ((jitney.disallow_in_graph, 1), (jitney.allow_in_graph, 0)):
+        mark(getattr(owner, name))
+        with observe() as seen:
+            out = compile_fn(call)(x)
+        assert torch.equal(out, call(x)) and len(seen.breaks) == breaks
+        assert any("disallowed" in reason for reason in seen.breaks) == bool(breaks)
+    assert any(getattr(node.target, "__name__", "").endswith(name) for node in seen.graphs[0].graph.nodes)
+    assert jitney.capture.marks.is_allowed(getattr(owner, name))
+    jitney.capture.marks._allowed.discard(getattr(owner, name))
+    assert not jitney.capture.marks.is_allowed(getattr(owner, name))
+
+
 @only_jitney
 def test_torchs_allow_in_graph_is_one_node() -> None:
     def secret(x: torch.Tensor) -> torch.Tensor:

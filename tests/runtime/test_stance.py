@@ -230,9 +230,7 @@ def test_the_stance_of_torch_compiler_is_followed() -> None:
     assert counts(backend) == (2, 4)
 
 
-@pytest.mark.parametrize(
-    "asked", [{"force_backend": "eager"}, {"stance": "eager_then_compile"}, {"stance": "aot_eager_then_compile"}]
-)
+@pytest.mark.parametrize("asked", [{"force_backend": "eager"}])
 def test_what_torch_compilers_stances_have_more_is_said_once(asked: dict[str, str]) -> None:
     stance._ignored.cache_clear()
     fn, _ = made()
@@ -240,3 +238,47 @@ def test_what_torch_compilers_stances_have_more_is_said_once(asked: dict[str, st
         with pytest.warns(UserWarning, match="set_stance.*is torch.compile's alone"):
             torch.testing.assert_close(fn(X), X.sin() + 1)
         fn(X, 2.5)
+
+
+@pytest.mark.parametrize("of_torch", [False, True])
+@pytest.mark.parametrize("name", stance.THEN_COMPILE)
+def test_compiles_from_the_second_call_on(name: Any, of_torch: bool) -> None:
+    fn, backend = made()
+    set_stance: Any = torch.compiler.set_stance if of_torch else jitney.set_stance
+    with set_stance(name), observe() as seen:
+        torch.testing.assert_close(fn(torch.arange(3.0)), torch.arange(3.0).sin() + 1)
+        assert counts(backend) == (0, 0) and len(seen.graphs) == (name == "aot_eager_then_compile")
+        for size in (5, 6, 7):  # the second call has another size: symbolic
+            torch.testing.assert_close(fn(torch.arange(float(size))), torch.arange(float(size)).sin() + 1)
+        assert counts(backend) == (1, 3)
+
+
+def test_the_first_call_notes_what_changes() -> None:
+    backend = Counting()
+    fn = compile_fn(lambda xs, n: xs[1] * n, backend=backend)
+    with jitney.set_stance("eager_then_compile"):
+        for n in (2, 3, 4):
+            torch.testing.assert_close(fn([0, torch.arange(float(n))], n), torch.arange(float(n)) * n)
+    assert counts(backend) == (1, 2)
+
+
+def test_a_call_that_the_function_refuses_is_refused() -> None:
+    fn, _ = made()
+    with jitney.set_stance("eager_then_compile"), pytest.raises(TypeError, match="required positional argument"):
+        fn()
+
+
+def test_rests_of_frames_are_compiled_with_them() -> None:
+    backend = Counting()
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        jitney.graph_break()
+        return y * 2
+
+    fn = compile_fn(broken, backend=backend)
+    with jitney.set_stance("eager_then_compile"):
+        fn(X)
+        assert counts(backend) == (0, 0)
+        torch.testing.assert_close(fn(X), (X + 1) * 2)
+    assert counts(backend) == (2, 2)

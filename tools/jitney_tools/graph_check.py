@@ -16,10 +16,10 @@ import torch
 from torch import fx
 
 from jitney.backends import BoundBackend, CompileRequest, warn
-from jitney.backends.failure_files import LAUNCHER, REPRO, own_file
+from jitney.backends.failure_files import LAUNCHER, REPRO, have_not_written, own_file
 from jitney.backends.faults import raises_too
 from jitney.config import config
-from jitney.errors import AotError, BackendFailed
+from jitney.errors import AotError, BackendFailed, JitneyError
 from jitney_tools.compare.copies import copied, tensors
 from jitney_tools.compare.float64_oracle import RandomDraws
 from jitney_tools.compare.time_limit import TimeLimit
@@ -221,7 +221,11 @@ class CheckedGraph:
         if self.tell is not None:
             self.tell(self.case_or_refusal(), fault)
         elif self.writes:
-            self._write(fault, own_file(REPRO if config.repro_level == DUMP else LAUNCHER))
+            path = own_file(REPRO if config.repro_level == DUMP else LAUNCHER)
+            if self._write(fault, path) is None:
+                have_not_written(path)
+                if isinstance(error, JitneyError):
+                    error.drop_command()
 
     def case_or_refusal(self) -> Case | NotMinified:
         """``case``, or why the graph cannot be one."""

@@ -32,6 +32,12 @@ FACTORY_PACKETS = frozenset(
     }
 )  # fmt: skip
 
+# Operators that raise or do nothing.
+CHECK_PACKETS = frozenset(
+    {aten._linalg_check_errors, aten._assert_async, aten._functional_assert_async, aten._assert_scalar,
+     aten._functional_assert_scalar, aten._assert_tensor_metadata}
+)  # fmt: skip
+
 
 def _packet(node: fx.Node) -> Any:
     return getattr(node.target, "overloadpacket", None)
@@ -74,6 +80,11 @@ def has_effect(node: fx.Node) -> bool:
     if operator_effects.hidden_writes(node):
         return True
     return is_random(node) or not getattr(node.target, "_schema").returns  # noqa: B009 (a packet has none)
+
+
+def may_run_again(node: fx.Node) -> bool:
+    """Does a second run do what one does, if random generators are put back in between? It may raise both times."""
+    return not has_effect(node) or is_random(node) or _packet(node) in CHECK_PACKETS
 
 
 def read_once(graph: fx.Graph) -> set[fx.Node]:

@@ -21,6 +21,7 @@ from jitney.aot.runtime.replay_safety import plan
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import Argument, Constant, Output, Result, Step, Update, View
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.rng_state import RandomStates
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Glue:
         filled: outputs that are inputs, which the forward has written to itself.
         failed: ``failed(error, arguments)`` is called if the forward raises before anything was written; its results
             are the function's.
+        draws: the devices whose random generators are put back before that.
         started: called at each run of a forward that has a backward, for somebody who watches (``compiler.Watch``).
         again: how the graph runs once more, for derivatives of its gradients.
     """
@@ -49,6 +51,7 @@ class Glue:
     source: str = ""
     filled: frozenset[int] = frozenset()
     failed: Callable[..., Sequence[Any]] | None = None
+    draws: Sequence[str] = ()
     started: Callable[[], Any] | None = None
     again: DoubleBackward = field(default_factory=lambda: refusing("it has no backward"))
 
@@ -181,7 +184,12 @@ class Glue:
             return lines
         self.namespace["_failed"] = self.failed
         handler = ["except Exception as error:", f"    return _failed(error, ({arguments},))"]
-        return ["try:", *(f"    {line}" for line in lines), *handler]
+        before: list[str] = []
+        if self.draws:
+            self.namespace["_random_states"] = RandomStates
+            before.append(f"drawn = _random_states({list(self.draws)})")
+            handler.insert(1, "    drawn.failed(error)")
+        return [*before, "try:", *(f"    {line}" for line in lines), *handler]
 
     def _call(self, arguments: str, trains: bool) -> list[str]:
         if trains:

@@ -251,10 +251,10 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
         if node.op == "placeholder":
             values[node] = next(arguments)
             continue
-        args = fx.node.map_arg(node.args, values.__getitem__)
+        args = _mutable(fx.node.map_arg(node.args, values.__getitem__))
         if node.op == "output":
             return tuple(args[0]), state
-        kwargs = fx.node.map_arg(node.kwargs, values.__getitem__)
+        kwargs = _mutable(fx.node.map_arg(node.kwargs, values.__getitem__))
         args, kwargs = without_symbols(node.target, args), without_symbols(node.target, kwargs)
         if node.target is enter_inference_mode:
             raise NotSplit("a part of it runs in inference mode")
@@ -281,6 +281,15 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
                     args, kwargs = (), attention.with_plain_mask(tracer, args, kwargs)
                 values[node] = torch_private.run_on_stand_ins(REWRITTEN.get(node.target, node.target), args, kwargs)
     raise AssertionError("a graph without an output")
+
+
+def _mutable(value: Any) -> Any:
+    """Arguments as generated code gives them: FX keeps lists and dictionaries that refuse writes."""
+    if isinstance(value, fx.immutable_collections.immutable_dict):
+        return {k: _mutable(v) for k, v in value.items()}
+    if isinstance(value, fx.immutable_collections.immutable_list):
+        return list(map(_mutable, value))
+    return tuple(map(_mutable, value)) if type(value) is tuple else value
 
 
 @contextlib.contextmanager

@@ -31,8 +31,24 @@ def rrelu(
     return _RRELU(input, lower, upper, training, inplace)
 
 
+def parameter(data: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
+    """As ``torch.nn.Parameter``, in the words of operators; the class is none of a graph's business."""
+    return data.detach().requires_grad_(requires_grad)
+
+
+def buffer(data: torch.Tensor, persistent: bool = True) -> torch.Tensor:
+    """As ``torch.nn.Buffer``."""
+    return parameter(data, data.requires_grad)
+
+
 # What a captured graph calls -> what is traced in its place.
-REWRITTEN: dict[Any, Callable[..., Any]] = {_ONE_HOT: one_hot, torch.ops.aten.one_hot.default: one_hot, _RRELU: rrelu}
+REWRITTEN: dict[Any, Callable[..., Any]] = {
+    _ONE_HOT: one_hot,
+    torch.ops.aten.one_hot.default: one_hot,
+    _RRELU: rrelu,
+    torch.nn.Parameter: parameter,
+    torch.nn.Buffer: buffer,
+}
 
 # They make constants of symbolic integers, and keep 32 bits of one that is not in a list.
 _FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, "new_tensor")

@@ -34,6 +34,7 @@ from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
 from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.torch.parameters import as_buffer, as_parameter
 from jitney.guards import Pool, Program
 from jitney.torch_compat import torch_private
 
@@ -142,7 +143,12 @@ class Rebuilder:
         if source is not None:
             return self.remember(value, self.program.expression(source))
         self.outputs.append(value)
-        return self.remember(value, f"_o{len(self.outputs) - 1}")
+        text = f"_o{len(self.outputs) - 1}"
+        if isinstance(value, torch.nn.Parameter):
+            text = self.assign(value, f"{self.constant(as_parameter)}({text}, {value.requires_grad})")
+        elif isinstance(value, torch.nn.Buffer):
+            text = self.assign(value, f"{self.constant(as_buffer)}({text}, {value.persistent!r})")
+        return self.remember(value, text)
 
     def _array(self, value: Array) -> str:
         """An array over the tensor's memory, or a scalar with its value."""

@@ -28,6 +28,13 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def call_on_arrays(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function made by ``torch.compiler.wrap_numpy`` does: scalars among its results stay NumPy's."""
+    arrays = [mapped(as_numpy_value, a) for a in args]
+    named = {k: mapped(as_numpy_value, v) for k, v in kwargs.items()}
+    return mapped(array_as_tensor, fn(*arrays, **named))
+
+
 def mapped(each: Callable[[Any], Any], value: Any) -> Any:
     """``each`` of every value in plain containers."""
     if type(value) in (tuple, list):
@@ -40,6 +47,11 @@ def mapped(each: Callable[[Any], Any], value: Any) -> Any:
 def as_numpy_value(value: Any) -> Any:
     """A tensor as an array of its memory; anything else as it is."""
     return value.numpy() if isinstance(value, torch.Tensor) else value
+
+
+def array_as_tensor(value: Any) -> Any:
+    """An array as a tensor; anything else, a scalar of NumPy too, as it is."""
+    return torch.as_tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def as_tensor_value(value: Any) -> Any:

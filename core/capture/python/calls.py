@@ -118,6 +118,9 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
     why = policy.refused("torch._dynamo" if is_of_torch_compile(fn) else module, fn.__qualname__)
     if why and is_courtesy_break(vm, fn):
         return None
+    meant = directive_rules.torchs_meaning(fn) if why else None
+    if meant is not None:
+        return meant(vm, fn, args, kwargs)
     if why:
         raise Break(f"{module}.{fn.__qualname__} {why}", "call it outside the compiled function")
     if fn.__code__.co_flags & ASYNC:
@@ -222,6 +225,8 @@ def _call_method(vm: Interpreter, fn: types.MethodType, args: Args, kwargs: Kwar
         raise Break(f"{fn.__qualname__} is disabled for compiling", DISABLED)
     if type(fn.__self__) in OWN_TYPES:
         return vm.native(fn, *args, **kwargs)
+    if is_allowed(fn):
+        return _call_leaf(vm, fn, args, kwargs)
     return dispatch(vm, inner, [fn.__self__, *args], kwargs)
 
 
@@ -272,6 +277,10 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
             vm.world.guard(vm.world.const(fn), "true", f"{{v}}({', '.join(map(repr, args))}) == {value!r}")
         return value
     if not natives.is_pure(fn):
+        instead = directive_rules.substitute(fn)
+        if instead is not None:
+            vm.world.assumptions.keep_private(f"{instead.__qualname__} is in the place of a function in C")
+            return dispatch(vm, instead, args, kwargs)
         name = f"{getattr(fn, '__module__', None) or ''}.{getattr(fn, '__qualname__', fn)}".lstrip(".")
         raise Break(f"call of the C function {name}", "call it outside the compiled function")
     return natives.call_pure(vm, fn, args, kwargs)

@@ -54,6 +54,8 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     """An attribute of a stand-in for a tensor: metadata, gradients, what the user has set on it."""
     if name == "__class__":
         return python_type(vm, tensor)
+    if name == "grad_fn" and vm.truth(tensor_attr(vm, tensor, "is_leaf")):
+        return None
     if name in TENSOR_SPECIAL:
         raise Break(f"Tensor.{name} belongs to autograd's own bookkeeping", "read it outside compiled code")
     if type(tensor) is not torch_private.FakeTensor:

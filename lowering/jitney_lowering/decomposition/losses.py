@@ -46,7 +46,9 @@ def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: 
 @decomposes(aten.huber_loss.default)
 def huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
     """Each element's loss, then what is made of them."""
-    return reduced(aten.huber_loss(x, target, 0, delta), reduction) if reduction else NotImplemented
+    if not reduction or x.dtype != target.dtype:
+        return NotImplemented
+    return reduced(aten.huber_loss(x, target, 0, delta), reduction)
 
 
 @decomposes(aten.binary_cross_entropy.default)

@@ -25,12 +25,25 @@ isin.Scalar_Tensor isin.Tensor_Scalar mvlgamma.default nansum.default
 pixel_shuffle.default pixel_unshuffle.default renorm.default rot90.default soft_margin_loss.default
 soft_margin_loss_backward.default std_mean.correction trace.default
 """.split()
+OF_ONE_DTYPE = (aten.soft_margin_loss.default, aten.soft_margin_loss_backward.default)
 
 
 def from_torch() -> dict[Any, Callable[..., Any]]:
     """Rows of torch's own table."""
     known = {str(op).removeprefix("aten."): (op, rule) for op, rule in torch_private.core_decompositions().items()}
-    return dict(known[name] for name in FROM_TORCH if name in known)
+    found = dict(known[name] for name in FROM_TORCH if name in known)
+    return found | {op: of_one_dtype(found[op]) for op in OF_ONE_DTYPE if op in found}
+
+
+def of_one_dtype(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule, where all tensors are of one dtype: eager has the input's, the parts have the widest."""
+
+    @functools.wraps(rule)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        dtypes = {a.dtype for a in args if isinstance(a, Tensor)}
+        return rule(*args, **kwargs) if len(dtypes) < 2 else NotImplemented
+
+    return decomposed
 
 
 def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -10,20 +10,22 @@ from jitney_lowering.aten.call import Call
 from jitney_lowering.aten.tensor import Shape, Tensor, count
 from jitney_lowering.ir.scalar import Number, Scalar, absolute, log, maximum, where
 from jitney_lowering.ir.values import Value
-from jitney_lowering.rules.pointwise import POINTWISE, Pointwise, pointwise
+from jitney_lowering.rules.pointwise import POINTWISE, Pointwise
 from jitney_lowering.rules.reductions import amount
-from jitney_lowering.signals import NoRule
 
 aten = torch.ops.aten
 
 
-@pointwise(aten.huber_loss.default, mode="stepwise")
-def huber_loss(x: Scalar, target: Scalar, reduction: int, delta: float) -> Scalar:
+def huber_loss(call: Call) -> Tensor:
     """Squared near 0, absolute elsewhere."""
-    if reduction:
-        raise NoRule("a loss that is reduced")
-    distance = absolute(x - target)
-    return where(distance <= delta, 0.5 * (distance * distance), delta * (distance - 0.5 * delta))
+    x, target, reduction, _ = call.args
+    call.refuse_unless(reduction == 0 and x.dtype is target.dtype, "a loss that is reduced, or of two dtypes")
+
+    def formula(x: Scalar, target: Scalar, _: Any, delta: float) -> Scalar:
+        distance = absolute(x - target)
+        return where(distance <= delta, 0.5 * (distance * distance), delta * (distance - 0.5 * delta))
+
+    return call.result(Pointwise(formula, "stepwise").element(call))
 
 
 def share(call: Call, x: Tensor, reduction: int, whole: float) -> Number | Scalar:
@@ -49,7 +51,8 @@ def mse_loss_backward(call: Call) -> Tensor:
 
 def huber_loss_backward(call: Call) -> Tensor:
     """The gradient of the Huber loss."""
-    _, x, _, reduction, _ = call.args
+    grad, x, target, reduction, _ = call.args
+    call.refuse_unless(grad.dtype is x.dtype is target.dtype, "the gradient of a loss of two dtypes")
     factor = share(call, x, reduction, 1.0)
 
     def formula(grad: Scalar, x: Scalar, target: Scalar, _: Any, delta: float) -> Scalar:
@@ -95,6 +98,7 @@ def binary_cross_entropy(call: Call) -> Tensor:
     return call.result(Pointwise(formula).element(call))
 
 
+POINTWISE[aten.huber_loss.default] = huber_loss
 POINTWISE[aten.mse_loss_backward.default] = mse_loss_backward
 POINTWISE[aten.huber_loss_backward.default] = huber_loss_backward
 POINTWISE[aten.binary_cross_entropy_backward.default] = binary_cross_entropy_backward

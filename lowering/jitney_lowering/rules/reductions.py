@@ -182,8 +182,8 @@ def argmin(call: Call) -> Tensor:
 
 def _place(call: Call, kind: str) -> Tensor:
     x, dim, _ = call.args
-    source = x if x.dtype is not torch.bool else mapped(call, x, torch.uint8)
-    return _first_place(call, kind, source, dimensions(dim, len(x.size)), call.val)
+    call.refuse_unless(x.dtype is not torch.bool, "the place of a truth value, which eager refuses")
+    return _first_place(call, kind, x, dimensions(dim, len(x.size)), call.val)
 
 
 def _first_place(call: Call, kind: str, x: Tensor, dims: Sequence[int], val: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -53,3 +54,34 @@ def test_cross_entropy_of_two_classes_refuses_what_is_no_probability() -> None:
     for wrong in (1.5, -0.1, float("nan")):
         with pytest.raises(RuntimeError, match="between 0 and 1"):
             compiled(torch.full((8,), wrong), torch.rand(8))
+
+
+BACKENDS = ("aot_eager", "llvm_cpu", "triton_gpu")
+DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("loss", [F.huber_loss, F.soft_margin_loss], ids=["huber", "soft margin"])
+def test_losses_of_two_dtypes_have_the_inputs(loss: Any, reduction: str, backend: str) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = loss(x, y, reduction=reduction) * 2
+        return out
+
+    for first, second in itertools.permutations(DTYPES, 2):
+        compiled = jitney.compile(fn, backend=backend, dynamic=True)
+        for size in (3, 5):
+            x, y = torch.randn(size, 3).to(first), torch.randn(size, 3).to(second)
+            torch.testing.assert_close(compiled(x, y), fn(x, y), rtol=0, atol=0)
+        assert fn(x, y).dtype is first
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_gradient_of_a_loss_of_two_dtypes_is_refused_as_in_eager(backend: str) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.huber_loss(x, y, reduction="none")
+
+    x, y = torch.randn(3, dtype=torch.bfloat16, requires_grad=True), torch.randn(3)
+    for run in (fn, jitney.compile(fn, backend=backend)):
+        with pytest.raises(RuntimeError, match="Found dtype Float but expected BFloat16"):
+            run(x, y).sum().backward()

@@ -141,3 +141,18 @@ def test_sums_of_negative_zeros_are_positive(shape: tuple[int, ...], backend: st
 
     x = -torch.zeros(shape, device="cuda" if torch.cuda.is_available() and backend == "triton_gpu" else "cpu")
     assert all((y == float("inf")).all() for y in jitney.compile(fn, backend=backend)(x))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "llvm_cpu", "triton_gpu"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_places_of_truth_values_are_refused_as_in_eager(name: str, backend: str) -> None:
+    for args in ((), (0,), (1, True)):
+
+        def fn(x: torch.Tensor, args: tuple[Any, ...] = args) -> Any:
+            return getattr(x, name)(*args)
+
+        with pytest.raises(RuntimeError, match="does not support bool input") as wanted:
+            fn(torch.ones(2, 3, dtype=torch.bool))
+        with pytest.raises(RuntimeError) as found:
+            jitney.compile(fn, backend=backend)(torch.ones(2, 3, dtype=torch.bool))
+        assert str(found.value) == str(wanted.value)

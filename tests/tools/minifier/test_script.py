@@ -103,12 +103,18 @@ def test_what_another_process_cannot_import_is_a_clear_word(monkeypatch: pytest.
     ]:
         with pytest.raises(NotMinified, match=reason):
             naming(bound(spec, None, None))
-    monkeypatch.setattr(local, "__module__", "__main__")
+
+    class Compiler:
+        __name__ = "compiler"
+        __call__ = local
+
+    monkeypatch.setattr(Compiler, "__module__", "__main__")
+    compiler = Compiler()
     import __main__
 
-    monkeypatch.setattr(__main__, "local", local, raising=False)
+    monkeypatch.setattr(__main__, "compiler", compiler, raising=False)
     with pytest.raises(NotMinified, match="(?s)is defined in the program that runs.*try: move the backend to a module"):
-        naming(bound(local, None, None))
+        naming(bound(compiler, None, None))
 
 
 def test_options_that_no_text_says(tmp_path: Path) -> None:

@@ -21,8 +21,11 @@ from jitney.config import config
 from jitney.debug import is_users
 from jitney.errors import BackendFailed, WrongNumbers, describe_frame
 from jitney_tools.compare.verdict import Fault, Terms
+from jitney_tools.minifier.backend_source import HINT, written_out
 from jitney_tools.minifier.case import Case, NotMinified, bound, case_of, imports, python
 from jitney_tools.minifier.texts import literal
+
+MINIFIED = "_minified_"  # begins the names of modules that are programs of ours
 
 # ---------------------------------------------------------------------- writing
 
@@ -64,6 +67,9 @@ def write_case(case: Case, fault: Fault | None, path: Path, *, launcher: bool = 
     end = "minify_file(__file__)" if launcher else "fails(graph, inputs, **SETTINGS)"
     parts = [
         f'"""{_headline(case, fault, path, launcher, before)}\n"""\n',
+        "from __future__ import annotations\n"
+        if any(line.startswith(("def ", "class ", "@")) for line in lines)
+        else None,
         "\n".join(["from math import inf, nan", "", "import torch"] if _has_odd(inputs) else ["import torch"]),
         "\n".join([*imports(names), *lines]),
         f"\nfrom jitney_tools.minifier import {'minify_file' if launcher else 'fails'}\n",
@@ -166,6 +172,8 @@ def _importing(spec: Any) -> list[str]:
     home = spec.compile if isinstance(spec, Backend) else spec
     module = str(getattr(home, "__module__", "") or type(home).__module__)
     found = sys.modules.get(module)
+    if isinstance(spec, types.FunctionType) and module.startswith(("__main__", MINIFIED)):
+        return written_out(spec)
     names = [name for name, value in vars(found).items() if value is spec] if found is not None else []
     if not names:
         raise NotMinified(
@@ -180,7 +188,7 @@ def _findable(module: str, what: str) -> list[str]:
     if module == "__main__":
         raise NotMinified(
             f"{what} is defined in the program that runs, and importing that would run it again",
-            hint="move the backend to a module of its own, such as my_backend.py beside the program",
+            hint=HINT,
         )
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
@@ -262,10 +270,11 @@ def load(path: Path) -> tuple[Case, Fault | None]:
     """
     if not path.is_file():
         raise NotMinified(f"there is no file {path}", hint="JITNEY_REPRO_AFTER=capture python ... writes one")
-    spec = importlib.util.spec_from_file_location(f"_minified_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(MINIFIED + path.stem, path)
     if spec is None or spec.loader is None:
         raise NotMinified(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where Python looks for the sources of classes
     spec.loader.exec_module(module)
     return load_module(module)
 
