@@ -97,7 +97,8 @@ def _compile(
     tuner = tuner_of(program, request.frame, options)
     with tuner or contextlib.nullcontext():
         wanted = takes(program, options, tuner, whole.keys())
-        made = schedule(program, request.updates, policy=POLICY, takes=wanted, large=tiles.LARGE)
+        memory: dict[str, Any] = {"large": tiles.LARGE, "dying": residuals(graph) if request.kind == "backward" else ()}
+        made = schedule(program, request.updates, policy=POLICY, takes=wanted, **memory)
         launcher = Launcher(made, request.frame, options, tuner, retries)
         around = (Memory, launcher.device, launcher.refuse)
         wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind)
@@ -115,6 +116,12 @@ def _compile(
     given = (wrapper.source, wrapper.namespace, wrapper.allocation)
     code = (launcher.module, launcher.functions, launcher.device)
     return finished(run, Made(*given, *code, options.relaxed_math, traits), request)
+
+
+def residuals(graph: fx.GraphModule) -> list[int]:
+    """Positions of a backward's inputs that nobody else has: what the forward has computed for it."""
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    return [n for n, node in enumerate(inputs) if node.meta.get("phase") == "forward" and "parameter" not in node.meta]
 
 
 def traits_of(wrapper: Wrapper, request: CompileRequest) -> Traits | None:
