@@ -26,6 +26,7 @@ from jitney_lowering.scheduler.memory.updates import filled_in_place, written_in
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.simplify import clean
+from jitney_lowering.scheduler.traffic.early import with_early_parts
 from jitney_lowering.scheduler.traffic.placement import placed
 from jitney_lowering.scheduler.traffic.recompute import less_work
 
@@ -90,6 +91,7 @@ def schedule(
         fused = functools.partial(fuse, names=names, policy=policy)
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}
         again = functools.partial(fused, program=program)
+        steps, items = with_early_parts(program, steps, items, again, policy)
         steps, items = less_work(program, steps, items, again, policy, replaced)
         program, items = placed(program, steps, items, fused, policy)
     kernels = [
