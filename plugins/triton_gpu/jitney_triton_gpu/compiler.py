@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest, warn
-from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, needed_bytes, schedule
+from jitney_lowering import GPU, VIEWS, Kernel, NotLowered, Schedule, Wrapper, describe, lower, needed_bytes, schedule
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
@@ -136,7 +136,14 @@ def traits_of(wrapper: Wrapper, request: CompileRequest) -> Traits | None:
     trains = request.kind != "inference"
     if automatic and trains and needed_bytes(made) > TRAINING:
         return None
-    return Traits(written_inputs(made), bool(made.program.sizes), len(made.items), automatic, request.seen, trains)
+    dynamic, multiplies = bool(made.program.sizes), any(_multiplies(item) for item in made.items)
+    facts = (automatic, request.seen, trains, multiplies, 0 if dynamic else needed_bytes(made))
+    return Traits(written_inputs(made), dynamic, len(made.items), *facts)
+
+
+def _multiplies(item: Kernel | Extern) -> bool:
+    """Does cuBLAS run it?"""
+    return isinstance(item, Extern) and any(word in str(item.target) for word in ("mm.", "mv.", "dot."))
 
 
 def not_recorded(made: Schedule, automatic: bool) -> str:
