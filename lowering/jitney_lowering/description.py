@@ -16,7 +16,7 @@ from jitney_lowering.ir.loops import Buffer, Extern, Reading, Strided
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.labels import Label, labels
 from jitney_lowering.scheduler import Schedule
-from jitney_lowering.scheduler.memory.plan import root
+from jitney_lowering.scheduler.memory.in_place import root
 
 UNKNOWN = 4096  # a size of which nothing is known
 # Operators that read some elements of what they are given, as many as they return.

@@ -23,8 +23,7 @@ from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, stri
 from jitney_lowering.labels import labels
 from jitney_lowering.restride import restride
 from jitney_lowering.scheduler import Schedule
-from jitney_lowering.scheduler.memory.in_place import alike
-from jitney_lowering.scheduler.memory.plan import root
+from jitney_lowering.scheduler.memory.in_place import alike, root
 
 _counter = itertools.count()
 
@@ -67,8 +66,9 @@ class Wrapper:
         device: where temporaries are.
         refuse: the lines with which the backend stops when a buffer of one truth value is true; None or no lines for
             waiting until it is known, and an exception.
-        separate: do outputs, and temporaries that the plan sets apart, get memory only when they are filled? Then the
-            function has a form ``boxed`` whose inputs die on the way. Else nothing may be set apart.
+        separate: do outputs, and temporaries that the plan sets apart, get memory only when they are filled, and lose
+            it when they have been read for the last time? Then kernels are launched one by one, and the function has a
+            form ``boxed`` whose inputs die on the way. Else nothing may be set apart.
         kind: of the graph: inference, forward or backward; for profiles.
         instead: what is called in an operator's place with its arguments, for one call of the graph; None for itself.
     """
@@ -90,7 +90,7 @@ class Wrapper:
         items = self.schedule.items
         self.apart = markers.wanted()
         self.labels = labels(items) if self.apart else []
-        self.runs = [(_is_launched(item), [item]) for item in items] if self.apart else _runs(items)
+        self.runs = [(_is_launched(item), [item]) for item in items] if self.apart else _runs(items, self.separate)
         self.lines: list[str] = []
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
         self.blocks = self.schedule.memory.blocks
@@ -240,13 +240,14 @@ class Wrapper:
         self.lines.append(f"{self.variables[name]} = {self._empty(self.program.buffers[name])}")
 
     def _take_over(self, run: Sequence[Kernel | Extern]) -> None:
-        """What is filled here in the place of an operator's result."""
-        successors = self.schedule.successors
-        for name in sorted(
-            {name for item in run for name in item.writes if name in successors} - self.variables.keys()
-        ):
-            old, buffers = successors[name], self.program.buffers
-            made = self.variables[old] if alike(buffers[name], buffers[old]) else self._over(name, old)
+        """What is filled here in the place of something else; a result is no view of that."""
+        successors, buffers = self.schedule.successors, self.program.buffers
+        for name in (name for item in run for name in sorted(item.writes & successors.keys())):
+            if name in self.variables:
+                continue
+            old = successors[name]
+            plain = alike(buffers[name], buffers[old])
+            made = self.variables[old] if plain else f"{self._over(name, old)}.detach()"
             self.variables[name] = f"t{len(self.variables)}"
             self.lines.append(f"{self.variables[name]} = {made}")
 
@@ -356,6 +357,8 @@ class Wrapper:
         if not any(call.buffers):
             return [text]
         lines.append(f"{names[0]} = {text}" if call.returns_one else f"{', '.join(names)}, = {text}")
+        if "_" in names:
+            lines.append("del _")
         for name in call.buffers:
             if name is not None:
                 lines += self._restrided(self.program.buffers[name])
@@ -411,9 +414,10 @@ def _is_transposed(view: Strided, buffer: Buffer) -> bool:
     return same and view.size == buffer.size[::-1] and view.stride == buffer.stride[::-1]
 
 
-def _runs(items: Sequence[Kernel | Extern]) -> list[tuple[bool, list[Any]]]:
+def _runs(items: Sequence[Kernel | Extern], separate: bool) -> list[tuple[bool, list[Any]]]:
+    """What is written as one: kernels in a row unless they are ``separate``, and the copies at the end."""
     return [(launched, list(run)) for (launched, last), group in itertools.groupby(items, _kind)
-            for run in ([list(group)] if launched or last else [[i] for i in group])]  # fmt: skip
+            for run in ([list(group)] if last or (launched and not separate) else [[i] for i in group])]  # fmt: skip
 
 
 def _kind(item: Kernel | Extern) -> tuple[bool, bool]:

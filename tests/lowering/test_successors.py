@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lowering.graphs import lowered
 from torch.testing import assert_close
 
 import jitney
+from jitney_lowering import GPU
 from jitney_lowering.scheduler import schedule
 
 X, W, B = torch.randn(12, 16), torch.randn(16, 12), torch.randn(12)
@@ -52,6 +54,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     "an operator of somebody's": (lambda x: torch.ops.jitney_test_successors.kept(x) * 2, (X,), 0),
     "two results, one memory": (lambda x, w: ((p := x @ w).relu(), p.tanh()), (X, W), 1),
     "a sum beside it": (twice, (X, W), 1),
+    "other sizes": (lambda x, w: (x @ w).view(3, 4, 12).exp(), (X, W), 1),
+    "its own row turned, before": (lambda x, w: (p := x @ w) - p.flip(1).amax(1, keepdim=True), (X, W), 1),
+    "another row": (lambda x, w: (p := x @ w) - p.flip(0).amax(1, keepdim=True), (X, W), 0),
+    "kept for later nests": (lambda x, w: (p := (x @ w).exp(), p / p.sum(1, keepdim=True)), (X, W), 1),
 }
 
 
@@ -82,6 +88,28 @@ def test_numbers_are_eagers(case: str, backend: str) -> None:
     if KEPT:
         assert all(torch.equal(k, X + 1) for k in KEPT)
         KEPT.clear()
+
+
+POLICY = replace(GPU, scatters=True)
+LARGE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
+    "a result over a temporary": (lambda x: x.cumsum(0).softmax(1), (X,), 1),
+    "each over the one before": (lambda x: x.softmax(0).softmax(1).softmax(0), (X,), 1),
+    "over what is read of other places": (lambda x: x.cumsum(0).T.softmax(0).clone(), (X,), 0),
+    "over what was scattered into": (
+        lambda x: x.scatter(1, torch.zeros_like(x, dtype=torch.int64), 2.0).exp(),
+        (X,),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_what_takes_over_a_temporarys_memory(case: str) -> None:
+    fn, args, count = LARGE[case]
+    made = schedule(lowered(fn, *args, whole=None, policy=POLICY).program, large=0, policy=POLICY)
+    made.verify()
+    assert len(made.successors) == count, str(made)
+    assert not set(made.successors) & set(made.allocated)
 
 
 @pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])

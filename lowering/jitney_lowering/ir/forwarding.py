@@ -6,8 +6,9 @@ registers if the whole row is there, computed again if the row is gone through p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from jitney_lowering.index import Index, Var
@@ -15,12 +16,13 @@ from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Sc
 from jitney_lowering.ir.values import Load, Put, Ref, Value, rebuild, walk
 
 
-def forward_stores(kernel: Kernel, replaced: Collection[str] = ()) -> Kernel:
+def forward_stores(kernel: Kernel, replaced: Mapping[str, str] = MappingProxyType({})) -> Kernel:
     """The same computation.
 
     Args:
         kernel: not changed.
-        replaced: buffers in whose memory the kernel stores something else: nothing of these is read later than asked.
+        replaced: buffers in whose memory the kernel stores something else -> that. None of these is read after that has
+            been stored, nor at another place in the nest that stores it.
     """
     return _without_scratch(_same_variables(_without_pairs(kernel)), replaced)
 
@@ -101,7 +103,7 @@ def _with_value(s: Statement, value: Value) -> Statement:
     return replace(s, value=value)
 
 
-def _without_scratch(kernel: Kernel, replaced: Collection[str]) -> Kernel:
+def _without_scratch(kernel: Kernel, replaced: Mapping[str, str]) -> Kernel:
     own = {m.name for m in kernel.scratch}
     if not own:
         return kernel
@@ -127,21 +129,45 @@ def _loads(kernel: Kernel, buffer: str) -> Iterator[Load]:
             yield from (v for v in walk(s.value) if isinstance(v, Load) and v.buffer == buffer)
 
 
-def _not_forwarded(kernel: Kernel, own: set[str], replaced: Collection[str]) -> set[str]:
+def _not_forwarded(kernel: Kernel, own: set[str], replaced: Mapping[str, str]) -> set[str]:
     """Scratch memory that must stay: not read where it is written, filled bit by bit, of running results, or of memory
-    that changes."""
+    that has changed when it is read."""
     running = {s.name for nest in kernel.body for s in nest.statements if isinstance(s, Scan)}
     stuck = {s.buffer for nest in kernel.body for s in nest.statements if isinstance(s, Accumulate)} & own
-    stores = {s.buffer: s for nest in kernel.body for s in nest.statements if isinstance(s, Store) and s.buffer in own}
-    for name in own - stuck:
-        store = stores.get(name)
-        moved = store is None or any(v.index is not store.index for v in _loads(kernel, name))
-        if moved or any(_stays(v, running, replaced) for v in walk(stores[name].value)):
+    stores = [(at, s) for at, nest in enumerate(kernel.body) for s in nest.statements if isinstance(s, Store)]
+    by_name = {s.buffer: (at, s) for at, s in stores}
+    changed = {old: by_name[new] for old, new in replaced.items() if new in by_name}
+    lasting: dict[str, set[Load]] = {}  # what forwarded values read of memory that changes
+    for name in [s.buffer for _, s in stores if s.buffer in own - stuck] + sorted(own - stuck - by_name.keys()):
+        if name in stuck:
+            continue
+        _, store = by_name.get(name, (0, None))
+        if store is None or any(v.index is not store.index for v in _loads(kernel, name)):
+            stuck.add(name)
+            continue
+        values = list(walk(store.value))
+        lasting[name] = {v for v in values if isinstance(v, Load) and v.buffer in replaced}
+        for v in values:
+            if isinstance(v, Load) and v.buffer in own - stuck:
+                lasting[name] |= lasting.get(v.buffer, set())
+        if any(isinstance(v, Ref) and v.name in running for v in values) or any(
+            _has_changed(v, changed.get(v.buffer), _last_read(kernel, name)) for v in lasting[name]
+        ):
             stuck.add(name)
     # A value made of what stays in memory may be read when that is there: which it is, once it has been stored.
     return stuck
 
 
-def _stays(v: Value, running: Collection[str], replaced: Collection[str]) -> bool:
-    """Is it known only where it is, or only for now?"""
-    return (isinstance(v, Ref) and v.name in running) or (isinstance(v, Load) and v.buffer in replaced)
+def _last_read(kernel: Kernel, buffer: str) -> int:
+    """The number of the last nest that reads it."""
+    found = [at for at, nest in enumerate(kernel.body) for s in nest.statements for v in walk(s.value)
+             if isinstance(v, Load) and v.buffer == buffer]  # fmt: skip
+    return max(found, default=-1)
+
+
+def _has_changed(read: Load, store: tuple[int, Store] | None, last: int) -> bool:
+    """Would something else be there if it were read in the nest ``last``? ``store``: what changes it, in which nest."""
+    if store is None:
+        return True
+    at, change = store
+    return last > at or (last == at and read.index is not change.index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -16,14 +16,17 @@ from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.fuse import fuse
 from jitney_lowering.scheduler.group import Group
+from jitney_lowering.scheduler.memory.in_place import root
+from jitney_lowering.scheduler.memory.order import ordered
 from jitney_lowering.scheduler.memory.peak import peak
-from jitney_lowering.scheduler.memory.plan import Memory, plan, root
+from jitney_lowering.scheduler.memory.plan import Memory, plan
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
 from jitney_lowering.scheduler.memory.updates import filled_in_place, written_inputs
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.simplify import clean
+from jitney_lowering.scheduler.traffic.early import with_early_parts
 from jitney_lowering.scheduler.traffic.placement import placed
 from jitney_lowering.scheduler.traffic.recompute import less_work
 
@@ -38,7 +41,8 @@ class Schedule:
         memory: where temporaries are.
         filled: buffers that share the memory of an input, which they replace: buffer -> the input's.
         allocated: what kernels fill and somebody keeps (outputs, what an operator returns a view of): fresh memory.
-        successors: buffers that get the memory of an operator's result that is no longer needed: buffer -> that result.
+        successors: buffers that get the memory of an operator's result, or large temporary, that is no longer needed:
+            buffer -> that.
     """
 
     program: Program
@@ -66,6 +70,7 @@ def schedule(
     policy: Policy = CPU,
     takes: Takes | None = None,
     large: int | None = None,
+    dying: Collection[int] = (),
 ) -> Schedule:
     """Clean, fuse, build kernels, plan memory.
 
@@ -76,7 +81,8 @@ def schedule(
             operators that make one new tensor.
         policy: what suits the machine.
         takes: does the backend want a matrix product as a kernel of its own, with what follows? See ``products.py``.
-        large: bytes of a temporary that has memory of its own; None: all share an arena.
+        large: bytes of a temporary that has memory of its own; None: all share an arena, and keep their order.
+        dying: positions of inputs that are gone once they have been read for the last time.
     """
     names = Names()
     steps: Sequence[Step] = turned_round(clean(program))
@@ -85,6 +91,7 @@ def schedule(
         fused = functools.partial(fuse, names=names, policy=policy)
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}
         again = functools.partial(fused, program=program)
+        steps, items = with_early_parts(program, steps, items, again, policy)
         steps, items = less_work(program, steps, items, again, policy, replaced)
         program, items = placed(program, steps, items, fused, policy)
     kernels = [
@@ -97,6 +104,9 @@ def schedule(
     if takes is not None:
         kernels = joined(kernels, program, frozenset(kept), takes, names)
     kernels = postponed(kernels, program.buffers, kept | program.constants.keys())
+    if large is not None and not updates:
+        gone = {name for n in dying if isinstance(name := program.inputs[n], str)}
+        kernels = ordered(kernels, program, kept, gone)
     kernels, buffers, filled = scattered_in_place(program, kernels, updates, kept)
     program = replace(program, buffers=buffers)
     kept |= {root(name, buffers) for name in kept}
@@ -104,8 +114,9 @@ def schedule(
     external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
     filled |= written_inputs(program, updates) | filled_in_place(program, kernels, updates)
     owned = inputs | program.constants.keys()
-    successors = taken_over(program, kernels, kept, owned | filled.keys())
-    memory = plan(kernels, program.buffers, owned | kept | external | successors.keys(), large)
+    successors = taken_over(program, kernels, kept, owned | filled.keys(), large)
+    outside = owned | kept | external | successors.keys()
+    memory = plan(kernels, program.buffers, outside, large, frozenset(successors.values()))
     given = owned | external | filled.keys() | successors.keys()
     allocated = tuple(name for name, b in program.buffers.items() if name in kept - given and b.home is None)
     made = Schedule(program, tuple(kernels), memory, allocated, filled, successors)
@@ -116,7 +127,7 @@ def schedule(
 
 def needed_bytes(made: Schedule) -> int:
     """About how much memory a graph's temporaries and results take at a time, without its inputs."""
-    return peak(made.program, made.items, {*made.filled, *made.successors})
+    return peak(made.program, made.items, {**made.filled, **made.successors, **made.memory.instead_of})
 
 
 def _is_done(item: Extern, program: Program) -> bool:

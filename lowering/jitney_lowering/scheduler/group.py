@@ -295,7 +295,7 @@ def in_row(made: Index, read: Index, outer: Sequence[Var]) -> bool:
 
 def _apart(strides: Sequence[Index], span: int) -> bool:
     """Are the rows' places disjoint intervals?"""
-    steps = sorted(s.value for s in strides if s.value is not None)
+    steps = sorted(abs(s.value) for s in strides if s.value is not None)
     if len(steps) < len(strides):
         return False
     return not steps or (steps[0] >= span and all(s % steps[0] == 0 for s in steps))

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest, warn
-from jitney_lowering import GPU, VIEWS, NotLowered, Schedule, Wrapper, describe, lower, needed_bytes, schedule
+from jitney_lowering import GPU, VIEWS, Kernel, NotLowered, Schedule, Wrapper, describe, lower, needed_bytes, schedule
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
@@ -97,7 +97,8 @@ def _compile(
     tuner = tuner_of(program, request.frame, options)
     with tuner or contextlib.nullcontext():
         wanted = takes(program, options, tuner, whole.keys())
-        made = schedule(program, request.updates, policy=POLICY, takes=wanted, large=tiles.LARGE)
+        memory: dict[str, Any] = {"large": tiles.LARGE, "dying": residuals(graph) if request.kind == "backward" else ()}
+        made = schedule(program, request.updates, policy=POLICY, takes=wanted, **memory)
         launcher = Launcher(made, request.frame, options, tuner, retries)
         around = (Memory, launcher.device, launcher.refuse)
         wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind)
@@ -117,6 +118,12 @@ def _compile(
     return finished(run, Made(*given, *code, options.relaxed_math, traits), request)
 
 
+def residuals(graph: fx.GraphModule) -> list[int]:
+    """Positions of a backward's inputs that nobody else has: what the forward has computed for it."""
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    return [n for n, node in enumerate(inputs) if node.meta.get("phase") == "forward" and "parameter" not in node.meta]
+
+
 def traits_of(wrapper: Wrapper, request: CompileRequest) -> Traits | None:
     """What a recording of the graph has to know; None if it cannot be recorded, which is told."""
     made, automatic = wrapper.schedule, request.options.records is None
@@ -129,7 +136,14 @@ def traits_of(wrapper: Wrapper, request: CompileRequest) -> Traits | None:
     trains = request.kind != "inference"
     if automatic and trains and needed_bytes(made) > TRAINING:
         return None
-    return Traits(written_inputs(made), bool(made.program.sizes), len(made.items), automatic, request.seen, trains)
+    dynamic, multiplies = bool(made.program.sizes), any(_multiplies(item) for item in made.items)
+    facts = (automatic, request.seen, trains, multiplies, 0 if dynamic else needed_bytes(made))
+    return Traits(written_inputs(made), dynamic, len(made.items), *facts)
+
+
+def _multiplies(item: Kernel | Extern) -> bool:
+    """Does cuBLAS run it?"""
+    return isinstance(item, Extern) and any(word in str(item.target) for word in ("mm.", "mv.", "dot."))
 
 
 def not_recorded(made: Schedule, automatic: bool) -> str:

@@ -13,7 +13,7 @@ from jitney.backends.devices import raw_stream
 from jitney.cache.store import DiskCache, cache_folder
 from jitney_lowering import Kernel, NotLowered, Schedule, Wrapper
 from jitney_lowering.index import Size, index
-from jitney_lowering.ir import Extern, Program, canonical, index_width
+from jitney_lowering.ir import Buffer, Extern, Program, canonical, index_width
 from jitney_triton_gpu.code import Code, Function, Parameter
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, too_large
 from jitney_triton_gpu.emit import emit, short_name
@@ -181,7 +181,13 @@ class Launcher:
     def _replaced(self, kernel: Kernel) -> dict[str, str]:
         """Buffers in whose memory the kernel stores something else, and what that is."""
         olders = {**self.schedule.filled, **self.schedule.successors, **self.schedule.memory.instead_of}
-        return {olders[name]: name for name in sorted(kernel.writes) if name in olders}
+        buffers = self.schedule.program.buffers
+        found: dict[str, str] = {}
+        for name in sorted(kernel.writes):
+            old = olders.get(name) or olders.get(_owner(buffers[name]))
+            if old is not None:
+                found |= {n: name for n in kernel.reads - kernel.writes if _owner(buffers[n]) == old}
+        return found
 
     @property
     def module(self) -> str:
@@ -203,6 +209,11 @@ class Launcher:
             shapes = [key[0] for key, unit in self.units.items() if refusal.errors.keys() & {*unit.entries}]
             raise KernelFailed("Triton does not compile its kernel", nodes, error, repro, shapes) from error
         return {**made, "_work": self.work}
+
+
+def _owner(buffer: Buffer) -> str:
+    """The buffer that has the memory in which this one is."""
+    return buffer.name if buffer.home is None else buffer.home[0]
 
 
 def _emitted(tuning: Tuning, name: str, kernel: Kernel, replaced: Mapping[str, str], wide: bool) -> Code:

@@ -89,8 +89,8 @@ class Made:
         return row
 
     def _traits(self, traits: Traits) -> list[Any]:
-        plain = (traits.dynamic, traits.launches, traits.automatic, traits.seen, traits.trains)
-        return [sorted(traits.written), *plain]
+        first = (traits.dynamic, traits.launches, traits.automatic, traits.seen, traits.trains)
+        return [sorted(traits.written), *first, traits.multiplies, traits.needed]
 
 
 def machine(device: torch.device) -> str:

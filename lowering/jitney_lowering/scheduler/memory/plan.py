@@ -5,14 +5,14 @@ Large ones may have memory of their own instead: the allocator then gives what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, index
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Buffer, Extern
-from jitney_lowering.scheduler.memory.in_place import as_large, replaces
+from jitney_lowering.scheduler.memory.in_place import over, root
 from jitney_lowering.scheduler.size_guess import guess
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -69,7 +69,11 @@ class Memory:
 
 
 def plan(
-    items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer], outside: Iterable[str], large: int | None = None
+    items: Sequence[Kernel | Extern],
+    buffers: Mapping[str, Buffer],
+    outside: Iterable[str],
+    large: int | None = None,
+    taken: Collection[str] = (),
 ) -> Memory:
     """Give every buffer that kernels fill and nobody else keeps a place in the arena, or memory of its own.
 
@@ -78,6 +82,7 @@ def plan(
         buffers: the program's.
         outside: buffers that have memory of their own: inputs, outputs, what extern calls make.
         large: so many bytes are too much for the arena; None: nothing is.
+        taken: temporaries whose memory something of ``outside`` takes over.
     """
     owned = frozenset(outside)
     first: dict[str, int] = {}
@@ -92,15 +97,15 @@ def plan(
         ending.setdefault(last[name], []).append(name)
     blocks: dict[str, Block] = {}
     living: list[Block] = []
-    taken: set[str] = set()  # what others have replaced
-    apart = {n: "" for n in first if large is not None and guess(_padded(buffers[n])) >= large}
+    replaced = set(taken)
+    apart = {n: "" for n in first if is_apart(buffers[n], large)}
     total = index(0)
     symbolic = False
     for name in sorted(first, key=lambda n: (first[n], n)):
         at, size = first[name], _padded(buffers[name])
-        free = [n for n in ending.get(at, ()) if first[n] < at and (n in apart) is (name in apart) and n not in taken]
-        found = _replaced(name, items[at], free, buffers)
-        taken.add(found)
+        free = [n for n in ending.get(at, ()) if first[n] < at and (n in apart) is (name in apart)]
+        found = over(items[at], name, [n for n in free if n not in replaced], buffers)
+        replaced.add(found)
         if name in apart:
             apart[name] = found
             continue
@@ -121,20 +126,9 @@ def plan(
     return Memory(blocks, total, apart)
 
 
-def root(name: str, buffers: Mapping[str, Buffer]) -> str:
-    """The buffer that has the memory: another for a part of a concatenation."""
-    home = buffers[name].home
-    return name if home is None else home[0]
-
-
-def _replaced(name: str, item: Kernel | Extern, ending: Iterable[str], buffers: Mapping[str, Buffer]) -> str:
-    """One of the buffers that end with this item, whose elements the buffer may replace one by one; or ""."""
-    touched = item.reads | item.writes
-    for old in ending:
-        in_parts = any(n != old and root(n, buffers) == old for n in touched)
-        if not in_parts and as_large(buffers[name], buffers[old]) and replaces(item, name, old):
-            return old
-    return ""
+def is_apart(buffer: Buffer, large: int | None) -> bool:
+    """Has a temporary memory of its own, where ``large`` bytes are too much for the arena?"""
+    return large is not None and guess(_padded(buffer)) >= large
 
 
 def _padded(buffer: Buffer) -> Index:

@@ -13,8 +13,7 @@ from jitney_lowering.index import index
 from jitney_lowering.ir.kernel import Kernel, Nest, Scatter, Store
 from jitney_lowering.ir.loops import Buffer, Extern, Program, Strided
 from jitney_lowering.ir.values import Load, Put, Value, rebuild, walk
-from jitney_lowering.scheduler.memory.in_place import alike
-from jitney_lowering.scheduler.memory.plan import root
+from jitney_lowering.scheduler.memory.in_place import alike, root
 from jitney_lowering.scheduler.memory.successors import FRESH
 from jitney_lowering.scheduler.memory.updates import whole
 

@@ -1,4 +1,4 @@
-"""What kernels store where an operator's result was, which nobody reads afterwards."""
+"""What kernels store where something was that nobody reads afterwards: an operator's result, or a large temporary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program
-from jitney_lowering.scheduler.memory.in_place import alike, as_large, replaces
+from jitney_lowering.scheduler.memory.in_place import over, root
+from jitney_lowering.scheduler.memory.plan import is_apart
 
 _aten = torch.ops.aten
 
@@ -20,34 +21,44 @@ FRESH = {
 
 
 def taken_over(
-    program: Program, items: Sequence[Kernel | Extern], kept: Collection[str], given: Collection[str]
+    program: Program,
+    items: Sequence[Kernel | Extern],
+    kept: Collection[str],
+    given: Collection[str],
+    large: int | None = None,
 ) -> dict[str, str]:
-    """Buffer that a kernel fills -> the operator's result whose memory it gets.
+    """Buffer that a kernel fills -> the operator's result, or the temporary, whose memory it gets.
 
     Args:
         program: the graph.
         items: what runs, in order.
         kept: buffers that somebody has after the call.
         given: those that have memory already: inputs, what replaces an input.
+        large: bytes of a temporary that has memory of its own; None: none has.
 
-    In the kernel each element is read only where the new one is made, and nobody reads the old one later. What somebody
-    has after the call is the old tensor itself, so the two are alike in size, strides and dtype.
+    In the kernel each element is read only where the new one is made, and nobody reads the old one later. A temporary
+    that replaces another one is the plan's matter (``plan.py``).
     """
-    made = {name: n for n, item in enumerate(items) if isinstance(item, Extern) and not item.into
-            and item.target in FRESH for name in item.buffers if name is not None and name not in kept}  # fmt: skip
-    last = {name: n for n, item in enumerate(items) for name in item.reads | item.writes}
-    homes = {name for buffer in program.buffers.values() if buffer.home for name in (buffer.name, buffer.home[0])}
+    buffers = program.buffers
+    homes = {name for buffer in buffers.values() if buffer.home for name in (buffer.name, buffer.home[0])}
+    last = {root(name, buffers): n for n, item in enumerate(items) for name in item.reads | item.writes}
+    operators: set[str] = set()  # whose results may be taken over
+    temporaries: set[str] = set()  # the same, by what is kept
     seen = set(given) | homes
     found: dict[str, str] = {}
     for number, item in enumerate(items):
         if isinstance(item, Kernel):
-            ending = [old for old in sorted(item.reads) if old in made and last[old] == number and old not in homes]
+            ending = sorted({old for name in item.reads if last[old := root(name, buffers)] == number})
             for new in sorted(item.writes - seen):
-                fits = alike if new in kept else as_large
-                own = program.buffers[new]
-                old = next((o for o in ending if fits(own, program.buffers[o]) and replaces(item, new, o)), None)
-                if old is not None:
+                free = [o for o in ending if o in operators or (o in temporaries and new in kept)]
+                old = over(item, new, free, buffers)
+                if old:
                     found[new] = old
                     ending.remove(old)
+        for name in {root(n, buffers) for n in item.writes}.difference(kept, given):
+            if name in found or (isinstance(item, Extern) and not item.into and item.target in FRESH):
+                operators.add(name)
+            elif is_apart(buffers[name], large) and (isinstance(item, Kernel) or item.into):
+                temporaries.add(name)
         seen |= item.reads | item.writes
     return found

@@ -33,12 +33,27 @@ class Cuda:
         self._lock = threading.Lock()
         self._turns = threading.Lock()
         self._last: tuple[int, torch.cuda.Event] | None = None  # a stream, and what ran there last
+        self._prepared = False
         self._memory = torch.cuda.get_device_properties(device).total_memory
         self._kept: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
 
     def is_busy(self) -> bool:
         """Is the current stream being recorded?"""
         return torch.cuda.is_current_stream_capturing()
+
+    def prepare(self) -> None:
+        """See ``Recorder``. cuBLAS has a workspace for each stream, of 32 MiB on an H200.
+
+        It is no recording's memory: else the first one would count it, and keep it for all others.
+        """
+        with self._lock:
+            if self._prepared or self.is_busy():
+                return
+            self._prepared = True
+            self.side.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self.side), torch.no_grad(), torch.autocast("cuda", enabled=False):
+                one = torch.zeros(16, 16, device=self.device)
+                torch.addmm(one[0], one, torch.mm(one, one))
 
     def record(self, run: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Callable[[], None]]:
         """See ``Recorder``. Other threads go on meanwhile."""

@@ -35,6 +35,8 @@ class Traits:
             copies, which it may let go of while another stream reads them; and what is gained is measured.
         seen: how many of the results the program sees; None for all. The others are residuals.
         trains: is it a half of a training graph?
+        multiplies: does it call a library's matrix products?
+        needed: about how many bytes a launched call takes at a time; 0 if its sizes change.
     """
 
     written: frozenset[int]
@@ -43,6 +45,8 @@ class Traits:
     automatic: bool = False
     seen: int | None = None
     trains: bool = False
+    multiplies: bool = False
+    needed: int = 0
 
 
 @dataclass
@@ -82,7 +86,7 @@ class Recorded:
         self.known: dict[Any, Inputs] = {}
         self.stopped = False
         self.missed = 0
-        self.trial = Trial(recorder, traits.trains) if traits.automatic else None
+        self.trial = Trial(recorder, traits.trains, traits.needed) if traits.automatic else None
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
@@ -116,6 +120,8 @@ class Recorded:
         if self.recorder.room() <= 0:
             made, against = None, "there is no memory for recordings that nobody asked for"
         elif self.trial.launches < TRIES:
+            if self.traits.multiplies:
+                self.recorder.prepare()
             made, against = self.trial.launch(self.run, inputs)
         else:
             made, against = None, "no recording fits what it is called with" if self.missed > PATIENCE else ""
@@ -155,6 +161,8 @@ class Recorded:
         if reason:
             self._stop(reason)
             return None
+        if self.traits.multiplies:
+            self.recorder.prepare()
         if self.trial is not None:
             self.trial.begin()
         kept = alike.copied

@@ -23,6 +23,9 @@ class Recorder(Protocol):
     def is_busy(self) -> bool:
         """Is something being recorded already, by the user for instance?"""
 
+    def prepare(self) -> None:
+        """Before the first recording of a graph that multiplies matrices: what all such have in common is made."""
+
     def record(self, run: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Callable[[], None]]:
         """Where results will be, and what computes them. Raises ``RuntimeError`` for what cannot be recorded."""
 

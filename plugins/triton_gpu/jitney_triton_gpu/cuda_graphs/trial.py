@@ -15,6 +15,8 @@ TRIES = 3  # calls of each kind, of which the fastest counts
 GAIN = 0.9  # of the time of a call that is launched, at most, for a recording to stay
 COPIED = 32 << 20  # bytes that are copied at each call, at most
 TRAINING = 32 << 20  # bytes of memory that a half of a training graph takes, at most: it stays when others need it
+SPARE = 32 << 20  # bytes that a recording may take whatever launched calls need: torch takes memory by 20 MiB
+MORE = 1.25  # times as much as a launched call needs is what a larger one may take
 
 
 class Trial:
@@ -25,11 +27,13 @@ class Trial:
     Args:
         recorder: the device.
         trains: is it for a half of a training graph?
+        needed: bytes that a launched call takes at a time, about; 0 if nobody knows.
     """
 
-    def __init__(self, recorder: Recorder, trains: bool = False) -> None:
+    def __init__(self, recorder: Recorder, trains: bool = False, needed: int = 0) -> None:
         self.recorder = recorder
         self.trains = trains
+        self.needed = needed
         self.launches = self.replays = 0  # that were measured
         self.launched = self.replayed = math.inf  # seconds of the fastest
         self._host = math.inf  # of these, until it was launched
@@ -56,6 +60,8 @@ class Trial:
         self._room, self._taken = self.recorder.room(), self.recorder.taken()
         if self.trains:
             self._room = min(self._room, TRAINING)
+        if self.needed:
+            self._room = min(self._room, max(SPARE, int(MORE * self.needed)))
 
     def objection(self, recording: Recording) -> str:
         """What speaks against a recording that has been made."""

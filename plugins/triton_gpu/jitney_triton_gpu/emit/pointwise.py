@@ -119,7 +119,9 @@ def independent(nest: Nest, replaced: Mapping[str, str]) -> list[list[Store]]:
 
     ``replaced``: see ``pointwise``.
     """
-    before = {new: old for old, new in replaced.items()}
+    before: dict[str, set[str]] = {}
+    for old, new in replaced.items():
+        before.setdefault(new, set()).add(old)
     stores = [s for s in nest.statements if isinstance(s, Store)]
     if len(stores) < len(nest.statements):
         return [stores]
@@ -127,7 +129,7 @@ def independent(nest: Nest, replaced: Mapping[str, str]) -> list[list[Store]]:
     for s in stores:
         if any(isinstance(atom, Opaque) for atom in s.index.atoms):
             return [stores]
-        buffers, together = _read(s) | {s.buffer, before.get(s.buffer, s.buffer)}, [s]
+        buffers, together = _read(s) | {s.buffer} | before.get(s.buffer, set()), [s]
         apart = []
         for others, held in found:
             if others & buffers:

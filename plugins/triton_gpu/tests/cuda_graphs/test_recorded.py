@@ -32,9 +32,13 @@ class Tape:
         self.busy = False
         self.error: RuntimeError | None = None
         self.memory, self.limit = 0, 1 << 40
+        self.prepared = 0
 
     def turn(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+    def prepare(self) -> None:
+        self.prepared += 1
 
     def wait(self) -> None:
         """What runs here is done when it returns."""
@@ -82,9 +86,10 @@ def wrap(
     automatic: bool = False,
     seen: int | None = None,
     trains: bool = False,
+    needed: int = 0,
 ) -> tuple[Recorded, list[str]]:
     told: list[str] = []
-    traits = Traits(frozenset(written), dynamic, launches, automatic, seen, trains)
+    traits = Traits(frozenset(written), dynamic, launches, automatic, seen, trains, True, needed)
     return Recorded(run, tape, traits, told.append), told
 
 
@@ -452,6 +457,27 @@ def test_memory_and_copies_have_limits_unless_asked_for(tape: Tape, monkeypatch:
     for _ in range(6):
         torch.testing.assert_close(list(calls(much)), [much + 1])
     assert told == ["38 MiB would be copied at each call"]
+
+
+@pytest.mark.parametrize(("needed", "told"), [(4, []), (3, ["its 4 MiB of memory are more"]), (0, [])])
+@pytest.mark.usefixtures("quick")
+def test_recordings_take_little_more_than_launched_calls(
+    needed: int, told: list[str], tape: Tape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tape.record
+
+    def large(run: Callable[[], Sequence[Any]]) -> Any:
+        assert tape.prepared, "what all recordings have in common would count"
+        tape.memory += 4 << 20
+        return record(run)
+
+    monkeypatch.setattr(tape, "record", large)
+    monkeypatch.setattr(trial, "SPARE", 1 << 20)
+    calls, reasons = wrap(double, tape, automatic=True, needed=needed << 20)
+    x, w = torch.randn(5), torch.randn(5)
+    for _ in range(8):
+        torch.testing.assert_close(list(calls(x, w)), double(x, w))
+    assert [r[:28] for r in reasons] == told
 
 
 @pytest.mark.usefixtures("quick")
