@@ -44,14 +44,20 @@ class Cuda:
     def prepare(self) -> None:
         """See ``Recorder``. cuBLAS has a workspace for each stream, of 32 MiB on an H200.
 
-        It is no recording's memory: else the first one would count it, and keep it for all others.
+        It is no recording's memory: else the first one would count it, and keep it for all others. Where the library
+        refuses, as it may while algorithms have to be deterministic, the graph itself will tell.
         """
         with self._lock:
             if self._prepared or self.is_busy():
                 return
             self._prepared = True
             self.side.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(self.side), torch.no_grad(), torch.autocast("cuda", enabled=False):
+            with (
+                torch.cuda.stream(self.side),
+                torch.no_grad(),
+                torch.autocast("cuda", enabled=False),
+                contextlib.suppress(RuntimeError),
+            ):
                 one = torch.zeros(16, 16, device=self.device)
                 torch.addmm(one[0], one, torch.mm(one, one))
 
