@@ -14,16 +14,28 @@ from jitney.backends.registry import registry
 from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
-from jitney.capture.torch import checkpoints, control_flow, functional_calls, optimizers, scans, transforms, vjp
+from jitney.capture.torch import (
+    checkpoints,
+    control_flow,
+    functional_calls,
+    old_constructors,
+    optimizers,
+    scans,
+    transforms,
+    unknown_numbers,
+    vjp,
+)
 
 PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
 TORCH = (
     checkpoints.special,
     control_flow.special,
     functional_calls.special,
+    old_constructors.special,
     optimizers.special,
     scans.special,
     transforms.special,
+    unknown_numbers.special,
     vjp.special,
 )
 COMPILING = FunctionTable()

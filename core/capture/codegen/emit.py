@@ -41,6 +41,7 @@ from jitney.capture.python.logs import waiting_calls
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.torch.tensors import version_of
+from jitney.capture.torch.unknown_numbers import CHECKED
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.assumptions import Assumptions
@@ -356,7 +357,8 @@ class Emitter:
             arguments, given = self._arguments(), call_text(self.signature)
             names = "".join(f"_o{i}, " for i in range(len(outputs)))
             call = f"{names}= _graph({arguments})" if names else f"_graph({arguments})"
-            if tracer.mutates_inputs():
+            mutates = tracer.mutates_inputs()
+            if mutates and not tracer.checked:
                 graph_lines.append(call)
             else:
                 draws = sorted(map(str, tracer.fake_mode.draws))
@@ -364,6 +366,8 @@ class Emitter:
                     self.pool.namespace["_random_states"] = RandomStates
                     graph_lines.append(f"_drawn = _random_states({draws})")
                 graph_lines += ["try:", f"    {call}", "except Exception as _error:"]
+                if mutates:  # what is checked is checked before anything is written
+                    graph_lines.append(f"    if not _b.str(_error).startswith({CHECKED!r}): raise")
                 graph_lines += ["    _drawn.failed(_error)"] if draws else []
                 graph_lines.append(f"    return _failed(_error, ({arguments}{',' * bool(arguments)}), {given})")
             graph = fx.GraphModule(torch.nn.Module(), tracer.graph)

@@ -54,7 +54,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound
 from jitney.capture.record import ABSENT
-from jitney.capture.torch import autograd_functions, collectives
+from jitney.capture.torch import autograd_functions, collectives, old_constructors
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.torch_compat import torch_private
 
@@ -330,6 +330,14 @@ def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any
     raise Break(f"call of the cached function {fn.__qualname__} (functools.lru_cache)", "call it outside compiled code")
 
 
+def _call_script(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """What ``torch.jit.script`` has compiled is the Python that it was compiled from."""
+    source = old_constructors.source_of_script(fn)
+    if type(source) is not types.FunctionType:
+        raise Break("call of a function of TorchScript", "call the Python function")
+    return dispatch(vm, source, args, kwargs)
+
+
 # ------------------------------------------------------------------ classes and objects
 
 
@@ -427,4 +435,5 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     type(np.sum): _call_numpy,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
     type(functools.lru_cache(lambda: None)): _call_lru_cache,
+    torch.jit.ScriptFunction: _call_script,
 }

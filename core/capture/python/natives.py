@@ -20,6 +20,7 @@ import torch
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
+from jitney.capture.kinds import is_stand_in
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
@@ -41,6 +42,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.record import ABSENT
+from jitney.capture.torch import unknown_numbers
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -67,6 +69,9 @@ PRINTING = {id(f) for f in (repr, ascii, format, hash)}
 KEEP_SYMBOLS = {id(v) for v in vars(operator).values() if isinstance(v, types.BuiltinFunctionType)} | {
     id(f) for f in (sum, max, min, abs, math.prod, functools.reduce, pow)
 }
+
+
+EXTREMES: dict[Any, Callable[[Any, Any], Any]] = {max: torch.sym_max, min: torch.sym_min}
 
 
 def is_pure(fn: Any) -> bool:
@@ -124,6 +129,11 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         kwargs, call_args = dict(kwargs), [vm.native(list, call_args[0]), *call_args[1:]]
         values = _of_one_kind([*call_args[0], *kwargs.values()])
         call_args[0], kwargs = values[: len(call_args[0])], dict(zip(kwargs, values[len(call_args[0]) :], strict=True))
+    if fn in EXTREMES and call_args and not kwargs:
+        values = call_args if len(call_args) > 1 else vm.native(list, call_args[0])
+        if {*map(type, values)} <= {int, torch.SymInt} and any(map(vm.symbols.scalars.is_unknown, values)):
+            return functools.reduce(EXTREMES[fn], values)
+        call_args = [values]
     return vm.native(fn, *call_args, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
 
 
@@ -294,6 +304,10 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
             return truth(vm, value)
         if type(value) is torch.SymInt and cls is int:
             return value
+        if is_stand_in(value):
+            number = unknown_numbers.converted(vm, cls, value)
+            if number is not unknown_numbers.UNREAD:
+                return number
         for name in (f"__{cls.__name__}__", "__index__", "__trunc__"):
             method = python_method(vm, value, name)
             if method is not None:

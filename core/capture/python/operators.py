@@ -206,7 +206,10 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
 def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b`` for the six comparisons."""
     if type(a) in PLAIN and type(b) in PLAIN:
-        if vm.symbols.scalars.is_unknown(a) or vm.symbols.scalars.is_unknown(b):
+        unknown = vm.symbols.scalars.is_unknown(a) or vm.symbols.scalars.is_unknown(b)
+        if unknown and {type(a), type(b)} <= {int, torch.SymInt}:
+            return vm.native(COMPARE[symbol], a, b)
+        if unknown:
             raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
         if torch.SymBool in (type(a), type(b)) or not all(map(vm.symbols.scalars.compares, (a, b))):
             a, b = specialise(a), specialise(b)

@@ -11,6 +11,7 @@ from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers
 from jitney.capture.record import ABSENT
+from jitney.capture.torch.unknown_numbers import settled
 
 op = OpcodeTable()
 
@@ -43,13 +44,13 @@ def jump(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def pop_jump_if_true(vm: Any, frame: Frame, instr: Any) -> None:
-    if vm.truth(frame.stack.pop()):
+    if settled(vm, frame, instr, frame.stack.pop(), True):
         frame.ip = instr.target
 
 
 @op("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def pop_jump_if_false(vm: Any, frame: Frame, instr: Any) -> None:
-    if not vm.truth(frame.stack.pop()):
+    if not settled(vm, frame, instr, frame.stack.pop(), False):
         frame.ip = instr.target
 
 
