@@ -68,7 +68,7 @@ class Config:
     automatic_dynamic_shapes: bool = _setting(True, "a size, int or float that takes a second value becomes symbolic")
     capture_scalar_outputs: bool = _setting(
         False,
-        "numbers read out of tensors (item, int, float, tolist) stay in the graph; torch's optimizers always do so",
+        "numbers read from tensors (item, int, float, tolist) stay in the graph; torch's optimizers' always do",
     )
     capture_dynamic_output_shape_ops: bool = _setting(
         False, "operators whose result's size depends on data (nonzero, masks, unique) stay in the graph"

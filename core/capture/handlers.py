@@ -12,7 +12,7 @@ from typing import Any
 
 from jitney.backends.registry import registry
 from jitney.capture import directive_rules
-from jitney.capture.python import builtins, classes, copying, logs, signatures
+from jitney.capture.python import builtins, classes, copying, late_warnings, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import (
     checkpoints,
@@ -26,7 +26,7 @@ from jitney.capture.torch import (
     vjp,
 )
 
-PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
+PYTHON = (builtins.special, classes.special, copying.special, late_warnings.special, logs.special, signatures.special)
 TORCH = (
     checkpoints.special,
     control_flow.special,

@@ -26,9 +26,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
-
 from captured.table import Made, Table, t
+from torch import nn
 
 program = Table()
 logger = logging.getLogger(__name__)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from captured.table import Made, Table, t
 from torch import nn
 from torch.autograd import Variable
-
-from captured.table import Made, Table, t
 
 program = Table()
 NUMBERS: dict[str, Any] = {"capture_scalar_outputs": True}

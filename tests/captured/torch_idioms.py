@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from captured.table import Made, Table, t
 from torch import nn
 from torch.autograd import Variable
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
-
-from captured.table import Made, Table, t
 
 program = Table()
 
@@ -545,7 +544,7 @@ def tensor_of_tensors() -> Made:
     return f, t()
 
 
-@program(**{"capture_scalar_outputs": True})
+@program(capture_scalar_outputs=True)
 def tensor_of_items() -> Made:
     return lambda x: torch.tensor([x.sum(), x.max()]) * 2, t()
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-
 from captured.table import Made, Table, t
 
 program = Table()

@@ -263,6 +263,7 @@ class Emitter:
                 self._unaliased(record.owner or record)
                 self._write_record(record)
         self.late += waiting_calls(self.vm, self.rebuild)
+        self.late += [f"{self.pool.object(warning)}.warn()" for warning in self.vm.warned]
         self.late += waiting_steps(self.vm, self.rebuild)
 
     def _unaliased(self, record: Record) -> None:

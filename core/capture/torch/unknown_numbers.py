@@ -60,13 +60,17 @@ def read(tracer: Tracer, name: str, args: tuple[Any, ...]) -> Any:
         return UNREAD
     known = constant_of(tracer, tensor)
     if known is not None:
-        with torch_private.without_modes():
-            return getattr(known, name)()
+        return _asked(known, name)
     if name == "item" and tracer.reads_numbers() and tensor.numel() == 1:
         return number(tracer, tensor)
     if name == "tolist" and config.capture_scalar_outputs:
         return _listed(tracer, tensor)
     return UNREAD
+
+
+def _asked(known: torch.Tensor, name: str) -> Any:
+    with torch_private.without_modes():
+        return getattr(known, name)()
 
 
 def number(tracer: Tracer, tensor: Any) -> Any:
@@ -122,7 +126,7 @@ def in_place_of_tensors(
         nonlocal found
         if is_stand_in(value) and value.dim() == 0 and value.dtype in INTEGERS:
             known = constant_of(tracer, value)
-            made = number(tracer, value) if known is None else known.item()
+            made = number(tracer, value) if known is None else _asked(known, "item")
             found += made is not UNREAD
             return value if made is UNREAD else made
         if type(value) in (list, tuple):
