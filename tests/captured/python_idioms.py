@@ -140,7 +140,7 @@ def dataclass_made_inside() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=2)
 def dataclass_defined_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         @dataclasses.dataclass
@@ -172,7 +172,7 @@ class Shape:
     width: int
 
 
-@program()
+@program(breaks=True)
 def frozen_dataclass_as_a_key() -> Made:
     def f(x: torch.Tensor) -> Any:
         cache = {Shape(4, 6): 2.0}
@@ -201,7 +201,7 @@ def namedtuples_made_inside() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=2)
 def namedtuple_defined_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         Row = collections.namedtuple("Row", "a b")
@@ -264,7 +264,7 @@ class Box:
         return x * len(self)
 
 
-@program()
+@program(graphs=2)
 def special_methods_of_user_objects() -> Made:
     def f(x: torch.Tensor, box: Box) -> Any:
         if box and 2 in box:
@@ -286,7 +286,7 @@ def annotations_inside() -> Made:
     return f, t()
 
 
-@program()
+@program(breaks=True)
 def warnings_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         if x.shape[0] != 5:
@@ -296,7 +296,7 @@ def warnings_inside() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=2)
 def deprecation_warnings_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         with warnings.catch_warnings():
@@ -307,7 +307,7 @@ def deprecation_warnings_inside() -> Made:
     return f, t()
 
 
-@program()
+@program(breaks=True)
 def logging_below_its_level() -> Made:
     def f(x: torch.Tensor) -> Any:
         logger.debug("shape %s", x.shape)
@@ -341,7 +341,7 @@ def cached_list() -> Made:
     return lambda x: x * torch.tensor(table_of(6)), t()
 
 
-@program()
+@program(graphs=2)
 def cached_property() -> Made:
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -358,7 +358,7 @@ def cached_property() -> Made:
     return Model(), t()
 
 
-@program()
+@program(graphs=2)
 def standard_library() -> Made:
     def f(x: torch.Tensor) -> Any:
         heap = [5, 1, 4]
@@ -374,7 +374,7 @@ def standard_library() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=3)
 def random_of_python() -> Made:
     def f(x: torch.Tensor) -> Any:
         random.seed(3)
@@ -442,7 +442,7 @@ def classes_inside() -> Made:
     return f, t()
 
 
-@program()
+@program(breaks=True)
 def subclasses_of_a_registry() -> Made:
     class Op(abc.ABC):
         @abc.abstractmethod
@@ -464,7 +464,7 @@ def subclasses_of_a_registry() -> Made:
     return f, t()
 
 
-@program()
+@program(breaks=True)
 def weak_containers() -> Made:
     box = Box([1, 2])
     known: weakref.WeakKeyDictionary[Box, int] = weakref.WeakKeyDictionary({box: 3})
@@ -481,7 +481,7 @@ def identities() -> Made:
     return f, x, [x]
 
 
-@program()
+@program(graphs=2)
 def evaluated_text() -> Made:
     return lambda x: x * eval("2 + 3") + eval("n * 2", {"n": 4}), t()
 
@@ -512,7 +512,7 @@ def exceptions_in_flight() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=0)
 def shape_errors_caught() -> Made:
     def f(x: torch.Tensor) -> Any:
         try:
@@ -564,7 +564,7 @@ def finfo_and_constants() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=2)
 def times_and_dates() -> Made:
     return lambda x, d: x * d.days + datetime.timedelta(seconds=3).seconds, t(), datetime.timedelta(days=2)
 
@@ -578,7 +578,7 @@ def sorted_by_key_and_sets() -> Made:
     return f, t(), ["c", "b", "aa", "a"]
 
 
-@program()
+@program(graphs=2)
 def attributes_written_on_self() -> Made:
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -617,7 +617,7 @@ def generators_of_users() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=2)
 def singledispatch() -> Made:
     @functools.singledispatch
     def scale(v: Any, x: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from captured.table import Made, Table, t
+from captured.table import Made, Table, script, t
 from torch import nn
 from torch.autograd import Variable
 
@@ -33,7 +33,7 @@ def upsample_block() -> Made:
     return Up(), t(1, 2, 4, 4), t(1, 3, 8, 8)
 
 
-@program(train=True)
+@program(graphs=2, train=True)
 def anchors_by_numpy() -> Made:
     class Head(nn.Module):
         def __init__(self) -> None:
@@ -417,7 +417,7 @@ def tacotron_style_decoder() -> Made:
     return Decoder(), t()
 
 
-@torch.jit.script
+@script
 def gated(a: torch.Tensor, b: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
     k = n[0]
     both = a + b
@@ -589,7 +589,7 @@ def learned_positions_with_offset() -> Made:
     return Positions(), torch.tensor([[3, 4, 1], [5, 1, 1]])
 
 
-@program(train=True)
+@program(breaks=True, train=True)
 def reversible_block() -> Made:
     class Reversible(torch.autograd.Function):
         @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,8 @@ class Program:
     Args:
         name: of the program.
         make: gives what is called, then its arguments.
-        graphs: how many graphs jitney makes of it; one means that it is captured under ``fullgraph=True``.
+        graphs: how many graphs jitney makes of it.
+        breaks: are there breaks with that one graph? Without, it is captured under ``fullgraph=True``.
         settings: fields of ``jitney.config``, and of ``torch._dynamo.config`` where it has them.
         train: are gradients compared?
     """
@@ -26,6 +28,7 @@ class Program:
     name: str
     make: Callable[[], Made]
     graphs: int = 1
+    breaks: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
     train: bool = False
 
@@ -36,14 +39,23 @@ class Table:
     def __init__(self) -> None:
         self.rows: list[Program] = []
 
-    def __call__(self, *, graphs: int = 1, train: bool = False, **settings: Any) -> Callable[..., Any]:
+    def __call__(
+        self, *, graphs: int = 1, breaks: bool = False, train: bool = False, **settings: Any
+    ) -> Callable[..., Any]:
         """Add the decorated function as a row."""
 
         def add(make: Callable[[], Made]) -> Callable[[], Made]:
-            self.rows.append(Program(make.__name__, make, graphs, settings, train))
+            self.rows.append(Program(make.__name__, make, graphs, breaks, settings, train))
             return make
 
         return add
+
+
+def script(subject: Any) -> Any:
+    """``torch.jit.script``, which is deprecated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(subject)
 
 
 def t(*sizes: int, seed: int = 0) -> torch.Tensor:

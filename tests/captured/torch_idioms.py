@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from captured.table import Made, Table, t
+from captured.table import Made, Table, script, t
 from torch import nn
 from torch.autograd import Variable
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
@@ -14,19 +14,19 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 program = Table()
 
 
-@torch.jit.script
+@script
 def scripted_gelu(x: torch.Tensor) -> torch.Tensor:
     return x * 0.5 * (1.0 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x)))
 
 
-@torch.jit.script
+@script
 def scripted_scale(x: torch.Tensor, factor: float, n: int = 2) -> torch.Tensor:
     for _ in range(n):
         x = x * factor
     return x
 
 
-@torch.jit.script
+@script
 def scripted_caller(x: torch.Tensor) -> torch.Tensor:
     return scripted_scale(x, 0.5) + scripted_gelu(x)
 
@@ -76,20 +76,20 @@ class ScriptedBlock(nn.Module):
 class HoldsScripted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = torch.jit.script(ScriptedBlock())
+        self.inner = script(ScriptedBlock())
         self.norm = nn.LayerNorm(6)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.norm(self.inner(x) + x)
 
 
-@program(train=True)
+@program(breaks=True, train=True)
 def scripted_module_inside() -> Made:
     torch.manual_seed(0)
     return HoldsScripted(), t()
 
 
-@program()
+@program(graphs=2)
 def jit_annotations() -> Made:
     def f(x: torch.Tensor) -> Any:
         out = torch.jit.annotate(list[torch.Tensor], [])
@@ -157,7 +157,7 @@ def gradient_reversal() -> Made:
     return Reversal(), t().requires_grad_()
 
 
-@program(train=True)
+@program(breaks=True, train=True)
 def autograd_function_through_an_instance() -> Made:
     return lambda x: Scale().apply(x, 2.0) + 1, t().requires_grad_()
 
@@ -306,7 +306,7 @@ def types_by_name() -> Made:
     return lambda x: x.type(torch.LongTensor).type("torch.FloatTensor").type(torch.float64) * 2, t()
 
 
-@program(train=True)
+@program(graphs=6, train=True)
 def packed_sequence_lstm() -> Made:
     class Encoder(nn.Module):
         def __init__(self) -> None:
@@ -328,7 +328,7 @@ def pad_of_sequences() -> Made:
     return lambda x: pad_sequence([x[:2], x[:3], x], batch_first=True, padding_value=-1.0), t()
 
 
-@program()
+@program(graphs=2)
 def parameter_made_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         weight = nn.Parameter(torch.ones(6, 3), requires_grad=False)
@@ -346,7 +346,7 @@ def old_upsampling() -> Made:
     return f, t(1, 2, 4, 4).requires_grad_()
 
 
-@program()
+@program(breaks=True)
 def manual_seed_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         torch.manual_seed(3)
@@ -355,7 +355,7 @@ def manual_seed_inside() -> Made:
     return f, t()
 
 
-@program()
+@program(breaks=True)
 def generator_from_outside() -> Made:
     def f(x: torch.Tensor) -> Any:
         torch.manual_seed(1)
@@ -364,7 +364,7 @@ def generator_from_outside() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=2)
 def forward_hooks() -> Made:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
@@ -380,7 +380,7 @@ def forward_hooks() -> Made:
     return f, t()
 
 
-@program(train=True)
+@program(graphs=2, train=True)
 def hook_on_a_tensor() -> Made:
     def f(x: torch.Tensor) -> Any:
         y = x * 2
@@ -400,7 +400,7 @@ def requires_grad_of_a_result() -> Made:
     return f, t()
 
 
-@program()
+@program(breaks=True)
 def gradient_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         with torch.enable_grad():
@@ -411,7 +411,7 @@ def gradient_inside() -> Made:
     return f, t()
 
 
-@program()
+@program(breaks=True)
 def frozen_parameters() -> Made:
     torch.manual_seed(0)
     module = nn.Linear(6, 6)
@@ -480,7 +480,7 @@ def weight_norm_parametrised() -> Made:
     return nn.utils.parametrizations.weight_norm(nn.Linear(6, 6)), t()
 
 
-@program()
+@program(breaks=True)
 def is_leaf_and_grad_fn() -> Made:
     def f(x: torch.Tensor) -> Any:
         y = x * 2
@@ -489,7 +489,7 @@ def is_leaf_and_grad_fn() -> Made:
     return f, t()
 
 
-@program()
+@program(graphs=2)
 def storage_of_results() -> Made:
     return lambda x: (x * 2, (x + 1).element_size() * x.nelement(), x.storage_offset(), x.t().is_contiguous()), t()
 
@@ -526,12 +526,12 @@ class Tagged(torch.Tensor):
     """A subclass by ``__torch_function__`` alone."""
 
 
-@program()
+@program(graphs=0)
 def subclass_by_torch_function() -> Made:
     return lambda x: x * 2 + 1, t().as_subclass(Tagged)
 
 
-@program()
+@program(graphs=0)
 def sparse_through() -> Made:
     return lambda a, x: torch.sparse.mm(a, x) + 1, torch.eye(4).to_sparse(), t()
 

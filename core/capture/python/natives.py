@@ -21,6 +21,7 @@ from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.kinds import is_stand_in
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
@@ -302,7 +303,10 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
         value = args[0]
         if cls is bool:
             return truth(vm, value)
-        if type(value) is torch.SymInt and cls is int:
+        if type(value) is Array:
+            number = value.number()
+            args = [value := value if number is None else number]
+        if (type(value), cls) in ((torch.SymInt, int), (torch.SymFloat, float)):
             return value
         if is_stand_in(value):
             number = unknown_numbers.converted(vm, cls, value)

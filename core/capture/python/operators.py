@@ -128,6 +128,9 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if made is None and vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
             a, b = specialise(a), specialise(b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
+    if type(a) is Array and a.scalar and type(b) in STAND_INS:  # it leaves the operation to the tensor
+        number = a.number()
+        a = a if number is None else number
     if type(a) in STAND_INS or type(b) in STAND_INS:
         if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
             raise Break("an operand with its own __torch_function__")

@@ -23,6 +23,7 @@ from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.torch import old_constructors, unknown_numbers, wrapper_subclasses
 from jitney.capture.torch.symbols import Symbols
 from jitney.guards import Source
@@ -478,6 +479,8 @@ class Tracer(TorchFunctionMode):
             return kind(*map(self._map, value))
         if isinstance(value, torch.Tensor):
             raise Break("a real tensor reached a captured operation", "this is a limit of capture; please report it")
+        if kind is Array and value.scalar and (number := value.number()) is not None:
+            return self._map(number)
         if kind is TENSOR_CLASS:  # code finds it by no name; torch takes the text
             return f"{value.__module__}.{value.__name__}"
         if isinstance(value, fx.node.base_types) or value is None or kind in (range, types.EllipsisType, type):

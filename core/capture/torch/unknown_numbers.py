@@ -37,7 +37,7 @@ FOLDED = frozenset(
     (
         "tensor as_tensor arange linspace logspace zeros ones full empty_like zeros_like ones_like full_like "
         "to float double long int bool half type item clone detach reshape view flatten unsqueeze squeeze expand "
-        "permute transpose t T getitem select stack cat "
+        "permute transpose t T getitem unbind select stack cat "
         "add sub mul truediv div floordiv floor_divide mod remainder pow neg abs square sqrt exp log log2 sin cos "
         "floor ceil round trunc clamp min max minimum maximum sum prod mean cumsum cumprod flip sort argsort argmax "
         "argmin any all eq ne lt le gt ge and_ or_ xor invert logical_not logical_and logical_or where nonzero numel"
@@ -194,10 +194,11 @@ def _is_folded(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method") or name not in FOLDED:
         return False
     parts = made if isinstance(made, (tuple, list)) else [made]
-    return all(is_stand_in(p) and p.device.type == "cpu" and _unwritten(p) for p in parts)
+    return all(is_stand_in(p) and p.device.type == "cpu" and unwritten(p) for p in parts)
 
 
-def _unwritten(fake: Any) -> bool:
+def unwritten(fake: Any) -> bool:
+    """Has nobody written to it since it was made?"""
     with torch_private.DisableTorchFunction():
         return not fake.is_inference() and fake._version == 0
 
