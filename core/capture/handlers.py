@@ -12,32 +12,22 @@ from typing import Any
 
 from jitney.backends.registry import registry
 from jitney.capture import directive_rules
-from jitney.capture.python import builtins, classes, copying, late_warnings, logs, signatures
+from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import (
     checkpoints,
     control_flow,
+    conversions,
     functional_calls,
-    old_constructors,
     optimizers,
     scans,
     transforms,
-    unknown_numbers,
     vjp,
 )
 
-PYTHON = (builtins.special, classes.special, copying.special, late_warnings.special, logs.special, signatures.special)
-TORCH = (
-    checkpoints.special,
-    control_flow.special,
-    functional_calls.special,
-    old_constructors.special,
-    optimizers.special,
-    scans.special,
-    transforms.special,
-    unknown_numbers.special,
-    vjp.special,
-)
+PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
+TORCH = (checkpoints.special, control_flow.special, conversions.special, functional_calls.special, optimizers.special,
+         scans.special, transforms.special, vjp.special)  # fmt: skip
 COMPILING = FunctionTable()
 TABLES = (*PYTHON, *TORCH, directive_rules.special, COMPILING)
 

@@ -535,15 +535,12 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-def tensor_classes() -> set[Any]:
-    """``torch.FloatTensor`` and its like: what is called as a class, and names a dtype and a device."""
-    return torch._tensor_classes  # type: ignore[return-value]
-
-
-def default_tensor_device() -> str:
-    """Where ``torch.Tensor(...)`` makes tensors, whatever modes say."""
-    return str(_C._get_default_device())
-
+# Raises when the graph runs, where a tensor is not true.
+assert_async: Callable[[Any, str], None] = torch._assert_async
+# ``torch.FloatTensor`` and its like: what is called as a class, and names a dtype and a device.
+tensor_classes: set[Any] = torch._tensor_classes  # type: ignore[assignment]
+# Where ``torch.Tensor(...)`` makes tensors, whatever modes say.
+default_tensor_device: Callable[[], Any] = _C._get_default_device
 
 __all__ = [
     "DISABLED_CODE", "FUNCTION_MODE_CALLS", "MODULE_CALL_FILE", "NEEDS_DATA", "OPERATOR_CLASSES", "OP_NAMESPACES",
@@ -552,7 +549,7 @@ __all__ = [
     "FakeTensor", "FakeTensorMode", "GlobalStateGuard", "GuardOnDataDependentSymNode", "InferenceModeGuard",
     "LeanFakeTensorMode", "NamedSource", "PythonArithmetic", "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext",
     "TensorBase", "TensorGuards", "TorchDispatchMode", "TorchShapeEnv", "TorchSource",
-    "UnsupportedFakeTensorException", "advise_is_size",
+    "UnsupportedFakeTensorException", "advise_is_size", "assert_async",
     "autocast_available", "batched", "control_flow", "core_decompositions",
     "current_accelerator", "current_autograd_node", "default_tensor_device", "deterministic_algorithms",
     "disabled_torch_function",

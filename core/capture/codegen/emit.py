@@ -39,9 +39,9 @@ from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
 from jitney.capture.record import ABSENT, Record
+from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.torch.tensors import version_of
-from jitney.capture.torch.unknown_numbers import CHECKED
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.assumptions import Assumptions

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import ARRAYS
+from jitney.capture.numpy.constants import constant_of, unwritten
 from jitney.capture.numpy.dtypes import BACK
-from jitney.capture.torch import unknown_numbers
-from jitney.config import config
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
 
@@ -68,16 +68,13 @@ class Array:
         if self.source is not None:
             return self.vm.world.wrap(self.known.item(), self.source.attr("item").step("call"))
         found = self.constant()
-        if found is None and config.capture_scalar_outputs:
-            read = unknown_numbers.number(self.vm.tracer, self.tensor)
-            return None if read is unknown_numbers.UNREAD else read
         return None if found is None else found.item()
 
     def constant(self) -> Any:
         """A copy as NumPy has it, of what was computed of constants alone; else None."""
-        if self.source is None and self.known is not None and unknown_numbers.unwritten(self.tensor):
+        if self.source is None and self.known is not None and unwritten(self.tensor):
             return self.known.copy()
-        real = None if self.source is not None else unknown_numbers.constant_of(self.vm.tracer, self.tensor)
+        real = None if self.source is not None else constant_of(self.vm.tracer, self.tensor)
         if real is not None:
             with torch_private.without_modes():
                 return real.numpy()[()] if self.scalar else real.numpy()
@@ -133,10 +130,8 @@ def _reading(name: str, made: Callable[[Any], Any]) -> Callable[..., Any]:
         value = self.number()
         if value is None:
             branch = "data-dependent control flow: a branch depends on the values of an array"
-            raise Break(
-                branch if made is bool else f"{name} of an array needs its values",
-                "use np.where, or move it out of the compiled function",
-            )
+            reason = branch if made is bool else f"{name} of an array needs its values"
+            raise Break(reason, "use np.where, or move it out of the compiled function")
         return made(value)
 
     return method
@@ -212,6 +207,9 @@ for _name, _method in {"pow": _power, "ipow": _power_in_place}.items():
     setattr(Array, f"__{_name}__", _Slot(_method))
 for _name, _ufunc in UNARY.items():
     setattr(Array, f"__{_name}__", _Slot(_unary(_ufunc)))
+
+
+ARRAYS.add(Array)
 
 
 class ArrayMethod:

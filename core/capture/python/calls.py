@@ -55,7 +55,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound
 from jitney.capture.record import ABSENT
-from jitney.capture.torch import autograd_functions, collectives, old_constructors
+from jitney.capture.torch import autograd_functions, collectives, conversions
 from jitney.capture.torch.checkpoints import writes
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.guards.checks import same
@@ -364,8 +364,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _call_script(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """What ``torch.jit.script`` has compiled is the Python that it was compiled from."""
-    source = old_constructors.source_of_script(fn)
+    source = conversions.source_of_script(fn)
     if type(source) is not types.FunctionType:
         raise Break("call of a function of TorchScript", "call the Python function")
     return dispatch(vm, source, args, kwargs)

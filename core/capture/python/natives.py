@@ -43,7 +43,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.record import ABSENT
-from jitney.capture.torch import unknown_numbers
+from jitney.capture.torch import conversions
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -309,8 +309,8 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
         if (type(value), cls) in ((torch.SymInt, int), (torch.SymFloat, float)):
             return value
         if is_stand_in(value):
-            number = unknown_numbers.converted(vm, cls, value)
-            if number is not unknown_numbers.UNREAD:
+            number = conversions.converted(vm, cls, value)
+            if number is not conversions.UNREAD:
                 return number
         for name in (f"__{cls.__name__}__", "__index__", "__trunc__"):
             method = python_method(vm, value, name)

@@ -21,10 +21,9 @@ from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import STAND_INS, is_stand_in
+from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
-from jitney.capture.numpy.stand_in import Array
-from jitney.capture.torch import old_constructors, unknown_numbers, wrapper_subclasses
+from jitney.capture.torch import conversions, wrapper_subclasses
 from jitney.capture.torch.symbols import Symbols
 from jitney.guards import Source
 from jitney.guards.reentry import ReentryWatch
@@ -236,13 +235,13 @@ class Tracer(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if is_disallowed(func):
             raise Break(f"{_function_name(func)} is disallowed in graphs", DISALLOWED)
-        if name in unknown_numbers.READS:
-            read = unknown_numbers.read(self, name, args)
-            if read is not unknown_numbers.UNREAD:
+        if name in conversions.READS:
+            read = conversions.read(self, name, args)
+            if read is not conversions.UNREAD:
                 return read
         if func is torch.tensor and type(args[0]) in (list, tuple) and _has_tensor(args[0]):
             with self:
-                return old_constructors.of_data(*args, **kwargs)
+                return conversions.of_data(*args, **kwargs)
         if OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":
@@ -260,11 +259,11 @@ class Tracer(TorchFunctionMode):
         out = [given] if isinstance(given, torch.Tensor) else list(given or ())
         versions = [version_of(tensor) for tensor in out]
         try:
-            if name == "__getitem__" and unknown_numbers.has_tensor_end(args[1]):
+            if name == "__getitem__" and conversions.has_tensor_end(args[1]):
                 raise NeedsValue("a slice needs the values of a tensor", "keep the ends of slices as numbers")
             result = self.run(func, args, kwargs)
         except NeedsValue:
-            given_numbers = unknown_numbers.in_place_of_tensors(self, name, func, args, kwargs)
+            given_numbers = conversions.in_place_of_tensors(self, name, func, args, kwargs)
             if given_numbers is None:
                 raise
             args, kwargs = given_numbers
@@ -306,7 +305,7 @@ class Tracer(TorchFunctionMode):
 
     def _number(self, value: Any) -> Any:
         """A one-element tensor given where a number is due, as torch reads it."""
-        if is_stand_in(value) and unknown_numbers.is_float(value):
+        if is_stand_in(value) and conversions.is_float(value):
             return self.symbols.read(self.node_of(value), self.graph)
         return value
 
@@ -363,7 +362,7 @@ class Tracer(TorchFunctionMode):
         for expr in self.symbols.checks():
             condition = self.symbols.expression(expr, self.graph, self._placeholder)
             if condition is not True:
-                checked = self.graph.call_function(ASSERT, (condition, f"{unknown_numbers.CHECKED}: {expr}"))
+                checked = self.graph.call_function(ASSERT, (condition, f"{conversions.CHECKED}: {expr}"))
                 checked.meta.update(example_value=None, user_stack=self.origin())
                 self.op_count += 1
                 self.checked = True
@@ -479,7 +478,7 @@ class Tracer(TorchFunctionMode):
             return kind(*map(self._map, value))
         if isinstance(value, torch.Tensor):
             raise Break("a real tensor reached a captured operation", "this is a limit of capture; please report it")
-        if kind is Array and value.scalar and (number := value.number()) is not None:
+        if kind in ARRAYS and value.scalar and (number := value.number()) is not None:
             return self._map(number)
         if kind is TENSOR_CLASS:  # code finds it by no name; torch takes the text
             return f"{value.__module__}.{value.__name__}"

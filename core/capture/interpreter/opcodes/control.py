@@ -11,7 +11,7 @@ from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers
 from jitney.capture.record import ABSENT
-from jitney.capture.torch.unknown_numbers import settled
+from jitney.capture.torch.conversions import settled
 
 op = OpcodeTable()
 

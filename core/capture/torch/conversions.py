@@ -1,28 +1,25 @@
-"""Numbers that are read out of tensors: constants where the graph computes them of constants, else unknown symbols.
+"""Between tensors and Python's numbers: numbers read out of tensors, and tensors made of numbers in old ways.
 
-An unknown symbol (``config.capture_scalar_outputs``) is a node of the graph; what the program computes with it is
-symbolic, what needs to know it before the graph runs is a graph break. What ``torch._check`` says of it is checked when
-the graph runs, as is what torch's rules for shapes take for granted: where that fails, the frame runs eagerly.
+A number is a constant where the graph computes it of constants, else an unknown symbol (``capture_scalar_outputs``): a
+node of the graph. What the program computes with it is symbolic, what needs to know it before the graph runs is a graph
+break. What ``torch._check`` says of it is checked when the graph runs, as is what torch's rules for shapes take for
+granted: where that fails, the frame runs eagerly.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import Any
 
 import torch
-from torch import fx
 
 from jitney.capture.interpreter.code import only_raises
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import is_stand_in
+from jitney.capture.kinds import ARRAYS, is_stand_in
+from jitney.capture.numpy.constants import constant_of
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.config import config
 from jitney.torch_compat import torch_private
-
-if TYPE_CHECKING:
-    from jitney.capture.interpreter.frame import Frame
-    from jitney.capture.interpreter.interpreter import Interpreter
-    from jitney.capture.torch.tensors import Tracer
 
 special = FunctionTable()
 
@@ -32,17 +29,6 @@ CHECKED = "a tensor's value is not what the program takes it for"  # begins the 
 MOST = 64  # numbers that one call reads
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-# Operations of constants that are run to know what they give: none is random, and autocast leaves all of them alone.
-FOLDED = frozenset(
-    (
-        "tensor as_tensor arange linspace logspace zeros ones full empty_like zeros_like ones_like full_like "
-        "to float double long int bool half type item clone detach reshape view flatten unsqueeze squeeze expand "
-        "permute transpose t T getitem unbind select stack cat "
-        "add sub mul truediv div floordiv floor_divide mod remainder pow neg abs square sqrt exp log log2 sin cos "
-        "floor ceil round trunc clamp min max minimum maximum sum prod mean cumsum cumprod flip sort argsort argmax "
-        "argmin any all eq ne lt le gt ge and_ or_ xor invert logical_not logical_and logical_or where nonzero numel"
-    ).split()
-)
 
 
 def is_float(fake: Any) -> bool:
@@ -53,7 +39,7 @@ def is_float(fake: Any) -> bool:
 # ------------------------------------------------------------------ reading
 
 
-def read(tracer: Tracer, name: str, args: tuple[Any, ...]) -> Any:
+def read(tracer: Any, name: str, args: tuple[Any, ...]) -> Any:
     """What ``item`` and its like give; ``UNREAD`` where only the running graph could say."""
     tensor = args[0]
     if not is_stand_in(tensor) or len(args) > 1:
@@ -73,7 +59,7 @@ def _asked(known: torch.Tensor, name: str) -> Any:
         return getattr(known, name)()
 
 
-def number(tracer: Tracer, tensor: Any) -> Any:
+def number(tracer: Any, tensor: Any) -> Any:
     """The unknown number that a tensor of one element holds; ``UNREAD`` of dtypes that symbols do not have."""
     flag = tensor.dtype is torch.bool
     if not is_float(tensor) and not (config.capture_scalar_outputs and (flag or tensor.dtype in INTEGERS)):
@@ -86,7 +72,7 @@ def number(tracer: Tracer, tensor: Any) -> Any:
     return made == 1 if flag else made
 
 
-def converted(vm: Interpreter, cls: type, tensor: Any) -> Any:
+def converted(vm: Any, cls: type, tensor: Any) -> Any:
     """``int(tensor)`` or ``float(tensor)`` as an unknown number; ``UNREAD`` where C code is to say."""
     tracer = vm.tracer
     numbers = config.capture_scalar_outputs and tensor.numel() == 1 and constant_of(tracer, tensor) is None
@@ -101,7 +87,7 @@ def converted(vm: Interpreter, cls: type, tensor: Any) -> Any:
     return number(tracer, tensor)
 
 
-def _listed(tracer: Tracer, tensor: Any) -> Any:
+def _listed(tracer: Any, tensor: Any) -> Any:
     shape = tensor.shape
     if not all(type(n) is int for n in shape) or tensor.numel() > MOST:
         return UNREAD
@@ -117,7 +103,7 @@ def _listed(tracer: Tracer, tensor: Any) -> Any:
 
 
 def in_place_of_tensors(
-    tracer: Tracer, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Any, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The arguments of an operation that wants numbers (sizes, ends of slices), read out of the tensors given."""
     found = 0
@@ -154,60 +140,11 @@ def has_tensor_end(key: Any) -> bool:
     return type(key) is tuple and any(map(has_tensor_end, key))
 
 
-# ------------------------------------------------------------------ constants
-
-
-def constant_of(tracer: Tracer, tensor: Any) -> torch.Tensor | None:
-    """The tensor that the graph would compute of constants alone, computed now; None if it is not that."""
-    node = tracer.nodes.get(id(tensor))
-    if node is None or node.op == "placeholder":
-        return None
-    order: dict[fx.Node, None] = {}
-    todo = [node]
-    while todo:
-        at = todo.pop()
-        if at in order:
-            continue
-        if not _is_folded(at) or len(order) > MOST:
-            return None
-        order[at] = None
-        todo += at.all_input_nodes
-    values: dict[fx.Node, Any] = {}
-    try:
-        with torch_private.without_modes(), torch.no_grad():
-            for at in tracer.graph.nodes:
-                if at in order:
-                    args = fx.node.map_arg(at.args, values.__getitem__)
-                    kwargs = fx.node.map_arg(at.kwargs, values.__getitem__)
-                    target = at.target if callable(at.target) else getattr(type(args[0]), at.target)
-                    values[at] = target(*args, **kwargs)
-    except Exception:  # the graph's affair
-        return None
-    made = values[node]
-    return made if isinstance(made, torch.Tensor) and made.shape == tensor.shape else None
-
-
-def _is_folded(node: fx.Node) -> bool:
-    """Does this node compute, on the CPU, something that nobody has written to?"""
-    made = node.meta.get("example_value")
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if node.op not in ("call_function", "call_method") or name not in FOLDED:
-        return False
-    parts = made if isinstance(made, (tuple, list)) else [made]
-    return all(is_stand_in(p) and p.device.type == "cpu" and unwritten(p) for p in parts)
-
-
-def unwritten(fake: Any) -> bool:
-    """Has nobody written to it since it was made?"""
-    with torch_private.DisableTorchFunction():
-        return not fake.is_inference() and fake._version == 0
-
-
 # ------------------------------------------------------------------ what the program says of such numbers
 
 
 @special(torch_private.expect_true)
-def _expect_true(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
+def _expect_true(vm: Any, args: Args, kwargs: Kwargs) -> bool:
     """What ``torch._check`` asks: of an unknown number it is checked when the graph runs."""
     condition = args[0]
     if type(condition) is not torch.SymBool or vm.symbols.is_known(condition):
@@ -216,14 +153,14 @@ def _expect_true(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     return True
 
 
-def check(vm: Interpreter, condition: torch.SymBool) -> None:
+def check(vm: Any, condition: torch.SymBool) -> None:
     """Take this for granted from now on; the graph checks it."""
     if not vm.native(condition.node.expect_true, "", 0):
         raise Break("what is known of a number read from a tensor contradicts a check of it")
     vm.tracer.record_checks()
 
 
-def settled(vm: Interpreter, frame: Frame, instr: Any, value: Any, jumps_if: bool) -> bool:
+def settled(vm: Any, frame: Any, instr: Any, value: Any, jumps_if: bool) -> bool:
     """The truth of what a jump asks. Where one of its ways only raises, the graph checks that it takes the other one.
 
     A check that fails has the frame run eagerly, which raises what the program does: so nothing may be written before.
@@ -243,11 +180,73 @@ def settled(vm: Interpreter, frame: Frame, instr: Any, value: Any, jumps_if: boo
     if symbol:
         check(vm, value if taken else torch.sym_not(value))
     else:
-        vm.native(torch._assert_async, value if taken else vm.native(torch.logical_not, value), CHECKED)
+        vm.native(torch_private.assert_async, value if taken else vm.native(torch.logical_not, value), CHECKED)
         vm.tracer.checked = True
     return taken
 
 
 @special(torch_private.advise_is_size)
-def _advise_is_size(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
+def _advise_is_size(vm: Any, args: Args, kwargs: Kwargs) -> None:
     """Nothing that ``_check`` has not said."""
+
+
+# ------------------------------------------------------------------ made in old ways
+
+HINT = "use torch.tensor(data) or torch.empty(sizes)"
+
+
+def _constructed(cls: Any, vm: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``torch.FloatTensor(...)``: of sizes, without numbers of its own, or of data, which is converted."""
+    name = f"{cls.__module__}.{cls.__name__}"
+    base = cls is torch.Tensor
+    if kwargs or (base and str(torch_private.default_tensor_device()) != "cpu"):
+        raise Break(f"{name} with a device, or keywords", HINT)
+    dtype = torch.get_default_dtype() if base else cls.dtype
+    device = "cuda" if not base and cls.is_cuda else "cpu"
+    first = args[0] if args else ()
+    if type(first) is torch.Size or all(type(v) in (int, torch.SymInt) for v in args):
+        sizes = tuple(first) if type(first) is torch.Size else args or (0,)
+        return vm.native(torch.empty, sizes, dtype=dtype, device=device)
+    if len(args) == 1 and type(first) in (list, tuple):
+        return vm.call(torch.tensor, first, dtype=dtype, device=device)
+    if len(args) == 1 and type(first) in ARRAYS and device == "cpu" and not first.scalar:
+        return vm.native(vm.call(torch.from_numpy, first).to, dtype)
+    raise Break(f"{name} of a {type(first).__qualname__}", HINT)
+
+
+for _cls in (torch.Tensor, *(c for c in torch_private.tensor_classes if not c.is_sparse)):
+    special.add(_cls, functools.partial(_constructed, _cls))
+
+
+@special(torch.autograd.Variable)
+def _variable(vm: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``Variable(x)`` is ``x.detach()``."""
+    named = dict(zip(("data", "requires_grad", "volatile"), args, strict=False)) | kwargs
+    data = named.pop("data", None)
+    wants = named.pop("requires_grad", False)
+    if any(named.values()) or type(data) is not torch_private.FakeTensor or type(wants) not in (bool, type(None)):
+        raise Break("a Variable of no tensor, or with volatile", "use the tensor itself")
+    made = vm.native(data.detach)
+    return vm.native(made.requires_grad_) if wants else made
+
+
+def of_data(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+    """``torch.tensor`` of a list with tensors of one element in it: a stack of their items."""
+    known = device in (None, "cpu") and str(torch_private.default_tensor_device()) == "cpu"
+    if not known or not all(is_stand_in(v) or type(v) in (bool, int, float) for v in data):
+        raise Break("torch.tensor of tensors and other data, or on another device", "use torch.stack")
+    parts = [v if is_stand_in(v) else torch.tensor(v) for v in data]
+    if any(p.requires_grad or p.numel() != 1 or p.device.type != "cpu" or p.shape != parts[0].shape for p in parts):
+        raise Break("torch.tensor of tensors that require grad, or have more elements than one", "use torch.stack")
+    made = dtype or functools.reduce(torch.promote_types, [p.dtype for p in parts])
+    return torch.stack([p.detach().to(made) for p in parts])
+
+
+def source_of_script(fn: Any) -> Any:
+    """The Python function that a function of TorchScript was compiled from; None if nobody knows."""
+    return getattr(fn, "_torchdynamo_inline", None) if type(fn) is torch.jit.ScriptFunction else None
+
+
+@special(torch.jit.annotate)
+def _annotate(vm: Any, args: Args, kwargs: Kwargs) -> Any:
+    return args[1] if len(args) == 2 else kwargs["the_value"]
