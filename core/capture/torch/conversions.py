@@ -165,8 +165,6 @@ def settled(vm: Any, frame: Any, instr: Any, value: Any, jumps_if: bool) -> bool
 
     A check that fails has the frame run eagerly, which raises what the program does: so nothing may be written before.
     """
-    if type(value) is bool:
-        return value
     symbol = type(value) is torch.SymBool and not vm.symbols.is_known(value)
     tensor = is_stand_in(value) and value.device.type == "cpu" and value.numel() == 1
     if not (symbol or (tensor and constant_of(vm.tracer, value) is None)) or vm.tracer.mutates_inputs():

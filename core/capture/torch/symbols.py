@@ -222,8 +222,7 @@ class Symbols:
 
     def learn_sizes(self, made: Any, node: fx.Node) -> None:
         """Note the sizes of a result that only the running graph knows."""
-        self.env.pending_fresh_unbacked_symbols.clear()
-        for dim, size in enumerate(made.shape):
+        for dim, size in enumerate(made.shape if self.env.pending_fresh_unbacked_symbols else ()):
             if type(size) is torch.SymInt:
                 expr = size.node._expr  # as it was made: what is known to be equal takes its place later
                 if expr.is_Symbol and expr not in self.sources and expr not in self._nodes:
@@ -232,7 +231,8 @@ class Symbols:
 
     def checks(self) -> list[Any]:
         """What the results of the latest operations take for granted of unknown numbers: expressions, each once."""
-        found = []
+        found: list[Any] = []
+        self.env.pending_fresh_unbacked_symbols.clear()
         for group in self.env.deferred_runtime_asserts.values():
             for one in group:
                 if id(one) not in self._checked:

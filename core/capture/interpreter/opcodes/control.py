@@ -44,13 +44,15 @@ def jump(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def pop_jump_if_true(vm: Any, frame: Frame, instr: Any) -> None:
-    if settled(vm, frame, instr, frame.stack.pop(), True):
+    value = frame.stack.pop()
+    if value if type(value) is bool else settled(vm, frame, instr, value, True):
         frame.ip = instr.target
 
 
 @op("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def pop_jump_if_false(vm: Any, frame: Frame, instr: Any) -> None:
-    if not settled(vm, frame, instr, frame.stack.pop(), False):
+    value = frame.stack.pop()
+    if not (value if type(value) is bool else settled(vm, frame, instr, value, False)):
         frame.ip = instr.target
 
 
