@@ -67,7 +67,11 @@ class Config:
     replay_record_data: bool = _setting(False, "such a record has the numbers of tensors, too")
     automatic_dynamic_shapes: bool = _setting(True, "a size, int or float that takes a second value becomes symbolic")
     capture_scalar_outputs: bool = _setting(
-        False, "Tensor.item() of a float stays in the graph, for arithmetic; torch's own optimizers always do so"
+        False,
+        "numbers read from tensors (item, int, float, tolist) stay in the graph; torch's optimizers' always do",
+    )
+    capture_dynamic_output_shape_ops: bool = _setting(
+        False, "operators whose result's size depends on data (nonzero, masks, unique) stay in the graph"
     )
     assume_static_by_default: bool = _setting(True, "sizes are constants until they change or are marked dynamic")
     activation_memory_budget: float = _setting(

@@ -73,11 +73,20 @@ def call_constant(vm: Any, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> 
         raise Break(f"{what} is called with tensors, or numbers that change", "give it constants")
     if writes(vm)[0]:
         raise Break(f"{what} is called after writes that wait for the graph", "call it before")
+    result = in_python(vm, fn, args, kwargs)
+    if not _is_constant(result):
+        raise Break(f"{what} returns a {type(result).__qualname__}", "return numbers, text, dtypes, devices or tuples")
+    vm.world.assumptions.keep_private(f"{what} was called")
+    return result
+
+
+def in_python(vm: Any, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What the function itself returns, called now."""
     paused = vm.watch is not None and vm.watch.pause()
     entered = vm.witness.latest if vm.witness is not None else ""
     try:
         with torch_private.without_modes():
-            result = fn(*args, **kwargs)
+            return fn(*args, **kwargs)
     except Exception as error:
         raise UserRaised(error) from None
     finally:  # what the function enters is its own affair
@@ -85,10 +94,6 @@ def call_constant(vm: Any, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> 
             vm.watch.go_on()
         if vm.witness is not None:
             vm.witness.latest = entered
-    if not _is_constant(result):
-        raise Break(f"{what} returns a {type(result).__qualname__}", "return numbers, text, dtypes, devices or tuples")
-    vm.world.assumptions.keep_private(f"{what} was called")
-    return result
 
 
 def _is_constant(value: Any) -> bool:

@@ -17,6 +17,7 @@ from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwa
 from jitney.capture.torch import (
     checkpoints,
     control_flow,
+    conversions,
     functional_calls,
     optimizers,
     parameters,
@@ -29,6 +30,7 @@ PYTHON = (builtins.special, classes.special, copying.special, logs.special, sign
 TORCH = (
     checkpoints.special,
     control_flow.special,
+    conversions.special,
     functional_calls.special,
     optimizers.special,
     parameters.special,

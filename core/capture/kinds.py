@@ -39,6 +39,7 @@ UNCHANGING = (
 # Stand-ins for tensors: FakeTensor, and subclasses that wrap FakeTensors. A real tensor of a subclass is never the
 # interpreter's value: what comes from outside is adopted.
 STAND_INS: set[type] = {torch_private.FakeTensor}
+ARRAYS: set[type] = set()  # the class of stand-ins for NumPy's arrays
 
 
 def is_stand_in(value: Any) -> bool:

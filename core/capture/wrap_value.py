@@ -43,7 +43,7 @@ def _of_subclass(kind: type) -> Wrapper:
     if issubclass(kind, enum.Enum):
         return _by_identity
     if issubclass(kind, VALUE_CLASSES):
-        return _refuse_subclass
+        return _value_of_subclass
     if issubclass(kind, tuple):
         return _tuple
     return _alias if issubclass(kind, ALIASES) else _object
@@ -215,18 +215,21 @@ def _alias(world: World, value: Any, source: Source) -> Any:
     return made
 
 
-def _refuse_subclass(world: World, value: Any, source: Source) -> Any:
+def _value_of_subclass(world: World, value: Any, source: Source) -> Any:
+    """An object whose value is guarded, as its builtin class sees it, besides its class."""
     base = next(b for b in VALUE_CLASSES if isinstance(value, b))
-    raise Break(
-        f"a {type(value).__qualname__}, a subclass of {base.__name__}, from outside", f"pass a plain {base.__name__}"
-    )
+    if isinstance(value, np.generic) or base is complex:
+        raise Break(f"a {type(value).__qualname__}, a subclass of {base.__name__}, from outside")
+    made = _object(world, value, source)
+    world.guard(source, "true", f"_b.{base.__name__}.__repr__({{v}}) == {base.__repr__(value)!r}")
+    return made
 
 
 def _array(world: World, value: Any, source: Source) -> Any:
     made = world.adopt_array(value, source)
     if made is not None:
         return made
-    return _refuse_subclass(world, value, source) if isinstance(value, float) else _object(world, value, source)
+    return _value_of_subclass(world, value, source) if isinstance(value, float) else _object(world, value, source)
 
 
 def _opaque(world: World, value: Any, source: Source) -> Any:

@@ -35,6 +35,7 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "from_readonly": lambda base, key, raw: f"_from_readonly({base})",
     "from_scalar": lambda base, key, raw: f"_from_scalar({base})",
     "call": lambda base, key, raw: f"{base}()",
+    "call_with": lambda base, key, raw: f"{base}(*{key}[0], **_b.dict({key}[1]))",
 }
 
 
@@ -84,6 +85,11 @@ class Source:
     def item(self, key: Any) -> Source:
         """The child for ``[key]``."""
         return self.step("item", key)
+
+    def call(self, arguments: tuple[Any, Any]) -> Source:
+        """The child for a call with these constants, positional ones and pairs of named ones."""
+        known = (s for s in self.children.values() if s.kind == "call_with" and repr(s.key) == repr(arguments))
+        return next(known, None) or self.step("call_with", arguments)
 
     @property
     def is_const(self) -> bool:

@@ -120,8 +120,8 @@ class Scalars:
         return self.env.create_unbacked_symfloat()
 
     def is_unknown(self, value: Any) -> bool:
-        """Does only the running graph know it?"""
-        return type(value) is torch.SymFloat and self.hint(value) is None
+        """Does only the running graph know this number?"""
+        return type(value) in (torch.SymFloat, torch.SymInt) and self.hint(value) is None
 
     def compares(self, value: Any) -> bool:
         """May it be compared with a symbolic number, which becomes a guard? Not what is unknown or no number (NaN)."""

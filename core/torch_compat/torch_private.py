@@ -41,7 +41,10 @@ if TYPE_CHECKING:
         TorchShapeEnv,
         TorchSource,
         UnsupportedFakeTensorException,
+        advise_is_size,
+        expect_true,
         forget_reals,
+        free_unbacked_symbols,
         numpy,
         run_on_stand_ins,
         statically_known_true,
@@ -532,6 +535,13 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+# Raises when the graph runs, where a tensor is not true.
+assert_async: Callable[[Any, str], None] = torch._assert_async
+# ``torch.FloatTensor`` and its like: what is called as a class, and names a dtype and a device.
+tensor_classes: set[Any] = torch._tensor_classes  # type: ignore[assignment]
+# Where ``torch.Tensor(...)`` makes tensors, whatever modes say.
+default_tensor_device: Callable[[], Any] = _C._get_default_device
+
 __all__ = [
     "DISABLED_CODE", "FUNCTION_MODE_CALLS", "MODULE_CALL_FILE", "NEEDS_DATA", "OPERATOR_CLASSES", "OP_NAMESPACES",
     "PRIM_DEVICE", "SCAN_CODE", "STOPS_RECOMPUTATION", "BackwardHookFunction", "CustomOpDef",
@@ -539,14 +549,18 @@ __all__ = [
     "FakeTensor", "FakeTensorMode", "GlobalStateGuard", "GuardOnDataDependentSymNode", "InferenceModeGuard",
     "LeanFakeTensorMode", "NamedSource", "PythonArithmetic", "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext",
     "TensorBase", "TensorGuards", "TorchDispatchMode", "TorchShapeEnv", "TorchSource",
-    "UnsupportedFakeTensorException", "autocast_available", "batched", "control_flow", "core_decompositions",
-    "current_accelerator", "current_autograd_node", "deterministic_algorithms", "disabled_torch_function",
-    "dispatch_kept", "dispatch_mode_depth", "foreach_copy", "forget_reals", "forward_ad_active",
+    "UnsupportedFakeTensorException", "advise_is_size", "assert_async",
+    "autocast_available", "batched", "control_flow", "core_decompositions",
+    "current_accelerator", "current_autograd_node", "default_tensor_device", "deterministic_algorithms",
+    "disabled_torch_function",
+    "dispatch_kept", "dispatch_mode_depth", "expect_true", "foreach_copy", "forget_reals", "forward_ad_active",
+    "free_unbacked_symbols",
     "function_mode_depth", "function_mode_enabled", "function_modes", "functionalization", "functionalization_active",
     "functionalization_first", "functionalization_skipped", "global_module_hooks", "grad_and_value_impl", "grad_impl",
     "group_tensors", "is_composite", "jacobians", "log_api_usage", "module_call", "next_sequence_number", "numpy",
     "op_database", "out_of_tree_device", "outside_torch_compile", "process_groups", "python_kernels",
     "run_on_stand_ins", "set_function_modes", "set_grad_enabled", "statically_known_true", "suggest_memory_format",
-    "sympy_interp", "tracing_state", "transforms_active", "undecided", "value_when_captured", "wait_for_collective",
+    "sympy_interp", "tensor_classes", "tracing_state", "transforms_active", "undecided",
+    "value_when_captured", "wait_for_collective",
     "without_modes", "without_saved_tensor_hooks",
 ]  # fmt: skip

@@ -31,9 +31,12 @@ from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
     StatelessSymbolicContext,
+    expect_true,
+    free_unbacked_symbols,
     statically_known_true,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
+from torch.fx.experimental.symbolic_shapes import _advise_is_size as advise_is_size
 
 # Turns a size expression into calls on FX proxies, and into Python text.
 from torch.utils._sympy.interp import sympy_interp
@@ -199,7 +202,10 @@ __all__ = [
     "TorchShapeEnv",
     "TorchSource",
     "UnsupportedFakeTensorException",
+    "advise_is_size",
+    "expect_true",
     "forget_reals",
+    "free_unbacked_symbols",
     "numpy",
     "statically_known_true",
     "sympy_interp",

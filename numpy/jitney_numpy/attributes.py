@@ -43,7 +43,11 @@ def call_method(vm: Interpreter, method: ArrayMethod, args: list[Any], kwargs: d
         raise Break(f"{name}() is not captured", "it runs in NumPy")
     if not config.trace_numpy:
         raise Break(f"{name}() with config.trace_numpy off", "it runs in NumPy")
-    return attempt(vm, name, lambda vm, given, named: handler(vm, method.owner, given, named), args, kwargs)
+
+    def known(*given: Any, **named: Any) -> Any:
+        return getattr(method.owner.constant(), method.name)(*given, **named)
+
+    return attempt(vm, name, lambda vm, given, named: handler(vm, method.owner, given, named), args, kwargs, known)
 
 
 def length(array: Array) -> Any:

@@ -7,6 +7,7 @@ its dtype, its number of dimensions, whether it is an array or a scalar. A resul
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ class ArrayTable(FunctionTable):
         def guarded(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
             if not config.trace_numpy:
                 raise Break(f"np.{name} with config.trace_numpy off", "it runs in NumPy")
-            return attempt(vm, name, handler, args, kwargs)
+            return attempt(vm, name, handler, args, kwargs, fn)
 
         self.add(fn, guarded)
 
@@ -96,14 +97,91 @@ class ArrayTable(FunctionTable):
         return register
 
 
-def attempt(vm: Interpreter, name: str, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run a handler; what it cannot do (an unknown argument, sizes that do not fit) is NumPy's to do, or to refuse."""
+def attempt(
+    vm: Interpreter,
+    name: str,
+    handler: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    fn: Callable[..., Any] | None = None,
+) -> Any:
+    """Run a handler; what it cannot do (an unknown argument, sizes that do not fit) is NumPy's to do, or to refuse.
+
+    A function ``fn`` of constants is computed, too: its result is known, and a constant where no handler has it.
+    """
+    args, kwargs = [expose(vm, a) for a in args], {k: expose(vm, v) for k, v in kwargs.items()}
+    known = None if fn in (None, torch.from_numpy) or kwargs.get("out") is not None else computed(fn, args, kwargs)
     try:
         with vm.elsewhere.factories():
-            return handler(vm, [expose(vm, a) for a in args], {k: expose(vm, v) for k, v in kwargs.items()})
+            made = handler(vm, args, kwargs)
+    except Break:
+        if known is None:
+            raise
+        return literal(vm, known)
     except Exception as error:
+        if known is not None:
+            return literal(vm, known)
         lines = str(error).strip().splitlines()
         raise Break(f"np.{name} is not captured: {lines[0][:200] if lines else type(error).__name__}", HINT) from None
+    if type(made) is Array and made.kind is type(known) and made.dtype == known.dtype and made.source is None:
+        made.known = known
+    return made
+
+
+# ------------------------------------------------------------------ constants
+
+KNOWN = 1024  # elements of an array that is kept as a constant
+PLAIN = (type(None), bool, int, float, str, np.dtype, type, torch.Size)
+
+
+class Unknown(Exception):
+    """A value that the graph computes."""
+
+
+def computed(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What a function of NumPy gives for constants; None for anything else, and where it warns or raises."""
+    try:
+        given, named = [*map(_known, args)], {k: _known(v) for k, v in kwargs.items()}
+        with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
+            warnings.simplefilter("error")
+            made = fn(*given, **named)
+    except Exception:
+        return None
+    parts = made if type(made) in (list, tuple) else [made]
+    return made if all(map(_is_small, parts)) else None
+
+
+def _is_small(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return all(map(_is_small, value))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.size <= KNOWN and value.dtype.kind in "biuf"
+    return type(value) in NUMBERS
+
+
+def _known(value: Any) -> Any:
+    if type(value) is Array:
+        found = value.constant()
+        if found is None:
+            raise Unknown
+        return found
+    if type(value) in (list, tuple):
+        return type(value)(map(_known, value))
+    if type(value) not in PLAIN or (type(value) is torch.Size and not all(type(n) is int for n in value)):
+        raise Unknown
+    return tuple(value) if type(value) is torch.Size else value
+
+
+def literal(vm: Interpreter, value: Any) -> Any:
+    """What NumPy has made of constants, as stand-ins for these very numbers."""
+    if type(value) in (list, tuple):
+        made = [literal(vm, v) for v in value]
+        return vm.world.mark_fresh(made) if type(value) is list else tuple(made)
+    if type(value) in NUMBERS:
+        return value
+    stand_in = constant(vm, value, value.dtype)
+    stand_in.known = value.copy()
+    return stand_in
 
 
 # ------------------------------------------------------------------ operands
@@ -116,7 +194,7 @@ def as_array(vm: Interpreter, value: Any) -> Array:
         return value
     if kind in NUMBERS or kind in SYMBOLS or isinstance(value, np.generic):
         return constant(vm, specialise(value))
-    if kind in (list, tuple):
+    if kind in (list, tuple, torch.Size):
         if not holds_array(value):
             return constant(vm, specialise(_plain(value)))
         items = [as_array(vm, v) for v in value]
@@ -129,7 +207,7 @@ def as_array(vm: Interpreter, value: Any) -> Array:
 
 def _plain(value: Any) -> Any:
     """A list of numbers, symbols in it as the constants that they are here."""
-    if type(value) in (list, tuple):
+    if type(value) in (list, tuple, torch.Size):
         return [_plain(v) for v in value]
     if type(value) in NUMBERS or type(value) in SYMBOLS or isinstance(value, np.generic):
         return specialise(value)

@@ -27,7 +27,6 @@ BREAKS: dict[str, tuple[str, str]] = {
     "np.delete": ("float32", "is not captured"),
     "np.insert": ("float32", "is not captured"),
     "np.searchsorted": ("float32", "is not captured"),
-    "np.meshgrid": ("float32", "is not captured"),
     "np.ix_": ("float32", "is not captured"),
     "np.select": ("float32", "is not captured"),
     "np.gradient": ("float32", "is not captured"),

@@ -17,7 +17,7 @@ from jitney.aot.signals import NotSplit
 from jitney.aot.trace import attention, functionalization, subclass_tracing
 from jitney.aot.trace.inverses import only_moved
 from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, root_of
-from jitney.aot.trace.sizes import is_symbolic
+from jitney.aot.trace.sizes import is_symbolic, refuse_unknown
 from jitney.aot.trace.subclass_layout import Layout
 from jitney.aot.trace.subclass_tracing import Before
 from jitney.aot.trace.traceable_variants import REWRITTEN, without_symbols
@@ -183,6 +183,7 @@ def _trace(
     tracer: AtenTracer,
     keeper: StateKeeper,
 ) -> Joint:
+    refuse_unknown(module.graph)
     ambient_grad = torch.is_grad_enabled()
     values = [g.value for g in given]
     afters = [n.meta.get("example_value") for n in module.graph.nodes if n.op == "placeholder"]

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from jitney.aot.signals import NotSplit
+from jitney.torch_compat import torch_private
 from jitney.torch_compat.scalars import expression_nodes
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -107,3 +108,15 @@ class SizeNodes:
         node.meta["val"] = {"size": fake.shape, "stride": fake.stride(), "offset": [fake.storage_offset()]}[which][dim]
         self._inputs[symbol] = node
         return node
+
+
+def refuse_unknown(graph: fx.Graph) -> None:
+    """Raise ``NotSplit`` for a graph whose tensors have sizes that only running it tells, or that checks numbers."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten._assert_scalar.default:
+            raise NotSplit("it checks a number read from a tensor")
+        values = node.meta.get("example_value")
+        for value in values if isinstance(values, (tuple, list)) else (values,):
+            sizes = [n for n in value.shape if type(n) is torch.SymInt] if isinstance(value, torch.Tensor) else ()
+            if any(map(torch_private.free_unbacked_symbols, sizes)):
+                raise NotSplit("sizes in it depend on the values of tensors")

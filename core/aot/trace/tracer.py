@@ -133,7 +133,7 @@ class AtenTracer(torch_private.TorchDispatchMode):
         self._describe(node, result)
         if isinstance(result, torch_private.FakeTensor):
             self.bind(result, node)
-        elif isinstance(result, torch.SymFloat):
+        elif isinstance(result, (torch.SymFloat, torch.SymInt)) and result.node.expr.is_Symbol:
             self.sizes.known(result, node)
         elif isinstance(result, tuple | list):
             for i, item in enumerate(result):

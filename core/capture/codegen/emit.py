@@ -39,6 +39,7 @@ from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
 from jitney.capture.record import ABSENT, Record
+from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.torch.tensors import version_of
 from jitney.config import config
@@ -262,6 +263,7 @@ class Emitter:
                 self._unaliased(record.owner or record)
                 self._write_record(record)
         self.late += waiting_calls(self.vm, self.rebuild)
+        self.late += [f"{self.pool.object(warning)}.warn()" for warning in self.vm.warned]
         self.late += waiting_steps(self.vm, self.rebuild)
 
     def _unaliased(self, record: Record) -> None:
@@ -356,7 +358,8 @@ class Emitter:
             arguments, given = self._arguments(), call_text(self.signature)
             names = "".join(f"_o{i}, " for i in range(len(outputs)))
             call = f"{names}= _graph({arguments})" if names else f"_graph({arguments})"
-            if tracer.mutates_inputs():
+            mutates = tracer.mutates_inputs()
+            if mutates and not tracer.checked:
                 graph_lines.append(call)
             else:
                 draws = sorted(map(str, tracer.fake_mode.draws))
@@ -364,6 +367,8 @@ class Emitter:
                     self.pool.namespace["_random_states"] = RandomStates
                     graph_lines.append(f"_drawn = _random_states({draws})")
                 graph_lines += ["try:", f"    {call}", "except Exception as _error:"]
+                if mutates:  # what is checked is checked before anything is written
+                    graph_lines.append(f"    if not _b.str(_error).startswith({CHECKED!r}): raise")
                 graph_lines += ["    _drawn.failed(_error)"] if draws else []
                 graph_lines.append(f"    return _failed(_error, ({arguments}{',' * bool(arguments)}), {given})")
             graph = fx.GraphModule(torch.nn.Module(), tracer.graph)

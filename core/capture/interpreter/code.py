@@ -148,6 +148,21 @@ def successors(info: CodeInfo, index: int) -> list[int]:
     return out
 
 
+# What may come on the way to a ``raise`` that nothing else does.
+MESSAGE = ("LOAD_", "PUSH_NULL", "PRECALL", "CALL", "KW_NAMES", "BUILD_", "FORMAT_", "CONVERT_VALUE", "BINARY_", "COPY",
+           "SWAP", "NOP", "CACHE", "LIST_", "UNARY_", "RESUME")  # fmt: skip
+
+
+def only_raises(info: CodeInfo, at: int) -> bool:
+    """Does control that comes here go straight to a ``raise``?"""
+    for instr in info.instrs[at:]:
+        if instr.op == "RAISE_VARARGS":
+            return True
+        if not instr.op.startswith(MESSAGE):
+            return False
+    return False
+
+
 def _names(instr: Instr) -> tuple[str, ...]:
     return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
 

@@ -39,7 +39,9 @@ def _scalar(vm: Interpreter, real: Any, source: Source) -> Array:
     with torch_private.without_modes():
         tensor = from_scalar(real)
     fake = vm.tracer.adopt_checked(tensor, source.step("from_scalar"))
-    return Array(vm, vm.elsewhere.brought(fake, fixed=True), scalar=True, source=source)
+    made = Array(vm, vm.elsewhere.brought(fake, fixed=True), scalar=True, source=source)
+    made.known = real
+    return made
 
 
 def _array(vm: Interpreter, real: np.ndarray[Any, Any], source: Source) -> Array | None:

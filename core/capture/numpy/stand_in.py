@@ -6,6 +6,7 @@ of ``handlers.py``. What would need its values stops the capture.
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,8 +15,11 @@ import numpy as np
 import torch
 
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import ARRAYS
+from jitney.capture.numpy.constants import constant_of, unwritten
 from jitney.capture.numpy.dtypes import BACK
 from jitney.guards import Source
+from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -45,7 +49,7 @@ class Array:
         source: where it came from; None for one that the frame made.
     """
 
-    __slots__ = ("readonly", "scalar", "source", "tensor", "vm")
+    __slots__ = ("known", "readonly", "scalar", "source", "tensor", "vm")
 
     def __init__(
         self, vm: Interpreter, tensor: Any, scalar: bool = False, readonly: bool = False, source: Source | None = None
@@ -55,6 +59,26 @@ class Array:
         self.scalar = scalar
         self.readonly = readonly
         self.source = source
+        self.known: Any = None  # what NumPy gives, where it was computed of constants; of a scalar from outside, that
+
+    def number(self) -> Any:
+        """The Python number that it is: one that changes where it comes from outside; None if capture knows none."""
+        if self.tensor.ndim or self.tensor.is_complex() or (self.source is not None and not self.scalar):
+            return None
+        if self.source is not None:
+            return self.vm.world.wrap(self.known.item(), self.source.attr("item").step("call"))
+        found = self.constant()
+        return None if found is None else found.item()
+
+    def constant(self) -> Any:
+        """A copy as NumPy has it, of what was computed of constants alone; else None."""
+        if self.source is None and self.known is not None and unwritten(self.tensor):
+            return self.known.copy()
+        real = None if self.source is not None else constant_of(self.vm.tracer, self.tensor)
+        if real is not None:
+            with torch_private.without_modes():
+                return real.numpy()[()] if self.scalar else real.numpy()
+        return None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -79,7 +103,11 @@ class Array:
         return self.vm.call(func, *args, **kwargs)
 
     @classmethod
-    def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not kwargs and all(type(a) is not cls or a.scalar for a in args):
+            numbers = [a.number() if type(a) is cls else a for a in args]
+            if all(n is not None or a is None for n, a in zip(numbers, args, strict=True)):
+                return func(*numbers)
         raise Break(
             f"{getattr(func, '__name__', 'a function')} of torch is called with an array",
             "use torch.from_numpy, or a function of NumPy",
@@ -89,13 +117,6 @@ class Array:
     def __getitem__(self, key: Any) -> Any:
         return self.vm.handlers.arrays.getitem(self.vm, self, key)
 
-    @_Slot
-    def __bool__(self) -> NoReturn:
-        raise Break(
-            "data-dependent control flow: a branch depends on the values of an array",
-            "use np.where, or keep the branch outside the compiled function",
-        )
-
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
     def method(self: Any, /, *args: Any, **kwargs: Any) -> NoReturn:
@@ -104,8 +125,23 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return method
 
 
+def _reading(name: str, made: Callable[[Any], Any]) -> Callable[..., Any]:
+    def method(self: Any, /) -> Any:
+        value = self.number()
+        if value is None:
+            branch = "data-dependent control flow: a branch depends on the values of an array"
+            reason = branch if made is bool else f"{name} of an array needs its values"
+            raise Break(reason, "use np.where, or move it out of the compiled function")
+        return made(value)
+
+    return method
+
+
+for _made in (int, float, bool, operator.index):
+    _name = f"__{_made.__name__}__"
+    setattr(Array, _name, _Slot(_reading(_name, _made)))
 for _name in (
-    "len iter contains float int complex index array repr str format hash reduce_ex reduce round trunc floor ceil "
+    "len iter contains complex array repr str format hash reduce_ex reduce round trunc floor ceil "
     "setitem delitem copy deepcopy dlpack"
 ).split():
     setattr(Array, f"__{_name}__", _Slot(_refusing(f"__{_name}__")))
@@ -171,6 +207,9 @@ for _name, _method in {"pow": _power, "ipow": _power_in_place}.items():
     setattr(Array, f"__{_name}__", _Slot(_method))
 for _name, _ufunc in UNARY.items():
     setattr(Array, f"__{_name}__", _Slot(_unary(_ufunc)))
+
+
+ARRAYS.add(Array)
 
 
 class ArrayMethod:

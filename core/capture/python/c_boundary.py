@@ -29,8 +29,8 @@ OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator, Outsi
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 DEEP = frozenset({*SYMBOLIC, tuple, list, torch.Size, dict})
 FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
-TRANSPARENT = (*CONTENT_TYPES, tuple, str, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
-               types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
+TRANSPARENT = (*CONTENT_TYPES, tuple, str, bytes, int, float, type, types.FunctionType, types.BuiltinFunctionType,
+               types.MethodType, types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
 DUNDERS = (
     "__eq__ __lt__ __hash__ __bool__ __len__ __iter__ __next__ __getitem__ __contains__ __index__ __int__ "
     "__float__ __add__ __radd__ __mul__ __rmul__ __call__ __abs__ __round__ __str__ __repr__ __format__ __floor__ "

@@ -43,6 +43,7 @@ from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, instanc
 from jitney.capture.python.c_boundary import (
     C_METHOD,
     OWN_TYPES,
+    PLAIN,
     expose,
     has_tensor,
     printable,
@@ -54,8 +55,10 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound
 from jitney.capture.record import ABSENT
-from jitney.capture.torch import autograd_functions, collectives
+from jitney.capture.torch import autograd_functions, collectives, conversions
+from jitney.capture.torch.checkpoints import writes
 from jitney.capture.torch.optimizers import is_courtesy_break
+from jitney.guards.checks import same
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -336,7 +339,44 @@ def _call_lru_cache(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any
         if isinstance(value, ATOMS):
             vm.world.guard(vm.world.const(fn), "true", f"{{v}}({', '.join(map(repr, args))}) == {value!r}")
             return value
-    raise Break(f"call of the cached function {fn.__qualname__} (functools.lru_cache)", "call it outside compiled code")
+    return _call_cached(vm, fn, list(map(specialise, args)), {k: specialise(v) for k, v in kwargs.items()})
+
+
+def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """What the cache of a function holds for constants comes from outside, like a global.
+
+    The function is interpreted too, to learn that it only computes; for other arguments, that gives the result.
+    """
+    what = f"call of the cached function {fn.__qualname__} (functools.lru_cache)"
+    before = _traces(vm)
+    made = vm.call(fn.__wrapped__, *args, **kwargs)
+    if _traces(vm) != before:
+        raise Break(f"{what}, which does more than compute", "call it outside compiled code")
+    if not all(map(vm.world.constant_key, (*args, *kwargs.values()))):
+        if not _is_plain(made):
+            raise Break(f"{what} with objects, for a {type(made).__qualname__}", "call it outside compiled code")
+        return made
+    value = directive_rules.in_python(vm, fn, args, kwargs)
+    if before[0][0] and not (_is_plain(value) and same(value, made)):
+        raise Break(f"{what} after writes that wait for the graph", "call it before")
+    return vm.world.wrap(value, vm.world.anchor(fn).source.call((tuple(args), tuple(kwargs.items()))))
+
+
+def _traces(vm: Interpreter) -> tuple[Any, ...]:
+    return writes(vm), vm.tracer.op_count, len(vm.log_calls), len(vm.warned)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(map(_is_plain, value))
+    return (type(value) is dict and all(map(_is_plain, value.values()))) or type(value) in PLAIN
+
+
+def _call_script(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    source = conversions.source_of_script(fn)
+    if type(source) is not types.FunctionType:
+        raise Break("call of a function of TorchScript", "call the Python function")
+    return dispatch(vm, source, args, kwargs)
 
 
 # ------------------------------------------------------------------ classes and objects
@@ -436,4 +476,5 @@ CALLERS: dict[type, Callable[[Any, Any, Args, Kwargs], Any]] = {
     type(np.sum): _call_numpy,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _call_getter),
     type(functools.lru_cache(lambda: None)): _call_lru_cache,
+    torch.jit.ScriptFunction: _call_script,
 }

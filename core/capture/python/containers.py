@@ -43,7 +43,10 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]``."""
     kind = type(obj)
     if kind in STAND_INS:
-        return vm.native(operator.getitem, obj, expose(vm, key))
+        key = expose(vm, key)
+        if type(key) is torch.SymInt or type(key) is tuple:
+            obj, key = _selected(vm, obj, key)
+        return vm.native(operator.getitem, obj, key)
     if kind is Array:
         return vm.handlers.arrays.getitem(vm, obj, key)
     method = python_method(vm, obj, "__getitem__")
@@ -115,6 +118,17 @@ def dict_getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
 def dict_base(obj: Any) -> Any:
     """The builtin class whose methods keep this dictionary in order."""
     return collections.OrderedDict if isinstance(obj, collections.OrderedDict) else dict
+
+
+def _selected(vm: Interpreter, tensor: Any, key: Any) -> tuple[Any, Any]:
+    """What is left of an index once numbers that only the graph knows have selected: torch's indexing takes none."""
+    parts = list(key) if type(key) is tuple else [key]
+    unknown = [at for at, part in enumerate(parts) if vm.symbols.scalars.is_unknown(part)]
+    if not unknown or not all(type(part) in (int, slice, torch.SymInt) for part in parts):
+        return tensor, key
+    for at in reversed(unknown):
+        tensor = vm.native(tensor.select, at, parts.pop(at))
+    return tensor, tuple(parts)
 
 
 def check_key(vm: Interpreter, key: Any) -> None:

@@ -20,6 +20,8 @@ import torch
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
+from jitney.capture.kinds import is_stand_in
+from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
@@ -41,6 +43,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.record import ABSENT
+from jitney.capture.torch import conversions
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -67,6 +70,9 @@ PRINTING = {id(f) for f in (repr, ascii, format, hash)}
 KEEP_SYMBOLS = {id(v) for v in vars(operator).values() if isinstance(v, types.BuiltinFunctionType)} | {
     id(f) for f in (sum, max, min, abs, math.prod, functools.reduce, pow)
 }
+
+
+EXTREMES: dict[Any, Callable[[Any, Any], Any]] = {max: torch.sym_max, min: torch.sym_min}
 
 
 def is_pure(fn: Any) -> bool:
@@ -124,6 +130,11 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         kwargs, call_args = dict(kwargs), [vm.native(list, call_args[0]), *call_args[1:]]
         values = _of_one_kind([*call_args[0], *kwargs.values()])
         call_args[0], kwargs = values[: len(call_args[0])], dict(zip(kwargs, values[len(call_args[0]) :], strict=True))
+    if fn in EXTREMES and call_args and not kwargs:
+        values = call_args if len(call_args) > 1 else vm.native(list, call_args[0])
+        if {*map(type, values)} <= {int, torch.SymInt} and any(map(vm.symbols.scalars.is_unknown, values)):
+            return functools.reduce(EXTREMES[fn], values)
+        call_args = [values]
     return vm.native(fn, *call_args, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
 
 
@@ -292,8 +303,15 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
         value = args[0]
         if cls is bool:
             return truth(vm, value)
-        if type(value) is torch.SymInt and cls is int:
+        if type(value) is Array:
+            number = value.number()
+            args = [value := value if number is None else number]
+        if (type(value), cls) in ((torch.SymInt, int), (torch.SymFloat, float)):
             return value
+        if is_stand_in(value):
+            number = conversions.converted(vm, cls, value)
+            if number is not conversions.UNREAD:
+                return number
         for name in (f"__{cls.__name__}__", "__index__", "__trunc__"):
             method = python_method(vm, value, name)
             if method is not None:

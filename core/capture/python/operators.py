@@ -128,6 +128,9 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if made is None and vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
             a, b = specialise(a), specialise(b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
+    if type(a) is Array and a.scalar and type(b) in STAND_INS:  # it leaves the operation to the tensor
+        number = a.number()
+        a = a if number is None else number
     if type(a) in STAND_INS or type(b) in STAND_INS:
         if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
             raise Break("an operand with its own __torch_function__")
@@ -206,7 +209,10 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
 def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b`` for the six comparisons."""
     if type(a) in PLAIN and type(b) in PLAIN:
-        if vm.symbols.scalars.is_unknown(a) or vm.symbols.scalars.is_unknown(b):
+        unknown = vm.symbols.scalars.is_unknown(a) or vm.symbols.scalars.is_unknown(b)
+        if unknown and {type(a), type(b)} <= {int, torch.SymInt}:
+            return vm.native(COMPARE[symbol], a, b)
+        if unknown:
             raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
         if torch.SymBool in (type(a), type(b)) or not all(map(vm.symbols.scalars.compares, (a, b))):
             a, b = specialise(a), specialise(b)

@@ -25,6 +25,7 @@ from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import expose
 from jitney.capture.python.operators import BINARY, COMPARE
 from jitney.capture.record import ABSENT
+from jitney.capture.torch import conversions
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -188,6 +189,9 @@ class Reader:
         elif isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
             world.guard(source, "is", value)
             self.callee(value, name)
+        elif type(conversions.source_of_script(value)) is types.FunctionType:
+            world.guard(source, "is", value)
+            self.callee(conversions.source_of_script(value), name)
         else:
             raise self.refusal(f"reads the global {name}, a {type(value).__qualname__}")
 

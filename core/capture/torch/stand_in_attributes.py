@@ -96,6 +96,9 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
 def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> None:
     """``tensor.name = value``: a gradient may be dropped; it waits, like other writes, until the graph has run."""
     source = vm.tracer.source_of(tensor)
+    if name == "requires_grad" and source is None and type(value) is bool:
+        vm.native(tensor.requires_grad_, value)
+        return
     if name != "grad" or value is not None or source is None:
         raise Break(f"assignment to Tensor.{name}", "change the tensor outside compiled code")
     record = vm.world.add(vm.tracer.real_of(tensor), source)

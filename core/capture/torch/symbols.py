@@ -13,6 +13,7 @@ from torch import fx
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.torch import wrapper_subclasses
+from jitney.config import config
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.scalars import OPERATIONS, Definition, Scalars, expression_nodes
@@ -29,7 +30,9 @@ class Symbols:
     def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]]) -> None:
         self.dynamic_dims = dynamic_dims
         self.env = torch_private.ShapeEnv(
-            duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+            duck_shape=False,
+            allow_scalar_outputs=False,  # what reads a number says so: ``read``
+            allow_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops,
         )
         self.fake_mode = StandInMode(shape_env=self.env, allow_non_fake_inputs=False)
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
@@ -39,6 +42,8 @@ class Symbols:
         self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
         self.scalars = Scalars(self.env)
         self._nodes: dict[Any, fx.Node] = {}
+        self._sized: dict[Any, tuple[fx.Node, int, Any]] = {}  # unknown symbol -> tensor, dimension, the size
+        self._checked: set[int] = set()  # ids of what the environment wants to be checked, and is
         self._geometry: dict[int, tuple[Any, Any, Any]] = {}  # id(stand-in) -> size, stride, offset at first
         self._wrapped: dict[int, tuple[Wrapping, list[Any]]] = {}  # id(stand-in) -> what it is, its inner stand-ins
 
@@ -174,11 +179,23 @@ class Symbols:
             return self._computed(value, graph, placeholder)
         if expr in self._nodes:
             return self._nodes[expr]
+        return self.expression(expr, graph, placeholder)
+
+    def expression(self, expr: Any, graph: fx.Graph, placeholder: Callable[[Any, Source], fx.Node]) -> Any:
+        """The FX node (or plain number or truth value) that computes an expression over symbols."""
         symbols = sorted(expr.free_symbols, key=str)
         for symbol in symbols:
             if symbol in self.scalars.definitions:
                 self._computed(self.scalars.made[symbol], graph, placeholder)
-            elif symbol not in self._nodes:
+            elif symbol in self._nodes:
+                pass
+            elif symbol in self._sized:
+                tensor, dim, size = self._sized[symbol]
+                self._nodes[symbol] = graph.call_method("size", (tensor, dim))
+                self._nodes[symbol].meta.update(example_value=size)
+            elif symbol not in self.sources:
+                raise Break("a stride or an offset that depends on the values of a tensor")
+            else:
                 self._nodes[symbol] = placeholder(self.values[symbol], self.sources[symbol])
         return expression_nodes(graph, expr, {symbol: self._nodes[symbol] for symbol in symbols}, "example_value")
 
@@ -193,14 +210,35 @@ class Symbols:
             self._nodes[symbol] = made
         return self._nodes[symbol]
 
-    def read(self, tensor: fx.Node, graph: fx.Graph) -> Any:
-        """The float that a tensor holds, known when the graph runs."""
-        made = self.scalars.unknown()
+    def read(self, tensor: fx.Node, graph: fx.Graph, *, integer: bool = False) -> Any:
+        """The number that a tensor holds, known when the graph runs."""
+        made = self.env.create_unbacked_symint() if integer else self.scalars.unknown()
+        self.env.pending_fresh_unbacked_symbols.clear()
         node = graph.call_method("item", (tensor,))
         node.meta.update(example_value=made, scalar=True)
         self._nodes[made.node.expr] = node
         self.unknown.add(made.node.expr)
         return made
+
+    def learn_sizes(self, made: Any, node: fx.Node) -> None:
+        """Note the sizes of a result that only the running graph knows."""
+        for dim, size in enumerate(made.shape if self.env.pending_fresh_unbacked_symbols else ()):
+            if type(size) is torch.SymInt:
+                expr = size.node._expr  # as it was made: what is known to be equal takes its place later
+                if expr.is_Symbol and expr not in self.sources and expr not in self._nodes:
+                    self._sized.setdefault(expr, (node, dim, size))
+                    self.unknown.add(expr)
+
+    def checks(self) -> list[Any]:
+        """What the results of the latest operations take for granted of unknown numbers: expressions, each once."""
+        found: list[Any] = []
+        self.env.pending_fresh_unbacked_symbols.clear()
+        for group in self.env.deferred_runtime_asserts.values():
+            for one in group:
+                if id(one) not in self._checked:
+                    self._checked.add(id(one))
+                    found.append(one.expr)
+        return found
 
     def is_known(self, value: Any) -> bool:
         """Can emitted code compute it from what it has fetched? Else the graph returns it."""

@@ -21,9 +21,9 @@ from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import STAND_INS, is_stand_in
+from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
-from jitney.capture.torch import wrapper_subclasses
+from jitney.capture.torch import conversions, wrapper_subclasses
 from jitney.capture.torch.symbols import Symbols
 from jitney.guards import Source
 from jitney.guards.reentry import ReentryWatch
@@ -85,6 +85,14 @@ TENSOR_FUNCTIONS = {id(v): k for k, v in vars(torch.Tensor).items() if isinstanc
 STATISTICS = {"torch.nn.functional": 1, "torch": 3}
 
 
+TENSOR_CLASS = type(torch.FloatTensor)
+ASSERT = torch.ops.aten._assert_scalar.default
+
+
+class NeedsValue(Break):
+    """An operation that wants a number, and has been given a tensor."""
+
+
 @dataclass(slots=True)
 class GraphInput:
     """One placeholder: a tensor or a symbol's value, and where the emitted code finds it."""
@@ -131,6 +139,7 @@ class Tracer(TorchFunctionMode):
         self.kept: list[Any] = []
         self.versions: dict[int, int] = {}
         self.op_count = 0
+        self.checked = False  # does the graph check what tensors hold?
         self.changes_state = 0  # how many calls in the graph do
         self.pause = False
         self.region: int | None = None  # the checkpointed region that is being captured
@@ -226,6 +235,13 @@ class Tracer(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if is_disallowed(func):
             raise Break(f"{_function_name(func)} is disallowed in graphs", DISALLOWED)
+        if name in conversions.READS:
+            read = conversions.read(self, name, args)
+            if read is not conversions.UNREAD:
+                return read
+        if func is torch.tensor and type(args[0]) in (list, tuple) and _has_tensor(args[0]):
+            with self:
+                return conversions.of_data(*args, **kwargs)
         if OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":
@@ -233,8 +249,6 @@ class Tracer(TorchFunctionMode):
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
         if metadata.question(func) in metadata.ASKED:
             return self._asked(func, args, kwargs)
-        if name == "item" and self.reads_numbers() and _is_float(args[0]):
-            return self.symbols.read(self.node_of(args[0]), self.graph)
         if kwargs and self.reads_numbers():
             kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
         if name == "requires_grad_" and id(args[0]) in self.adopted:
@@ -244,7 +258,16 @@ class Tracer(TorchFunctionMode):
         given = kwargs.get("out")
         out = [given] if isinstance(given, torch.Tensor) else list(given or ())
         versions = [version_of(tensor) for tensor in out]
-        result = self.run(func, args, kwargs)
+        try:
+            if name == "__getitem__" and conversions.has_tensor_end(args[1]):
+                raise NeedsValue("a slice needs the values of a tensor", "keep the ends of slices as numbers")
+            result = self.run(func, args, kwargs)
+        except NeedsValue:
+            given_numbers = conversions.in_place_of_tensors(self, name, func, args, kwargs)
+            if given_numbers is None:
+                raise
+            args, kwargs = given_numbers
+            result = self.run(func, args, kwargs)
         untouched = any(version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True))
         if untouched and result is not None:  # lists given as out= are written to without counting
             raise Break(f"{_function_name(func)} leaves out= alone when it is traced", "use its result instead")
@@ -282,7 +305,7 @@ class Tracer(TorchFunctionMode):
 
     def _number(self, value: Any) -> Any:
         """A one-element tensor given where a number is due, as torch reads it."""
-        if is_stand_in(value) and _is_float(value):
+        if is_stand_in(value) and conversions.is_float(value):
             return self.symbols.read(self.node_of(value), self.graph)
         return value
 
@@ -295,7 +318,7 @@ class Tracer(TorchFunctionMode):
         try:
             return torch_private.run_on_stand_ins(func, args, kwargs)
         except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
-            raise Break(
+            raise NeedsValue(
                 f"{_function_name(func)} needs the values of a tensor",
                 "keep the value as a tensor, or move this line out of the compiled function",
             ) from None
@@ -332,6 +355,17 @@ class Tracer(TorchFunctionMode):
             node.meta["checkpoint"] = self.region
         self.op_count += 1
         self._bind(result, node)
+        self.record_checks()
+
+    def record_checks(self) -> None:
+        """Append checks of what the stand-ins take for granted of numbers that only the running graph knows."""
+        for expr in self.symbols.checks():
+            condition = self.symbols.expression(expr, self.graph, self._placeholder)
+            if condition is not True:
+                checked = self.graph.call_function(ASSERT, (condition, f"{conversions.CHECKED}: {expr}"))
+                checked.meta.update(example_value=None, user_stack=self.origin())
+                self.op_count += 1
+                self.checked = True
 
     def enter_scope(self, scope: InferenceScope) -> None:
         """Begin inference mode, here and in the graph."""
@@ -444,6 +478,10 @@ class Tracer(TorchFunctionMode):
             return kind(*map(self._map, value))
         if isinstance(value, torch.Tensor):
             raise Break("a real tensor reached a captured operation", "this is a limit of capture; please report it")
+        if kind in ARRAYS and value.scalar and (number := value.number()) is not None:
+            return self._map(number)
+        if kind is TENSOR_CLASS:  # code finds it by no name; torch takes the text
+            return f"{value.__module__}.{value.__name__}"
         if isinstance(value, fx.node.base_types) or value is None or kind in (range, types.EllipsisType, type):
             return value
         if isinstance(value, torch.Generator):
@@ -457,6 +495,7 @@ class Tracer(TorchFunctionMode):
         if isinstance(result, torch_private.FakeTensor) or self._is_wrapper(result):
             self.nodes[id(result)] = node
             self.kept.append(result)
+            self.symbols.learn_sizes(result, node)
         elif isinstance(result, torch.Tensor):
             raise Break(f"{node.target} gave a real tensor", "this is a limit of capture; please report it")
         elif isinstance(result, tuple | list):
@@ -560,10 +599,6 @@ def storage(fake: Any) -> int:
     """Which memory a stand-in is a view of."""
     with torch_private.DisableTorchFunction():
         return int(fake.untyped_storage()._cdata)
-
-
-def _is_float(fake: Any) -> bool:
-    return fake.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16) and fake.numel() == 1
 
 
 def _has_tensor(value: Any) -> bool:

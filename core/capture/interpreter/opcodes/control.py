@@ -11,6 +11,7 @@ from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers
 from jitney.capture.record import ABSENT
+from jitney.capture.torch.conversions import settled
 
 op = OpcodeTable()
 
@@ -43,13 +44,15 @@ def jump(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def pop_jump_if_true(vm: Any, frame: Frame, instr: Any) -> None:
-    if vm.truth(frame.stack.pop()):
+    value = frame.stack.pop()
+    if value if type(value) is bool else settled(vm, frame, instr, value, True):
         frame.ip = instr.target
 
 
 @op("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def pop_jump_if_false(vm: Any, frame: Frame, instr: Any) -> None:
-    if not vm.truth(frame.stack.pop()):
+    value = frame.stack.pop()
+    if not (value if type(value) is bool else settled(vm, frame, instr, value, False)):
         frame.ip = instr.target
 
 

@@ -1,0 +1,70 @@
+"""What the graph computes of constants alone, computed while capturing: numbers read out of it are constants, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.capture.kinds import is_stand_in
+from jitney.torch_compat import torch_private
+
+MOST = 64  # operations
+# Operations of constants that are run to know what they give: none is random, and autocast leaves all of them alone.
+FOLDED = frozenset(
+    (
+        "tensor as_tensor arange linspace logspace zeros ones full empty_like zeros_like ones_like full_like "
+        "to float double long int bool half type item clone detach reshape view flatten unsqueeze squeeze expand "
+        "permute transpose t T getitem unbind select stack cat "
+        "add sub mul truediv div floordiv floor_divide mod remainder pow neg abs square sqrt exp log log2 sin cos "
+        "floor ceil round trunc clamp min max minimum maximum sum prod mean cumsum cumprod flip sort argsort argmax "
+        "argmin any all eq ne lt le gt ge and_ or_ xor invert logical_not logical_and logical_or where nonzero numel"
+    ).split()
+)
+
+
+def constant_of(tracer: Any, tensor: Any) -> torch.Tensor | None:
+    """The tensor that the graph would compute of constants alone, computed now; None if it is not that."""
+    node = tracer.nodes.get(id(tensor))
+    if node is None or node.op == "placeholder":
+        return None
+    order: dict[fx.Node, None] = {}
+    todo = [node]
+    while todo:
+        at = todo.pop()
+        if at in order:
+            continue
+        if not _is_folded(at) or len(order) > MOST:
+            return None
+        order[at] = None
+        todo += at.all_input_nodes
+    values: dict[fx.Node, Any] = {}
+    try:
+        with torch_private.without_modes(), torch.no_grad():
+            for at in tracer.graph.nodes:
+                if at in order:
+                    args = fx.node.map_arg(at.args, values.__getitem__)
+                    kwargs = fx.node.map_arg(at.kwargs, values.__getitem__)
+                    target = at.target if callable(at.target) else getattr(type(args[0]), at.target)
+                    values[at] = target(*args, **kwargs)
+    except Exception:  # the graph's affair
+        return None
+    made = values[node]
+    return made if isinstance(made, torch.Tensor) and made.shape == tensor.shape else None
+
+
+def _is_folded(node: fx.Node) -> bool:
+    """Does this node compute, on the CPU, something that nobody has written to?"""
+    made = node.meta.get("example_value")
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if node.op not in ("call_function", "call_method") or name not in FOLDED:
+        return False
+    parts = made if isinstance(made, (tuple, list)) else [made]
+    return all(is_stand_in(p) and p.device.type == "cpu" and unwritten(p) for p in parts)
+
+
+def unwritten(fake: Any) -> bool:
+    """Has nobody written to it since it was made?"""
+    with torch_private.DisableTorchFunction():
+        return not fake.is_inference() and fake._version == 0

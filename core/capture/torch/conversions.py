@@ -1,0 +1,250 @@
+"""Between tensors and Python's numbers: numbers read out of tensors, and tensors made of numbers in old ways.
+
+A number is a constant where the graph computes it of constants, else an unknown symbol (``capture_scalar_outputs``): a
+node of the graph. What the program computes with it is symbolic, what needs to know it before the graph runs is a graph
+break. What ``torch._check`` says of it is checked when the graph runs, as is what torch's rules for shapes take for
+granted: where that fails, the frame runs eagerly.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from jitney.capture.interpreter.code import only_raises
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.kinds import ARRAYS, is_stand_in
+from jitney.capture.numpy.constants import constant_of
+from jitney.capture.tables import Args, FunctionTable, Kwargs
+from jitney.config import config
+from jitney.torch_compat import torch_private
+
+special = FunctionTable()
+
+READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__"}
+UNREAD = object()
+CHECKED = "a tensor's value is not what the program takes it for"  # begins the text of a check that fails
+MOST = 64  # numbers that one call reads
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def is_float(fake: Any) -> bool:
+    """Is it a tensor of one float?"""
+    return fake.dtype in FLOATS and fake.numel() == 1
+
+
+# ------------------------------------------------------------------ reading
+
+
+def read(tracer: Any, name: str, args: tuple[Any, ...]) -> Any:
+    """What ``item`` and its like give; ``UNREAD`` where only the running graph could say."""
+    tensor = args[0]
+    if not is_stand_in(tensor) or len(args) > 1:
+        return UNREAD
+    known = constant_of(tracer, tensor)
+    if known is not None:
+        return _asked(known, name)
+    if name == "item" and tracer.reads_numbers() and tensor.numel() == 1:
+        return number(tracer, tensor)
+    if name == "tolist" and config.capture_scalar_outputs:
+        return _listed(tracer, tensor)
+    return UNREAD
+
+
+def _asked(known: torch.Tensor, name: str) -> Any:
+    with torch_private.without_modes():
+        return getattr(known, name)()
+
+
+def number(tracer: Any, tensor: Any) -> Any:
+    """The unknown number that a tensor of one element holds; ``UNREAD`` of dtypes that symbols do not have."""
+    flag = tensor.dtype is torch.bool
+    if not is_float(tensor) and not (config.capture_scalar_outputs and (flag or tensor.dtype in INTEGERS)):
+        return UNREAD
+    if flag:
+        with tracer:
+            tensor = tensor.to(torch.int64)
+    made = tracer.symbols.read(tracer.node_of(tensor), tracer.graph, integer=not is_float(tensor))
+    tracer.op_count += 1
+    return made == 1 if flag else made
+
+
+def converted(vm: Any, cls: type, tensor: Any) -> Any:
+    """``int(tensor)`` or ``float(tensor)`` as an unknown number; ``UNREAD`` where C code is to say."""
+    tracer = vm.tracer
+    numbers = config.capture_scalar_outputs and tensor.numel() == 1 and constant_of(tracer, tensor) is None
+    if not numbers or cls not in (int, float) or (cls is int and tensor.dtype in FLOATS):
+        return UNREAD
+    if tensor.dtype not in (*INTEGERS, *FLOATS, torch.bool):
+        return UNREAD
+    if cls is float and tensor.dtype not in FLOATS:
+        tensor = vm.native(tensor.to, torch.float64)
+    if cls is int and tensor.dtype is torch.bool:
+        tensor = vm.native(tensor.to, torch.int64)
+    return number(tracer, tensor)
+
+
+def _listed(tracer: Any, tensor: Any) -> Any:
+    shape = tensor.shape
+    if not all(type(n) is int for n in shape) or tensor.numel() > MOST:
+        return UNREAD
+    with tracer:
+        flat = tensor.reshape(-1)
+        numbers = [flat[i].item() for i in range(tensor.numel())]
+    if any(n is UNREAD for n in numbers):
+        return UNREAD
+    for size in reversed(shape[1:]):
+        count = len(numbers) // size if size else 0
+        numbers = [numbers[i * size : (i + 1) * size] for i in range(count)]
+    return numbers if len(shape) else numbers[0]
+
+
+def in_place_of_tensors(
+    tracer: Any, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of an operation that wants numbers (sizes, ends of slices), read out of the tensors given."""
+    found = 0
+
+    def read_one(value: Any) -> Any:
+        nonlocal found
+        if is_stand_in(value) and value.dim() == 0 and value.dtype in INTEGERS:
+            known = constant_of(tracer, value)
+            made = number(tracer, value) if known is None else _asked(known, "item")
+            found += made is not UNREAD
+            return value if made is UNREAD else made
+        if type(value) in (list, tuple):
+            return type(value)(map(read_one, value))
+        return value
+
+    def ends(value: Any) -> Any:
+        if type(value) is slice:
+            return slice(read_one(value.start), read_one(value.stop), read_one(value.step))
+        return tuple(map(ends, value)) if type(value) is tuple else value
+
+    if name in ("__getitem__", "__setitem__"):
+        args = (args[0], ends(args[1]), *args[2:])
+    else:
+        own = 1 if getattr(torch.Tensor, name, None) is func else 0
+        args = (*args[:own], *map(read_one, args[own:]))
+        kwargs = {key: read_one(value) for key, value in kwargs.items()}
+    return (args, kwargs) if found else None
+
+
+def has_tensor_end(key: Any) -> bool:
+    """Is an end of a slice in this index a tensor?"""
+    if type(key) is slice:
+        return is_stand_in(key.start) or is_stand_in(key.stop)
+    return type(key) is tuple and any(map(has_tensor_end, key))
+
+
+# ------------------------------------------------------------------ what the program says of such numbers
+
+
+@special(torch_private.expect_true)
+def _expect_true(vm: Any, args: Args, kwargs: Kwargs) -> bool:
+    """What ``torch._check`` asks: of an unknown number it is checked when the graph runs."""
+    condition = args[0]
+    if type(condition) is not torch.SymBool or vm.symbols.is_known(condition):
+        return vm.truth(condition)
+    check(vm, condition)
+    return True
+
+
+def check(vm: Any, condition: torch.SymBool) -> None:
+    """Take this for granted from now on; the graph checks it."""
+    if not vm.native(condition.node.expect_true, "", 0):
+        raise Break("what is known of a number read from a tensor contradicts a check of it")
+    vm.tracer.record_checks()
+
+
+def settled(vm: Any, frame: Any, instr: Any, value: Any, jumps_if: bool) -> bool:
+    """The truth of what a jump asks. Where one of its ways only raises, the graph checks that it takes the other one.
+
+    A check that fails has the frame run eagerly, which raises what the program does: so nothing may be written before.
+    """
+    symbol = type(value) is torch.SymBool and not vm.symbols.is_known(value)
+    tensor = is_stand_in(value) and value.device.type == "cpu" and value.numel() == 1
+    if not (symbol or (tensor and constant_of(vm.tracer, value) is None)) or vm.tracer.mutates_inputs():
+        return vm.truth(value)
+    if only_raises(frame.info, instr.target):
+        taken = not jumps_if
+    elif only_raises(frame.info, frame.ip):
+        taken = jumps_if
+    else:
+        return vm.truth(value)
+    if symbol:
+        check(vm, value if taken else torch.sym_not(value))
+    else:
+        vm.native(torch_private.assert_async, value if taken else vm.native(torch.logical_not, value), CHECKED)
+        vm.tracer.checked = True
+    return taken
+
+
+@special(torch_private.advise_is_size)
+def _advise_is_size(vm: Any, args: Args, kwargs: Kwargs) -> None:
+    """Nothing that ``_check`` has not said."""
+
+
+# ------------------------------------------------------------------ made in old ways
+
+HINT = "use torch.tensor(data) or torch.empty(sizes)"
+
+
+def _constructed(cls: Any, vm: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``torch.FloatTensor(...)``: of sizes, without numbers of its own, or of data, which is converted."""
+    name = f"{cls.__module__}.{cls.__name__}"
+    base = cls is torch.Tensor
+    if kwargs or (base and str(torch_private.default_tensor_device()) != "cpu"):
+        raise Break(f"{name} with a device, or keywords", HINT)
+    dtype = torch.get_default_dtype() if base else cls.dtype
+    device = "cuda" if not base and cls.is_cuda else "cpu"
+    first = args[0] if args else ()
+    if type(first) is torch.Size or all(type(v) in (int, torch.SymInt) for v in args):
+        sizes = tuple(first) if type(first) is torch.Size else args or (0,)
+        return vm.native(torch.empty, sizes, dtype=dtype, device=device)
+    if len(args) == 1 and type(first) in (list, tuple):
+        return vm.call(torch.tensor, first, dtype=dtype, device=device)
+    if len(args) == 1 and type(first) in ARRAYS and device == "cpu" and not first.scalar:
+        return vm.native(vm.call(torch.from_numpy, first).to, dtype)
+    raise Break(f"{name} of a {type(first).__qualname__}", HINT)
+
+
+for _cls in (torch.Tensor, *(c for c in torch_private.tensor_classes if not c.is_sparse)):
+    special.add(_cls, functools.partial(_constructed, _cls))
+
+
+@special(torch.autograd.Variable)
+def _variable(vm: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``Variable(x)`` is ``x.detach()``."""
+    named = dict(zip(("data", "requires_grad", "volatile"), args, strict=False)) | kwargs
+    data = named.pop("data", None)
+    wants = named.pop("requires_grad", False)
+    if any(named.values()) or type(data) is not torch_private.FakeTensor or type(wants) not in (bool, type(None)):
+        raise Break("a Variable of no tensor, or with volatile", "use the tensor itself")
+    made = vm.native(data.detach)
+    return vm.native(made.requires_grad_) if wants else made
+
+
+def of_data(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+    """``torch.tensor`` of a list with tensors of one element in it: a stack of their items."""
+    known = device in (None, "cpu") and str(torch_private.default_tensor_device()) == "cpu"
+    if not known or not all(is_stand_in(v) or type(v) in (bool, int, float) for v in data):
+        raise Break("torch.tensor of tensors and other data, or on another device", "use torch.stack")
+    parts = [v if is_stand_in(v) else torch.tensor(v) for v in data]
+    if any(p.requires_grad or p.numel() != 1 or p.device.type != "cpu" or p.shape != parts[0].shape for p in parts):
+        raise Break("torch.tensor of tensors that require grad, or have more elements than one", "use torch.stack")
+    made = dtype or functools.reduce(torch.promote_types, [p.dtype for p in parts])
+    return torch.stack([p.detach().to(made) for p in parts])
+
+
+def source_of_script(fn: Any) -> Any:
+    """The Python function that a function of TorchScript was compiled from; None if nobody knows."""
+    return getattr(fn, "_torchdynamo_inline", None) if type(fn) is torch.jit.ScriptFunction else None
+
+
+@special(torch.jit.annotate)
+def _annotate(vm: Any, args: Args, kwargs: Kwargs) -> Any:
+    return args[1] if len(args) == 2 else kwargs["the_value"]
