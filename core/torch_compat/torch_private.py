@@ -538,7 +538,7 @@ def __getattr__(name: str) -> Any:
 # Raises when the graph runs, where a tensor is not true.
 assert_async: Callable[[Any, str], None] = torch._assert_async
 # ``torch.FloatTensor`` and its like: what is called as a class, and names a dtype and a device.
-tensor_classes: set[Any] = torch._tensor_classes  # type: ignore[assignment]
+tensor_classes: set[Any] = torch._tensor_classes
 # Where ``torch.Tensor(...)`` makes tensors, whatever modes say.
 default_tensor_device: Callable[[], Any] = _C._get_default_device
 

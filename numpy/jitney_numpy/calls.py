@@ -123,7 +123,8 @@ def attempt(
             return literal(vm, known)
         lines = str(error).strip().splitlines()
         raise Break(f"np.{name} is not captured: {lines[0][:200] if lines else type(error).__name__}", HINT) from None
-    if type(made) is Array and made.kind is type(known) and made.dtype == known.dtype and made.source is None:
+    dtype = getattr(known, "dtype", None)
+    if type(made) is Array and made.kind is type(known) and made.dtype == dtype and made.source is None:
         made.known = known
     return made
 

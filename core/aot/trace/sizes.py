@@ -117,6 +117,7 @@ def refuse_unknown(graph: fx.Graph) -> None:
             raise NotSplit("it checks a number read from a tensor")
         values = node.meta.get("example_value")
         for value in values if isinstance(values, (tuple, list)) else (values,):
-            sizes = [n for n in value.shape if type(n) is torch.SymInt] if isinstance(value, torch.Tensor) else ()
+            sizes: tuple[Any, ...] = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+            sizes = tuple(n for n in sizes if type(n) is torch.SymInt)
             if any(map(torch_private.free_unbacked_symbols, sizes)):
                 raise NotSplit("sizes in it depend on the values of tensors")

@@ -60,7 +60,7 @@ def _is_folded(node: fx.Node) -> bool:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if node.op not in ("call_function", "call_method") or name not in FOLDED:
         return False
-    parts = made if isinstance(made, (tuple, list)) else [made]
+    parts: Any = made if isinstance(made, (tuple, list)) else [made]
     return all(is_stand_in(p) and p.device.type == "cpu" and unwritten(p) for p in parts)
 
 

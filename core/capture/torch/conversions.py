@@ -201,7 +201,7 @@ def _constructed(cls: Any, vm: Any, args: Args, kwargs: Kwargs) -> Any:
         raise Break(f"{name} with a device, or keywords", HINT)
     dtype = torch.get_default_dtype() if base else cls.dtype
     device = "cuda" if not base and cls.is_cuda else "cpu"
-    first = args[0] if args else ()
+    first: Any = args[0] if args else ()
     if type(first) is torch.Size or all(type(v) in (int, torch.SymInt) for v in args):
         sizes = tuple(first) if type(first) is torch.Size else args or (0,)
         return vm.native(torch.empty, sizes, dtype=dtype, device=device)

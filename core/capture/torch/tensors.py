@@ -89,6 +89,9 @@ TENSOR_CLASS = type(torch.FloatTensor)
 ASSERT = torch.ops.aten._assert_scalar.default
 
 
+CHECKED_LATE = "a tensor's value has to be checked after a write to an input"
+
+
 class NeedsValue(Break):
     """An operation that wants a number, and has been given a tensor."""
 
@@ -362,6 +365,8 @@ class Tracer(TorchFunctionMode):
         for expr in self.symbols.checks():
             condition = self.symbols.expression(expr, self.graph, self._placeholder)
             if condition is not True:
+                if self.mutates_inputs():  # where the check fails, the frame would begin again and write once more
+                    raise Break(CHECKED_LATE, "read the number before the write")
                 checked = self.graph.call_function(ASSERT, (condition, f"{conversions.CHECKED}: {expr}"))
                 checked.meta.update(example_value=None, user_stack=self.origin())
                 self.op_count += 1

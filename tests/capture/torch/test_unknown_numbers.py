@@ -124,6 +124,27 @@ def test_checks_that_fail() -> None:
     graphs_of(fn, *[(X, torch.tensor(n)) for n in (2, 3, 0, 5, 1)])
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
+def test_nothing_is_written_twice_where_a_check_fails(backend: str) -> None:
+    def checked(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        k = int(n.item())
+        torch._check(k > 2)
+        return x * k
+
+    def sliced(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x[n.item() :] * 2  # type: ignore[misc]
+
+    def chosen(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x[mask] + torch.ones(3)
+
+    graphs_of(checked, *((torch.zeros(3), torch.tensor(n)) for n in (5, 1)), backend=backend)
+    graphs_of(sliced, *((torch.zeros(5), torch.tensor(n)) for n in (2, 7, -2)), backend=backend)
+    graphs_of(chosen, *((torch.zeros(5), torch.arange(5) < n) for n in (3, 2, 1)), backend=backend)
+
+
 def test_branches_on_such_numbers_break() -> None:
     def fn(x: torch.Tensor, n: torch.Tensor) -> Any:
         return x + 1 if n.item() > 2 else x - 1
