@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from jitney import events
 from jitney.aot.freeze import freeze
@@ -260,6 +261,12 @@ def _compiled(
     return checked(made, half.outputs, seen, lambda reason: request.reject(f"{reason} (in its {kind} graph)"))
 
 
+def _devices(node: fx.Node) -> set[torch.device]:
+    """Where an operator computes: of its results, and of the tensors that it is given."""
+    found = tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)])
+    return {value.device for value in found if isinstance(value, torch.Tensor)}
+
+
 def _glued(
     glue: Glue,
     joint: Joint,
@@ -270,8 +277,7 @@ def _glued(
 ) -> Callable[..., Sequence[Any]]:
     kind: HalfKind = "forward" if joint.trains else "inference"
     if joint.updates and all(map(may_run_again, joint.graph.nodes)):
-        draws = (n.meta["val"] for n in joint.graph.nodes if is_random(n))
-        glue.draws = sorted({str(v.device) for v in draws if isinstance(v, torch.Tensor)})
+        glue.draws = sorted({str(d) for n in joint.graph.nodes if is_random(n) for d in _devices(n)})
         glue.failed = captured_fallback(module.forward, lambda error: request.failure(error, kind))
     with events.phase("aot glue", request.frame):
         run = glue.build(forward, backward, module.forward)

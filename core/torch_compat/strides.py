@@ -70,6 +70,9 @@ class StandInMode(torch_private.LeanFakeTensorMode):
             if instead is not NotImplemented:
                 return instead
         made: Any = super().dispatch(func, types, args, kwargs)
+        for position, name in _written_lists(func):
+            written = args[position] if position < len(args) else kwargs[name]
+            torch.autograd.graph.increment_version([x for x in written if not x.is_inference()])
         if func in ABSENT:
             made = tuple(None if absent else m for m, absent in zip(made, ABSENT[func](*args, **kwargs), strict=True))
         if _is_random(func) and not _drops_nothing(func, args, kwargs):
@@ -125,6 +128,13 @@ def _converted(x: torch.Tensor, func: Any, made: torch.Tensor, args: Sequence[An
         operands: list[Any] = [a for a in args[:2] if isinstance(a, (torch.Tensor, bool, int, float))]
         dtype = torch.result_type(*operands) if len(operands) == 2 else x.dtype
     return x if x.dtype is dtype or (func is aten.where.self and x is args[0]) else aten.clone.default(x)
+
+
+@functools.cache
+def _written_lists(func: Any) -> tuple[tuple[int, str], ...]:
+    """Lists whose tensors it writes to: ``_foreach_add_`` and its like do not count that on stand-ins."""
+    lists = [(n, a) for n, a in enumerate(func._schema.arguments) if str(a.type) == "List[Tensor]" and not a.kwarg_only]
+    return tuple((n, a.name) for n, a in lists if a.alias_info is not None and a.alias_info.is_write)
 
 
 @functools.cache

@@ -42,9 +42,34 @@ def normed(x: torch.Tensor, bad: torch.Tensor) -> Any:
     return y @ torch.linalg.cholesky(bad)
 
 
+def of_lists(x: torch.Tensor, bad: torch.Tensor) -> Any:
+    torch._foreach_mul_([x], [3.0])
+    torch._foreach_add_([*x.split(1)], 1)
+    return torch.linalg.cholesky(bad)
+
+
+def fused(x: torch.Tensor, bad: torch.Tensor) -> Any:
+    settings: dict[str, Any] = {"weight_decay": 0.0, "momentum": 0.0, "lr": 0.1, "dampening": 0.0, "nesterov": False}
+    torch._fused_sgd_([x], [torch.ones(3)], [], maximize=False, is_first_step=True, **settings)
+    return torch.linalg.cholesky(bad)
+
+
+def drawn_beside_a_mask(x: torch.Tensor, bad: torch.Tensor) -> Any:
+    x.add_(torch.native_dropout(torch.ones(64), 0.5, True)[0].sum())
+    return torch.linalg.cholesky(bad)
+
+
+def drawn_with_noise(x: torch.Tensor, bad: torch.Tensor) -> Any:
+    x.add_(torch.nn.functional.rrelu(-torch.ones(64), training=True).sum())
+    return torch.linalg.cholesky(bad)
+
+
+LISTS = [of_lists, fused, drawn_beside_a_mask, drawn_with_noise]
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
 @pytest.mark.parametrize("trains", [False, True])
-@pytest.mark.parametrize("fn", [decomposed, between, drawn, indexed, normed])
+@pytest.mark.parametrize("fn", [decomposed, between, drawn, indexed, normed, *LISTS])
 def test_writes_before_the_error_are_eagers(fn: Callable[..., Any], trains: bool, backend: str) -> None:
     found = []
     for run in (fn, compile_fn(fn, backend=backend), compile_fn(fn, backend=backend, dynamic=True)):

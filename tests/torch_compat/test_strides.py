@@ -172,3 +172,14 @@ def test_images_of_few_channels_keep_their_format_on_gpus(scale: float) -> None:
         made = aten.upsample_bilinear2d.default(image, [round(6 * scale), round(8 * scale)], False)
         assert made.stride()[1] == 1
         assert aten.upsample_bilinear2d.vec(image, None, False, [scale] * 2).stride() == made.stride()
+
+
+def test_writes_to_lists_count() -> None:
+    """As on tensors with data: who captures asks the versions what has been written to."""
+    with StandInMode() as mode, torch.no_grad():
+        x, y = mode.from_tensor(torch.ones(3)), mode.from_tensor(torch.ones(3))
+        before = x._version, y._version
+        torch._foreach_add_([x], [y])
+        assert x._version > before[0] and y._version == before[1]
+        torch._foreach_add([x], [y])
+        assert y._version == before[1]
