@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from jitney import events
 from jitney.aot.freeze import freeze
@@ -263,8 +262,9 @@ def _compiled(
 
 def _devices(node: fx.Node) -> set[torch.device]:
     """Where an operator computes: of its results, and of the tensors that it is given."""
-    found = tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)])
-    return {value.device for value in found if isinstance(value, torch.Tensor)}
+    found = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    each = [v for value in found for v in (value if isinstance(value, (list, tuple)) else [value])]
+    return {value.device for value in each if isinstance(value, torch.Tensor)}
 
 
 def _glued(

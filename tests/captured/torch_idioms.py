@@ -328,7 +328,7 @@ def pad_of_sequences() -> Made:
     return lambda x: pad_sequence([x[:2], x[:3], x], batch_first=True, padding_value=-1.0), t()
 
 
-@program(graphs=2)
+@program()
 def parameter_made_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         weight = nn.Parameter(torch.ones(6, 3), requires_grad=False)
@@ -542,11 +542,6 @@ def tensor_of_tensors() -> Made:
         return torch.tensor([x.shape[0], 2.5]) + torch.as_tensor(x.shape[1]) + torch.tensor(3, dtype=x.dtype)
 
     return f, t()
-
-
-@program(capture_scalar_outputs=True)
-def tensor_of_items() -> Made:
-    return lambda x: torch.tensor([x.sum(), x.max()]) * 2, t()
 
 
 @program()

@@ -130,7 +130,7 @@ PARAMETRIZED = {
     "one's own, cached": Case(lambda: Calls(cached, layer=symmetric())),
     "pruned": Case(lambda: prune.random_unstructured(nn.Linear(4, 4), "weight", 0.5)),
     "functional call": Case(lambda: Calls(doubled, layer=nn.Linear(4, 4))),
-    "stateless": Case(lambda: Calls(stateless, layer=nn.Linear(4, 4)), breaks="warn"),  # it is deprecated
+    "stateless": Case(lambda: Calls(stateless, layer=nn.Linear(4, 4))),  # it warns that it is deprecated
 }
 
 # --- numbers of other kinds ----------------------------------------------------------------------------------------

@@ -64,12 +64,12 @@ def test_depthwise_convolutions_have_the_channels_last(train: bool, dynamic: boo
     assert bool(formats[aten.convolution_backward.default]) is train and all(formats[aten.convolution_backward.default])
 
 
-def test_what_channels_last_are_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_channels_last_are_worth() -> None:
     worth, single, half = joint_pass._worth, torch.float32, torch.bfloat16
     assert worth(Convolution(8, 8, 9, single)) == worth(Convolution(8, 8, 49, half)) > 1
     assert worth(Convolution(2, 8, 9, single)) < 0
     assert worth(Convolution(1, 8, 9, single)) == worth(Convolution(1, 8, 9, half)) == 1
     assert worth(Convolution(1, 8, 1, half)) > worth(Convolution(1, 8, 1, single)) == 0
     assert worth(Convolution(8, 8, 9, torch.float64)) == 0
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert worth(Convolution(1, 8, 9, single)) == 0 < worth(Convolution(1, 8, 9, half))
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        assert worth(Convolution(1, 8, 9, single)) == 0 < worth(Convolution(1, 8, 9, half))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -230,3 +233,22 @@ def test_warnings_come_from_the_programs_line() -> None:
                     seen.append(str(error).splitlines()[-1] if call is fn else "odd")
             seen.append(str([(w.category, w.filename, w.lineno, str(w.message)) for w in caught]))
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+
+
+OF_TENSORS = """
+import torch, jitney
+
+def f(x): return torch.tensor([x.sum(), x.max()]) * 2
+
+for backend in ("eager", "aot_eager"):
+    compiled = jitney.compile(f, backend=backend, fullgraph=True)
+    for x in (torch.arange(3.0), torch.ones(3)):
+        assert torch.equal(compiled(x), f(x))
+"""
+
+
+def test_a_tensor_of_tensors() -> None:
+    """In a process of its own: once anybody has replaced ``Tensor.__getitem__``, torch's own refuses such lists."""
+    environment = {**os.environ, "JITNEY_CAPTURE_SCALAR_OUTPUTS": "1"}
+    ended = subprocess.run([sys.executable, "-c", OF_TENSORS], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr

@@ -34,7 +34,7 @@ def test_it_prints_parts_and_kernels_and_writes_a_trace(
     arguments = ["--backend", "llvm_cpu", "--backward", "--calls", "2", "--top", "5", "--trace", str(trace)]
     assert main(["profile", f"{program}:step", *arguments]) == 0
     out = capsys.readouterr().out
-    for text in ("guards, and fetching inputs", "operators as a whole", "0 mm (as a whole)", "GB/s", "more (--top)"):
+    for text in ("guards, and fetching inputs", "operators as a whole", "(as a whole)", "GB/s", "more (--top)"):
         assert text in out
     found = json.loads(trace.read_text())["traceEvents"]
     assert {"compile", "graph", "kernel", "extern"} <= {event["cat"] for event in found}
