@@ -58,9 +58,8 @@ def compile(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options, mode=mode, disable=disable
         )
     if not callable(model):
-        raise TypeError(
-            f"jitney.compile: a {type(model).__name__} is not callable; give a function, a backend by backend="
-        )
+        kind = type(model).__name__
+        raise TypeError(f"jitney.compile takes a function or a module, and backend= by keyword; this is a {kind}")
     if disable:
         return model
     return wrappers.wrap(model, Session(resolve(backend, options, mode), fullgraph, dynamic))

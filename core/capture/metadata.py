@@ -59,3 +59,15 @@ def ask(real: torch.Tensor, name: str) -> Any:
     with torch_private.without_modes():
         found = getattr(real, name)
         return found() if ASKED[name] else found
+
+
+def version_of(fake: Any) -> int:
+    """How often the tensor was written to; tensors made in inference mode do not know."""
+    with torch_private.DisableTorchFunction():
+        return -1 if fake.is_inference() else int(fake._version)
+
+
+def storage(fake: Any) -> int:
+    """Which memory a stand-in is a view of."""
+    with torch_private.DisableTorchFunction():
+        return int(fake.untyped_storage()._cdata)

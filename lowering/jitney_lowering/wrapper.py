@@ -95,6 +95,7 @@ class Wrapper:
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
         self.blocks = self.schedule.memory.blocks
         self.views: set[str] = set()  # the arena's
+        self.seen: set[str] = set()  # checks that have been looked at
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
         self.namespace.update(
@@ -117,6 +118,7 @@ class Wrapper:
             self._take_over(run)
             if self.separate:
                 self._make_room(run)
+            self.lines += self._checked(name for item in run if isinstance(item, Extern) for name in item.after)
             lines = self.launch(run, self) if launched else self._externs(run)
             self.lines += self._marked(number, run[0], lines) if self.apart else lines
             dead = [v for name, v in self.variables.items() if last.get(name) == number and self._may_die(name, v)]
@@ -124,8 +126,7 @@ class Wrapper:
         for name in self.schedule.allocated:
             if name not in self.variables:  # nobody fills it: it is empty
                 self._allocate(name)
-        for buffer, message, exception in self.program.checks:
-            self.lines += self._refuse(buffer, message, exception)
+        self.lines += self._checked(check[0] for check in self.program.checks)
         outputs = "".join(f"{self._output(o)}, " for o in self.program.outputs)
         body = "".join(f"    {line}\n" for line in [*self.lines, f"return ({outputs})"])
         self.source = f"def run({', '.join(parameters)}):\n{body}"
@@ -389,6 +390,14 @@ class Wrapper:
         text = self._argument(output)
         is_view = isinstance(output, Strided) and not isinstance(output, Number) and not text.isidentifier()
         return f"{text}.detach()" if is_view and self.kind != "backward" else text
+
+    def _checked(self, names: Iterable[str]) -> list[str]:
+        """The lines that look at those of the program's checks that nobody has looked at before."""
+        wanted, seen = set(names), self.seen
+        self.seen = seen | wanted
+        return [
+            line for check in self.program.checks if check[0] in wanted - seen for line in self._refuse(*check)
+        ]  # fmt: skip
 
     def _refuse(self, buffer: str, message: str, exception: type[Exception]) -> list[str]:
         """The lines that raise if a truth value is true: the backend's own, or such as wait for it."""

@@ -16,12 +16,12 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
+from jitney.capture.metadata import storage
 from jitney.capture.numpy.dtypes import BACK
 from jitney.capture.numpy.originals import is_original
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.c_boundary import expose, specialise
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
-from jitney.capture.torch.tensors import storage
 from jitney.config import config
 from jitney.torch_compat import torch_private
 from jitney_numpy.dtypes import as_numpy, as_torch, cast, fits

@@ -13,7 +13,7 @@ from jitney_lowering.index import Size, Var, index
 from jitney_lowering.ir import Kernel, Value, apply, load, masked
 from jitney_lowering.policy import GPU
 from jitney_lowering.scheduler import Schedule, schedule
-from jitney_lowering.scheduler.traffic import recompute
+from jitney_lowering.scheduler.traffic import estimate
 from jitney_lowering.scheduler.traffic.placement import parts_of
 
 ALWAYS_KEPT = replace(GPU, recompute=1e-9)  # no operation is done twice
@@ -21,7 +21,7 @@ ALWAYS_KEPT = replace(GPU, recompute=1e-9)  # no operation is done twice
 
 @pytest.fixture(autouse=True)
 def launches_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute, "LAUNCH", 0)
+    monkeypatch.setattr(estimate, "LAUNCH", 0)
 
 
 def chosen(m: Maker, rows: tuple[int, int], *, read_again: bool = False, input_part: bool = False) -> Schedule:

@@ -50,6 +50,20 @@ def pages(k: T, rows: T, columns: T, new: T) -> T:
     return k[0][rows].relu()
 
 
+def ring(at: T, k: T, new: T, rows: T) -> T:
+    """The position changes after all that may fail."""
+    places = (at + torch.arange(2)) % 3
+    k[places] = new
+    at += 2
+    return k[rows] * 2
+
+
+def looked_up(k: T, table: T, at: T, new: T) -> T:
+    """Whether ``at`` is in the table is known before the write."""
+    k[table[at]] = new
+    return k[0] + k[table[at]].sum(0)
+
+
 def counts(k: T, at: T, new: T) -> T:
     k.index_add_(0, at, new)
     return k.exp()
@@ -92,6 +106,16 @@ IN_PLACE: dict[str, tuple[Callable[..., Any], Make, list[str]]] = {
         lambda: (cache(), torch.tensor([0, 3]), torch.tensor([1, 2]), torch.randn(2)),
         ["index_put_.default", "index_put_.default"],
     ),
+    "a ring": (
+        ring,
+        lambda: (torch.tensor(2), cache(), torch.randn(2, 8, 4), torch.tensor([0, 2, -1])),
+        ["index_put_.default"],
+    ),
+    "a place in a table": (
+        looked_up,
+        lambda: (cache(), torch.tensor([2, 0, 1]), torch.tensor([1, -1]), torch.randn(2, 8, 4)),
+        ["index_put_.default"],
+    ),
     "sums": (
         counts,
         lambda: (cache(), torch.tensor([1, 0]), torch.randn(2, 8, 4)),
@@ -119,6 +143,11 @@ def everywhere(k: T, new: T) -> T:
     return k
 
 
+def shifted(k: T, new: T) -> T:
+    k.copy_(torch.cat([k[:, 1:], new], 1))
+    return k * 2
+
+
 OTHERS: dict[str, tuple[Callable[..., Any], Make]] = {
     "the old value is a result": (read_later, lambda: (cache(), torch.randn(3, 2, 4))),
     "sums, and what may fail": (sums_and_more, lambda: (cache(), torch.tensor([1, 0]), torch.randn(2, 8, 4))),
@@ -126,6 +155,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], Make]] = {
     "all of it": (everywhere, lambda: (cache(), torch.randn(3, 2, 4))),
     "strides with holes": (by_slice, lambda: (torch.randn(3, 8, 8)[..., ::2], torch.randn(3, 2, 4))),
     "another order": (by_slice, lambda: (torch.randn(4, 8, 3).permute(2, 1, 0), torch.randn(3, 2, 4))),
+    "shifted": (shifted, lambda: (cache(), torch.randn(3, 1, 4))),
     "integers": (by_slice, lambda: (torch.randint(9, (3, 8, 4)), torch.randint(9, (3, 2, 4)))),
     "a number of another kind": (by_slice, lambda: (cache(), torch.randint(9, (3, 2, 4)))),
     "one memory": (swapped, lambda: ((k := cache()), k.view(3, 8, 4))),
@@ -172,7 +202,8 @@ def programs(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
         found.append(lower(graph, inputs, updates=request.updates))
         made = schedule(found[-1], request.updates)
         made.verify()
-        assert set(made.filled.values()) == {found[-1].inputs[n] for n in request.updates.values()}
+        operators = [item for item in made.items if isinstance(item, Extern)]
+        assert set(made.filled.values()) == {name for item in operators for name in item.written} != set()
         return graph.forward
 
     backend = Backend("noting", compile_graph, level="aten", decompositions=decompositions())
@@ -200,6 +231,20 @@ def test_an_error_before_the_write_leaves_the_input() -> None:
         with pytest.raises((RuntimeError, IndexError)):
             f(k, torch.full((3, 1), 9), new)
         assert not k.any()
+
+
+@pytest.mark.parametrize(("at", "table"), [(9, 1), (0, 9)])
+def test_an_error_of_a_place_in_a_table_leaves_the_input(at: int, table: int) -> None:
+    compiled = jitney.compile(looked_up, backend="llvm_cpu")  # on CUDA a wrong index is the end of the process
+    found = []
+    for f in (compiled, looked_up):
+        k = torch.zeros(3, 8, 4)
+        f(k, torch.tensor([2, 0, 1]), torch.tensor([1, -1]), torch.ones(2, 8, 4))
+        with pytest.raises((RuntimeError, IndexError)) as raised:
+            f(k, torch.tensor([2, table, 1]), torch.tensor([1, at]), torch.ones(2, 8, 4) * 2)
+        found.append((k, type(raised.value)))
+    assert_close(*[k for k, _ in found])
+    assert found[0][1] is found[1][1]
 
 
 def test_an_error_after_the_write_leaves_it_written() -> None:

@@ -35,13 +35,13 @@ from jitney.capture.interpreter.resume import (
 from jitney.capture.interpreter.resume_serialization import Made
 from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.marks import frame_only
+from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
 from jitney.capture.record import ABSENT, Record
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
-from jitney.capture.torch.tensors import version_of
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.assumptions import Assumptions

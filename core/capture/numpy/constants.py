@@ -14,7 +14,7 @@ MOST = 64  # operations
 # Operations of constants that are run to know what they give: none is random, and autocast leaves all of them alone.
 FOLDED = frozenset(
     (
-        "tensor as_tensor arange linspace logspace zeros ones full empty_like zeros_like ones_like full_like "
+        "tensor as_tensor arange linspace logspace zeros ones full zeros_like ones_like full_like "
         "to float double long int bool half type item clone detach reshape view flatten unsqueeze squeeze expand "
         "permute transpose t T getitem unbind select stack cat "
         "add sub mul truediv div floordiv floor_divide mod remainder pow neg abs square sqrt exp log log2 sin cos "
@@ -51,7 +51,8 @@ def constant_of(tracer: Any, tensor: Any) -> torch.Tensor | None:
     except Exception:  # the graph's affair
         return None
     made = values[node]
-    return made if isinstance(made, torch.Tensor) and made.shape == tensor.shape else None
+    alike = isinstance(made, torch.Tensor) and made.shape == tensor.shape and made.dtype is tensor.dtype
+    return made if alike else None
 
 
 def _is_folded(node: fx.Node) -> bool:

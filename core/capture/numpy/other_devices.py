@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from jitney.capture.interpreter.signals import Break, GiveUp
-from jitney.capture.torch.tensors import storage, version_of
+from jitney.capture.metadata import storage, version_of
 from jitney.guards.tensors import nothing_shared
 from jitney.torch_compat.default_device import innermost
 

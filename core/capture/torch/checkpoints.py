@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch.utils.checkpoint
 
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.metadata import version_of
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch.tensors import version_of
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

@@ -177,7 +177,7 @@ class Tracer(TorchFunctionMode):
         self.stand_ins[id(real)] = fake
         self.adopted[id(fake)] = (real, source)
         self.kept.append((real, fake))
-        self.versions[id(fake)] = version_of(fake)
+        self.versions[id(fake)] = metadata.version_of(fake)
         return fake
 
     def _wrapper(self, real: Any, source: Source) -> Any:
@@ -260,7 +260,7 @@ class Tracer(TorchFunctionMode):
             raise Break(f"{_function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
         given = kwargs.get("out")
         out = [given] if isinstance(given, torch.Tensor) else list(given or ())
-        versions = [version_of(tensor) for tensor in out]
+        versions = [metadata.version_of(tensor) for tensor in out]
         try:
             if name == "__getitem__" and conversions.has_tensor_end(args[1]):
                 raise NeedsValue("a slice needs the values of a tensor", "keep the ends of slices as numbers")
@@ -271,7 +271,9 @@ class Tracer(TorchFunctionMode):
                 raise
             args, kwargs = given_numbers
             result = self.run(func, args, kwargs)
-        untouched = any(version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True))
+        untouched = any(
+            metadata.version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True)
+        )
         if untouched and result is not None:  # lists given as out= are written to without counting
             raise Break(f"{_function_name(func)} leaves out= alone when it is traced", "use its result instead")
         if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
@@ -300,7 +302,7 @@ class Tracer(TorchFunctionMode):
             before = metadata.ask(real, name)
             asked = source.attr(name)
             self.guards.guard(asked.step("call") if metadata.ASKED[name] else asked, "equals", before)
-            if version_of(args[0]) == self.versions[id(args[0])]:
+            if metadata.version_of(args[0]) == self.versions[id(args[0])]:
                 return before
         if name not in metadata.KNOWN_OF_RESULTS:
             raise Break(f"Tensor.{name} of a tensor that the frame has made or changed", "ask outside compiled code")
@@ -528,7 +530,7 @@ class Tracer(TorchFunctionMode):
 
     def mutates_inputs(self) -> bool:
         """May the graph have changed a tensor from outside by the time it fails?"""
-        if any(version_of(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
+        if any(metadata.version_of(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
             return True
         return self.writes_statistics() > 0
 
@@ -543,7 +545,7 @@ class Tracer(TorchFunctionMode):
 
     def written(self) -> list[int]:
         """Which tensors from outside have been written to."""
-        return [key for key, fake in self._adopted_fakes() if version_of(fake) != self.versions[key]]
+        return [key for key, fake in self._adopted_fakes() if metadata.version_of(fake) != self.versions[key]]
 
     def outside(self) -> list[Any]:
         """The stand-ins for tensors from outside."""
@@ -555,7 +557,7 @@ class Tracer(TorchFunctionMode):
 
     def snapshot(self) -> list[tuple[Any, int]]:
         """Every tensor so far, and how often it has been written to."""
-        return [(k, version_of(k)) for k in self.known() if is_stand_in(k)]
+        return [(k, metadata.version_of(k)) for k in self.known() if is_stand_in(k)]
 
     def pristine(self, value: Any) -> Any:
         """An input's stand-in with the metadata that the tensor has when the graph is called."""
@@ -563,7 +565,7 @@ class Tracer(TorchFunctionMode):
         if found is None:
             return value
         with torch_private.without_modes():
-            if version_of(value) == self.versions[id(value)] and value.requires_grad == found[0].requires_grad:
+            if metadata.version_of(value) == self.versions[id(value)] and value.requires_grad == found[0].requires_grad:
                 return value
             return self.symbols.again(value, found[0])
 
@@ -592,18 +594,6 @@ def _writes_statistics(node: fx.Node) -> bool:
             return False
     training = node.args[5] if len(node.args) > 5 else node.kwargs.get("training", node.kwargs.get("use_input_stats"))
     return training is not False
-
-
-def version_of(fake: Any) -> int:
-    """How often the tensor was written to; tensors made in inference mode do not know."""
-    with torch_private.DisableTorchFunction():
-        return -1 if fake.is_inference() else int(fake._version)
-
-
-def storage(fake: Any) -> int:
-    """Which memory a stand-in is a view of."""
-    with torch_private.DisableTorchFunction():
-        return int(fake.untyped_storage()._cdata)
 
 
 def _has_tensor(value: Any) -> bool:

@@ -24,11 +24,12 @@ from jitney.capture.codegen.graph_runner import RUNS_EAGERLY, runs_eagerly
 from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
+from jitney.capture.metadata import version_of
 from jitney.capture.python import attributes
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.checkpoints import refuse_shared, writes
 from jitney.capture.torch.symbols import SYMBOLIC
-from jitney.capture.torch.tensors import Tracer, version_of
+from jitney.capture.torch.tensors import Tracer
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import asked_after_devices
 

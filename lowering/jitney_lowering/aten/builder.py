@@ -61,6 +61,8 @@ class Builder:
         self.policy = policy
         self.relaxed = relaxed
         self.buffers: dict[str, Buffer] = {}
+        self.given: set[str] = set()  # those of inputs and constants, and what may share memory with them
+        self.functional = True  # does no operator of the graph write to a tensor?
         self.steps: list[Step] = []
         self.checks: list[tuple[str, str, type[Exception]]] = []
         self._last: list[tuple[Tensor, Tensor]] = []  # writes at the end
@@ -97,6 +99,14 @@ class Builder:
         """The strides that a buffer of this tensor should have: eager's, unless these overlap or leave holes."""
         found = None if tensor.wanted is None else dense(tensor.size, tensor.wanted, self.sizes.hint)
         return contiguous(tensor.size) if found is None else found
+
+    def is_own(self, tensor: Tensor, size: Shape, stride: Shape) -> bool:
+        """Is it all of a buffer of these sizes and strides, made by the graph and not written to any more?"""
+        lies = tensor.strided
+        if lies is None or lies.buffer in self.given or not self.functional or lies.offset is not ZERO:
+            return False
+        buffer = self.buffers[lies.buffer]
+        return (lies.size, lies.stride) == (buffer.size, buffer.stride) == (tuple(size), tuple(stride))
 
     def realise(self, tensor: Tensor) -> Strided:
         """Where the tensor lies; it is computed into a buffer if it lies nowhere yet."""
@@ -337,17 +347,27 @@ class Builder:
         return steps + sum(map(len, self._wrong.values())) + self.asserts_caught
 
     def end(self) -> None:
-        """Do what was put off: one check for each exception of ``refuse_number``, and writes."""
+        """Do what was put off: checks of numbers, and writes."""
         for _, value in self._last:
             self.realise(value)
         for target, value in self._last:
             self._copy(target, value, LAST)
+        self._check_numbers()
+
+    def checks_so_far(self) -> frozenset[str]:
+        """The buffers of the CPU's checks of all that comes before what is lowered now."""
+        self._check_numbers()
+        return frozenset(name for name, *_ in self.checks if self.buffers[name].device.type == "cpu")
+
+    def _check_numbers(self) -> None:
+        """One check for each exception of ``refuse_number``."""
         cpu = torch.device("cpu")
         for (message, exception), wrong in self._wrong.items():
             while len(wrong) > FLAGS:
                 groups = [wrong[i : i + FLAGS] for i in range(0, len(wrong), FLAGS)]
                 wrong = [self.kept_number(_any(group), cpu) for group in groups]
             self.refuse(_single(_any(wrong), cpu), message, exception)
+        self._wrong.clear()
 
     def kept_number(self, value: Value, device: torch.device) -> Value:
         """A value of no loop, computed once: a load of it."""
@@ -369,25 +389,28 @@ class Builder:
     def extern(self, step: Extern) -> None:
         """Append an extern call."""
         self.steps.append(step)
+        if step.aliases:
+            self.given.update(b for b in step.buffers if b is not None)
 
-    def assign(self, target: Tensor, value: Tensor, *, last: bool = False) -> None:
+    def assign(self, target: Tensor, value: Tensor, *, last: bool = False, after: frozenset[str] = frozenset()) -> None:
         """Write to a tensor that lies in memory. Whoever reads what it was must have been given a buffer before.
 
         Args:
             target: what is written to.
             value: what it becomes.
             last: may it be done at the end, since nobody reads it in the graph any more?
+            after: see ``Extern``.
         """
         if last:
             self._last.append((target, value))
             return
-        self._copy(target, value, "writes")
+        self._copy(target, value, "writes", after)
 
-    def _copy(self, target: Tensor, value: Tensor, reason: str) -> None:
+    def _copy(self, target: Tensor, value: Tensor, reason: str, after: frozenset[str] = frozenset()) -> None:
         place = target.strided
         assert place is not None
         self.extern(Extern((None,), torch.ops.aten.copy_.default, (place, self.realise(value)), {},
-                           frozenset({place.buffer}), reason, self.nodes()))  # fmt: skip
+                           frozenset({place.buffer}), reason, self.nodes(), after=after))  # fmt: skip
 
     def joined(self, parts: Sequence[Tensor], dim: int, size: Sequence[Index], stride: Sequence[Index]) -> Tensor:
         """Parts one after another along ``dim``.

@@ -94,8 +94,10 @@ class _Lowering:
         self.live = _live(graph.graph)
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
         self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
+        self.builder.functional = not self.writes
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live, policy.scatters)
-        self.input_writes: list[tuple[Write, int, int]] = []  # how many steps and checks come before each
+        # What comes before each: steps, what kernels look at, all that is looked at.
+        self.input_writes: list[tuple[Write, int, int, int]] = []
 
     def program(self) -> Program:
         for node in self.graph.graph.nodes:
@@ -120,10 +122,12 @@ class _Lowering:
         """Outputs whose input would be written though eager might have to do the call again, or fails before it."""
         copy = torch.ops.aten.copy_.default  # which does not fail
         fail = [n for n, step in enumerate(self.builder.steps) if isinstance(step, Extern) and step.target is not copy]
-        last = max(fail, default=-1)
-        after = self.builder.caught
-        # What was looked at before a write comes before it in eager.
-        unsafe = [w for w, at, before in self.input_writes if before or (not w.repeatable and (at < last or after))]
+        last, caught = max(fail, default=-1), self.builder.caught
+        # What kernels look at before a write comes before it in eager, and they do so when they run.
+        unsafe = [
+            write for write, at, asserts, before in self.input_writes
+            if asserts or (not write.repeatable and (at < last or before < caught))
+        ]  # fmt: skip
         return frozenset(write.output for write in unsafe)
 
     # ------------------------------------------------------------------ where values come from
@@ -154,7 +158,9 @@ class _Lowering:
 
     def _input(self, value: torch.Tensor) -> Tensor:
         size, stride = self._geometry(value)
-        return self.builder.tensor(self.builder.buffer(value.dtype, size, stride, value.device, "in"))
+        buffer = self.builder.buffer(value.dtype, size, stride, value.device, "in")
+        self.builder.given.add(buffer.name)
+        return self.builder.tensor(buffer)
 
     def _geometry(self, value: torch.Tensor) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
         size = self.sizes.shape(value.shape)
@@ -249,21 +255,25 @@ class _Lowering:
         if place.strided is None:
             return None
         self._before_writes({write.input})
+        after = self.builder.checks_so_far()
         if write.last is None:
-            self.builder.assign(place, self.values[write.source])
+            self.builder.assign(place, self.values[write.source], after=after)
             self._note(write)
             return self.builder.tensor(self.builder.buffers[whole.strided.buffer])
         args = [place.strided, *(self._passed(a) for a in write.last.args[1:])]
         kwargs = {name: self._passed(a) for name, a in write.last.kwargs.items()}
         target, buffer = IN_PLACE[write.last.target], whole.strided.buffer
         self.builder.extern(
-            Extern((None,), target, tuple(args), kwargs, frozenset({buffer}), "writes", self.builder.nodes())
+            Extern(
+                (None,), target, tuple(args), kwargs, frozenset({buffer}), "writes", self.builder.nodes(), after=after
+            )
         )
         self._note(write)
         return self.builder.tensor(self.builder.buffers[buffer])
 
     def _note(self, write: Write) -> None:
-        self.input_writes.append((write, len(self.builder.steps) - 1, self.builder.caught))
+        made = self.builder
+        self.input_writes.append((write, len(made.steps) - 1, made.asserts_caught, made.caught))
 
     def _before_writes(self, nodes: set[fx.Node]) -> None:
         """What is put off, and reads what is written to, is computed now."""

@@ -104,7 +104,7 @@ def writes(
         before = (first, *chain[:-1])
         if all(_unread(old, new, order, live) for old, new in zip(before, chain, strict=True)):
             found |= {node: replace(_write(first, node), output=output) for node in chain}
-    changed = {inputs[argument] for argument in updates.values()}
+    changed = {write.input for write in found.values()}  # all others change after what can fail
     own = {node for write in found.values() for node in write.made}
     return {n: replace(w, repeatable=_is_repeatable(w, own, changed, live)) for n, w in found.items()}
 

@@ -180,6 +180,7 @@ class Extern:
         written: names of buffers that it changes in place.
         reason: why it has no loops.
         into: its one result is written to memory that it is given; the backend launches it together with kernels.
+        after: buffers of those of the program's checks that come before it: it writes only if they hold.
     """
 
     buffers: tuple[str | None, ...]
@@ -190,11 +191,12 @@ class Extern:
     reason: str = ""
     nodes: tuple[fx.Node, ...] = ()
     into: bool = False
+    after: frozenset[str] = frozenset()
 
     @functools.cached_property
     def reads(self) -> frozenset[str]:
-        """Names of the buffers among its arguments."""
-        return frozenset(s.buffer for s in strided((self.args, self.kwargs)))
+        """Names of the buffers among its arguments, and of checks."""
+        return self.after.union(s.buffer for s in strided((self.args, self.kwargs)))
 
     @property
     def aliases(self) -> bool:
@@ -209,7 +211,8 @@ class Extern:
     def has_effect(self) -> bool:
         """Must it run, in its place, whoever reads its result? One that returns nothing is an assertion, say."""
         schema = getattr(self.target, "_schema", None)
-        return bool(self.written) or self.reason == "random" or schema is None or not schema.returns
+        draws = torch.Tag.nondeterministic_seeded in getattr(self.target, "tags", ())
+        return bool(self.written) or draws or schema is None or not schema.returns
 
     @property
     def is_plain(self) -> bool:

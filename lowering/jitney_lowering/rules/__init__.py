@@ -30,6 +30,7 @@ from jitney_lowering.rules.scans import SCANS
 from jitney_lowering.rules.scatters import SCATTERS
 from jitney_lowering.rules.searches import SEARCHES
 from jitney_lowering.rules.slices import SLICES
+from jitney_lowering.rules.vectors import VECTORS
 from jitney_lowering.rules.views import COPIES, VIEWS
 from jitney_lowering.rules.windows import WINDOWS
 
@@ -52,6 +53,7 @@ RULES: dict[Any, Rule] = {
     **BAGS,
     **GRIDS,
     **SEARCHES,
+    **VECTORS,
 }
 
 aten, prims = torch.ops.aten, torch.ops.prims

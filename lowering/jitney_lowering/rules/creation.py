@@ -64,10 +64,13 @@ def fill(call: Call) -> Tensor:
 
 @creation(aten.fill.Tensor, aten.copy.default)
 def copy(call: Call) -> Tensor:
-    """Another tensor's elements, broadcast and converted."""
+    """Another tensor's elements, broadcast and converted; that tensor itself where nobody can tell."""
     from jitney_lowering.rules.views import broadcast
 
-    source = broadcast(call, call.args[1], call.size)
+    given = call.args[1]
+    if given.dtype is call.dtype and call.builder.is_own(given, call.size, call.stride):
+        return given
+    source = broadcast(call, given, call.size)
     return call.result(lambda at: apply("cast", source.load(at), dtype=call.dtype))
 
 

@@ -102,7 +102,7 @@ def mean(call: Call) -> Tensor:
     """The sum through the number of elements."""
     x = call.args[0]
     dims = dimensions(call.args[1] if len(call.args) > 2 else None, len(x.size))
-    total = reduced(call, "sum", mapped(call, x, opmath(call.dtype)), dims, _in_dtype(call.val, opmath(call.dtype)))
+    total = reduced(call, "sum", mapped(call, x, opmath(call.dtype)), dims, Typed(call.val, opmath(call.dtype)))
     number = amount([x.size[d] for d in dims], opmath(call.dtype))
 
     def element(at: Shape) -> Value:
@@ -116,7 +116,9 @@ def amount(sizes: Sequence[Index], dtype: torch.dtype) -> Scalar:
     return Scalar(position(count(sizes))).to(dtype)
 
 
-class _in_dtype:  # a FakeTensor's shape with another dtype
+class Typed:
+    """A stand-in's shape with another dtype."""
+
     def __init__(self, val: Any, dtype: torch.dtype) -> None:
         self.shape, self.stride, self.dtype = val.shape, val.stride, dtype
 
@@ -288,7 +290,7 @@ def vector_norm(call: Call) -> Tensor:
     compute = opmath(call.dtype)
     dims = dimensions(dims, len(x.size))
     kind, inner, outer = NORMS.get(float(order)) or ("sum", *_powers(float(order)))
-    total = reduced(call, kind, mapped(call, x, compute, inner), dims, _in_dtype(call.val, compute))
+    total = reduced(call, kind, mapped(call, x, compute, inner), dims, Typed(call.val, compute))
 
     def element(at: Shape) -> Value:
         return outer(Scalar(total.load(at))).to(call.dtype).value

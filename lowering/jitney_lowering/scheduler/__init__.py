@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -10,11 +9,10 @@ from types import MappingProxyType
 from jitney.config import config
 from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.loops import Extern, Program, Step, Strided
+from jitney_lowering.ir.loops import Extern, Program, Strided
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.build import build
-from jitney_lowering.scheduler.fuse import fuse
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.memory.in_place import root
 from jitney_lowering.scheduler.memory.order import ordered
@@ -27,6 +25,7 @@ from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.simplify import clean
 from jitney_lowering.scheduler.traffic.early import with_early_parts
+from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.placement import placed
 from jitney_lowering.scheduler.traffic.recompute import less_work
 
@@ -85,15 +84,11 @@ def schedule(
         dying: positions of inputs that are gone once they have been read for the last time.
     """
     names = Names()
-    steps: Sequence[Step] = turned_round(clean(program))
-    items: Sequence[Group | Extern] = fuse(steps, program, names, policy)
+    fused = Fused.of(program, turned_round(clean(program)), names, policy)
     if policy.recompute:
-        fused = functools.partial(fuse, names=names, policy=policy)
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}
-        again = functools.partial(fused, program=program)
-        steps, items = with_early_parts(program, steps, items, again, policy)
-        steps, items = less_work(program, steps, items, again, policy, replaced)
-        program, items = placed(program, steps, items, fused, policy)
+        fused = placed(less_work(with_early_parts(fused), replaced))
+    program, items = fused.program, fused.items
     kernels = [
         replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item
         for item in _kernels(items, program, names)

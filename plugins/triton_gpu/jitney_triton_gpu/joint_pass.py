@@ -14,6 +14,8 @@ DEPTHWISE = 3.0
 PRODUCT = 0.5
 """The same of a window of one element, in halves: rows of one channel are seldom aligned as a matrix's should be."""
 
+ALIGNED = 4  # elements of 4 bytes
+
 
 def joint_pass(graph: fx.Graph, options: TritonGpuOptions) -> None:
     """Choose memory formats; see ``Backend``."""
@@ -26,7 +28,9 @@ def _worth(convolution: Convolution) -> float:
     """Tensor cores read channels last. cuDNN converts for them, but for windows of one element: products of matrices.
 
     Where each channel is convolved by itself, cuDNN has kernels for channels last that are several times as fast as
-    torch's for channels first; grouped convolutions have better kernels for channels first.
+    torch's for channels first; grouped convolutions have better kernels for channels first. Of channels that are no
+    multiple of ``ALIGNED``, such as a picture's, cuDNN's kernels for channels first add up in float32, the others round
+    to TF32: numbers would be other ones for nothing.
     """
     if convolution.dtype is torch.float64:
         return 0.0
@@ -34,4 +38,6 @@ def _worth(convolution: Convolution) -> float:
         return DEPTHWISE if convolution.groups == convolution.channels else -0.5
     if convolution.window == 1:
         return 0.0 if convolution.dtype is torch.float32 else PRODUCT
-    return 1.0 if convolution.dtype is not torch.float32 or torch.backends.cudnn.allow_tf32 else 0.0
+    if convolution.dtype is torch.float32 and (convolution.channels % ALIGNED or not torch.backends.cudnn.allow_tf32):
+        return 0.0
+    return 1.0

@@ -64,8 +64,9 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_training_with_memory_of_its_own_for_each_temporary(
-    name: str, sources: list[str], device: torch.device
+    name: str, sources: list[str], device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     make, shape = EXAMPLES[name]
     torch.manual_seed(0)
     theirs = make().to(device)

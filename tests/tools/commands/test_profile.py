@@ -39,6 +39,9 @@ def test_it_prints_parts_and_kernels_and_writes_a_trace(
     found = json.loads(trace.read_text())["traceEvents"]
     assert {"compile", "graph", "kernel", "extern"} <= {event["cat"] for event in found}
     assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in found if event["ph"] == "X")
+    assert main(["profile", f"{program}:step", "--backend", "llvm_cpu", "--calls", "2", "--top", "50"]) == 0
+    out = capsys.readouterr().out
+    assert "0 mm (as a whole)" in out and "more (--top)" not in out
 
 
 def test_a_report_has_the_measured_times(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,39 +6,16 @@ need are full, and would keep it in memory for the parts' own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from jitney_lowering.ir.loops import Computed, Extern, Program, Step
-from jitney_lowering.policy import Policy
-from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.memory.peak import peak
-from jitney_lowering.scheduler.traffic.recompute import time_of
-
-Items = Sequence[Group | Extern]
+from jitney_lowering.ir.loops import Computed, Program, Step
+from jitney_lowering.scheduler.traffic.fused import Fused
 
 
-def with_early_parts(
-    program: Program,
-    steps: Sequence[Step],
-    items: Items,
-    fused: Callable[[Sequence[Step]], Items],
-    policy: Policy,
-) -> tuple[Sequence[Step], Items]:
-    """The steps and groups, or those with parts that come early, if less goes through memory.
-
-    Args:
-        program: the graph.
-        steps: its steps, cleaned.
-        items: groups and operators made of them.
-        fused: makes groups and operators of other steps.
-        policy: what suits the machine.
-    """
-    early = early_parts(steps, program)
-    if early == [*steps]:
-        return steps, items
-    other = fused(early)
-    faster = time_of(program, other, policy) < time_of(program, items, policy)
-    return (early, other) if faster and peak(program, other) <= peak(program, items) else (steps, items)
+def with_early_parts(fused: Fused) -> Fused:
+    """The same, or with parts that come early, if less goes through memory."""
+    early = early_parts(fused.steps, fused.program)
+    return fused if early == [*fused.steps] else fused.or_better(fused.again(early))
 
 
 def early_parts(steps: Sequence[Step], program: Program) -> list[Step]:

@@ -11,7 +11,7 @@ of kernels: what is read in the kernel that chooses need not be in memory at all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +20,11 @@ import torch
 from jitney_lowering.index import Index, Var, at_most, index, less, max_, min_
 from jitney_lowering.ir.loops import SCANS, SCATTER, Buffer, Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.values import Apply, Load, Value, constant, load, rebuild, walk
-from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.memory.peak import peak
+from jitney_lowering.scheduler.traffic.estimate import pinned
+from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.masks import COMPARISONS, exact_range, number
-from jitney_lowering.scheduler.traffic.recompute import coordinates, iteration, pinned, time_of
+from jitney_lowering.scheduler.traffic.recompute import coordinates, iteration
 
 MOST_PARTS = 8
 
@@ -214,28 +214,10 @@ def _homed(name: str, whole: Buffer, loops: Sequence[Var], place: Index) -> Buff
     return Buffer(name, whole.dtype, tuple([v.size for v in loops]), tuple(strides), whole.device, (whole.name, place))
 
 
-def placed(
-    program: Program,
-    steps: Sequence[Step],
-    items: Sequence[Group | Extern],
-    fused: Callable[[Sequence[Step], Program], list[Group | Extern]],
-    policy: Policy,
-) -> tuple[Program, Sequence[Group | Extern]]:
-    """The program and its items, or others that compute parts where they belong, if less goes through memory.
-
-    Args:
-        program: the graph.
-        steps: its steps, cleaned.
-        items: groups and operators made of them.
-        fused: makes groups and operators of other steps.
-        policy: what suits the machine.
-    """
-    placement = Placement(program, steps, items)
+def placed(fused: Fused) -> Fused:
+    """The same, or with parts computed where they belong, if less goes through memory."""
+    placement = Placement(fused.program, fused.steps, fused.items)
     other = placement.rewritten()
     if other is None:
-        return program, items
-    changed = replace(program, buffers=placement.buffers)
-    new = fused(other, changed)
-    if time_of(changed, new, policy) < time_of(program, items, policy) and peak(changed, new) <= peak(program, items):
-        return changed, new
-    return program, items
+        return fused
+    return fused.or_better(fused.again(other, replace(fused.program, buffers=placement.buffers)))

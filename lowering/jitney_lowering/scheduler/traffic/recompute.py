@@ -11,49 +11,25 @@ programs of ``benchmarks/breadth`` that this concerns took 1.07 times as long th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jitney_lowering.index import Index, Var, index, product
+from jitney_lowering.index import Index, index, product
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
-from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Load, Position, Value, cost, masked, rebuild, walk
+from jitney_lowering.ir.values import Load, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.simplify import substituted, without_dead
 from jitney_lowering.scheduler.size_guess import guess
+from jitney_lowering.scheduler.traffic import estimate
+from jitney_lowering.scheduler.traffic.estimate import CACHED, bytes_of, loaded, pinned, work
+from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.masks import narrowed, ranges
 
-LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
 MOST_LOADS = 40
 SLACK = 1.1  # times as much memory is no more
-CACHED = 2  # the cost of an element near one that was loaded: it comes from a cache, not from memory
-
-
-def work(value: Value, loops: Sequence[Var]) -> float:
-    """Cost of the operations for one iteration of the loops; what inner loops do not change counts as its share.
-
-    Of several elements of a buffer, all but one are loaded from a cache, which costs as much as operations do.
-    """
-    total = guess(product(loops)) or 1
-    depth = {var: number for number, var in enumerate(loops, 1)}
-    varies: dict[Value, int] = {}  # how many of the loops it is inside of
-    loaded: dict[str, list[float]] = {}
-    spent = 0.0
-    for v in walk(value):
-        here = max((varies[p] for p in v.parts), default=0)
-        if isinstance(v, (Load, Position)):
-            here = max(here, *(depth.get(a, 0) for a in v.index.atoms), 0)  # type: ignore[call-overload]
-        varies[v] = here
-        share = min(1.0, guess(product(loops[:here])) / total)
-        if isinstance(v, Apply):
-            spent += OPERATIONS[v.op].cost * share
-        elif isinstance(v, Load):
-            loaded.setdefault(v.buffer, []).append(share)
-    return spent + CACHED * sum(sum(shares) - max(shares) for shares in loaded.values())
 
 
 @dataclass(frozen=True)
@@ -134,10 +110,10 @@ class Recomputation:
         self.maker = {name: n for n, item in enumerate(self.items) for name in _made(item)}
         self.readers: dict[str, set[int]] = {}
         for number, item in enumerate(self.items):
-            for name in _loaded(item):
+            for name in loaded(item):
                 self.readers.setdefault(name, set()).add(number)
         self.results = {o.buffer for o in self.program.outputs if isinstance(o, Strided)}
-        self.reads = [set(_loaded(item)) for item in self.items]
+        self.reads = [set(loaded(item)) for item in self.items]
         self.fixed = pinned(self.program, self.items)
         changing = frozenset().union(*(i.written for i in self.items if isinstance(i, Extern)))
         self.moving = changing | frozenset(self.replaced)
@@ -172,7 +148,7 @@ class Recomputation:
         if self.saving and self._held_longer(operands, outside) > SLACK * self._bytes(name):
             return
         gained: float = self._bytes(name) * (1 + len(outside)) - new
-        gained += LAUNCH / len(group.members)  # the kernel goes if all that it makes is computed elsewhere
+        gained += estimate.LAUNCH / len(group.members)  # the kernel goes if all that it makes is computed elsewhere
         for number in outside:
             lost = self._loss(recipe, operands, number)
             if lost is None:
@@ -284,56 +260,23 @@ class Recomputation:
         return cost(*(member.step.value for member in item.members))
 
 
-def less_work(
-    program: Program,
-    steps: Sequence[Step],
-    items: Sequence[Group | Extern],
-    fused: Callable[[Sequence[Step]], list[Group | Extern]],
-    policy: Policy,
-    replaced: Collection[str] = (),
-) -> tuple[Sequence[Step], Sequence[Group | Extern]]:
-    """The steps and groups, or others that compute more and move less, if they are better.
+def less_work(fused: Fused, replaced: Collection[str] = ()) -> Fused:
+    """The same, or steps that compute more and move less, if they are better.
 
     Args:
-        program: the graph.
-        steps: its steps, cleaned.
-        items: groups and operators made of them.
-        fused: makes groups and operators of other steps.
-        policy: what suits the machine.
+        fused: steps, cleaned, and their groups.
         replaced: inputs that get a new value.
     """
-    limit = peak(program, items) * SLACK
     for saving in (False, True):
-        rewritten = Recomputation(program, items, steps, policy, replaced, saving).rewritten()
+        rewritten = Recomputation(fused.program, fused.items, fused.steps, fused.policy, replaced, saving).rewritten()
         if rewritten is None:
             break
-        rewritten = without_dead(rewritten, program)
-        other = fused(rewritten)
-        if time_of(program, other, policy) >= time_of(program, items, policy):
+        other = fused.again(without_dead(rewritten, fused.program))
+        if other.time >= fused.time:
             break
-        if peak(program, other) <= limit:
-            return rewritten, other
-    return steps, items
-
-
-def time_of(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:
-    """What the kernels take, in bytes of memory traffic."""
-    fixed = pinned(program, items)
-    readers: dict[str, set[int]] = {}
-    for number, item in enumerate(items):
-        for name in _loaded(item):
-            readers.setdefault(name, set()).add(number)
-    total = 0.0
-    for number, item in enumerate(items):
-        if isinstance(item, Extern):
-            continue
-        moved = {name for name in _loaded(item) if name not in item.makers}
-        moved |= {name for name in item.makers if name in fixed or readers.get(name, set()) - {number}}
-        total += LAUNCH + sum(bytes_of(program, name) for name in moved)
-        for member in item.members:
-            loops = member.step.loops
-            total += work(member.step.value, loops) * guess(product(loops)) / policy.recompute
-    return total
+        if other.peak <= fused.peak * SLACK:
+            return other
+    return fused
 
 
 def _gathers(value: Value) -> bool:
@@ -341,24 +284,6 @@ def _gathers(value: Value) -> bool:
     return any(
         isinstance(v, Load) for read in walk(value) if isinstance(read, Load) for _, i in read.indirect for v in walk(i)
     )
-
-
-def bytes_of(program: Program, name: str) -> int:
-    """How much memory a buffer's elements take: what it spans, or less for a part of another one."""
-    buffer = program.buffers[name]
-    return min(guess(buffer.extent), math.prod(map(guess, buffer.size))) * buffer.dtype.itemsize
-
-
-def pinned(program: Program, items: Sequence[Group | Extern]) -> frozenset[str]:
-    """Buffers that must be in memory: somebody reads them who is no kernel, or they are parts of others."""
-    found = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {check[0] for check in program.checks}
-    for buffer in program.buffers.values():
-        if buffer.home is not None:
-            found |= {buffer.name, buffer.home[0]}
-    for item in items:
-        if isinstance(item, Extern):
-            found |= item.reads | item.written
-    return frozenset(found)
 
 
 def _reads(group: Group, buffer: str) -> dict[Load, int]:
@@ -373,11 +298,3 @@ def _reads(group: Group, buffer: str) -> dict[Load, int]:
 
 def _made(item: Group | Extern) -> frozenset[str]:
     return frozenset(item.makers) if isinstance(item, Group) else item.writes
-
-
-def _loaded(item: Group | Extern) -> Iterator[str]:
-    """Buffers that somebody in the item reads, its own too."""
-    if isinstance(item, Extern):
-        yield from item.reads
-    else:
-        yield from {load.buffer for member in item.members for load in member.loads}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from jitney_lowering.index import Compound, Index, Spell, Var, render
 from jitney_lowering.ir import Kernel, Load, Reduce, Scan, walk
+from jitney_triton_gpu import tiles
+
+FEWER = 8  # times as few elements as others are read from a cache
 
 
 def text(x: Index, spell: Spell) -> str:
@@ -31,6 +35,13 @@ def places(kernel: Kernel) -> list[Index]:
                 found.append(statement.index)
             found += [v.index for v in walk(statement.value) if isinstance(v, Load)]
     return found
+
+
+def widest(accesses: Iterable[Index]) -> list[Index]:
+    """The accesses to most elements: a vector that is read again for each row of a matrix stays in a cache."""
+    found = [(math.prod(v.size.value or tiles.GUESS for v in p.atoms if isinstance(v, Var)), p) for p in accesses]
+    most = max((count for count, _ in found), default=0)
+    return [place for count, place in found if count * FEWER >= most]
 
 
 def fastest(accesses: Iterable[Index], loops: Iterable[Var]) -> Mapping[Var, int]:

@@ -12,7 +12,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places
+from jitney_triton_gpu.emit.indices import fastest, places, widest
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
 from jitney_triton_gpu.emit.spaces import Axis
@@ -86,7 +86,7 @@ def is_across(kernel: Kernel) -> bool:
     if any(v.indirect and any(v.index.stride(var) == 1 for var in kernel.outer) for v in loads):
         return True
     inner = {v for nest in kernel.body for v in nest.loops}
-    large = [place for place in places(kernel) if any(v in place.atoms for v in inner)]
+    large = widest(place for place in places(kernel) if any(v in place.atoms for v in inner))
     counts = fastest(large, (*kernel.outer, *inner))
     return sum(counts[v] for v in kernel.outer) > sum(counts[v] for v in inner)
 

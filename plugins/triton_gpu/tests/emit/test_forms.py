@@ -437,3 +437,14 @@ def test_an_end_without_a_beginning_is_refused(compiled):
     )  # fmt: skip
     with pytest.raises(NotLowered, match="waits for nothing"):
         compiled(kernel)
+
+
+def test_a_vector_does_not_say_how_a_matrix_is_read(check) -> None:
+    """``r[x] = sum(v[k] * m[k, x])``: neighbours of the matrix are of different rows."""
+    x, k = Var("x", 96), Var("k", 40)
+    value = apply("mul", load("v", index(k), F), load("m", index(k) * 96 + x, F))
+    nests = (Nest((k,), (Reduce("s", "sum", value),)), Nest((), (Store("r", index(x), ref("s", F)),)))
+    kernel = Kernel("k", (x,), nests, {"v": F, "m": F, "r": F})
+    buffers = {"v": data(40), "m": data(96 * 40, seed=1), "r": torch.zeros(96)}
+    made = check(kernel, buffers, rtol=1e-5, atol=1e-5)
+    assert "XBLOCK" in made.codes[0].functions[0].text

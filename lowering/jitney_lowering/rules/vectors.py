@@ -1,0 +1,86 @@
+"""Products of a matrix and a vector, where the matrix lies nowhere.
+
+A library would be given a matrix that is written to memory for it: one that is dequantised, repeated for several heads,
+or put together. A sum takes each of its elements as it is computed, once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jitney_lowering.aten.call import Call, Rule, projected, registering
+from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, contiguous, variables
+from jitney_lowering.index import index
+from jitney_lowering.ir.scalar import Scalar
+from jitney_lowering.ir.values import Load, Value, apply, walk
+from jitney_lowering.rules.promotion import opmath
+from jitney_lowering.rules.reductions import Typed, reduced
+
+aten = torch.ops.aten
+VECTORS: dict[Any, Rule] = {}
+
+vectors = registering(VECTORS)
+
+
+@vectors(aten.mm.default, aten.bmm.default)
+def product(call: Call) -> Tensor:
+    """The sums, rounded once."""
+    total = _sum(call, *call.args)
+    return call.result(lambda at: apply("cast", total.load(at), dtype=call.dtype))
+
+
+@vectors(aten.addmm.default, aten.baddbmm.default)
+def added(call: Call) -> Tensor:
+    """The same plus something, rounded once."""
+    c, a, b, beta, alpha = call.args
+    call.refuse_unless((beta, alpha) == (1, 1) and c.dtype is call.dtype, "scaled")
+    total, at_c = _sum(call, a, b), projected(c, call.size)
+
+    def element(at: Shape) -> Value:
+        own = Scalar(c.load(at_c(at))).to(total.dtype)
+        return apply("cast", (Scalar(total.load(at)) + own).value, dtype=call.dtype)
+
+    return call.result(element)
+
+
+def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    """In the type in which libraries add up, with an index for each of the result's."""
+    (rows, inner), columns = a.size[-2:], b.size[-1]
+    matrix, vector = (b, a) if rows == 1 else (a, b)
+    call.refuse_unless(rows == 1 or columns == 1, "a product of matrices")
+    call.refuse_unless(call.dtype.is_floating_point and a.dtype is b.dtype is call.dtype, "a product of integers")
+    call.refuse_unless(inner != 0 and all(s != 0 for s in call.size), "a product of nothing")
+    call.refuse_unless(not _lies(matrix), "a matrix that lies in memory")
+    call.builder.spread(vector)
+    wide = opmath(call.dtype)
+
+    def element(at: Shape) -> Value:
+        *batch, row, column, k = at
+        left, right = (Scalar(x.load(place)).to(wide) for x, place in ((a, (*batch, row, k)), (b, (*batch, k, column))))
+        return (left * right).value
+
+    size = (*call.size, inner)
+    terms = Tensor(size, wide, call.val.device, element, wanted=_order(call, size, matrix, rows == 1))
+    return reduced(call, "sum", terms, [len(size) - 1], Typed(call.val, wide))
+
+
+def _lies(x: Tensor) -> bool:
+    """Is it in memory, or would it be there as it is?"""
+    return x.strided is not None or (x.base is not None and x.whole and _lies(x.base))
+
+
+def _order(call: Call, size: Shape, matrix: Tensor, is_right: bool) -> Shape:
+    """Strides that say in which order the elements of the matrix are read: those of the largest tensor behind it."""
+    every = variables(size)
+    *batch, row, column, k = every
+    at = tuple(map(index, (*batch, k, column) if is_right else (*batch, row, k)))
+    loads = [v for v in walk(matrix.load(at)) if isinstance(v, Load)]
+    hint = call.builder.sizes.hint
+    extents = [call.builder.buffers[v.buffer].extent for v in loads]
+    extent, load = max(zip(extents, loads, strict=True), key=lambda one: hint(one[0]), default=(ONE, None))
+    if load is None:
+        return contiguous(size)
+    strides = [load.index.stride(v) for v in every]
+    return tuple([extent if stride is None or stride is ZERO else stride for stride in strides])

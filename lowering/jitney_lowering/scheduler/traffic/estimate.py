@@ -1,0 +1,86 @@
+"""What kernels take: the bytes that go through memory, and operations counted as bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from jitney_lowering.index import Var, product
+from jitney_lowering.ir.loops import Extern, Program, Strided
+from jitney_lowering.ir.operations import OPERATIONS
+from jitney_lowering.ir.values import Apply, Load, Position, Value, walk
+from jitney_lowering.policy import Policy
+from jitney_lowering.scheduler.group import Group
+from jitney_lowering.scheduler.size_guess import guess
+
+LAUNCH = 1 << 23  # bytes that go through memory while a kernel is launched
+CACHED = 2  # the cost of an element near one that was loaded: it comes from a cache, not from memory
+
+
+def work(value: Value, loops: Sequence[Var]) -> float:
+    """Cost of the operations for one iteration of the loops; what inner loops do not change counts as its share.
+
+    Of several elements of a buffer, all but one are loaded from a cache, which costs as much as operations do.
+    """
+    total = guess(product(loops)) or 1
+    depth = {var: number for number, var in enumerate(loops, 1)}
+    varies: dict[Value, int] = {}  # how many of the loops it is inside of
+    loaded: dict[str, list[float]] = {}
+    spent = 0.0
+    for v in walk(value):
+        here = max((varies[p] for p in v.parts), default=0)
+        if isinstance(v, (Load, Position)):
+            here = max(here, *(depth.get(a, 0) for a in v.index.atoms), 0)  # type: ignore[call-overload]
+        varies[v] = here
+        share = min(1.0, guess(product(loops[:here])) / total)
+        if isinstance(v, Apply):
+            spent += OPERATIONS[v.op].cost * share
+        elif isinstance(v, Load):
+            loaded.setdefault(v.buffer, []).append(share)
+    return spent + CACHED * sum(sum(shares) - max(shares) for shares in loaded.values())
+
+
+def time_of(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:
+    """What the kernels take, in bytes of memory traffic."""
+    fixed = pinned(program, items)
+    readers: dict[str, set[int]] = {}
+    for number, item in enumerate(items):
+        for name in loaded(item):
+            readers.setdefault(name, set()).add(number)
+    total = 0.0
+    for number, item in enumerate(items):
+        if isinstance(item, Extern):
+            continue
+        moved = {name for name in loaded(item) if name not in item.makers}
+        moved |= {name for name in item.makers if name in fixed or readers.get(name, set()) - {number}}
+        total += LAUNCH + sum(bytes_of(program, name) for name in moved)
+        for member in item.members:
+            loops = member.step.loops
+            total += work(member.step.value, loops) * guess(product(loops)) / policy.recompute
+    return total
+
+
+def bytes_of(program: Program, name: str) -> int:
+    """How much memory a buffer's elements take: what it spans, or less for a part of another one."""
+    buffer = program.buffers[name]
+    return min(guess(buffer.extent), math.prod(map(guess, buffer.size))) * buffer.dtype.itemsize
+
+
+def pinned(program: Program, items: Sequence[Group | Extern]) -> frozenset[str]:
+    """Buffers that must be in memory: somebody reads them who is no kernel, or they are parts of others."""
+    found = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {check[0] for check in program.checks}
+    for buffer in program.buffers.values():
+        if buffer.home is not None:
+            found |= {buffer.name, buffer.home[0]}
+    for item in items:
+        if isinstance(item, Extern):
+            found |= item.reads | item.written
+    return frozenset(found)
+
+
+def loaded(item: Group | Extern) -> Iterator[str]:
+    """Buffers that somebody in the item reads, its own too."""
+    if isinstance(item, Extern):
+        yield from item.reads
+    else:
+        yield from {load.buffer for member in item.members for load in member.loads}
