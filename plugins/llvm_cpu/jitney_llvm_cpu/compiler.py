@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ from jitney_llvm_cpu.onednn.convolutions import called_instead, with_packed_weig
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_llvm_cpu.products import NATIVE, call_of, native_call, shims_of
 from jitney_llvm_cpu.serialization import entries_of, keepable, raise_failed
-from jitney_lowering import NotLowered, Wrapper, decompositions, describe, lower, schedule, sizes_in
+from jitney_lowering import CPU, NotLowered, Wrapper, decompositions, describe, lower, schedule, sizes_in
 from jitney_lowering.ir import Extern, Kernel
+
+POLICY = replace(CPU, scattered_rows=True)
 
 
 def compile_graph(
@@ -31,12 +34,12 @@ def compile_graph(
     if request.kind == "inference" and options.packed_weights:
         graph = with_packed_weights(graph)
     try:
-        program = lower(graph, inputs, relaxed_math=options.relaxed_math, updates=request.updates)
+        program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=POLICY, updates=request.updates)
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward
     native = Native(options)
-    made = schedule(program, request.updates, native_call(native.machine.shims))
+    made = schedule(program, request.updates, native_call(native.machine.shims), policy=POLICY)
     wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind, instead=called_instead)
     run = wrapper.build()
     externs = [item for item in made.items if isinstance(item, Extern)]

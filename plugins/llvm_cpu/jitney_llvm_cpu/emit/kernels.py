@@ -6,10 +6,11 @@ from jitney_llvm_cpu.emit.builder import I64, PTR, Function, Reg, number, typed
 from jitney_llvm_cpu.emit.nests import Part, cost, lanes_of
 from jitney_llvm_cpu.emit.partials import Partials, run_length
 from jitney_llvm_cpu.emit.reductions import Reduction
+from jitney_llvm_cpu.emit.scattering import PARTS, is_shared, scatters
 from jitney_llvm_cpu.emit.scope import no_value
 from jitney_llvm_cpu.emit.storage import POINTERS, RESULTS, SIZES, Storage, Surroundings
 from jitney_llvm_cpu.emit.tiles import plan, with_tiles, write_nest
-from jitney_lowering.index import Index, index
+from jitney_lowering.index import Index, index, product
 from jitney_lowering.ir import Kernel, Nest
 
 THREADS = Reg("%threads", I64)
@@ -27,6 +28,7 @@ class KernelWriter:
         self.name = name
         # What the threads reduce, known once the body is written.
         self.reductions: dict[str, Reduction] = {}
+        self.scatters = scatters(kernel)
         self.chunk = self._chunk()
         self.run_length = run_length(kernel)
 
@@ -74,12 +76,14 @@ class KernelWriter:
             for var in loops:
                 each = each * var.size
             work = work + each
+        if self.scatters:
+            return index(PARTS if is_shared(kernel) else 1), items * work // PARTS + 1
         return items, work + 1
 
     def _chunk(self) -> int:
         """How many rounds of the first loop are an item: what is done together."""
         nest = self.kernel.body[0]
-        if self.kernel.outer or not nest.loops:
+        if self.kernel.outer or not nest.loops or self.scatters:
             return 1
         tiles = plan(nest, self.around.machine)
         if tiles is not None and nest.loops[0] in (tiles.across, tiles.along):
@@ -100,6 +104,8 @@ class KernelWriter:
         if self.kernel.partials:
             partials = storage.partials(bool(self.run_length), lambda which: _from_context(f, which))
             partials.begin(_THREAD)
+        if self.scatters and is_shared(self.kernel):
+            storage.scope.share = (_BEGIN, _END)
         if self.kernel.outer:
             self._outer_loops(storage, partials)
         else:
@@ -118,7 +124,8 @@ class KernelWriter:
         f, scope, outer = storage.f, storage.scope, self.kernel.outer
         sizes = [scope.number(v.size, no_value) for v in outer]
         counters: list[Reg] = []
-        left = _BEGIN
+        first, end = (number(0), scope.number(product(outer), no_value)) if self.scatters else (_BEGIN, _END)
+        left = first
         for size in reversed(sizes[1:]):
             counters.insert(0, f.binary("urem", left, size))
             left = f.binary("udiv", left, size)
@@ -133,7 +140,7 @@ class KernelWriter:
 
         carried = counters if len(outer) > 1 else []
         if partials is None or not self.run_length:
-            f.loop(_BEGIN, _END, 1, carried, once)
+            f.loop(first, end, 1, carried, once)
             return
 
         def run(start: Reg, at: list[Reg]) -> list[Reg]:
@@ -154,7 +161,7 @@ class KernelWriter:
         f, scope, nest = storage.f, storage.scope, self.kernel.body[0]
         scope.enter([])
         parts = {}
-        if nest.loops:
+        if nest.loops and not self.scatters:
             first = nest.loops[0]
             parts[first] = self._part(f, scope.number(first.size, no_value))
         results = write_nest(scope, nest, parts)

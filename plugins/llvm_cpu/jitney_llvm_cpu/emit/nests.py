@@ -12,6 +12,7 @@ from jitney_llvm_cpu.emit.elements import Elements
 from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scans import Running
+from jitney_llvm_cpu.emit.scattering import Scattering, along_rows, given
 from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
 from jitney_lowering.index import Var, fits_int32, index
 from jitney_lowering.ir import (
@@ -24,6 +25,7 @@ from jitney_lowering.ir import (
     Reduce,
     Ref,
     Scan,
+    Scatter,
     Statement,
     Store,
     Value,
@@ -55,7 +57,8 @@ def shape(nest: Nest, loops: Sequence[Var], sums: Sequence[Reduce | Accumulate],
     """
     if not loops:
         return Shape(1, 1)
-    width = lanes_of(nest, machine)
+    scatters = [s for s in nest.statements if isinstance(s, Scatter)]
+    width = lanes_of(nest, machine) if all(along_rows(s.value, loops[-1]) for s in scatters) else 1
     trips = loops[-1].size.bounds()[1]
     if trips is not None:
         width = min(width, 1 << (trips - 1).bit_length())
@@ -142,6 +145,7 @@ class NestWriter:
         self.kept = [s for s in nest.statements if isinstance(s, Accumulate) and self._is_kept(s)]
         sums: list[Reduce | Accumulate] = [*self.reduces, *self.kept]
         self.scans = [s for s in nest.statements if isinstance(s, Scan)]
+        self.scattering = Scattering(self.elements, nest, self.loops)
         scope.running |= {s.name for s in self.scans}
         self.shape = shape(nest, self.loops, sums, scope.machine)
         running: list[Reduction] = [Running(s.kind, s.value.dtype, scope.machine) for s in self.scans]
@@ -226,6 +230,13 @@ class NestWriter:
         return self._loop(depth, low, high, 1, states, once)
 
     def _innermost(self, depth: int, low: Reg, high: Reg, states: list[Copies]) -> list[Copies]:
+        """The innermost loop; of a scatter, if the row is this thread's."""
+        condition = self.scattering.row()
+        if condition is None:
+            return self._row(depth, low, high, states)
+        return self._maybe(condition, states, lambda s: self._row(depth, low, high, s))
+
+    def _row(self, depth: int, low: Reg, high: Reg, states: list[Copies]) -> list[Copies]:
         """Whole vectors, then what remains with a mask; then what was kept in registers goes to memory."""
         first_kept = self.lasting
         states = [*states, *self._begin(self.reductions[first_kept:])]
@@ -343,6 +354,8 @@ class NestWriter:
             for s, value in zip(self.nest.statements, made[u], strict=True):
                 if isinstance(s, Store):
                     self.elements.store(s.buffer, s.index, value, at)
+                elif isinstance(s, Scatter):
+                    self.scattering.put(s.value, value, at)
                 elif isinstance(s, Accumulate) and s not in self.kept:
                     self._add_lanes(s, value, at)
                 elif not isinstance(s, Scan):
@@ -355,7 +368,7 @@ class NestWriter:
     def _values(self, at: Lanes, states: list[Copies]) -> list[Reg]:
         """The values of all statements; what scans have come to is in ``states``, and changes."""
         if not self.scans:
-            return self.elements.values([s.value for s in self.nest.statements], at)
+            return self.elements.values([given(s) for s in self.nest.statements], at)
         made: list[Reg] = []
         for s in self.nest.statements:
             made += self.elements.values([s.value], at)

@@ -74,6 +74,7 @@ class Scope:
         self.refs: dict[str, Reg] = {}
         self.running: set[str] = set()  # what scans are called: known in the innermost loop
         self.opaque: dict[Atom, Value] = {}
+        self.share: tuple[Reg, Reg] | None = None  # the parts that are this thread's; see ``scattering.py``
         self.load_floor = FUNCTION
         self._vars: dict[Atom, tuple[int, Reg]] = {}
         self._index_levels: dict[Index, int] = {}

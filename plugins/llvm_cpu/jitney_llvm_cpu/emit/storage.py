@@ -15,7 +15,7 @@ from jitney_llvm_cpu.emit.reductions import Reduction
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scope import FUNCTION, Memory, Scope, multiply, no_value
 from jitney_lowering.index import Index, Size, index
-from jitney_lowering.ir import Accumulate, Kernel, Store
+from jitney_lowering.ir import Accumulate, Kernel, Scatter, Store
 
 _STACK = 64 * 1024  # bytes of scratch that a thread may have on its stack
 
@@ -57,9 +57,9 @@ class Storage:
         self.kernel = kernel
         self.f = f
         self.entry = entry
-        written = {
-            s.buffer for n in (*kernel.body, *kernel.finish) for s in n.statements if isinstance(s, (Store, Accumulate))
-        }
+        statements = [s for nest in (*kernel.body, *kernel.finish) for s in nest.statements]
+        written = {s.buffer for s in statements if isinstance(s, (Store, Accumulate))}
+        written |= {s.value.buffer for s in statements if isinstance(s, Scatter)}
         self.memory = {
             name: Memory(dtype, self._outside(around.places[name]), name in written)
             for name, dtype in kernel.buffers.items()

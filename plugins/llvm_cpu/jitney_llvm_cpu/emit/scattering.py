@@ -1,0 +1,90 @@
+"""Stores and sums at computed places, in the order in which eager does them.
+
+Each thread goes through all of it and does what goes to its own rows of memory: rows are dealt out by a hash of where
+they begin. So no two threads write to one place, and sums come to the same however many threads there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jitney_llvm_cpu.emit.accesses import Lanes
+from jitney_llvm_cpu.emit.builder import Reg, number
+from jitney_llvm_cpu.emit.elements import Elements
+from jitney_llvm_cpu.emit.reductions import Reduction
+from jitney_lowering.index import Var, index
+from jitney_lowering.ir import Kernel, Load, Nest, Position, Put, Scatter, Statement, Value, walk
+
+PARTS = 64  # that rows are dealt out to: a power of two
+_HASH = -7046029254386353131  # 2**64 through the golden ratio, as a signed number
+
+
+def given(statement: Statement) -> Value:
+    """What the statement stores or reduces."""
+    return statement.value.value if isinstance(statement, Scatter) else statement.value
+
+
+def along_rows(put: Put, var: Var) -> bool:
+    """Do the iterations of this loop go to neighbours in a row, whose place is known before?"""
+    computed = [value for _, value in put.indirect] + ([] if put.mask is None else [put.mask])
+    inside = any(var in v.index.atoms for v in walk(*computed) if isinstance(v, (Load, Position)))
+    return not inside and put.index.stride(var) not in (None, 0)
+
+
+def is_shared(kernel: Kernel) -> bool:
+    """May several threads run the kernel, each for its own rows?"""
+    puts = [s.value for nest in kernel.body for s in nest.statements if isinstance(s, Scatter)]
+    loops = [v for v in kernel.body[0].loops if v.size.value != 1] if len(kernel.body) == 1 else []
+    return len({put.index for put in puts}) == 1 and bool(loops) and all(along_rows(put, loops[-1]) for put in puts)
+
+
+def scatters(kernel: Kernel) -> bool:
+    """Does the kernel scatter? Then it does nothing else."""
+    return any(isinstance(s, Scatter) for nest in kernel.body for s in nest.statements)
+
+
+class Scattering:
+    """The scatters of one nest.
+
+    Args:
+        elements: writes values.
+        nest: in which they are.
+        loops: those that are written as such.
+    """
+
+    def __init__(self, elements: Elements, nest: Nest, loops: Sequence[Var]) -> None:
+        self.elements = elements
+        self.scope = elements.scope
+        self.f = elements.scope.f
+        self.puts = [s.value for s in nest.statements if isinstance(s, Scatter)]
+        for put in self.puts:
+            self.scope.opaque.update(put.indirect)
+        self.inner = loops[-1] if loops else None
+
+    def row(self) -> Reg | None:
+        """Is what the innermost loop is about to do this thread's? None: all of it is."""
+        if not self.puts or self.scope.share is None or self.inner is None:
+            return None
+        f, (low, high) = self.f, self.scope.share
+        place = self.scope.number(self.puts[0].index.substitute({self.inner: index(0)}), self.elements.scalar)
+        part = f.binary("lshr", f.binary("mul", place, number(_HASH)), number(65 - PARTS.bit_length()))
+        return f.compare("icmp ult", f.binary("sub", part, low), f.binary("sub", high, low))
+
+    def put(self, put: Put, value: Reg, at: Lanes) -> None:
+        """Do it, in all lanes."""
+
+        def then() -> list[Reg]:
+            self._put(put, value, at)
+            return []
+
+        if put.mask is None:
+            then()
+        else:
+            self.f.when(self.elements.scalar(put.mask), [], then)
+
+    def _put(self, put: Put, value: Reg, at: Lanes) -> None:
+        if put.kind != "store":
+            reduction = Reduction(put.kind, put.value.dtype, self.scope.machine)
+            before = self.elements.loaded(put.buffer, put.index, at)
+            value = reduction.result(self.f, reduction.merge(self.f, [before], [value]))
+        self.elements.store(put.buffer, put.index, value, at)
