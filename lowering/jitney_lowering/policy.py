@@ -42,7 +42,8 @@ class Policy:
             add up gradients at the place of each?
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
             Otherwise operators that store at computed places run as a whole.
-        scattered_rows: does it write such as store whole rows of neighbours at computed places?
+        scatters_in_order: does it write them so that what goes to one place goes there one after the other? So eager
+            has it where algorithms are to be deterministic.
         scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.
         scans_in_order: does eager's kernel scan one element after the other, in the next wider type of floats? What may
             leave the range of its type in another order is left to it then.
@@ -71,7 +72,7 @@ class Policy:
     samples: bool = False
     lone_samples: bool = False
     scatters: bool = False
-    scattered_rows: bool = False
+    scatters_in_order: bool = False
     scans: frozenset[str] = frozenset()
     scans_in_order: bool = True
     scanned_across: bool = False

@@ -2,12 +2,12 @@
 
 One element of each row is a choice by position. All else are stores at computed places, or sums there, which threads do
 at the same time (``Policy.scatters``): the order of what goes to one place is as open as on eager's GPUs, so with
-deterministic algorithms the operators run as a whole. A CPU stores whole rows (``Policy.scattered_rows``).
+deterministic algorithms the operators run as a whole, but where all is done in order (``Policy.scatters_in_order``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,7 +24,6 @@ from jitney_lowering.rules.gathers import INDICES, indexed, of_dimension
 from jitney_lowering.signals import NoRule
 
 aten = torch.ops.aten
-WIDE = 8  # elements of a row that are stored together
 SCATTERS: dict[Any, Rule] = {}
 
 
@@ -117,7 +116,7 @@ def index_add(call: Call) -> Tensor:
     dim, kind = axis(dim, len(x.size)), "sum" if alpha else "store"
     call.refuse_unless(source.dtype is x.dtype and x.size[dim] != 0, "a source that does not fit")
     call.refuse_unless(all(s != 0 for s in source.size), "no index at all")
-    allow(call, x, kind, picked=(dim,))
+    allow(call, x, kind)
     picks = Picks(call.builder, row, x.size[dim], "index out of range in self", IndexError)
 
     def place(at: Shape) -> Shape:
@@ -138,7 +137,7 @@ def index_fill(call: Call) -> Tensor:
     call.refuse_unless(bool(x.size) and x.size[dim] != 0, "a single element")
     space = (*x.size[:dim], row.size[0] if row.size else ONE, *x.size[dim + 1 :])
     call.refuse_unless(all(s != 0 for s in space), "no index at all")
-    allow(call, x, "store", mixed=False, picked=(dim,))
+    allow(call, x, "store", mixed=False)
     text = f"index out of bounds for dimension {dim} with size {x.size[dim]}"
     picks = Picks(call.builder, row, x.size[dim], text, IndexError, wraps=True)
     element = _element(value, x.dtype).value
@@ -156,7 +155,7 @@ def index_put(call: Call) -> Tensor:
     dims = [d for d, i in enumerate(indices) if i is not None]
     call.refuse_unless(bool(dims) and all(indices[d].dtype in INDICES for d in dims), "chosen by truth values")
     kind = "sum" if accumulate else "store"
-    allow(call, x, kind, picked=dims)
+    allow(call, x, kind)
     call.refuse_unless(values.dtype is x.dtype and all(x.size[d] != 0 for d in dims), "values that do not fit")
     space = _picked_size(x.size, {d: indices[d].size for d in dims})
     call.refuse_unless(all(s != 0 for s in space), "no index at all")
@@ -186,7 +185,7 @@ def embedding_dense_backward(call: Call) -> Tensor:
     call.refuse_unless(all(s != 0 for s in grad.size), "no index at all")
     zero = constant(0, call.dtype)
     table = Tensor(call.size, call.dtype, grad.device, lambda at: zero, wanted=call.stride)
-    allow(call, table, "sum", picked=(0,))
+    allow(call, table, "sum")
     picks = Picks(call.builder, rows, call.size[0], "index out of range in self", IndexError)
 
     def counts(at: Shape) -> Value:
@@ -198,21 +197,11 @@ def embedding_dense_backward(call: Call) -> Tensor:
     return scattered(call.builder, table, grad.size, place, grad.load, "sum", counts if padding >= 0 else None)
 
 
-def allow(call: Call, x: Tensor, kind: str, *, mixed: bool = True, picked: Collection[int] = ()) -> None:
-    """Raise ``NoRule`` if threads cannot do that at the same time.
-
-    Args:
-        call: for which.
-        x: what is changed.
-        kind: see ``Put``.
-        mixed: are values different?
-        picked: the dimensions along which places are computed; none: all of them.
-    """
-    policy, last = call.builder.policy, len(x.size) - 1
-    rows = policy.scattered_rows and bool(picked) and last not in picked and call.builder.strides_for(x)[last] == 1
-    wide = rows and call.builder.sizes.hint(x.size[last]) >= WIDE
-    call.refuse_unless(policy.scatters or wide, "stores at computed places")
+def allow(call: Call, x: Tensor, kind: str, *, mixed: bool = True) -> None:
+    """Raise ``NoRule`` if threads cannot do that at the same time. ``mixed``: are values different?"""
+    policy = call.builder.policy
+    call.refuse_unless(policy.scatters or policy.scatters_in_order, "stores at computed places")
     call.refuse_unless(accumulated(kind, x.dtype) is not None, f"a {kind} of {str(x.dtype).removeprefix('torch.')}")
-    open_order = mixed and (kind == "store" or x.dtype.is_floating_point)
+    open_order = mixed and (kind == "store" or x.dtype.is_floating_point) and not policy.scatters_in_order
     deterministic = torch.are_deterministic_algorithms_enabled()
     call.refuse_unless(not (deterministic and open_order), "deterministic algorithms are asked for")

@@ -23,7 +23,7 @@ from jitney_llvm_cpu.serialization import entries_of, keepable, raise_failed
 from jitney_lowering import CPU, NotLowered, Wrapper, decompositions, describe, lower, schedule, sizes_in
 from jitney_lowering.ir import Extern, Kernel
 
-POLICY = replace(CPU, scattered_rows=True)
+POLICY = replace(CPU, scatters_in_order=True)
 
 
 def compile_graph(

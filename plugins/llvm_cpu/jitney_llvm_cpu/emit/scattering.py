@@ -1,21 +1,23 @@
 """Stores and sums at computed places, in the order in which eager does them.
 
-Each thread goes through all of it and does what goes to its own rows of memory: rows are dealt out by a hash of where
-they begin. So no two threads write to one place, and sums come to the same however many threads there are.
+Each thread goes through all of it and does what goes to its own part of memory: parts are dealt out by a hash of that
+share of a place which is known before the innermost loop. So no two threads write to one place, and sums come to the
+same however many threads there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from jitney_llvm_cpu.emit.accesses import Lanes
 from jitney_llvm_cpu.emit.builder import Reg, number
 from jitney_llvm_cpu.emit.elements import Elements
 from jitney_llvm_cpu.emit.reductions import Reduction
-from jitney_lowering.index import Var, index
+from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir import Kernel, Load, Nest, Position, Put, Scatter, Statement, Value, walk
 
-PARTS = 64  # that rows are dealt out to: a power of two
+PARTS = 64  # of memory: a power of two
 _HASH = -7046029254386353131  # 2**64 through the golden ratio, as a signed number
 
 
@@ -24,18 +26,28 @@ def given(statement: Statement) -> Value:
     return statement.value.value if isinstance(statement, Scatter) else statement.value
 
 
+def _varies(value: Value, var: Var) -> bool:
+    return any(var in v.index.atoms for v in walk(value) if isinstance(v, (Load, Position)))
+
+
 def along_rows(put: Put, var: Var) -> bool:
     """Do the iterations of this loop go to neighbours in a row, whose place is known before?"""
     computed = [value for _, value in put.indirect] + ([] if put.mask is None else [put.mask])
-    inside = any(var in v.index.atoms for v in walk(*computed) if isinstance(v, (Load, Position)))
-    return not inside and put.index.stride(var) not in (None, 0)
+    return not any(_varies(value, var) for value in computed) and put.index.stride(var) not in (None, 0)
+
+
+def _owner(put: Put, inner: Var) -> Index:
+    """What is known of the place before the innermost loop. Of equal places that is equal."""
+    later: dict[Any, Index] = {atom: index(0) for atom, value in put.indirect if _varies(value, inner)}
+    return put.index.substitute({inner: index(0), **later})
 
 
 def is_shared(kernel: Kernel) -> bool:
-    """May several threads run the kernel, each for its own rows?"""
+    """May several threads run the kernel, each for its own part of memory?"""
     puts = [s.value for nest in kernel.body for s in nest.statements if isinstance(s, Scatter)]
     loops = [v for v in kernel.body[0].loops if v.size.value != 1] if len(kernel.body) == 1 else []
-    return len({put.index for put in puts}) == 1 and bool(loops) and all(along_rows(put, loops[-1]) for put in puts)
+    owners = {_owner(put, loops[-1]) for put in puts} if loops else set()
+    return len(owners) == 1 and all(owner.atoms for owner in owners)
 
 
 def scatters(kernel: Kernel) -> bool:
@@ -66,7 +78,7 @@ class Scattering:
         if not self.puts or self.scope.share is None or self.inner is None:
             return None
         f, (low, high) = self.f, self.scope.share
-        place = self.scope.number(self.puts[0].index.substitute({self.inner: index(0)}), self.elements.scalar)
+        place = self.scope.number(_owner(self.puts[0], self.inner), self.elements.scalar)
         part = f.binary("lshr", f.binary("mul", place, number(_HASH)), number(65 - PARTS.bit_length()))
         return f.compare("icmp ult", f.binary("sub", part, low), f.binary("sub", high, low))
 

@@ -73,13 +73,14 @@ def test_the_last_store_stays(compiled: Callable[..., Any], dtype: torch.dtype, 
 
 
 def test_places_that_change_within_rows(compiled: Callable[..., Any]) -> None:
-    """``out[j, at[i]] += value[j, i]``, by one thread."""
+    """``out[j, at[i]] += value[j, i]``: each row is one thread's."""
     i, j = Var("i", COUNT), Var("j", 3)
     atom, place = indirect(load("at", index(i), torch.int64), 0, ROWS - 1)
     value = load("value", index(j) * COUNT + i, torch.float32)
     change = put("out", index(j) * ROWS + atom, ((atom, place),), value, "sum")
     buffers = {"at": torch.int64, "value": torch.float32, "out": torch.float32}
     kernel = Kernel("k", (j,), (Nest((i,), (Scatter("out", change),)),), buffers)
+    assert is_shared(kernel)
     at, values, out = torch.arange(COUNT) * 7 % ROWS, torch.randn(3, COUNT), torch.zeros(3, ROWS)
     compiled(kernel)({"at": at, "value": values, "out": out}, threads=3)
     torch.testing.assert_close(out, torch.zeros(3, ROWS).index_add(1, at, values))
