@@ -78,6 +78,23 @@ def test_vectors_by_computed_matrices_as_in_eager(name: str, dynamic: bool, back
             assert one.stride() == other.stride()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_large_matrices_as_in_eager(backend: str, dtype: torch.dtype, on: On) -> None:  # noqa: F811
+    """One step of a gated feed-forward: where matrices are streamed, each product goes on in its kernel."""
+
+    def fn(x: T, gain: T, gate: T, up: T, down: T) -> T:
+        h = torch.nn.functional.rms_norm(x, (512,)) * gain
+        return x + torch.nn.functional.linear(torch.nn.functional.silu(h @ gate.t()) * (h @ up.t()), down)
+
+    torch.manual_seed(0)
+    args = on(
+        [torch.randn(1, 512), torch.randn(512), *(torch.randn(*s) / 23 for s in 2 * [(1024, 512)] + [(512, 1024)])]
+    )
+    args = [x.to(dtype) for x in args]
+    got, wanted = jitney.compile(fn, backend=backend)(*args), fn(*args)
+    torch.testing.assert_close(got, wanted, **({"rtol": 3e-2, "atol": 3e-2} if dtype is torch.bfloat16 else {}))
+
+
 @pytest.mark.parametrize("name", ["grouped heads", "columns"])
 def test_gradients_of_such_products_are_eagers(name: str, backend: str, on: On) -> None:  # noqa: F811
     torch.manual_seed(0)

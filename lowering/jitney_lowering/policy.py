@@ -44,6 +44,8 @@ class Policy:
             Otherwise operators that store at computed places run as a whole.
         scatters_in_order: does it write them so that what goes to one place goes there one after the other? So eager
             has it where algorithms are to be deterministic.
+        streams: is a large matrix that is multiplied by one vector loaded in a kernel that goes on with the products?
+            Otherwise a library does that.
         scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.
         scans_in_order: does eager's kernel scan one element after the other, in the next wider type of floats? What may
             leave the range of its type in another order is left to it then.
@@ -73,6 +75,7 @@ class Policy:
     lone_samples: bool = False
     scatters: bool = False
     scatters_in_order: bool = False
+    streams: bool = False
     scans: frozenset[str] = frozenset()
     scans_in_order: bool = True
     scanned_across: bool = False
@@ -88,6 +91,7 @@ CPU = Policy(short_row=15, scans=frozenset(SCANS), fused_gathers=True, samples=T
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_samples=True,
+    streams=True,
     scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

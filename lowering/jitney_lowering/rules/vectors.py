@@ -1,7 +1,8 @@
-"""Products of a matrix and a vector, where the matrix lies nowhere.
+"""Products of a matrix and a vector, where the matrix lies nowhere, or is large.
 
 A library would be given a matrix that is written to memory for it: one that is dequantised, repeated for several heads,
-or put together. A sum takes each of its elements as it is computed, once.
+or put together. A sum takes each of its elements as it is computed, once. Of a large matrix in memory a GPU's library
+reads no more in a second, and what comes before and after the product would be kernels of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jitney_lowering.rules.promotion import opmath
 from jitney_lowering.rules.reductions import Typed, reduced
 
 aten = torch.ops.aten
+LONG, MANY = 512, 1024  # elements and rows
 VECTORS: dict[Any, Rule] = {}
 
 vectors = registering(VECTORS)
@@ -52,7 +54,7 @@ def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
     call.refuse_unless(rows == 1 or columns == 1, "a product of matrices")
     call.refuse_unless(call.dtype.is_floating_point and a.dtype is b.dtype is call.dtype, "a product of integers")
     call.refuse_unless(inner != 0 and all(s != 0 for s in call.size), "a product of nothing")
-    call.refuse_unless(not _lies(matrix), "a matrix that lies in memory")
+    call.refuse_unless(not _lies(matrix) or _streams(call, matrix, rows == 1), "a matrix that lies in memory")
     call.builder.spread(vector)
     wide = opmath(call.dtype)
 
@@ -69,6 +71,16 @@ def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
 def _lies(x: Tensor) -> bool:
     """Is it in memory, or would it be there as it is?"""
     return x.strided is not None or (x.base is not None and x.whole and _lies(x.base))
+
+
+def _streams(call: Call, matrix: Tensor, is_right: bool) -> bool:
+    """Has it many long rows, one after the other in memory, for each of which there is one result?"""
+    lies, hint = matrix.strided, call.builder.sizes.hint
+    if not call.builder.policy.streams or lies is None:
+        return False
+    along, across = (-2, -1) if is_right else (-1, -2)
+    long, many = hint(lies.size[along]) >= LONG, hint(lies.size[across]) >= MANY
+    return long and many and lies.stride[along] == 1 and lies.stride[across] != 1
 
 
 def _order(call: Call, size: Shape, matrix: Tensor, is_right: bool) -> Shape:
