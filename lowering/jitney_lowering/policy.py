@@ -41,9 +41,9 @@ class Policy:
         lone_samples: also where no pointwise operator goes on with a larger image, and where few threads would rather
             add up gradients at the place of each?
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
-            Otherwise operators that store at computed places run as a whole.
         scatters_in_order: does it write them so that what goes to one place goes there one after the other? So eager
-            has it where algorithms are to be deterministic.
+            has it where algorithms are to be deterministic. With neither of both, operators that store at computed
+            places run as a whole; with this alone, those do that have another place for every element of a row.
         streams: is a large matrix that is multiplied by one vector loaded in a kernel that goes on with the products?
             Otherwise a library does that.
         scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.

@@ -248,6 +248,7 @@ PROGRAMS = {
         def positive(x):
             y = x - 100
             if y.sum() < 0:
+                print(end="")
                 raise ValueError("negative")
             return y
         def fn(x):

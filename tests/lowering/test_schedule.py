@@ -291,6 +291,18 @@ def test_a_scan_is_a_nest_between_what_it_reads_and_what_reads_it() -> None:
     assert [len(nest.loops) for nest in kernel.body] == [1, 1] and not kernel.scratch
 
 
+def test_few_rows_do_not_keep_what_is_much_wider() -> None:
+    """A running sum of each row, and a matrix made of that: a GPU has more threads than there are rows."""
+    for policy, expected in ((GPU, 2), (CPU, 1)):
+        m = Maker()
+        x, table = m.input(16, 64), m.input(64, 512)
+        running = m.scan((16, 64), 1, lambda i, j, m=m, x=x: m.at(x, i, j))
+        wide = m.pointwise(
+            (16, 64, 512), lambda i, j, k, m=m, r=running, t=table: apply("mul", m.at(r, i, j), m.at(t, j, k))
+        )
+        assert len(kernels(schedule(m.output(wide), policy=policy))) == expected
+
+
 def test_a_scan_has_rows_and_goes_along_something() -> None:
     for size, dim in (((1, 5), 1), ((5, 1), 1), ((1, 3, 1), 1), ((4, 0), 1)):
         m = Maker(I64)

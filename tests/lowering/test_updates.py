@@ -247,6 +247,49 @@ def test_an_error_of_a_place_in_a_table_leaves_the_input(at: int, table: int) ->
     assert found[0][1] is found[1][1]
 
 
+SUMS: dict[str, Callable[..., Any]] = {
+    "index_add": lambda x, i, s: x.index_add_(0, i, s),
+    "scatter_add": lambda x, i, s: x.scatter_add_(0, i, s),
+    "scatter_reduce": lambda x, i, s: x.scatter_reduce_(0, i, s, "sum"),
+    "index_put": lambda x, i, s: x.index_put_((i,), s, accumulate=True),
+    "a slice": lambda x, i, s: x[1:].index_add_(0, i, s),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_that_stops_half_way_is_not_done_again(name: str) -> None:
+    compiled = jitney.compile(SUMS[name], backend="llvm_cpu")
+    for index in ([0, 1, 2, 0], [0, 1, 9, 0], [0, -9, 1, 1]):
+        found = []
+        for f in (compiled, SUMS[name]):
+            x, raised = torch.ones(6), None
+            try:
+                f(x, torch.tensor(index), torch.ones(4))
+            except (RuntimeError, IndexError) as error:
+                raised = type(error)
+            found.append((x, raised))
+        assert_close(found[0][0], found[1][0])
+        assert found[0][1] is found[1][1]
+
+
+def fresh_copy(x: T) -> tuple[T, T, T]:
+    y = x @ x
+    a, b = torch.empty_like(y), torch.empty_like(y)
+    a.copy_(y)
+    b[:] = y
+    return y, a, b
+
+
+@pytest.mark.parametrize("backend", ["llvm_cpu", "triton_gpu"])
+def test_copies_that_the_program_gets_have_memory_of_their_own(backend: str) -> None:
+    device = "cuda" if backend == "triton_gpu" and torch.cuda.is_available() else "cpu"
+    y, a, b = jitney.compile(fresh_copy, backend=backend)(torch.eye(4, device=device))
+    a.zero_()
+    assert y.sum() == b.sum() == 4 and not a.any()
+    b.zero_()
+    assert y.sum() == 4
+
+
 def test_an_error_after_the_write_leaves_it_written() -> None:
     def fn(k: T, at: T, new: T) -> T:
         k[:, 1] = new

@@ -163,17 +163,6 @@ def only_raises(info: CodeInfo, at: int) -> bool:
     return False
 
 
-def catches(info: CodeInfo, at: int) -> bool:
-    """Is the instruction inside a ``try`` whose ``except`` or ``finally`` would see what it raises?"""
-    handler = info.handlers[at]
-    while handler is not None:
-        first, then = (info.instrs[handler.target + n].op for n in (0, 1))
-        if first == "PUSH_EXC_INFO" and then != "WITH_EXCEPT_START":
-            return True
-        handler = info.handlers[handler.target]
-    return False
-
-
 def _names(instr: Instr) -> tuple[str, ...]:
     return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
 

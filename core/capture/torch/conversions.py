@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from jitney.capture.interpreter.code import catches, only_raises
+from jitney.capture.interpreter.code import only_raises
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, is_stand_in
 from jitney.capture.numpy.constants import constant_of
@@ -164,13 +164,10 @@ def settled(vm: Any, frame: Any, instr: Any, value: Any, jumps_if: bool) -> bool
     """The truth of what a jump asks. Where one of its ways only raises, the graph checks that it takes the other one.
 
     A check that fails has the frame run eagerly, which raises what the program does: so nothing may be written before.
-    Where the program expects that, in a ``try``, it is no check but a question.
     """
     symbol = type(value) is torch.SymBool and not vm.symbols.is_known(value)
     tensor = is_stand_in(value) and value.device.type == "cpu" and value.numel() == 1
     if not (symbol or (tensor and constant_of(vm.tracer, value) is None)) or vm.tracer.mutates_inputs():
-        return vm.truth(value)
-    if any(catches(f.info, f.at) for f in vm.frames):
         return vm.truth(value)
     if only_raises(frame.info, instr.target):
         taken = not jumps_if

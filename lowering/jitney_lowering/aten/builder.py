@@ -62,6 +62,7 @@ class Builder:
         self.relaxed = relaxed
         self.buffers: dict[str, Buffer] = {}
         self.given: set[str] = set()  # those of inputs and constants, and what may share memory with them
+        self.shown: frozenset[fx.Node] = frozenset()  # what results lie in the memory of, but for new values of inputs
         self.functional = True  # does no operator of the graph write to a tensor?
         self.steps: list[Step] = []
         self.checks: list[tuple[str, str, type[Exception]]] = []

@@ -14,16 +14,17 @@ from jitney.config import config
 from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects, torch_private
 from jitney_lowering.aten.builder import Builder
-from jitney_lowering.aten.call import Call, bound
+from jitney_lowering.aten.call import Call, axis, bound
 from jitney_lowering.aten.limits import limit_of
 from jitney_lowering.aten.overflow import must_fit
 from jitney_lowering.aten.python_floats import computed
-from jitney_lowering.aten.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
+from jitney_lowering.aten.tensor import ONE, ZERO, Float, Shape, Tensor, contiguous, corner, dense, overlaps
 from jitney_lowering.aten.torch_sizes import Sizes
 from jitney_lowering.aten.updates import IN_PLACE, Write, part_of, writes
 from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.loops import Extern, Number, Program, Strided
-from jitney_lowering.ir.values import Constant, Load, apply, constant, walk
+from jitney_lowering.ir.scalar import Scalar
+from jitney_lowering.ir.values import Constant, Load, Value, apply, constant, position, walk
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.rules import RULES, VIEWS
 from jitney_lowering.signals import NoRule, NotLowered
@@ -95,6 +96,7 @@ class _Lowering:
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
         self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
         self.builder.functional = not self.writes
+        self.builder.shown = _shown(graph.graph, updates)
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live, policy.scatters)
         # What comes before each: steps, what kernels look at, all that is looked at.
         self.input_writes: list[tuple[Write, int, int, int]] = []
@@ -255,6 +257,8 @@ class _Lowering:
         if place.strided is None:
             return None
         self._before_writes({write.input})
+        if write.adds and place.device.type == "cpu" and not self._refuse_outside(write, place):
+            return None
         after = self.builder.checks_so_far()
         if write.last is None:
             self.builder.assign(place, self.values[write.source], after=after)
@@ -270,6 +274,27 @@ class _Lowering:
         )
         self._note(write)
         return self.builder.tensor(self.builder.buffers[buffer])
+
+    def _refuse_outside(self, write: Write, place: Tensor) -> bool:
+        """Look at the indices before: a sum that stops half-way must not be done again. False if nobody knows how."""
+        assert write.last is not None
+        arguments = self._arguments(bound(write.last.target, write.last.args, write.last.kwargs))
+        if isinstance(arguments[1], list):
+            picked = [(d, index, True) for d, index in enumerate(arguments[1]) if index is not None]
+        else:
+            picked = [(axis(arguments[1], len(place.size)), arguments[2], False)]
+        for dim, index, wraps in picked:
+            if index.dtype not in (torch.int64, torch.int32) or not place.size:
+                return False
+            size = Scalar(position(place.size[dim]))
+
+            def wrong(at: Shape, index: Tensor = index, size: Scalar = size, wraps: bool = wraps) -> Value:
+                value = Scalar(index.load(at)).to(torch.int64)
+                return ((value < (-size if wraps else 0)) | (value >= size)).value
+
+            flags = Tensor(index.size, torch.bool, index.device, wrong)
+            self.builder.refuse(flags, "index out of range", IndexError)
+        return True
 
     def _note(self, write: Write) -> None:
         made = self.builder
@@ -464,6 +489,20 @@ class _Lowering:
 
 def _is_strided(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
+
+
+def _shown(graph: fx.Graph, updates: Mapping[int, int]) -> frozenset[fx.Node]:
+    """The results that are not copied into an input, and all that they are views of."""
+    (results,) = graph.output_node().args
+    waiting = [node for n, node in enumerate(results) if n not in updates and isinstance(node, fx.Node)]  # type: ignore[arg-type]
+    seen: set[fx.Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            if node.target in VIEWS or node.target is operator.getitem:
+                waiting += node.all_input_nodes
+    return frozenset(seen)
 
 
 def _is_random(node: fx.Node) -> bool:

@@ -73,6 +73,11 @@ class Write:
         return node
 
     @property
+    def adds(self) -> bool:
+        """Does it add to what is there?"""
+        return self.last is not None and (self.last.target in SUMS or _accumulates(self.last))
+
+    @property
     def made(self) -> tuple[fx.Node, ...]:
         """The operators that it stands for."""
         return self.parts if self.last is None else (*self.parts, self.last)
@@ -140,8 +145,7 @@ def _is_repeatable(
     write: Write, own: Collection[fx.Node], changed: Collection[fx.Node], live: Collection[fx.Node]
 ) -> bool:
     """See ``Write.repeatable``; ``own``: what writes stand for, ``changed``: inputs that are written to."""
-    last = write.last
-    if last is not None and (last.target in SUMS or _accumulates(last)):
+    if write.adds:
         return False
     seen, waiting = set(changed), list(changed)  # what the changed inputs go into
     while waiting:

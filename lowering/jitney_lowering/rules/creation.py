@@ -64,11 +64,12 @@ def fill(call: Call) -> Tensor:
 
 @creation(aten.fill.Tensor, aten.copy.default)
 def copy(call: Call) -> Tensor:
-    """Another tensor's elements, broadcast and converted; that tensor itself where nobody can tell."""
+    """Another tensor's elements, broadcast and converted; that tensor itself where nobody outside has both."""
     from jitney_lowering.rules.views import broadcast
 
     given = call.args[1]
-    if given.dtype is call.dtype and call.builder.is_own(given, call.size, call.stride):
+    inside = call.node not in call.builder.shown
+    if inside and given.dtype is call.dtype and call.builder.is_own(given, call.size, call.stride):
         return given
     source = broadcast(call, given, call.size)
     return call.result(lambda at: apply("cast", source.load(at), dtype=call.dtype))

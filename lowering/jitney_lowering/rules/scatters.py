@@ -15,10 +15,10 @@ import torch
 from jitney_lowering.aten.call import Call, Rule, axis, projected, registering
 from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.scattering import accumulated, scattered
-from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor
+from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, corner, variables
 from jitney_lowering.index import min_
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
-from jitney_lowering.ir.values import SCATTERED, Value, constant, position
+from jitney_lowering.ir.values import SCATTERED, Load, Position, Value, constant, position, walk
 from jitney_lowering.rules.creation import number
 from jitney_lowering.rules.gathers import INDICES, indexed, of_dimension
 from jitney_lowering.signals import NoRule
@@ -59,6 +59,8 @@ def scatter_reduce(call: Call) -> Tensor:
 
 def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind: str) -> Tensor:
     allow(call, x, kind, mixed=isinstance(source, Tensor))
+    rows = dim != len(x.size) - 1 and not _varies_along(at_index, len(x.size) - 1)
+    call.refuse_unless(call.builder.policy.scatters or rows, "places of single elements")
     fits = not isinstance(source, Tensor) or source.dtype is x.dtype
     call.refuse_unless(fits and x.size[dim] != 0, "a source that does not fit")
     picks = of_dimension(call, at_index, dim, x.size[dim])
@@ -67,6 +69,13 @@ def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind:
         return (*at[:dim], picks.at(at), *at[dim + 1 :])
 
     return scattered(call.builder, x, at_index.size, place, _values(source, x.dtype), kind)
+
+
+def _varies_along(index: Tensor, dim: int) -> bool:
+    """Is the index of every element its own, rather than one for a row?"""
+    var = variables(index.size)[dim]
+    loads = [v for v in walk(index.load(corner(index.size))) if isinstance(v, (Load, Position))]
+    return index.size[dim] != 1 and any(var in v.index.atoms for v in loads)
 
 
 def _values(source: Any, dtype: torch.dtype) -> Callable[[Shape], Value]:
@@ -198,7 +207,7 @@ def embedding_dense_backward(call: Call) -> Tensor:
 
 
 def allow(call: Call, x: Tensor, kind: str, *, mixed: bool = True) -> None:
-    """Raise ``NoRule`` if threads cannot do that at the same time. ``mixed``: are values different?"""
+    """Raise ``NoRule`` if there is no kernel for that. ``mixed``: are values different?"""
     policy = call.builder.policy
     call.refuse_unless(policy.scatters or policy.scatters_in_order, "stores at computed places")
     call.refuse_unless(accumulated(kind, x.dtype) is not None, f"a {kind} of {str(x.dtype).removeprefix('torch.')}")

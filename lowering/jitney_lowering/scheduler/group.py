@@ -19,6 +19,7 @@ from jitney_lowering.scheduler.spaces import match
 
 IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
 UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced
+WIDE, WIDER = 16384, 8  # iterations for a row, and times as many as are reduced in it
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -163,7 +164,7 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     if step.kind == SCATTER or any(m.step.kind == SCATTER for m in group.members):
         return None  # who reads what it makes waits for all of it
     found = match(group.spine, step.loops, names)
-    if not found.count and (group.spine or step.loops):
+    if (not found.count and (group.spine or step.loops)) or _is_wider(group, step):
         return None
     members = group.members
     if found.first:
@@ -181,6 +182,16 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
         if joined is not None:
             return joined
     return None
+
+
+def _is_wider(group: Group, step: Computed) -> bool:
+    """Is much more done for each of a few rows than what is reduced there? Many threads do it better afterwards."""
+    rows, count = iterations(group.spine[: group.depth]), iterations(step.loops)
+    lengths = [iterations(m.step.reduced) for m in group.members if m.step.reduced and not m.deferred]
+    if step.kind != "pointwise" or group.policy.long_row is None or rows is None or count is None or not lengths:
+        return False
+    each = count // max(rows, 1)
+    return rows < group.policy.few_rows and each >= WIDE and all(n is not None and n * WIDER <= each for n in lengths)
 
 
 def _as_members(step: Computed, number: int, depth: int, policy: Policy) -> list[Member]:

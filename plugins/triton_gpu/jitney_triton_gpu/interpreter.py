@@ -194,6 +194,16 @@ def _dot_of_numbers(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
     return _dot(self, *wide, d, *rest)
 
 
+_atomic = interpreter.InterpreterBuilder.create_atomic_rmw
+
+
+def _atomic_of_all(self: Any, operation: Any, *given: Any) -> Any:
+    """Triton's own reads what is broadcast, a mask of one element for instance, as if it lay in memory as a whole."""
+    operands, rest = given[:3], given[3:]
+    whole = [interpreter.TensorHandle(np.ascontiguousarray(x.data), x.dtype) for x in operands]
+    return _atomic(self, operation, *whole, *rest)
+
+
 def _assert(self: Any, condition: Any, message: str) -> None:
     """A reason to stop."""
     if not condition.data.all():
@@ -204,6 +214,7 @@ interpreter.InterpreterBuilder.create_assert = _assert
 interpreter.interpreter_builder.options = replace(
     interpreter.interpreter_builder.options, debug=True, sanitize_overflow=False
 )
+interpreter.InterpreterBuilder.create_atomic_rmw = _atomic_of_all
 interpreter.InterpreterBuilder.create_dot = _dot_of_numbers
 interpreter.InterpreterBuilder.create_fma = _fma
 interpreter.InterpreterBuilder.create_splat = _splat

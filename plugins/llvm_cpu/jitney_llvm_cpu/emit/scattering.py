@@ -2,19 +2,19 @@
 
 Each thread goes through all of it and does what goes to its own part of memory: parts are dealt out by a hash of that
 share of a place which is known before the innermost loop. So no two threads write to one place, and sums come to the
-same however many threads there are.
+same however many threads there are. Where equal places may differ in that share, one thread does it all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
 
 from jitney_llvm_cpu.emit.accesses import Lanes
 from jitney_llvm_cpu.emit.builder import Reg, number
 from jitney_llvm_cpu.emit.elements import Elements
 from jitney_llvm_cpu.emit.reductions import Reduction
-from jitney_lowering.index import Index, Var, index
+from jitney_lowering.index import Index, Product, Var, from_terms
 from jitney_lowering.ir import Kernel, Load, Nest, Position, Put, Scatter, Statement, Value, walk
 
 PARTS = 64  # of memory: a power of two
@@ -36,10 +36,22 @@ def along_rows(put: Put, var: Var) -> bool:
     return not any(_varies(value, var) for value in computed) and put.index.stride(var) not in (None, 0)
 
 
-def _owner(put: Put, inner: Var) -> Index:
-    """What is known of the place before the innermost loop. Of equal places that is equal."""
-    later: dict[Any, Index] = {atom: index(0) for atom, value in put.indirect if _varies(value, inner)}
-    return put.index.substitute({inner: index(0), **later})
+def _owner(put: Put, inner: Var) -> Index | None:
+    """The part of the place that is known before the innermost loop; None if equal places may differ in it.
+
+    They cannot where that part is a multiple of something that the rest is less than.
+    """
+    later = {atom for atom, value in put.indirect if _varies(value, inner)} | {inner}
+    known: dict[Product, int] = {}
+    rest: dict[Product, int] = {}
+    for coefficient, product in put.index.terms:
+        inside = any(factor in later or not factor.atoms.isdisjoint(later) for factor in product)
+        (rest if inside else known)[product] = coefficient
+    low, high = from_terms(rest, 0).bounds()
+    step = math.gcd(*known.values())
+    if not known or low is None or high is None or low < 0 or high >= step:
+        return None
+    return from_terms(known, 0)
 
 
 def is_shared(kernel: Kernel) -> bool:
@@ -47,7 +59,7 @@ def is_shared(kernel: Kernel) -> bool:
     puts = [s.value for nest in kernel.body for s in nest.statements if isinstance(s, Scatter)]
     loops = [v for v in kernel.body[0].loops if v.size.value != 1] if len(kernel.body) == 1 else []
     owners = {_owner(put, loops[-1]) for put in puts} if loops else set()
-    return len(owners) == 1 and all(owner.atoms for owner in owners)
+    return len(owners) == 1 and None not in owners
 
 
 def scatters(kernel: Kernel) -> bool:
@@ -78,7 +90,9 @@ class Scattering:
         if not self.puts or self.scope.share is None or self.inner is None:
             return None
         f, (low, high) = self.f, self.scope.share
-        place = self.scope.number(_owner(self.puts[0], self.inner), self.elements.scalar)
+        owner = _owner(self.puts[0], self.inner)
+        assert owner is not None
+        place = self.scope.number(owner, self.elements.scalar)
         part = f.binary("lshr", f.binary("mul", place, number(_HASH)), number(65 - PARTS.bit_length()))
         return f.compare("icmp ult", f.binary("sub", part, low), f.binary("sub", high, low))
 

@@ -84,3 +84,18 @@ def test_places_that_change_within_rows(compiled: Callable[..., Any]) -> None:
     at, values, out = torch.arange(COUNT) * 7 % ROWS, torch.randn(3, COUNT), torch.zeros(3, ROWS)
     compiled(kernel)({"at": at, "value": values, "out": out}, threads=3)
     torch.testing.assert_close(out, torch.zeros(3, ROWS).index_add(1, at, values))
+
+
+def test_loops_that_meet_in_one_place_are_one_threads(compiled: Callable[..., Any]) -> None:
+    """``out[4 * i + j] += value[i, j]``: windows overlap, so what is known before the inner loop says nothing."""
+    i, j = Var("i", COUNT), Var("j", WIDTH)
+    change = put("out", index(i) * 4 + j, (), load("value", index(i) * WIDTH + j, torch.float32), "sum")
+    buffers = {"value": torch.float32, "out": torch.float32}
+    kernel = Kernel("k", (i,), (Nest((j,), (Scatter("out", change),)),), buffers)
+    assert not is_shared(kernel)
+    values = torch.randint(-9, 9, (COUNT, WIDTH)).float()
+    size = COUNT * 4 + WIDTH - 4
+    places = torch.arange(size).unfold(0, WIDTH, 4)
+    out = torch.zeros(size)
+    compiled(kernel)({"value": values, "out": out}, threads=3)
+    assert torch.equal(out, torch.zeros(size).index_put((places,), values, accumulate=True))

@@ -37,7 +37,7 @@ def run(kernel: Kernel, compiled: Callable[..., Any], at: torch.Tensor, value: t
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("width", [1, 7, WIDTH, 600])
+@pytest.mark.parametrize("width", [1, 7, WIDTH, 256, 600])
 def test_sums(compiled: Callable[..., Any], dtype: torch.dtype, masked: bool, width: int) -> None:
     at, value = torch.arange(COUNT) * 7 % ROWS, (torch.randn(COUNT, width) * 9).to(dtype)
     kept = value * (at != 3)[:, None] if masked else value
