@@ -19,6 +19,7 @@ from jitney_lowering.index import Index, Names, Size, index
 from jitney_lowering.ir import Buffer, Computed, Extern, Kernel, Program, Strided, Value, apply, constant, load
 from jitney_lowering.policy import CPU, GPU, Policy
 from jitney_lowering.scheduler import Schedule, schedule
+from jitney_lowering.scheduler.spaces import match
 
 F32, I64 = torch.float32, torch.int64
 AGAIN = replace(CPU, turned_row=64, recompute=1e6)  # whatever can be computed again is
@@ -289,6 +290,16 @@ def test_a_scan_is_a_nest_between_what_it_reads_and_what_reads_it() -> None:
     (kernel,) = kernels(schedule(program))
     assert [type(s).__name__ for nest in kernel.body for s in nest.statements] == ["Reduce", "Scan", "Store"]
     assert [len(nest.loops) for nest in kernel.body] == [1, 1] and not kernel.scratch
+
+
+def test_a_loop_of_one_round_splits_no_other() -> None:
+    """What stands for the split loop has all loops of the spine; one of a single round is nowhere in it."""
+    names = Names()
+    first, second = ([names.var(n) for n in sizes] for sizes in ((4, 64, 5), (4, 1, 2, 32, 5)))
+    found = match(first, second, names)
+    assert [v.size.value for v in found.spine] == [4, 2, 32, 5] and found.count == 4
+    assert found.first[first[1]].atoms == {*found.spine[1:3]}
+    assert found.second[second[1]] is index(0) and not found.rest
 
 
 def test_few_rows_do_not_keep_what_is_much_wider() -> None:

@@ -42,10 +42,11 @@ def match(first: Sequence[Var], second: Sequence[Var], names: Names) -> Match:
             spine += first[i:a]
             others[second[j]] = linear(first[i:a])
         else:
-            new = [names.var(v.size, "v") for v in second[j:b]]
-            spine += new
-            ones[first[i]] = linear(new)
-            others |= dict(zip(second[j:b], new, strict=True))
+            # A loop of one round is no part of what stands for the split one.
+            new = {v: names.var(v.size, "v") for v in second[j:b] if v.size != 1}
+            spine += new.values()
+            ones[first[i]] = linear([*new.values()])
+            others |= {v: index(new.get(v, 0)) for v in second[j:b]}
         i, j = a, b
     return Match((*spine, *first[i:]), ones, others, len(spine), tuple(second[j:]))
 
