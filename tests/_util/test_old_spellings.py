@@ -27,7 +27,7 @@ def fn(x: int, y: int = 0) -> int:
             "jitney.compile: got an unexpected keyword argument 'nopython'; .*full",
         ),
         (lambda: compile_any(nopython=True), "fullgraph=True"),
-        (lambda: compile_any("inductor"), "a str is not callable; .*a backend by backend="),
+        (lambda: compile_any("inductor"), "takes a function or a module, and backend= by keyword; this is a str"),
         (lambda: explain_any(fn, 1), r"jitney.explain: too many .*; .*explain\(fn\)\(\*args, \*\*kwargs\)"),
         (lambda: explain_any(fn, x=1), "unexpected keyword argument 'x'; .*come after"),
         (lambda: compile_any(fn, nonsense=True), "unexpected keyword argument 'nonsense'$"),
