@@ -34,6 +34,40 @@ ASKED = {"is_leaf": False, "output_nr": False, "retains_grad": False, "is_pinned
 # Of these, what a stand-in knows about a tensor that the program has made.
 KNOWN_OF_RESULTS = {"is_leaf"}
 
+# Tensor methods whose meaning lies outside a graph: why, and what to do instead.
+OUTSIDE: dict[str, str] = {
+    "tolist": "reads the tensor's values",
+    "numpy": "hands the tensor's memory to NumPy",
+    "__array__": "hands the tensor's memory to NumPy",
+    "data_ptr": "reads the tensor's address",
+    "backward": "runs the autograd engine",
+    "register_hook": "registers a Python hook on a tensor",
+    "register_post_accumulate_grad_hook": "registers a Python hook on a tensor",
+    "retain_grad": "changes how autograd treats a tensor",
+    "storage": "hands out the tensor's memory",
+    "untyped_storage": "hands out the tensor's memory",
+    "set_": "replaces the tensor's memory",
+    "share_memory_": "moves the tensor's memory",
+    "resize_": "changes the size of the tensor's memory",
+    "pin_memory": "moves the tensor's memory",
+    "__reduce_ex__": "serialises a tensor",
+    "__deepcopy__": "copies a tensor with its autograd state",
+    "__dlpack__": "hands out the tensor's memory",
+    "is_shared": "looks at the tensor's memory",
+    "__setstate__": "serialises a tensor",
+    "module_load": "replaces a parameter",
+    "to_sparse": "makes a sparse tensor",
+    **dict.fromkeys(
+        ("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"), "makes a quantized tensor"
+    ),
+    "__format__": "reads the tensor's values",
+    "__repr__": "reads the tensor's values",
+    "storage_offset": "looks at the tensor's memory",
+    "storage_type": "looks at the tensor's memory",
+    "is_set_to": "looks at the tensor's memory",
+    "_is_view": "looks at the tensor's memory",
+}
+
 
 def question(func: Any) -> str:
     """The name of what a function, method or getter of torch's asks; of an operator, without its overload."""

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import jitney
 from jitney.backends import Backend
 from jitney_lowering import decompositions, lower, schedule
-from jitney_lowering.ir import Extern, Program
+from jitney_lowering.ir import Extern, Program, Strided
 
 T = torch.Tensor
 Make = Callable[[], tuple[Any, ...]]
@@ -195,7 +195,7 @@ def test_results_and_inputs_are_eagers(case: str, dynamic: bool, backend: str) -
             assert_close(mine, theirs)
 
 
-def programs(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
+def programs(fn: Callable[..., Any], args: tuple[Any, ...], in_place: bool = True) -> list[Program]:
     found: list[Program] = []
 
     def compile_graph(graph: Any, inputs: Any, request: Any) -> Callable[..., Any]:
@@ -203,7 +203,8 @@ def programs(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
         made = schedule(found[-1], request.updates)
         made.verify()
         operators = [item for item in made.items if isinstance(item, Extern)]
-        assert set(made.filled.values()) == {name for item in operators for name in item.written} != set()
+        assert set(made.filled.values()) == {name for item in operators for name in item.written}
+        assert bool(made.filled) is in_place
         return graph.forward
 
     backend = Backend("noting", compile_graph, level="aten", decompositions=decompositions())
@@ -245,6 +246,12 @@ def test_an_error_of_a_place_in_a_table_leaves_the_input(at: int, table: int) ->
         found.append((k, type(raised.value)))
     assert_close(*[k for k, _ in found])
     assert found[0][1] is found[1][1]
+
+
+def test_a_copy_of_what_the_graph_made_is_that() -> None:
+    (program,) = programs(shifted, (cache(), torch.randn(3, 1, 4)), in_place=False)
+    joined = next(step.buffers[0] for step in program.steps if isinstance(step, Extern))
+    assert joined in {view.buffer for view in program.outputs if isinstance(view, Strided)}
 
 
 SUMS: dict[str, Callable[..., Any]] = {

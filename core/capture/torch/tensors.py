@@ -31,40 +31,6 @@ from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.default_device import enter_device, exit_device
 from jitney.torch_compat.global_state import enter_inference_mode, exit_inference_mode
 
-# Tensor methods whose meaning lies outside a graph: why, and what to do instead.
-OUTSIDE: dict[str, str] = {
-    "tolist": "reads the tensor's values",
-    "numpy": "hands the tensor's memory to NumPy",
-    "__array__": "hands the tensor's memory to NumPy",
-    "data_ptr": "reads the tensor's address",
-    "backward": "runs the autograd engine",
-    "register_hook": "registers a Python hook on a tensor",
-    "register_post_accumulate_grad_hook": "registers a Python hook on a tensor",
-    "retain_grad": "changes how autograd treats a tensor",
-    "storage": "hands out the tensor's memory",
-    "untyped_storage": "hands out the tensor's memory",
-    "set_": "replaces the tensor's memory",
-    "share_memory_": "moves the tensor's memory",
-    "resize_": "changes the size of the tensor's memory",
-    "pin_memory": "moves the tensor's memory",
-    "__reduce_ex__": "serialises a tensor",
-    "__deepcopy__": "copies a tensor with its autograd state",
-    "__dlpack__": "hands out the tensor's memory",
-    "is_shared": "looks at the tensor's memory",
-    "__setstate__": "serialises a tensor",
-    "module_load": "replaces a parameter",
-    "to_sparse": "makes a sparse tensor",
-    **dict.fromkeys(
-        ("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"), "makes a quantized tensor"
-    ),
-    "__format__": "reads the tensor's values",
-    "__repr__": "reads the tensor's values",
-    "storage_offset": "looks at the tensor's memory",
-    "storage_type": "looks at the tensor's memory",
-    "is_set_to": "looks at the tensor's memory",
-    "_is_view": "looks at the tensor's memory",
-}
-
 OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{n}__": getattr(operator, f"__{n}__")
     for n in (
@@ -245,8 +211,8 @@ class Tracer(TorchFunctionMode):
         if func is torch.tensor and type(args[0]) in (list, tuple) and _has_tensor(args[0]):
             with self:
                 return conversions.of_data(*args, **kwargs)
-        if OUTSIDE.get(name):
-            raise Break(f"Tensor.{name}() {OUTSIDE[name]}", "move it out of the compiled function")
+        if metadata.OUTSIDE.get(name):
+            raise Break(f"Tensor.{name}() {metadata.OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")

@@ -54,16 +54,22 @@ class Builder:
         sizes: the graph's symbolic sizes.
         relaxed: may results be kept in float32 between operations of lower precision?
         policy: what suits the machine.
+        shown: nodes whose results somebody else sees, or writes to: each has memory of its own.
     """
 
-    def __init__(self, sizes: Sizes, relaxed: bool = False, policy: Policy = CPU) -> None:
+    def __init__(
+        self,
+        sizes: Sizes,
+        relaxed: bool = False,
+        policy: Policy = CPU,
+        shown: frozenset[fx.Node] = frozenset(),
+    ) -> None:
         self.sizes = sizes
         self.policy = policy
         self.relaxed = relaxed
+        self.shown = shown
         self.buffers: dict[str, Buffer] = {}
         self.given: set[str] = set()  # those of inputs and constants, and what may share memory with them
-        self.shown: frozenset[fx.Node] = frozenset()  # what results lie in the memory of, but for new values of inputs
-        self.functional = True  # does no operator of the graph write to a tensor?
         self.steps: list[Step] = []
         self.checks: list[tuple[str, str, type[Exception]]] = []
         self._last: list[tuple[Tensor, Tensor]] = []  # writes at the end
@@ -102,9 +108,9 @@ class Builder:
         return contiguous(tensor.size) if found is None else found
 
     def is_own(self, tensor: Tensor, size: Shape, stride: Shape) -> bool:
-        """Is it all of a buffer of these sizes and strides, made by the graph and not written to any more?"""
+        """Is it all of a buffer of these sizes and strides that the graph has made?"""
         lies = tensor.strided
-        if lies is None or lies.buffer in self.given or not self.functional or lies.offset is not ZERO:
+        if lies is None or lies.buffer in self.given or lies.offset is not ZERO:
             return False
         buffer = self.buffers[lies.buffer]
         return (lies.size, lies.stride) == (buffer.size, buffer.stride) == (tuple(size), tuple(stride))

@@ -17,14 +17,14 @@ from jitney_lowering.aten.builder import Builder
 from jitney_lowering.aten.call import Call, axis, bound
 from jitney_lowering.aten.limits import limit_of
 from jitney_lowering.aten.overflow import must_fit
+from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.python_floats import computed
-from jitney_lowering.aten.tensor import ONE, ZERO, Float, Shape, Tensor, contiguous, corner, dense, overlaps
+from jitney_lowering.aten.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
 from jitney_lowering.aten.torch_sizes import Sizes
 from jitney_lowering.aten.updates import IN_PLACE, Write, part_of, writes
 from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.loops import Extern, Number, Program, Strided
-from jitney_lowering.ir.scalar import Scalar
-from jitney_lowering.ir.values import Constant, Load, Value, apply, constant, position, walk
+from jitney_lowering.ir.values import Constant, Load, apply, constant, walk
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.rules import RULES, VIEWS
 from jitney_lowering.signals import NoRule, NotLowered
@@ -84,7 +84,10 @@ class _Lowering:
         self.whole = whole
         self.given = list(inputs)
         self.sizes = Sizes(inputs)
-        self.builder = Builder(self.sizes, relaxed, policy)
+        # A graph that writes in place must not read later what it means to read now: nothing is put off there.
+        self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
+        shown = frozenset(graph.graph.nodes) if self.writes else _shown(graph.graph, updates)
+        self.builder = Builder(self.sizes, relaxed, policy, shown)
         self.values: dict[fx.Node, Any] = {}  # Tensor, Index, plain values; lists of these
         self.inputs: list[str | Size | None] = []
         self.constants: dict[str, torch.Tensor] = {}
@@ -93,10 +96,6 @@ class _Lowering:
         self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
         self.outputs: list[Any] = []
         self.live = _live(graph.graph)
-        # A graph that writes in place must not read later what it means to read now: nothing is put off there.
-        self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
-        self.builder.functional = not self.writes
-        self.builder.shown = _shown(graph.graph, updates)
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live, policy.scatters)
         # What comes before each: steps, what kernels look at, all that is looked at.
         self.input_writes: list[tuple[Write, int, int, int]] = []
@@ -283,17 +282,10 @@ class _Lowering:
             picked = [(d, index, True) for d, index in enumerate(arguments[1]) if index is not None]
         else:
             picked = [(axis(arguments[1], len(place.size)), arguments[2], False)]
+        if not place.size or any(index.dtype not in (torch.int64, torch.int32) for _, index, _ in picked):
+            return False
         for dim, index, wraps in picked:
-            if index.dtype not in (torch.int64, torch.int32) or not place.size:
-                return False
-            size = Scalar(position(place.size[dim]))
-
-            def wrong(at: Shape, index: Tensor = index, size: Scalar = size, wraps: bool = wraps) -> Value:
-                value = Scalar(index.load(at)).to(torch.int64)
-                return ((value < (-size if wraps else 0)) | (value >= size)).value
-
-            flags = Tensor(index.size, torch.bool, index.device, wrong)
-            self.builder.refuse(flags, "index out of range", IndexError)
+            Picks(self.builder, index, place.size[dim], "index out of range", IndexError, wraps=wraps, used=False)
         return True
 
     def _note(self, write: Write) -> None:

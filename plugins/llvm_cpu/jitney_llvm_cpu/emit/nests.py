@@ -12,7 +12,7 @@ from jitney_llvm_cpu.emit.elements import Elements
 from jitney_llvm_cpu.emit.reductions import Reduction, State
 from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scans import Running
-from jitney_llvm_cpu.emit.scattering import Scattering, along_rows, given
+from jitney_llvm_cpu.emit.scattering import Scattering, along_rows, operand
 from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
 from jitney_lowering.index import Var, fits_int32, index
 from jitney_lowering.ir import (
@@ -368,7 +368,7 @@ class NestWriter:
     def _values(self, at: Lanes, states: list[Copies]) -> list[Reg]:
         """The values of all statements; what scans have come to is in ``states``, and changes."""
         if not self.scans:
-            return self.elements.values([given(s) for s in self.nest.statements], at)
+            return self.elements.values([operand(s) for s in self.nest.statements], at)
         made: list[Reg] = []
         for s in self.nest.statements:
             made += self.elements.values([s.value], at)

@@ -21,7 +21,7 @@ PARTS = 64  # of memory: a power of two
 _HASH = -7046029254386353131  # 2**64 through the golden ratio, as a signed number
 
 
-def given(statement: Statement) -> Value:
+def operand(statement: Statement) -> Value:
     """What the statement stores or reduces."""
     return statement.value.value if isinstance(statement, Scatter) else statement.value
 
