@@ -12,8 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lowering.graphs import Captured
 from lowering.interpreter import Memory, extents, run_kernel, run_step
 
+import jitney
 from jitney.errors import BackendFailed
 from jitney_lowering.index import Index, Names, Size, index
 from jitney_lowering.ir import Buffer, Computed, Extern, Kernel, Program, Strided, Value, apply, constant, load
@@ -303,15 +305,17 @@ def test_a_loop_of_one_round_splits_no_other() -> None:
 
 
 def test_few_rows_do_not_keep_what_is_much_wider() -> None:
-    """A running sum of each row, and a matrix made of that: a GPU has more threads than there are rows."""
-    for policy, expected in ((GPU, 2), (CPU, 1)):
-        m = Maker()
-        x, table = m.input(16, 64), m.input(64, 512)
-        running = m.scan((16, 64), 1, lambda i, j, m=m, x=x: m.at(x, i, j))
-        wide = m.pointwise(
-            (16, 64, 512), lambda i, j, k, m=m, r=running, t=table: apply("mul", m.at(r, i, j), m.at(t, j, k))
-        )
-        assert len(kernels(schedule(m.output(wide), policy=policy))) == expected
+    """Positions in each of a few sequences, and an embedding of each: a GPU has more threads than sequences."""
+
+    def embedded(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        real = ids.ne(1).int()
+        return table[(torch.cumsum(real, 1) * real).long()] + table[ids]
+
+    taken = Captured(policy=replace(GPU, asserts=True))
+    ids, table = torch.randint(0, 100, (2, 96)), torch.randn(100, 256)
+    jitney.compile(embedded, backend=taken.backend, dynamic=False)(ids, table)
+    items = schedule(taken.program, policy=taken.policy).items
+    assert len([item for item in items if isinstance(item, Kernel)]) == 2
 
 
 def test_a_scan_has_rows_and_goes_along_something() -> None:
