@@ -18,6 +18,7 @@ from jitney_triton_gpu.cuda import CudaError
 from jitney_triton_gpu.emit.dtypes import POINTERS
 from jitney_triton_gpu.failures import NotCompiled
 from jitney_triton_gpu.images import Image, Launcher
+from jitney_triton_gpu.ptx import assembled, repaired
 
 COMPILERS = 16  # threads: most of the work is in native code
 ALIGNED = [["tt.divisibility", 16]]
@@ -61,9 +62,11 @@ def image(function: Function, kernel: Any, target: GPUTarget, *, aligned: bool, 
     """The machine code of a function; see ``compiled``."""
     code = compiled(function, kernel, target, aligned=aligned, relaxed=relaxed)
     metadata = code.metadata
-    entry = code.asm["ptx"].split(".entry", 1)[1].split(")", 1)[0]
-    parameters = len(re.findall(r"\.param\b", entry))
-    return Image(code.asm["cubin"], metadata.name, metadata.shared, 32 * metadata.num_warps, parameters)
+    ptx, machine = code.asm["ptx"], code.asm["cubin"]
+    parameters = len(re.findall(r"\.param\b", ptx.split(".entry", 1)[1].split(")", 1)[0]))
+    if (right := repaired(ptx)) != ptx:
+        machine = assembled(right, target, details(function, target, relaxed=relaxed)["options"])
+    return Image(machine, metadata.name, metadata.shared, 32 * metadata.num_warps, parameters)
 
 
 def target_of(device: torch.device) -> GPUTarget:
