@@ -28,6 +28,20 @@ def cdist(a: Tensor, b: Tensor, p: float, mode: int | None) -> Tensor:
     return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, dim=-1)
 
 
+@decomposes(aten._euclidean_dist.default)
+def euclidean_dist(a: Tensor, b: Tensor) -> Tensor:
+    """What ``cdist`` calls for many rows: a product, and what is done to its elements. Short rows as differences.
+
+    Eager has the squares as two more columns of the product; its rows then lie at odd places.
+    """
+    if is_empty(a) or is_empty(b) or a.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    if _is_short(a):
+        return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), 2, dim=-1)
+    squares = a.square().sum(-1, keepdim=True) + b.square().sum(-1).unsqueeze(-2)
+    return (squares - 2 * (a @ b.mT)).clamp_min(0).sqrt()
+
+
 @decomposes(aten._cdist_backward.default)
 def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p: float, distances: Tensor) -> Tensor:
     """The gradient of the first rows; of equal ones it is 0."""

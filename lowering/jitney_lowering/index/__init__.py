@@ -27,7 +27,7 @@ from jitney_lowering.index.expr import (
     simplify_with,
     visit,
 )
-from jitney_lowering.index.iterations import linear, product, tells_apart
+from jitney_lowering.index.iterations import linear, product, tells_apart, usual_step
 from jitney_lowering.index.ranges import at_most, equal, fits_int32, furthest, is_zero, less, stays_int32
 from jitney_lowering.index.text import Spell, render
 
@@ -65,5 +65,6 @@ __all__ = [
     "render",
     "stays_int32",
     "tells_apart",
+    "usual_step",
     "visit",
 ]

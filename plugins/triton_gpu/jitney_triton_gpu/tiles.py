@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 PROCESSORS = 132
 POINTWISE = 1024  # elements of a program
+VECTOR = 4  # elements of float32 that a thread loads at once
 # What an element costs, as of ``OPERATIONS``, where a thread has few: code for many does not fit the instruction cache.
 MUCH, VERY_MUCH = 64, 128
 MANY = 20  # buffers of a kernel that updates many parameters
@@ -156,13 +157,18 @@ def transposing() -> Tile:
     return Tile(32, 64, 8)
 
 
-def rows(count: int | None, length: int | None, across: bool) -> Tile:
+def rows(count: int | None, length: int | None, across: bool, *, positions: bool = False) -> Tile:
     """A tile of rows and their elements.
+
+    A thread loads one element at a time where rows do not begin at multiples of 16 bytes. Several warps would share a
+    row then, and wait for each other at each reduction; a warp of its own for a few rows is twice as fast. So it is
+    where positions are reduced, which takes several steps.
 
     Args:
         count: how many rows.
         length: of the longest.
         across: are neighbours in memory of different rows?
+        positions: are positions reduced?
     """
     whole = length is not None and power(length) <= (1024 if across else LONGEST_ROW)
     longest = power(length) if length is not None else 2 * LONGEST_ROW
@@ -174,6 +180,9 @@ def rows(count: int | None, length: int | None, across: bool) -> Tile:
     if not whole:
         return Tile(1, PIECE[0], PIECE[1])
     r = longest
+    alone = 1024 if positions else 512 if (length or 0) % VECTOR else 0  # elements of a program of one warp
+    if r <= min(alone, 512):
+        return Tile(min(power(count or GUESS), alone // r), r, 1, whole)
     x = 1 if r >= 512 else min(power(count or GUESS), 1024 // r)
     return Tile(x, r, warps_for(x * r, 32 if r >= 4096 else 16 if r >= 2048 else 8), whole)
 

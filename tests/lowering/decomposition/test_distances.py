@@ -34,6 +34,17 @@ def test_gradients_of_equal_rows_are_zero() -> None:
     trained(lambda a: torch.cdist(a, a.detach(), compute_mode="donot_use_mm_for_euclid_dist"), a)
 
 
+def test_many_short_rows_are_loops_too() -> None:
+    a, b = (t.detach() for t in pairs(30))
+    lowered(lambda a, b: torch.cdist(a, b) * 2, a, b, whole=[])
+
+
+def test_of_many_long_rows_there_is_a_product_and_loops() -> None:
+    a, b = (t.detach() for t in pairs(30, 64))
+    lowered(lambda a, b: torch.cdist(a, b).exp(), a, b, whole=["bmm.default"])
+    trained(lambda a, b: torch.cdist(a, b).exp(), a.requires_grad_(), b.requires_grad_(), whole=None)
+
+
 def test_long_rows_are_left_to_products() -> None:
     a, b = (t.detach() for t in pairs(6, 64))
     lowered(lambda a, b: torch.cdist(a, b, 1.0), a, b, whole=["_cdist_forward.default"])

@@ -204,7 +204,7 @@ def test_sums_and_products_do_not_depend_on_the_order(program, order, atoms):
 A, B, C = Size("A"), Size("B"), Size("C")
 i, j = Var("i", 8), Var("j", 16)
 a, b = Var("a", A), Var("b", B)
-g = Opaque("g")
+g, k = Opaque("g"), Var("k", 64)
 
 
 def test_strides_over_products_of_sizes():
@@ -313,3 +313,19 @@ def test_what_makes_no_sense_raises(wrong, error):
 def test_verify_catches_what_arithmetic_does_not_make(made):
     with pytest.raises(BackendFailed, match="canonical"):
         made().verify()
+
+
+@pytest.mark.parametrize(
+    ("place", "along", "step"),
+    [
+        (i * 7 + j, j, 1),
+        (i * 7 + j, i, 7),
+        (i * g + j, i, None),
+        (k // 4 * 32 + k % 4, k, 1),
+        ((k + 1) % 8 * 3, k, 3),
+        (g % 2 * 5, i, 0),
+        (k // 4, k, 0),
+    ],
+)
+def test_the_step_at_most_places(place, along, step):
+    assert ix.usual_step(index(place), along) == step

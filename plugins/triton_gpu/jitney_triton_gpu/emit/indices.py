@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from jitney_lowering.index import Compound, Index, Spell, Var, render
+from jitney_lowering.index import Compound, Index, Spell, Var, render, usual_step
 from jitney_lowering.ir import Kernel, Load, Reduce, Scan, walk
 from jitney_triton_gpu import tiles
 
@@ -49,7 +49,6 @@ def fastest(accesses: Iterable[Index], loops: Iterable[Var]) -> Mapping[Var, int
     counts = dict.fromkeys(loops, 0)
     for place in accesses:
         for var in counts:
-            stride = place.stride(var)
-            if stride is not None and stride.value == 1:
+            if var in place.atoms and usual_step(place, var) == 1:
                 counts[var] += 1
     return counts

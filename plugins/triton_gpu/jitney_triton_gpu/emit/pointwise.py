@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from jitney_lowering.index import Opaque, Var, product
+from jitney_lowering.index import Compound, Index, Opaque, Var, product
 from jitney_lowering.ir import (
     Kernel,
     Load,
@@ -222,9 +222,20 @@ def work(statements: Sequence[Statement]) -> int:
 
 
 def _is_strided(kernel: Kernel, inner: Sequence[Var]) -> bool:
-    """Do several accesses go through memory in steps of a few elements along the innermost loop?"""
-    steps = [place.stride(v) for place in set(places(kernel)) for v in inner]
-    return sum(step is not None and (step.value or 0) > 1 for step in steps) > 1
+    """Do several accesses go through memory in steps of a few elements along the innermost loop, or begin beside what
+    a thread loads at once, as those of a stencil do?
+    """
+    found = set(places(kernel))
+    steps = [place.stride(v) for place in found for v in inner]
+    if sum(step is not None and (step.value or 0) > 1 for step in steps) > 1:
+        return True
+    return sum(_is_beside(place, v) for place in found for v in inner if v in place.atoms) > 1
+
+
+def _is_beside(place: Index, var: Var) -> bool:
+    """Is it moved along a loop by less than a thread loads at once?"""
+    moved = [place] + [f.a for _, term in place.terms for f in term if isinstance(f, Compound) and var in f.a.atoms]
+    return any(x.constant % tiles.VECTOR for x in moved)
 
 
 def _has_rows(kernel: Kernel, loops: tuple[Var, ...]) -> bool:

@@ -91,14 +91,20 @@ class Reduction:
             at = at and f"tl.where({axis.name}_ok, {at}, {LAST[counted(writer)]})"
         return given, at
 
-    def finish(self, writer: Writer, value: str, at: str, dim: int, keep: bool) -> str:
-        """A line that reduces a tile along a dimension; the variable of the result."""
+    def finish(self, writer: Writer, value: str, at: str, dim: int, keep: bool, best: str = "") -> str:
+        """A line that reduces a tile along a dimension; the variable of the result.
+
+        Of positions: first the extreme, unless it is known (``best``), then the least position that has it. That is
+        three times as fast as to reduce pairs.
+        """
         name = writer.name("t")
-        if at:
-            writer.line(f"_, {name} = {self.along(f'({value}, {at})', dim, keep)}")
-            writer.line(f"{name} = {name}.to(tl.int64)")
-        else:
+        if not at:
             writer.line(f"{name} = {self.given(self.along(value, dim, keep))}")
+            return name
+        best = best or Reduction(self.kind.removeprefix("arg"), self.dtype).along(value, dim, keep=True)
+        last = f"tl.full([], {LAST[counted(writer)]}, {counted(writer)})"
+        places = f"helpers.places({value}, {best}, {at}, {last}, {self.dtype.is_floating_point})"
+        writer.line(f"{name} = {Reduction('min', torch.int64).along(places, dim, keep)}.to(tl.int64)")
         return name
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
 from jitney_lowering import NotLowered
 from jitney_lowering.index import min_, product
-from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scan, Scratch, Store, ref, walk
+from jitney_lowering.ir import Accumulate, Kernel, Load, Nest, Reduce, Scan, Scratch, Store, Value, ref, walk
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.direction import is_backwards
@@ -23,7 +25,8 @@ def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USU
     """One program for some rows."""
     lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
     length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
-    tile = tuning.tile(tiles.rows(product(kernel.outer).value, length, is_across(kernel)))
+    positions = any(isinstance(s, Reduce) and s.position is not None for nest in kernel.body for s in nest.statements)
+    tile = tuning.tile(tiles.rows(product(kernel.outer).value, length, is_across(kernel), positions=positions))
     x = Axis("x", kernel.outer, tile.x)
     kept = in_registers(kernel) if tile.whole else {}
     scratch = [s for s in kernel.scratch if s.name not in kept]
@@ -173,11 +176,14 @@ class Rows:
     def _whole(self, nest: Nest) -> None:
         axis = self.axes[nest.loops]
         self._values(nest, axis, self._scans(nest, pieces=False))
-        for s in nest.statements:
-            if isinstance(s, Reduce):
-                made = Reduction(s.kind, s.value.dtype)
-                value, at = made.operands(self.writer, s.value, s.position, axis)
-                self.end(s, made, value, at, axis)
+        extremes: dict[tuple[str, Value], str] = {}
+        for s in sorted((s for s in nest.statements if isinstance(s, Reduce)), key=lambda s: s.position is not None):
+            made = Reduction(s.kind, s.value.dtype)
+            value, at = made.operands(self.writer, s.value, s.position, axis)
+            best = extremes.get((s.kind.removeprefix("arg"), s.value), "") if at else ""
+            name = self.end(s, made, value, at, best)
+            if s.value.dtype is not torch.bool:  # which is held as a number
+                extremes[s.kind, s.value] = name
         self.store(nest)
 
     def _pieces(self, nest: Nest) -> None:
@@ -202,7 +208,7 @@ class Rows:
                 header = f"for {start} in {tiles.loop('rows', '0', str(done), axis.symbol)}:"
                 self._piece(nest, full, running, scans, header, start)
             self._piece(nest, axis, running, scans, "", str(done))
-        self._end_all(running, axis)
+        self._end_all(running)
 
     def _pieces_from_the_end(
         self, nest: Nest, axis: Axis, running: Sequence[Running], scans: Mapping[str, Prefix]
@@ -211,12 +217,12 @@ class Rows:
         pieces = self.writer.index(blocks_of(axis.count, axis.block))
         header = f"for piece in {tiles.loop('rows', '0', pieces)}:"
         self._piece(nest, axis, running, scans, header, f"({pieces} - 1 - piece) * {axis.symbol}")
-        self._end_all(running, axis)
+        self._end_all(running)
 
-    def _end_all(self, running: Sequence[Running], axis: Axis) -> None:
+    def _end_all(self, running: Sequence[Running]) -> None:
         for one in running:
             assert isinstance(one.statement, Reduce)
-            self.end(one.statement, one.made, one.name, one.at, axis)
+            self.end(one.statement, one.made, one.name, one.at)
 
     def _scans(self, nest: Nest, *, pieces: bool) -> dict[str, Prefix]:
         scans = [s for s in nest.statements if isinstance(s, Scan)]
@@ -250,10 +256,11 @@ class Rows:
         writer.leave()
         self._turn(axis)
 
-    def end(self, s: Reduce, made: Reduction, value: str, at: str, axis: Axis) -> None:
-        """A tile reduced along an axis, to one register for each row."""
-        name = made.finish(self.writer, value, at, 1 if self.tiled else 0, self.tiled)
+    def end(self, s: Reduce, made: Reduction, value: str, at: str, best: str = "") -> str:
+        """A tile reduced along its last axis, to one register for each row: its name."""
+        name = made.finish(self.writer, value, at, 1 if self.tiled else 0, self.tiled, best)
         self.writer.know(ref(s.name, s.dtype), Register(name, frozenset({self.x.name})))
+        return name
 
     def store(self, nest: Nest) -> None:
         """All values first, then what is stored of them."""

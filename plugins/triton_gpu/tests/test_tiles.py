@@ -1,0 +1,79 @@
+"""Which tiles kernels get: along what lies side by side in memory, and as large as a thread can load at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import jitney
+from jitney_triton_gpu import launcher, tiles
+from jitney_triton_gpu.code import Function
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
+    """What is compiled meanwhile; nothing is run."""
+    found: list[Function] = []
+
+    def noting(source: str, name: str, functions: dict[str, Function], *rest: Any) -> Any:
+        found.extend(functions.values())
+        return dict.fromkeys(functions, lambda *launched: None)
+
+    monkeypatch.setattr(launcher, "load", noting)
+    monkeypatch.setattr(tiles, "PROCESSORS", 132)
+    return found
+
+
+def compiled(fn: Callable[..., Any], *args: torch.Tensor) -> None:
+    jitney.compile(fn, backend="triton_gpu", dynamic=False, fullgraph=True)(*args)
+
+
+def heads_of(x: torch.Tensor) -> torch.Tensor:
+    b, h, t, d = x.shape
+    return x.transpose(1, 2).reshape(b, t, h * d)
+
+
+def test_columns_of_heads_side_by_side(launched: list[Function], device: torch.device) -> None:
+    """Of three parts one lies the other way; columns go along most of memory."""
+
+    def bias_gradient(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        whole = torch.cat([heads_of(q), heads_of(k.mT), heads_of(v)], 2)
+        return whole, whole.sum((0, 1))
+
+    q, v = torch.randn(2, 2, 4, 128, 64, device=device)
+    compiled(bias_gradient, q, torch.randn(2, 4, 64, 128, device=device), v)
+    (columns, *_) = [f for f in launched if "sum" in f.name]
+    assert columns.blocks["XBLOCK"] == 128
+
+
+def test_stencils_have_few_elements_a_thread(launched: list[Function], device: torch.device) -> None:
+    def sweep(x: torch.Tensor) -> torch.Tensor:
+        return (x.roll(1, 0) + x.roll(-1, 0) + x.roll(1, 1) + x.roll(-1, 1)) * 0.25
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x * 0.25 + 1
+
+    x = torch.zeros(1024, 1024, device=device)
+    compiled(sweep, x)
+    compiled(plain, x)
+    each = [f.blocks["XBLOCK"] // (32 * f.warps) for f in launched]
+    assert each == [2, 16]
+
+
+@pytest.mark.parametrize(("length", "warps"), [(49, 1), (197, 1), (64, 4), (256, 4)])
+def test_rows_that_begin_anywhere_have_a_warp(
+    launched: list[Function], device: torch.device, length: int, warps: int
+) -> None:
+    compiled(lambda x: F.softmax(x, -1), torch.zeros(5000, length, device=device))
+    assert [f.warps for f in launched] == [warps]
+
+
+def test_positions_are_looked_for_once_the_extreme_is_known(launched: list[Function], device: torch.device) -> None:
+    compiled(lambda x: (x + 1).min(1), torch.zeros(5000, 256, device=device))
+    (function,) = launched
+    assert function.warps == 1 and function.body.count("helpers.minimum_nan") == 1
+    assert "first_lesser" not in function.body
