@@ -10,11 +10,12 @@ from torch import Tensor
 
 from jitney_lowering.decomposition.table import aten, decomposes, is_empty
 
-SHORT = 16  # elements of the longest row for which differences are as fast as a product
+SHORT = 16  # elements of the longest row for which differences are as fast as eager's loops
+POINT = 4  # and as fast as a product
 
 
-def _is_short(x: Tensor) -> bool:
-    return isinstance(x.shape[-1], int) and 1 < x.shape[-1] <= SHORT
+def _is_short(x: Tensor, most: int = SHORT) -> bool:
+    return isinstance(x.shape[-1], int) and 1 < x.shape[-1] <= most
 
 
 @decomposes(aten._cdist_forward.default)
@@ -30,13 +31,13 @@ def cdist(a: Tensor, b: Tensor, p: float, mode: int | None) -> Tensor:
 
 @decomposes(aten._euclidean_dist.default)
 def euclidean_dist(a: Tensor, b: Tensor) -> Tensor:
-    """What ``cdist`` calls for many rows: a product, and what is done to its elements. Short rows as differences.
+    """What ``cdist`` calls for many rows: a product, and what is done to its elements. Points in space as differences.
 
     Eager has the squares as two more columns of the product; its rows then lie at odd places.
     """
     if is_empty(a) or is_empty(b) or a.dtype not in (torch.float32, torch.float64):
         return NotImplemented
-    if _is_short(a):
+    if _is_short(a, POINT):
         return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), 2, dim=-1)
     squares = a.square().sum(-1, keepdim=True) + b.square().sum(-1).unsqueeze(-2)
     return (squares - 2 * (a @ b.mT)).clamp_min(0).sqrt()

@@ -157,7 +157,7 @@ def transposing() -> Tile:
     return Tile(32, 64, 8)
 
 
-def rows(count: int | None, length: int | None, across: bool, *, positions: bool = False) -> Tile:
+def rows(count: int | None, length: int | None, across: bool, *, positions: bool = False, work: int = 0) -> Tile:
     """A tile of rows and their elements.
 
     A thread loads one element at a time where rows do not begin at multiples of 16 bytes. Several warps would share a
@@ -169,6 +169,7 @@ def rows(count: int | None, length: int | None, across: bool, *, positions: bool
         length: of the longest.
         across: are neighbours in memory of different rows?
         positions: are positions reduced?
+        work: cost of an element.
     """
     whole = length is not None and power(length) <= (1024 if across else LONGEST_ROW)
     longest = power(length) if length is not None else 2 * LONGEST_ROW
@@ -181,7 +182,7 @@ def rows(count: int | None, length: int | None, across: bool, *, positions: bool
         return Tile(1, PIECE[0], PIECE[1])
     r = longest
     alone = 1024 if positions else 512 if (length or 0) % VECTOR else 0  # elements of a program of one warp
-    if r <= min(alone, 512):
+    if r <= min(alone, 512) and work <= MUCH:
         return Tile(min(power(count or GUESS), alone // r), r, 1, whole)
     x = 1 if r >= 512 else min(power(count or GUESS), 1024 // r)
     return Tile(x, r, warps_for(x * r, 32 if r >= 4096 else 16 if r >= 2048 else 8), whole)

@@ -77,3 +77,8 @@ def test_positions_are_looked_for_once_the_extreme_is_known(launched: list[Funct
     (function,) = launched
     assert function.warps == 1 and function.body.count("helpers.minimum_nan") == 1
     assert "first_lesser" not in function.body
+
+
+def test_much_work_is_shared_by_warps(launched: list[Function], device: torch.device) -> None:
+    compiled(lambda x: torch.atan2(x.sin(), x.cos()).sum(-1), torch.zeros(5000, 49, device=device))
+    assert [f.warps for f in launched] == [4]

@@ -1,12 +1,12 @@
-"""Index expressions as Triton text. Triton's ``//`` and ``%`` of integers round towards zero, as C's do."""
+"""Index expressions as Triton text, and what kernels do with them. Triton's ``//`` and ``%`` of integers round towards zero, as C's do."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from jitney_lowering.index import Compound, Index, Spell, Var, render, usual_step
-from jitney_lowering.ir import Kernel, Load, Reduce, Scan, walk
+from jitney_lowering.ir import Kernel, Load, Reduce, Scan, Statement, cost, walk
 from jitney_triton_gpu import tiles
 
 FEWER = 8  # times as few elements as others are read from a cache
@@ -52,3 +52,8 @@ def fastest(accesses: Iterable[Index], loops: Iterable[Var]) -> Mapping[Var, int
             if var in place.atoms and usual_step(place, var) == 1:
                 counts[var] += 1
     return counts
+
+
+def work(statements: Sequence[Statement]) -> int:
+    """What an element costs, as of ``OPERATIONS``."""
+    return cost(*(s.value for s in statements))

@@ -17,13 +17,12 @@ from jitney_lowering.ir import (
     Statement,
     Store,
     Value,
-    cost,
     walk,
 )
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places
+from jitney_triton_gpu.emit.indices import fastest, places, work
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
@@ -214,11 +213,6 @@ def _looked_up(draft: Draft, indices: Sequence[Value], axis: Axis) -> dict[Value
 def _varies(value: Value, loop: Var) -> bool:
     """Does it change along a loop?"""
     return any(isinstance(v, (Load, Position)) and loop in v.index.atoms for v in walk(value))
-
-
-def work(statements: Sequence[Statement]) -> int:
-    """What an element costs, as of ``OPERATIONS``."""
-    return cost(*(s.value for s in statements))
 
 
 def _is_strided(kernel: Kernel, inner: Sequence[Var]) -> bool:

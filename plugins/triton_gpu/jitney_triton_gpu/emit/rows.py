@@ -14,7 +14,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, widest
+from jitney_triton_gpu.emit.indices import fastest, places, widest, work
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
 from jitney_triton_gpu.emit.spaces import Axis
@@ -25,8 +25,12 @@ def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USU
     """One program for some rows."""
     lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
     length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
-    positions = any(isinstance(s, Reduce) and s.position is not None for nest in kernel.body for s in nest.statements)
-    tile = tuning.tile(tiles.rows(product(kernel.outer).value, length, is_across(kernel), positions=positions))
+    statements = [s for nest in kernel.body for s in nest.statements]
+    positions = any(isinstance(s, Reduce) and s.position is not None for s in statements)
+    usual = tiles.rows(
+        product(kernel.outer).value, length, is_across(kernel), positions=positions, work=work(statements)
+    )
+    tile = tuning.tile(usual)
     x = Axis("x", kernel.outer, tile.x)
     kept = in_registers(kernel) if tile.whole else {}
     scratch = [s for s in kernel.scratch if s.name not in kept]

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 
 from jitney_lowering.ir import FLOAT8, FLOAT8_KINDS, HALVES
-from jitney_triton_gpu.device import INTERPRETED
 from jitney_triton_gpu.emit.dtypes import NAMES, register
 
 Spelling = Callable[..., str]  # (the operands' dtype, the result's dtype, operands...) -> text
@@ -41,9 +40,7 @@ def _by_kind(floating: Spelling, integer: Spelling) -> Spelling:
 
 
 def _division(dtype: torch.dtype, result: torch.dtype, a: str, b: str) -> str:
-    if dtype is torch.float64:
-        return f"{a} / {b}"
-    return f"tl.div_rn({a}, {b})" if INTERPRETED else f"helpers.quotient({a}, {b})"
+    return f"{a} / {b}" if dtype is torch.float64 else f"helpers.quotient({a}, {b})"
 
 
 def _root(dtype: torch.dtype, result: torch.dtype, a: str) -> str:
