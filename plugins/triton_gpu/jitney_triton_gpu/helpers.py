@@ -49,6 +49,26 @@ def quotient(a, b):
 
 
 @triton.jit
+def online(most, total, value):
+    """The greater, and the sum of ``exp(x - most)`` with one value more."""
+    best = maximum_nan(most, value)
+    scaled = online_scaled(most, total, best)
+    return best, scaled + tl.where(value == float("-inf"), 0.0, libdevice.exp(value - best))
+
+
+@triton.jit
+def online_scaled(most, total, best):
+    """A sum of ``exp(x - most)`` as one of ``exp(x - best)``."""
+    return tl.where(most == best, total, total * libdevice.exp(most - best))
+
+
+@triton.jit
+def online_total(total, best):
+    """The sum; nan where all were minus infinity, as eager has it."""
+    return tl.where(best == float("-inf"), float("nan"), total)
+
+
+@triton.jit
 def shift_left(a, b, bits: tl.constexpr):
     """As torch: 0 where the shift is too far or negative."""
     bad = (b < 0) | (b >= bits)

@@ -1,4 +1,4 @@
-"""Index expressions as Triton text, and what kernels do with them. Triton's ``//`` and ``%`` of integers round towards zero, as C's do."""
+"""Index expressions as Triton text, and what kernels do there. Triton's ``//`` and ``%`` round to zero, as C's do."""
 
 from __future__ import annotations
 

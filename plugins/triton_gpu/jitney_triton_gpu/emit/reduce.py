@@ -130,3 +130,7 @@ class Running:
             writer.line(f"{self.name}, {self.at} = {self.made.combine}({self.name}, {self.at}, {value}, {at})")
         else:
             writer.line(f"{self.name} = {self.made.combine}({self.name}, {value})")
+
+    def results(self, writer: Writer, dim: int, keep: bool) -> list[tuple[Reduce | Accumulate, str]]:
+        """Lines that reduce the tile along a dimension; the variable of the result."""
+        return [(self.statement, self.made.finish(writer, self.name, self.at, dim, keep))]

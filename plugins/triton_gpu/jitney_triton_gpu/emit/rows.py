@@ -15,6 +15,7 @@ from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.indices import fastest, places, widest, work
+from jitney_triton_gpu.emit.online import Online, softmax_sums
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
 from jitney_triton_gpu.emit.spaces import Axis
@@ -51,8 +52,10 @@ def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USU
             draft.axis(x, "tl.program_id(0)", None)
     body = Rows(draft, x, tile.r if not tile.whole else 0, kept)
     body.begin_scratch(scratch, x.name)
-    for nest in kernel.body:
-        body.nest(nest)
+    sums = {} if tile.whole else softmax_sums(kernel.body)
+    for number, nest in enumerate(kernel.body):
+        if number not in sums.values():
+            body.nest(nest, kernel.body[sums[number]] if number in sums else None)
     return Code((draft.finished(programs, tile.warps),), tuple(workspaces))
 
 
@@ -129,8 +132,8 @@ class Rows:
         """Are there several rows in a tile?"""
         return self.x.block > 1
 
-    def nest(self, nest: Nest) -> None:
-        """One nest, whole or piece by piece."""
+    def nest(self, nest: Nest, total: Nest | None = None) -> None:
+        """One nest, whole or piece by piece; ``total``: what goes with it, see ``online.py``."""
         loads = {v.buffer for s in nest.statements for v in walk(s.value) if isinstance(v, Load)}
         if loads & self.stored:
             self.writer.line("tl.debug_barrier()")
@@ -141,7 +144,7 @@ class Rows:
             self.whole_axis(nest)
             self._whole(nest)
         else:
-            self._pieces(nest)
+            self._pieces(nest, total)
         self.stored |= {s.buffer for s in nest.statements if isinstance(s, Store)}
 
     def whole_axis(self, nest: Nest) -> Axis:
@@ -190,12 +193,15 @@ class Rows:
                 extremes[s.kind, s.value] = name
         self.store(nest)
 
-    def _pieces(self, nest: Nest) -> None:
+    def _pieces(self, nest: Nest, total: Nest | None) -> None:
         writer = self.writer
         axis = self._axis(nest, self.piece)
         self.draft.blocks[axis.symbol] = axis.block
         self._turn(axis)
-        running = [Running(writer, s) for s in nest.statements if isinstance(s, Reduce)]
+        reductions = [s for s in (*nest.statements, *(total.statements if total else ())) if isinstance(s, Reduce)]
+        running: list[Running | Online] = [Running(writer, s) for s in reductions] if total is None else []
+        if total is not None:
+            running.append(Online(writer, *reductions))
         scans = self._scans(nest, pieces=True)
         if is_backwards(nest):
             self._pieces_from_the_end(nest, axis, running, scans)
@@ -215,7 +221,7 @@ class Rows:
         self._end_all(running)
 
     def _pieces_from_the_end(
-        self, nest: Nest, axis: Axis, running: Sequence[Running], scans: Mapping[str, Prefix]
+        self, nest: Nest, axis: Axis, running: Sequence[Running | Online], scans: Mapping[str, Prefix]
     ) -> None:
         """The last piece, perhaps not full, comes first."""
         pieces = self.writer.index(blocks_of(axis.count, axis.block))
@@ -223,10 +229,11 @@ class Rows:
         self._piece(nest, axis, running, scans, header, f"({pieces} - 1 - piece) * {axis.symbol}")
         self._end_all(running)
 
-    def _end_all(self, running: Sequence[Running]) -> None:
+    def _end_all(self, running: Sequence[Running | Online]) -> None:
         for one in running:
-            assert isinstance(one.statement, Reduce)
-            self.end(one.statement, one.made, one.name, one.at)
+            for s, name in one.results(self.writer, 1 if self.tiled else 0, self.tiled):
+                assert isinstance(s, Reduce)
+                self.writer.know(ref(s.name, s.dtype), Register(name, frozenset({self.x.name})))
 
     def _scans(self, nest: Nest, *, pieces: bool) -> dict[str, Prefix]:
         scans = [s for s in nest.statements if isinstance(s, Scan)]
@@ -244,7 +251,7 @@ class Rows:
         self,
         nest: Nest,
         axis: Axis,
-        running: Sequence[Running],
+        running: Sequence[Running | Online],
         scans: Mapping[str, Prefix],
         header: str,
         start: str,
