@@ -46,12 +46,17 @@ def function_of(row: dict[str, Any]) -> Function:
 
 
 def outcome(function: Function, kernel: Any) -> dict[str, Any]:
-    """Bytes of shared memory and of machine code, or the error."""
+    """PTX, bytes of shared memory and of machine code, or the error."""
     try:
         made = compiled(function, kernel, TARGET, aligned=True)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}", "text": function.text}
-    return {"shared": made.metadata.shared, "bytes": len(made.asm["cubin"]), "text": function.text}
+    return {
+        "shared": made.metadata.shared,
+        "bytes": len(made.asm["cubin"]),
+        "ptx": made.asm["ptx"],
+        "text": function.text,
+    }
 
 
 def main(path: str) -> None:

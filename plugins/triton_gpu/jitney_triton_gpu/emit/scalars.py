@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 
 from jitney_lowering.ir import FLOAT8, FLOAT8_KINDS, HALVES
+from jitney_triton_gpu.device import INTERPRETED
 from jitney_triton_gpu.emit.dtypes import NAMES, register
 
 Spelling = Callable[..., str]  # (the operands' dtype, the result's dtype, operands...) -> text
@@ -40,7 +41,7 @@ def _by_kind(floating: Spelling, integer: Spelling) -> Spelling:
 
 
 def _division(dtype: torch.dtype, result: torch.dtype, a: str, b: str) -> str:
-    return f"{a} / {b}" if dtype is torch.float64 else f"helpers.quotient({a}, {b})"
+    return f"{a} / {b}" if dtype is torch.float64 else f"tl.div_rn({a}, {b})"
 
 
 def _root(dtype: torch.dtype, result: torch.dtype, a: str) -> str:
@@ -167,8 +168,10 @@ SPELLINGS: dict[str, Spelling] = {
 
 # Where the result is rounded to a half type at once, the last bits do not matter: faster instructions.
 ROUGH: dict[str, Spelling] = {
-    "div": _infix("/"),
+    "div": _helper("rough_quotient"),
     "exp": _triton("exp"),
     "sqrt": _triton("sqrt"),
     "rsqrt": _triton("rsqrt"),
 }
+# Where the second operand is the same for many. The interpreter has no fused product and sum, which these take.
+SHARED: dict[str, Spelling] = {} if INTERPRETED else {"div": _helper("shared_quotient")}

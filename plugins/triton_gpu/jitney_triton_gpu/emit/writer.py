@@ -6,8 +6,9 @@ section in which all that it needs is known, so what does not change in a loop i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 
@@ -15,11 +16,13 @@ from jitney_lowering.index import Atom, Index, Opaque, Size, Spell, Var, linear,
 from jitney_lowering.ir import HALVES, Apply, Checked, Constant, Load, Position, Put, Value
 from jitney_triton_gpu.emit.dtypes import NAMES, literal
 from jitney_triton_gpu.emit.indices import text
-from jitney_triton_gpu.emit.scalars import ROUGH, SPELLINGS, cast, rounded
+from jitney_triton_gpu.emit.scalars import ROUGH, SHARED, SPELLINGS, Spelling, cast, rounded
 from jitney_triton_gpu.emit.spaces import Axis
 
 ATOMICS = {"sum": "add", "max": "max", "min": "min"}
 Axes = frozenset[str]  # names of the axes along which something differs
+
+NOTHING: Mapping[str, Spelling] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -237,7 +240,8 @@ class Writer:
         elif isinstance(v, Apply):
             operands = [self.value(a) for a in v.args]
             axes = frozenset().union(*(o.axes for o in operands))
-            self._assign(v, applied(v, [o.name for o in operands], rough=v in self.rough), axes)
+            spellings = ROUGH if v in self.rough else SHARED if operands[-1].axes < axes else NOTHING
+            self._assign(v, applied(v, [o.name for o in operands], spellings), axes)
         else:
             raise TypeError(f"no code for {type(v).__name__}")
 
@@ -335,9 +339,9 @@ class Writer:
         self.line(f"{store}({shown}, {self.spread(register)}{f', {mask}' if mask else ''}{order})")
 
 
-def applied(v: Apply, operands: Sequence[str], *, rough: bool = False) -> str:
-    """The text of an operation on registers; ``rough``: all that becomes of it is rounded to a half type."""
-    spelled: Callable[..., str] = (ROUGH if rough and v.op in ROUGH else SPELLINGS)[v.op]
+def applied(v: Apply, operands: Sequence[str], better: Mapping[str, Spelling] = NOTHING) -> str:
+    """The text of an operation on registers; ``better``: spellings of float32 that may be taken here."""
+    spelled = (better if v.op in better and v.dtype is torch.float32 else SPELLINGS)[v.op]
     source = v.args[-1].dtype
     shown = spelled(source, v.dtype, *operands)
     if v.dtype in HALVES and v.op not in ("cast", "bitcast", "where"):
