@@ -13,7 +13,8 @@ from jitney.torch_compat import torch_private
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 GENERIC = type(typing.Generic[typing.TypeVar("T")])  # type: ignore[index]
-ALIASES = (types.UnionType, types.GenericAlias, type(typing.List), GENERIC)  # noqa: UP006
+ALIASES = (types.UnionType, types.GenericAlias, GENERIC)
+SPECIAL_FORMS = (type(typing.Optional), type(typing.List))  # noqa: UP006
 METADATA = (torch.dtype, torch.layout, torch.memory_format)
 CODE_LIKE = (
     type,

@@ -16,7 +16,7 @@ import torch
 from jitney._util.ownership import trusted
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA
+from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA, SPECIAL_FORMS
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python import type_slots
@@ -38,7 +38,7 @@ def wrapper(kind: type) -> Wrapper:
 def _of_subclass(kind: type) -> Wrapper:
     if issubclass(kind, torch.Tensor):
         return _tensor
-    if issubclass(kind, CODE_LIKE):
+    if issubclass(kind, (*CODE_LIKE, *SPECIAL_FORMS)):
         return _code_like
     if issubclass(kind, enum.Enum):
         return _by_identity

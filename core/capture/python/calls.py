@@ -23,8 +23,8 @@ from jitney.capture.interpreter.binding import bind_arguments
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.frame import After, Frame
 from jitney.capture.interpreter.generators import Reentrant
-from jitney.capture.interpreter.signals import Break, GiveUp
-from jitney.capture.kinds import ATOMS
+from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
+from jitney.capture.kinds import ALIASES, ATOMS
 from jitney.capture.marks import (
     DISABLED,
     DISALLOWED,
@@ -147,7 +147,8 @@ def _is_undisturbed(vm: Interpreter, fn: types.FunctionType) -> bool:
 def _may_differ(vm: Interpreter, value: Any) -> bool:
     """Is this an object of which guards know no more than its class?"""
     record = vm.world.record_of(value)
-    return record is not None and not record.source.is_const and not isinstance(value, (*KNOWN_BY_IDENTITY, enum.Enum))
+    known = (*KNOWN_BY_IDENTITY, enum.Enum, *ALIASES)  # of aliases, guards know all parts
+    return record is not None and not record.source.is_const and not isinstance(value, known)
 
 
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -284,9 +285,20 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         if instead is not None:
             vm.world.assumptions.keep_private(f"{instead.__qualname__} is in the place of a function in C")
             return dispatch(vm, instead, args, kwargs)
+        twin = original_functions.written_in_python(fn)
+        if twin is not None:
+            return _call_twin(vm, fn, twin, args, kwargs)
         name = f"{getattr(fn, '__module__', None) or ''}.{getattr(fn, '__qualname__', fn)}".lstrip(".")
         raise Break(f"call of the C function {name}", "call it outside the compiled function")
     return natives.call_pure(vm, fn, args, kwargs)
+
+
+def _call_twin(vm: Interpreter, fn: Any, twin: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """A C function by what the standard library has of it in Python, which may raise with other words."""
+    try:
+        return vm.call(twin, *args, **kwargs)
+    except UserRaised as raised:
+        raise Break(f"{fn.__name__}() raises {type(raised.value).__name__}") from None
 
 
 def _call_reentrant(vm: Interpreter, fn: Reentrant, args: Args, kwargs: Kwargs) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import trusted_function
 from jitney.capture.interpreter import exception_context
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator, advance
@@ -86,6 +87,9 @@ def class_getitem(vm: Interpreter, cls: type, key: Any) -> Any:
     method = lookup(vm, type(cls), "__getitem__")
     if type(method) is PYTHON_FUNCTION and not issubclass(type(cls), enum.EnumType):
         return vm.call(method, cls, key)
+    made = lookup(vm, cls, "__class_getitem__") if method is ABSENT else None
+    if isinstance(made, classmethod) and not trusted_function(made.__func__):
+        return vm.call(made.__func__, cls, key)
     return vm.native(operator.getitem, cls, key)
 
 

@@ -263,7 +263,10 @@ def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
         record.dirty = True
     before = list(target)
     if kwargs.get("key") is None:
-        c_boundary.check_elements(vm, before)
+        if c_boundary.compared_in_python(vm, before):
+            kwargs = {**kwargs, "key": c_boundary.ordering(vm)}
+        else:
+            c_boundary.check_elements(vm, before)
     try:
         vm.native(list.sort, target, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
     except UserRaised:
