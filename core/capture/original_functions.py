@@ -59,7 +59,7 @@ def written_in_python(fn: Any) -> types.FunctionType | None:
     module: Any = sys.modules.get(str(getattr(fn, "__module__", None)).removeprefix("_"))
     if module is None or not trusted(module) or vars(module).get(fn.__name__) is not fn:
         return None  # a module that calls the C function is another matter
-    loader = getattr(module.__spec__, "loader", None)
+    loader: Any = getattr(module.__spec__, "loader", None)
     code = loader.get_code(module.__name__) if hasattr(loader, "get_code") else None
     constants = code.co_consts if code is not None else ()
     found = next((c for c in constants if isinstance(c, types.CodeType) and c.co_name == fn.__name__), None)

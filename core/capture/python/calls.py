@@ -360,22 +360,52 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     The function is interpreted too, to learn that it only computes; for other arguments, that gives the result.
     """
     what = f"call of the cached function {fn.__qualname__} (functools.lru_cache)"
-    before = _traces(vm)
+    before, nodes = _traces(vm), len(vm.tracer.graph.nodes)
     made = vm.call(fn.__wrapped__, *args, **kwargs)
-    if _traces(vm) != before:
+    constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
+    if _traces(vm) != before or not (len(vm.tracer.graph.nodes) == nodes or (constant and vm.tracer.take_back(nodes))):
         raise Break(f"{what}, which does more than compute", "call it outside compiled code")
-    if not all(map(vm.world.constant_key, (*args, *kwargs.values()))):
+    if not constant:
         if not _is_plain(made):
             raise Break(f"{what} with objects, for a {type(made).__qualname__}", "call it outside compiled code")
         return made
-    value = directive_rules.in_python(vm, fn, args, kwargs)
+    value = directive_rules.in_python(vm, functools.partial(_without_drawing, fn), args, kwargs)
     if before[0][0] and not (_is_plain(value) and same(value, made)):
         raise Break(f"{what} after writes that wait for the graph", "call it before")
+    if has_tensor(made) and not _is_alike(value, made):
+        raise Break(f"{what}, which holds other tensors than it would compute here", "call it outside compiled code")
     return vm.world.wrap(value, vm.world.anchor(fn).source.call((tuple(args), tuple(kwargs.items()))))
 
 
 def _traces(vm: Interpreter) -> tuple[Any, ...]:
-    return writes(vm), vm.tracer.op_count, len(vm.log_calls), len(vm.warned)
+    return writes(vm), vm.tracer.changes_state, len(vm.log_calls), len(vm.warned)
+
+
+class _NoDrawing(torch_private.TorchDispatchMode):
+    """Numbers are drawn in the order of the program, and what is called ahead of the graph would draw too early."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise Break("a cached function (functools.lru_cache) draws random numbers", "call it outside compiled code")
+        return func(*args, **(kwargs or {}))
+
+
+def _without_drawing(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    with _NoDrawing():
+        return fn(*args, **kwargs)
+
+
+def _is_alike(real: Any, made: Any) -> bool:
+    """Is this what capture has computed on stand-ins: tensors of the same metadata, otherwise the same values?"""
+    if isinstance(made, torch.Tensor):
+        names = ("shape", "dtype", "device", "layout", "requires_grad")
+        alike = type(real) is torch.Tensor and all(getattr(real, n) == getattr(made, n) for n in names)
+        return alike and real.stride() == made.stride() and real.is_inference() == torch.is_inference_mode_enabled()
+    if type(made) is dict:
+        return type(real) is dict and list(real) == list(made) and all(_is_alike(real[k], v) for k, v in made.items())
+    if type(made) in (tuple, list):
+        return type(real) is type(made) and len(real) == len(made) and all(map(_is_alike, real, made))
+    return _is_plain(made) and same(real, made)
 
 
 def _is_plain(value: Any) -> bool:

@@ -88,8 +88,9 @@ def class_getitem(vm: Interpreter, cls: type, key: Any) -> Any:
     if type(method) is PYTHON_FUNCTION and not issubclass(type(cls), enum.EnumType):
         return vm.call(method, cls, key)
     made = lookup(vm, cls, "__class_getitem__") if method is ABSENT else None
-    if isinstance(made, classmethod) and not trusted_function(made.__func__):
-        return vm.call(made.__func__, cls, key)
+    function: Any = made.__func__ if isinstance(made, classmethod) else None
+    if type(function) is PYTHON_FUNCTION and not trusted_function(function):
+        return vm.call(function, cls, key)
     return vm.native(operator.getitem, cls, key)
 
 
