@@ -48,9 +48,9 @@ def is_stand_in(value: Any) -> bool:
     return type(value) in STAND_INS or isinstance(value, torch_private.FakeTensor)
 
 
-def hashed_by_program(value: Any) -> bool:
-    """Does hashing the value run the program's own Python, other than what a dataclass generates?"""
+def hashed_in_python(value: Any) -> bool:
+    """Does hashing the value run Python that is the program's, or that was generated for it?"""
     found: Any = type(value).__hash__
     if type(found) is not types.FunctionType:
-        return type(value) is tuple and any(map(hashed_by_program, value))
-    return found.__code__.co_filename != "<string>" and not trusted_function(found)
+        return type(value) is tuple and any(map(hashed_in_python, value))
+    return not trusted_function(found)

@@ -16,7 +16,7 @@ from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import STAND_INS
+from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
 from jitney.capture.python import attributes, containers, type_slots
@@ -156,6 +156,12 @@ def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if method is not None:
         return vm.call(method, args[0])
     vm.world.assumptions.keep_private("hash() of a value")
+    if type(args[0]) is tuple:
+        containers.settle(vm, args[0])
+        for part in args[0]:
+            if not hashed_in_python(part):
+                _hash(vm, [part], {})
+        return vm.native(hash, specialise(args[0]))
     if type(args[0]) in PLAIN or isinstance(args[0], type) or plain_text(args[0]):
         return vm.native(hash, specialise(args[0]))
     if isinstance(args[0], CONTENT_TYPES):

@@ -17,7 +17,7 @@ import torch
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS, STAND_INS, hashed_by_program
+from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
@@ -188,13 +188,6 @@ def refuse_own_hash(vm: Interpreter, *values: Any) -> None:
         vm.world.distinct(value)
     by_identity = vars(object)["__hash__"]
     refuse_protocol(vm, "hashing", *[v for v in values if lookup(vm, type(v), "__hash__") is not by_identity])
-
-
-def refuse_counted_hash(vm: Interpreter, values: Any) -> None:
-    """Break before capture itself has objects from outside hashed by the program's own Python, which may keep count."""
-    for value in values:
-        if hashed_by_program(value) and vm.world.record_of(value) is not None:
-            raise Break(f"a {type(value).__qualname__}, which has a __hash__ of its own, is hashed")
 
 
 def check_elements(vm: Interpreter, value: Any) -> None:

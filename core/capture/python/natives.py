@@ -37,12 +37,11 @@ from jitney.capture.python.c_boundary import (
     plain_text,
     printable,
     python_method,
-    refuse_counted_hash,
     refuse_opaque,
     refuse_protocol,
     specialise,
 )
-from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem
+from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem, settle_items
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.record import ABSENT
 from jitney.capture.torch import conversions
@@ -219,8 +218,7 @@ def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     call_args = [iterable(vm, a) for a in first]
     if cls in (set, frozenset) and call_args and not isinstance(call_args[0], torch.Tensor):
         call_args = [list(map(specialise, vm.native(list, a))) for a in call_args]
-        check_elements(vm, call_args[0])
-        refuse_counted_hash(vm, call_args[0])
+        settle_items(vm, call_args[0])
         call_args = [_hashed(vm, args[0], call_args[0])] if len(args) == 1 else call_args
     if any(isinstance(a, torch.Tensor) for a in call_args):
         call_args = [vm.native(iter, a) if isinstance(a, torch.Tensor) else a for a in call_args]
@@ -264,7 +262,7 @@ def fill_dict(vm: Interpreter, target: Any, args: list[Any], kwargs: dict[str, A
             vm.native(target.update, source)
         items = mapping_items(vm, source)
         for key in items:
-            check_key(vm, key)
+            check_key(vm, key, target)
         dict_base(target).update(target, items)
     dict_base(target).update(target, kwargs)
 

@@ -13,7 +13,7 @@ import torch
 
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.signals import Break, GiveUp
-from jitney.capture.kinds import STAND_INS
+from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
@@ -31,7 +31,7 @@ from jitney.capture.python.c_boundary import (
     refuse_own_hash,
     specialise,
 )
-from jitney.capture.python.containers import check_key, delitem, getitem, iterable
+from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.torch_compat import torch_private
@@ -247,6 +247,8 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             check_elements(vm, expose(vm, value))
         refuse_opaque(vm, f"the comparison {symbol}", a, b)
         return vm.native(COMPARE[symbol], expose(vm, a), expose(vm, b))
+    if vm.witness is not None and vm.witness.settles:
+        vm.witness.settle(a, b)
     first = [(forward, a, b), (reflected, b, a)]
     if type(a) is not type(b) and issubclass(type(b), type(a)):
         first.reverse()
@@ -374,7 +376,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         return truth(vm, vm.call(method, obj, key))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
-        check_key(vm, key)
+        check_key(vm, key, obj)
         key = specialise(key)
         if record is not None:
             vm.native(hash, key)
@@ -385,6 +387,10 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     if isinstance(obj, (list, tuple, collections.deque)):
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
         return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in list(items))
+    if isinstance(obj, (set, frozenset)) and hashed_in_python(key):
+        items = _items(vm, obj)
+        settle_among(vm, key, items)
+        return vm.native(operator.contains, items, key)
     check_elements(vm, expose(vm, obj))
     vm.world.distinct(key)
     if isinstance(obj, frozenset) and record is not None and not vm.world.fixed_key(key):
