@@ -149,6 +149,7 @@ REFUSED_FUNCTIONS = {
     ("dataclasses", "_process_class"), ("typing", "NamedTuple"),
 }  # fmt: skip
 REFUSED_EXCEPT = {
+    "numpy._core.getlimits",
     "torch.autograd.grad_mode",
     "torch.cuda.amp.common",  # asks whether there is a device
     "torch.fx._symbolic_trace",

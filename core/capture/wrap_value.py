@@ -6,6 +6,7 @@ Constants are themselves, tensors and arrays get stand-ins, objects with identit
 from __future__ import annotations
 
 import enum
+import re
 import types
 import weakref
 from typing import Any
@@ -246,6 +247,7 @@ WRAPPERS: dict[type, Wrapper] = {
     types.FunctionType: _function,
     types.MethodType: _method,
     **dict.fromkeys((types.CellType, weakref.ref), _object),
+    re.Pattern: _opaque,
     tuple: _tuple,
     frozenset: _frozenset,
     slice: _slice,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import operator
+import re
 import types
 import weakref
 from collections.abc import Iterable
@@ -67,7 +68,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     if record is not None and isinstance(obj, CONTENT_TYPES):
         obj = vm.world.content(record)
     elif not isinstance(obj, (str, bytes, tuple, list, range, collections.deque)) and not (
-        isinstance(obj, types.MappingProxyType) and record is None
+        isinstance(obj, types.MappingProxyType | re.Match) and record is None
     ):
         if record is not None or not _known_subscript(obj):
             refuse_uncaptured(vm, obj, f"a {kind.__qualname__} is subscripted")

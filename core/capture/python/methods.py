@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import re
 import types
 import weakref
 from collections.abc import Callable
@@ -410,7 +411,19 @@ def _function_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args
     return owner if args[0] is None else types.MethodType(owner, args[0])
 
 
+def _text_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A method of a regular expression, or of what it has found in text that is known."""
+    if type(owner) is re.Match and vm.world.record_of(owner) is not None:
+        raise Break("a match of a regular expression from outside is asked")
+    given = [*args, *kwargs.values()]
+    if not all(type(v) in (str, bytes, int) or isinstance(v, (types.FunctionType, types.MethodType)) for v in given):
+        raise Break(f"{name}() of a regular expression is given more than text")
+    return vm.native(fn, *[caller(vm, a) for a in args], **{k: caller(vm, v) for k, v in kwargs.items()})
+
+
 BOUND: dict[type, Callable[..., Any]] = {
+    re.Pattern: _text_method,
+    re.Match: _text_method,
     types.FunctionType: _function_method,
     InterpretedGenerator: _generator_method,
     **dict.fromkeys(

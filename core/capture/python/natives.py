@@ -10,6 +10,8 @@ import functools
 import itertools
 import math
 import operator
+import os
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -63,7 +65,7 @@ for _name in ("call", "countOf", "indexOf", "length_hint"):  # these run Python 
 PURE[id(functools.reduce)] = functools.reduce
 PURE[id(functools.cmp_to_key)] = functools.cmp_to_key
 for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fromkeys, itertools.chain.from_iterable,
-            itertools.tee):  # fmt: skip
+            itertools.tee, os.fspath, sys.intern):  # fmt: skip
     PURE[id(_fn)] = _fn
 CLASS_METHODS = {"maketrans", "fromhex", "fromkeys", "from_bytes", "from_iterable", "mro"}
 ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, math.prod, math.fsum, math.gcd,
