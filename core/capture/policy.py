@@ -95,7 +95,8 @@ def is_leaf(fn: types.FunctionType) -> bool:
         return False
     if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
         return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
-    return not fn.__code__.co_flags & inspect.CO_GENERATOR and fn.__name__ not in ("__iter__", "__reversed__")
+    gives_iterator = not module.startswith("torch") and fn.__name__ in ("__iter__", "__reversed__")
+    return not (gives_iterator or fn.__code__.co_flags & inspect.CO_GENERATOR)
 
 
 def is_forgetful(fn: types.FunctionType) -> bool:

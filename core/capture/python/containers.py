@@ -32,6 +32,7 @@ from jitney.capture.python.c_boundary import (
     expose,
     python_method,
     refuse_opaque,
+    safe_to_compare,
     specialise,
 )
 from jitney.capture.record import ABSENT, CONTENT_TYPES
@@ -155,15 +156,18 @@ def check_key(vm: Interpreter, key: Any, owner: Any) -> None:
     elif type(key) is tuple:
         for part in key:
             check_key(vm, part, ())
+    else:
+        _refuse_librarys_hash(vm, key)
 
 
 def settle(vm: Interpreter, key: Any) -> None:
     """Have the hash of a key interpreted where Python says it: what that reads is guarded, and C code may ask again."""
-    if not hashed_in_python(key):
-        return
     if type(key) is tuple:
         for part in key:
             settle(vm, part)
+        return
+    if not hashed_in_python(key):
+        _refuse_librarys_hash(vm, key)
         return
     method = python_method(vm, key, "__hash__")
     if vm.witness is None or method is None or leaves_traces(method.__code__):
@@ -172,6 +176,14 @@ def settle(vm: Interpreter, key: Any) -> None:
     vm.witness.settle(key)
     if vm.native(hash, key) != hash(_Hashed(made)):
         raise Break(f"a {type(key).__qualname__}, which waits to be written to, is hashed")
+
+
+def _refuse_librarys_hash(vm: Interpreter, key: Any) -> None:
+    """Nobody sees what Python of torch's or the standard library's reads for a hash, unless it has generated that."""
+    if type(key) in PLAIN or safe_to_compare(type(key)) or not python_method(vm, key, "__hash__"):
+        return
+    if vm.world.record_of(key) is not None or type(key).__hash__.__code__.co_filename != "<string>":
+        raise Break(f"a dictionary key of class {type(key).__qualname__} with its own __hash__")
 
 
 class _Hashed:

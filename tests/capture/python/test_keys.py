@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import fractions
 from collections.abc import Callable
 from typing import Any
 
@@ -195,3 +196,22 @@ def test_a_hash_that_counts_is_called_as_often_as_in_python() -> None:
         calls.clear()
         compiled(t())
         assert calls == expected
+
+
+def test_keys_of_the_standard_library_are_told_apart() -> None:
+    half, third, fifth = (fractions.Fraction(1, n) for n in (2, 3, 5))
+    table = {half: 1.0, third: 2.0, (fifth, Spec("a")): 3.0}
+
+    def fn(x: torch.Tensor, asked: Any) -> Any:
+        return x * table.get(asked, 9.0)
+
+    compiled = jitney.compile(fn, backend="eager")
+    for asked in (
+        half,
+        third,
+        fractions.Fraction(2, 4),
+        fractions.Fraction(1, 7),
+        (fifth, Spec("a")),
+        (half, Spec("a")),
+    ):
+        assert torch.equal(compiled(t(), asked), fn(t(), asked))
