@@ -13,7 +13,8 @@ from jitney.torch_compat import torch_private
 
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 GENERIC = type(typing.Generic[typing.TypeVar("T")])  # type: ignore[index]
-ALIASES = (types.UnionType, types.GenericAlias, type(typing.List), GENERIC)  # noqa: UP006
+ALIASES = (types.UnionType, types.GenericAlias, GENERIC)
+SPECIAL_FORMS = (type(typing.Optional), type(typing.List))  # noqa: UP006
 METADATA = (torch.dtype, torch.layout, torch.memory_format)
 CODE_LIKE = (
     type,
@@ -47,9 +48,9 @@ def is_stand_in(value: Any) -> bool:
     return type(value) in STAND_INS or isinstance(value, torch_private.FakeTensor)
 
 
-def hashed_by_program(value: Any) -> bool:
-    """Does hashing the value run the program's own Python, other than what a dataclass generates?"""
+def hashed_in_python(value: Any) -> bool:
+    """Does hashing the value run Python that is the program's, or that was generated for it?"""
     found: Any = type(value).__hash__
     if type(found) is not types.FunctionType:
-        return type(value) is tuple and any(map(hashed_by_program, value))
-    return found.__code__.co_filename != "<string>" and not trusted_function(found)
+        return type(value) is tuple and any(map(hashed_in_python, value))
+    return not trusted_function(found)

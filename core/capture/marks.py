@@ -102,7 +102,10 @@ def is_disabled(fn: Any) -> bool:
         fn = fn.__func__
     if fn in _disabled:
         return True
-    storage: Any = getattr(fn, "__dict__", None) or {}
+    try:
+        storage: Any = object.__getattribute__(fn, "__dict__")
+    except AttributeError:  # a class with slots, which may have a ``__getattr__`` of the program's
+        return False
     return bool(storage.get("_torchdynamo_disable") or storage.get("_jitney_disable"))
 
 

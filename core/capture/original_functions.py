@@ -53,6 +53,26 @@ def is_known(fn: Any) -> bool:
     return is_own(fn) or (isinstance(fn, types.FunctionType) and home(fn).partition(".")[0] == "jitney")
 
 
+@functools.cache
+def written_in_python(fn: Any) -> types.FunctionType | None:
+    """What the standard library has written in Python for where there is none of this C function of its own."""
+    module: Any = sys.modules.get(str(getattr(fn, "__module__", None)).removeprefix("_"))
+    if module is None or not trusted(module) or vars(module).get(fn.__name__) is not fn:
+        return None  # a module that calls the C function is another matter
+    loader: Any = getattr(module.__spec__, "loader", None)
+    code = loader.get_code(module.__name__) if hasattr(loader, "get_code") else None
+    constants = code.co_consts if code is not None else ()
+    found = next((c for c in constants if isinstance(c, types.CodeType) and c.co_name == fn.__name__), None)
+    if found is None or found.co_freevars:
+        return None
+    made = types.FunctionType(found, vars(module), fn.__name__)
+    given = {p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty}
+    named = found.co_varnames[found.co_argcount : found.co_argcount + found.co_kwonlyargcount]
+    made.__kwdefaults__ = {name: given[name] for name in named if name in given}
+    made.__defaults__ = tuple(value for name, value in given.items() if name not in named)
+    return made
+
+
 # ------------------------------------------------------------------ what torch's functions call by name
 
 # What such functions call before they begin: whether a torch function mode or a tensor's class takes over.

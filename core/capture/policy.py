@@ -95,7 +95,8 @@ def is_leaf(fn: types.FunctionType) -> bool:
         return False
     if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
         return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
-    return not fn.__code__.co_flags & inspect.CO_GENERATOR
+    gives_iterator = not module.startswith("torch") and fn.__name__ in ("__iter__", "__reversed__")
+    return not (gives_iterator or fn.__code__.co_flags & inspect.CO_GENERATOR)
 
 
 def is_forgetful(fn: types.FunctionType) -> bool:
@@ -149,6 +150,7 @@ REFUSED_FUNCTIONS = {
     ("dataclasses", "_process_class"), ("typing", "NamedTuple"),
 }  # fmt: skip
 REFUSED_EXCEPT = {
+    "numpy._core.getlimits",
     "torch.autograd.grad_mode",
     "torch.cuda.amp.common",  # asks whether there is a device
     "torch.fx._symbolic_trace",

@@ -19,7 +19,7 @@ import torch
 from jitney._util.ownership import trusted
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA, hashed_by_program
+from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA, hashed_in_python
 from jitney.capture.numpy.dtypes import SCALARS
 from jitney.capture.python import type_slots
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
@@ -52,6 +52,7 @@ class World(GuardSet):
         steady: does what is at this source stay as it is from call to call?
         origin: which line of the program is running.
         watch: is open where C code handles the program's objects.
+        settle: has the hash of a key interpreted, and its equality with these others.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class World(GuardSet):
         steady: Callable[[Source, Any], bool],
         origin: Callable[[], FrameSummary | None],
         watch: ReentryWatch | None,
+        settle: Callable[[Any, Collection[Any]], None],
     ) -> None:
         super().__init__(origin)
         self.tracer = tracer(self)
@@ -71,6 +73,7 @@ class World(GuardSet):
         self.is_dynamic = is_dynamic
         self.steady = steady
         self.watch = watch
+        self.settle = settle
         self.records: dict[int, Record] = {}
         self.apart: dict[type, dict[int, Source]] = {}
         self.fresh: dict[int, Any] = {}
@@ -181,6 +184,8 @@ class World(GuardSet):
 
     def fixed_key(self, key: Any) -> bool:
         """Is this key the same in every call for which the capture holds?"""
+        if hashed_in_python(key):
+            return False
         if isinstance(key, tuple):
             return all(map(self.fixed_key, tuple.__iter__(key)))
         if isinstance(key, types.MethodType):
@@ -199,7 +204,7 @@ class World(GuardSet):
     def tell_apart(self, value: Any, others: Any) -> None:
         """Guard that an object from outside is none of these other ones of its class."""
         first = self.records.get(id(value))
-        if first is None or first.source.is_const:
+        if first is None or first.source.is_const or hashed_in_python(value):
             return
         if isinstance(value, types.FunctionType):
             self.guard(first.source, "is", value)
@@ -211,6 +216,8 @@ class World(GuardSet):
 
     def distinct(self, value: Any) -> None:
         """C code tells this object from others by identity: those of one class must be as different at each call."""
+        if hashed_in_python(value):  # and compared so, too
+            return
         if isinstance(value, types.MethodType):
             self.distinct(value.__self__)
         elif isinstance(value, tuple):
@@ -248,7 +255,7 @@ class World(GuardSet):
         keys = list((collections.OrderedDict if ordered else dict).keys(real))
         kind = self.item_kind(real)
         content: Any = collections.OrderedDict() if ordered else {}
-        self._check_hashes(keys)
+        self._settle_keys(record, keys)
         simple = all(self.constant_key(k) for k in keys)
         self.guard(record.source, "keys" if simple else "len", keys if simple else len(keys))
         for i, key in enumerate(keys):
@@ -272,12 +279,18 @@ class World(GuardSet):
             if type(getattr(kind, name)) is types.FunctionType and not trusted(kind):
                 raise Break(f"a {kind.__qualname__} from outside, which has its own {name}, is looked into")
 
-    @staticmethod
-    def _check_hashes(keys: Collection[Any]) -> None:
-        """A shadow hashes its keys once more, which the program's own methods may count."""
-        for key in keys:
-            if hashed_by_program(key):
-                raise Break(f"a {type(key).__qualname__}, which has a __hash__ of its own, is hashed")
+    def _settle_keys(self, record: Record, keys: Collection[Any]) -> None:
+        """A shadow hashes its keys once more: what the program's own methods read for it is guarded."""
+        by_hash: dict[int, list[Any]] = {}
+        for i, key in enumerate(keys):
+            if hashed_in_python(key):
+                wrapped = self.wrap(key, record.source.step("key_at", i))
+                self.settle(wrapped, ())
+                self.settle(wrapped, by_hash.setdefault(hash(wrapped), []))
+                by_hash[hash(wrapped)].append(wrapped)
+                base: Any = dict if isinstance(record.value, dict) else type(record.value)
+                if not base.__contains__(record.value, key):
+                    raise Break(f"a {type(key).__qualname__} was changed after it had become a key")
 
     @staticmethod
     def constant_key(key: Any) -> bool:
@@ -328,7 +341,7 @@ class World(GuardSet):
         if all(self.constant_key(k) for k in real):
             self.guard(record.source, "set", frozenset(real))
             return set(real)
-        self._check_hashes(real)
+        self._settle_keys(record, real)
         self.guard(record.source, "len", len(real))
         return {self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)}
 

@@ -6,6 +6,7 @@ Constants are themselves, tensors and arrays get stand-ins, objects with identit
 from __future__ import annotations
 
 import enum
+import re
 import types
 import weakref
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from jitney._util.ownership import trusted
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA
+from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA, SPECIAL_FORMS
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python import type_slots
@@ -38,7 +39,7 @@ def wrapper(kind: type) -> Wrapper:
 def _of_subclass(kind: type) -> Wrapper:
     if issubclass(kind, torch.Tensor):
         return _tensor
-    if issubclass(kind, CODE_LIKE):
+    if issubclass(kind, (*CODE_LIKE, *SPECIAL_FORMS)):
         return _code_like
     if issubclass(kind, enum.Enum):
         return _by_identity
@@ -246,6 +247,7 @@ WRAPPERS: dict[type, Wrapper] = {
     types.FunctionType: _function,
     types.MethodType: _method,
     **dict.fromkeys((types.CellType, weakref.ref), _object),
+    re.Pattern: _opaque,
     tuple: _tuple,
     frozenset: _frozenset,
     slice: _slice,

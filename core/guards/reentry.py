@@ -192,6 +192,8 @@ class ReentryWatch:
         self.entered = ""
         self.latest = ""  # the same since capture has last taken note of it
         self.met = False  # has an object come by that C code may enter the program's code with?
+        self.settled: dict[tuple[int, ...], tuple[Any, ...]] = {}  # keys, and pairs of keys, see ``is_settled``
+        self.settles = False
         self.harmless = set(_PLAIN)  # classes that were looked at, and are not hooked
         self._depths = [0]  # how often it is open, for each time that C code has called capture back
 
@@ -199,12 +201,33 @@ class ReentryWatch:
         """A frame begins, called by C code; is it the program's?"""
         if not is_programs(frame.f_code, frame.f_globals) or str(frame.f_globals.get("__name__")) in self.modules:
             return False
+        if self.settled and self._is_settled(frame):
+            return True
         if not (self.entered and self.latest) and not _asks_for_class(frame) and not _is_aside(frame):
             text = f"{frame.f_code.co_qualname}, which C code has called"
             self.entered = self.entered or text
             if not _is_of_subclass(frame):
                 self.latest = text
         return True
+
+    def settle(self, *values: Any) -> None:
+        """Capture has interpreted the hash of this object, or the equality of these two, and may let C code ask."""
+        for order in (values, values[::-1]):
+            self.settled[tuple(map(id, order))] = order
+
+    @contextlib.contextmanager
+    def settling(self) -> Iterator[None]:
+        """Meanwhile, what capture compares is settled: the parts of keys, too."""
+        before, self.settles = self.settles, True
+        try:
+            yield
+        finally:
+            self.settles = before
+
+    def _is_settled(self, frame: types.FrameType) -> bool:
+        code = frame.f_code
+        values = [id(frame.f_locals.get(name)) for name in code.co_varnames[: code.co_argcount]]
+        return code.co_name in ("__hash__", "__eq__") and tuple(values) in self.settled
 
     def over(self, values: Collection[Any]) -> bool:
         """Is one of these an object whose special methods the program has written?"""

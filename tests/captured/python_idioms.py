@@ -619,7 +619,7 @@ def generators_of_users() -> Made:
     return f, t()
 
 
-@program(graphs=2)
+@program()
 def singledispatch() -> Made:
     @functools.singledispatch
     def scale(v: Any, x: Any) -> Any:

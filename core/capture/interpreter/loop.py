@@ -18,6 +18,7 @@ from jitney.capture.interpreter.resume import origin
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.numpy.adopt import adopt
 from jitney.capture.python.calls import construct, dispatch
+from jitney.capture.python.containers import settle_among
 from jitney.capture.python.operators import truth
 from jitney.capture.python.type_slots import name_in_c
 from jitney.capture.tables import Handlers
@@ -60,6 +61,7 @@ class Loop(Interpreter):
         symbols, witness = Symbols(dynamic_dims), reentry.current_watch()
         if witness is not None:
             witness.latest = ""
+            witness.settled.clear()
         world = World(
             lambda guards: Tracer(symbols, guards, self.user_stack, self.reads_numbers, has_regions, witness),
             wrapper,
@@ -68,6 +70,7 @@ class Loop(Interpreter):
             steady=steady,
             origin=self.user_line,
             watch=reentry.needed_watch(),
+            settle=lambda key, others: settle_among(self, key, others),
         )
         super().__init__(world, handlers, outside, has_regions, witness)
         self.forced = forced

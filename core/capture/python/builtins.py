@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import collections
 import contextlib
+import functools
+import importlib
 import sys
 import types
 import typing
@@ -12,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture import directive_rules
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import STAND_INS
+from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
 from jitney.capture.python import attributes, containers, type_slots
@@ -26,6 +29,7 @@ from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
+from jitney.capture.torch.checkpoints import writes
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.guards.assumptions import each_class
 from jitney.torch_compat import torch_private
@@ -156,6 +160,12 @@ def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if method is not None:
         return vm.call(method, args[0])
     vm.world.assumptions.keep_private("hash() of a value")
+    if type(args[0]) is tuple:
+        containers.settle(vm, args[0])
+        for part in args[0]:
+            if not hashed_in_python(part):
+                _hash(vm, [part], {})
+        return vm.native(hash, specialise(args[0]))
     if type(args[0]) in PLAIN or isinstance(args[0], type) or plain_text(args[0]):
         return vm.native(hash, specialise(args[0]))
     if isinstance(args[0], CONTENT_TYPES):
@@ -303,8 +313,37 @@ def import_name(vm: Interpreter, name: str, fromlist: Any, level: int) -> Any:
         base = package.rsplit(".", level - 1)[0] if level > 1 else package
         full = f"{base}.{name}" if name else base
     if full not in sys.modules:
-        raise Break(f"import of {full}, which is not loaded yet", "import it at the top of the file")
+        _load(vm, full)
     return vm.native(__import__, name, namespace, None, fromlist, level)
+
+
+def _load(vm: Interpreter, name: str) -> None:
+    """Load a module at once, as long as no write waits that its code could miss."""
+    records, tensors, _ = writes(vm)
+    if records or tensors or innermost().type != "cpu":
+        raise Break(f"import of {name}, which is not loaded yet", "import it at the top of the file")
+    try:
+        directive_rules.in_python(vm, importlib.import_module, [name], {})
+    except UserRaised as raised:
+        missing = getattr(raised.value, "name", None) or ""
+        if type(raised.value) is not ModuleNotFoundError or not f"{name}.".startswith(f"{missing}."):
+            raise Break(f"import of {name} raises {type(raised.value).__name__}") from None
+        vm.world.assumptions.keep_private(f"there is no module {name}")
+        vm.world.guard(vm.world.const(sys.modules), "lacks", missing)
+        raise
+
+
+def _dispatched(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """What ``functools.singledispatch`` has for a class: its answer, which is guarded as such."""
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    record = vm.world.record_of(cells["registry"].cell_contents)
+    if len(args) != 1 or not isinstance(args[0], type) or vm.world.is_fresh(args[0]) or (record and record.dirty):
+        raise Break("functools.singledispatch of a class, or with a function, that is new")
+    found = directive_rules.in_python(vm, fn, args, kwargs)
+    return vm.world.wrap(found, vm.world.anchor(fn).source.call(((args[0],), ())))
+
+
+special.codes[id(functools.singledispatch(lambda value: value).dispatch.__code__)] = _dispatched
 
 
 @special(sys.exc_info)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
+import operator
 import re
 import types
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +17,7 @@ import torch
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS, STAND_INS, hashed_by_program
+from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
@@ -95,10 +98,12 @@ def has_tensor(value: Any) -> bool:
 
 def plain_text(value: Any) -> bool:
     """Is the text of this value the same in every call for which the capture holds, all the way down?"""
+    if type(value) in PLAIN:
+        return True
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
         return type(value) in FRESH_CONTAINERS and all(map(plain_text, items))
-    return type(value) in PLAIN or isinstance(value, (type, slice))
+    return isinstance(value, (type, slice))
 
 
 def specialise(value: Any) -> Any:
@@ -185,13 +190,6 @@ def refuse_own_hash(vm: Interpreter, *values: Any) -> None:
     refuse_protocol(vm, "hashing", *[v for v in values if lookup(vm, type(v), "__hash__") is not by_identity])
 
 
-def refuse_counted_hash(vm: Interpreter, values: Any) -> None:
-    """Break before capture itself has objects from outside hashed by the program's own Python, which may keep count."""
-    for value in values:
-        if hashed_by_program(value) and vm.world.record_of(value) is not None:
-            raise Break(f"a {type(value).__qualname__}, which has a __hash__ of its own, is hashed")
-
-
 def check_elements(vm: Interpreter, value: Any) -> None:
     """Break where C code would run Python methods of the items (``__eq__``, ``__lt__``, ``__hash__``)."""
     if isinstance(value, (list, tuple, set, frozenset, collections.deque, *VIEWS)):
@@ -199,13 +197,29 @@ def check_elements(vm: Interpreter, value: Any) -> None:
         for item in items:
             if isinstance(item, weakref.ref):
                 raise Break("weak references are compared by C code")
-            if any(python_method(vm, item, name) for name in COMPARISONS) and not safe_to_compare(type(item)):
+            if _compares_itself(vm, item):
                 raise Break(f"items of class {type(item).__qualname__} are compared by C code")
             vm.world.distinct(item)
             check_elements(vm, item)
     elif isinstance(value, dict):
         record = vm.world.record_of(value)
         check_elements(vm, list((value if record is None else vm.world.content(record)).items()))
+
+
+def _compares_itself(vm: Interpreter, value: Any) -> bool:
+    return any(python_method(vm, value, name) for name in COMPARISONS) and not safe_to_compare(type(value))
+
+
+def compared_in_python(vm: Interpreter, items: Any) -> bool:
+    """Are some of these items, or of lists and tuples among them, compared by methods written in Python?"""
+    return any(_compares_itself(vm, v) or (type(v) in (list, tuple) and compared_in_python(vm, v)) for v in items)
+
+
+def ordering(vm: Interpreter, symbol: Callable[[Any, Any], bool] = operator.lt) -> Any:
+    """The key by which C code that sorts, or looks for an extreme, asks the interpreter to compare."""
+    compares, truth = Reentrant(vm, symbol), Reentrant(vm, bool)
+    sign = -1 if symbol is operator.lt else 1
+    return functools.cmp_to_key(lambda a, b: sign * truth(compares(a, b)))
 
 
 def safe_to_compare(kind: type) -> bool:

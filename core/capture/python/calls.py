@@ -23,8 +23,8 @@ from jitney.capture.interpreter.binding import bind_arguments
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.frame import After, Frame
 from jitney.capture.interpreter.generators import Reentrant
-from jitney.capture.interpreter.signals import Break, GiveUp
-from jitney.capture.kinds import ATOMS
+from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
+from jitney.capture.kinds import ALIASES, ATOMS
 from jitney.capture.marks import (
     DISABLED,
     DISALLOWED,
@@ -147,7 +147,8 @@ def _is_undisturbed(vm: Interpreter, fn: types.FunctionType) -> bool:
 def _may_differ(vm: Interpreter, value: Any) -> bool:
     """Is this an object of which guards know no more than its class?"""
     record = vm.world.record_of(value)
-    return record is not None and not record.source.is_const and not isinstance(value, (*KNOWN_BY_IDENTITY, enum.Enum))
+    known = (*KNOWN_BY_IDENTITY, enum.Enum, *ALIASES)  # of aliases, guards know all parts
+    return record is not None and not record.source.is_const and not isinstance(value, known)
 
 
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -284,9 +285,20 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         if instead is not None:
             vm.world.assumptions.keep_private(f"{instead.__qualname__} is in the place of a function in C")
             return dispatch(vm, instead, args, kwargs)
+        twin = original_functions.written_in_python(fn)
+        if twin is not None:
+            return _call_twin(vm, fn, twin, args, kwargs)
         name = f"{getattr(fn, '__module__', None) or ''}.{getattr(fn, '__qualname__', fn)}".lstrip(".")
         raise Break(f"call of the C function {name}", "call it outside the compiled function")
     return natives.call_pure(vm, fn, args, kwargs)
+
+
+def _call_twin(vm: Interpreter, fn: Any, twin: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    """A C function by what the standard library has of it in Python, which may raise with other words."""
+    try:
+        return vm.call(twin, *args, **kwargs)
+    except UserRaised as raised:
+        raise Break(f"{fn.__name__}() raises {type(raised.value).__name__}") from None
 
 
 def _call_reentrant(vm: Interpreter, fn: Reentrant, args: Args, kwargs: Kwargs) -> Any:
@@ -307,11 +319,14 @@ def _call_weakref(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def _call_getter(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """operator.itemgetter, attrgetter, methodcaller: what they stand for."""
-    if vm.world.record_of(fn) is not None:
-        raise Break(f"an operator.{type(fn).__name__} from outside is called")
     if len(args) != 1 or kwargs:
         raise Break(f"an operator.{type(fn).__name__} takes one object")
     made, first, *_ = fn.__reduce__()
+    record = vm.world.record_of(fn)
+    if record is not None:
+        if made is not type(fn) or not all(type(part) in (str, int) for part in first):
+            raise Break(f"an operator.{type(fn).__name__} from outside, with more than names and positions, is called")
+        vm.world.guard(record.source, "true", f"{{v}}.__reduce__()[1] == {first!r}")
     if type(fn) is operator.itemgetter:
         values = [getitem(vm, args[0], key) for key in first]
     elif type(fn) is operator.attrgetter:
@@ -348,22 +363,52 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     The function is interpreted too, to learn that it only computes; for other arguments, that gives the result.
     """
     what = f"call of the cached function {fn.__qualname__} (functools.lru_cache)"
-    before = _traces(vm)
+    before, nodes = _traces(vm), len(vm.tracer.graph.nodes)
     made = vm.call(fn.__wrapped__, *args, **kwargs)
-    if _traces(vm) != before:
+    constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
+    if _traces(vm) != before or not (len(vm.tracer.graph.nodes) == nodes or (constant and vm.tracer.take_back(nodes))):
         raise Break(f"{what}, which does more than compute", "call it outside compiled code")
-    if not all(map(vm.world.constant_key, (*args, *kwargs.values()))):
+    if not constant:
         if not _is_plain(made):
             raise Break(f"{what} with objects, for a {type(made).__qualname__}", "call it outside compiled code")
         return made
-    value = directive_rules.in_python(vm, fn, args, kwargs)
+    value = directive_rules.in_python(vm, functools.partial(_without_drawing, fn), args, kwargs)
     if before[0][0] and not (_is_plain(value) and same(value, made)):
         raise Break(f"{what} after writes that wait for the graph", "call it before")
+    if has_tensor(made) and not _is_alike(value, made):
+        raise Break(f"{what}, which holds other tensors than it would compute here", "call it outside compiled code")
     return vm.world.wrap(value, vm.world.anchor(fn).source.call((tuple(args), tuple(kwargs.items()))))
 
 
 def _traces(vm: Interpreter) -> tuple[Any, ...]:
-    return writes(vm), vm.tracer.op_count, len(vm.log_calls), len(vm.warned)
+    return writes(vm), vm.tracer.changes_state, len(vm.log_calls), len(vm.warned)
+
+
+class _NoDrawing(torch_private.TorchDispatchMode):
+    """Numbers are drawn in the order of the program, and what is called ahead of the graph would draw too early."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise Break("a cached function (functools.lru_cache) draws random numbers", "call it outside compiled code")
+        return func(*args, **(kwargs or {}))
+
+
+def _without_drawing(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    with _NoDrawing():
+        return fn(*args, **kwargs)
+
+
+def _is_alike(real: Any, made: Any) -> bool:
+    """Is this what capture has computed on stand-ins: tensors of the same metadata, otherwise the same values?"""
+    if isinstance(made, torch.Tensor):
+        names = ("shape", "dtype", "device", "layout", "requires_grad")
+        alike = type(real) is torch.Tensor and all(getattr(real, n) == getattr(made, n) for n in names)
+        return alike and real.stride() == made.stride() and real.is_inference() == torch.is_inference_mode_enabled()
+    if type(made) is dict:
+        return type(real) is dict and list(real) == list(made) and all(_is_alike(real[k], v) for k, v in made.items())
+    if type(made) in (tuple, list):
+        return type(real) is type(made) and len(real) == len(made) and all(map(_is_alike, real, made))
+    return _is_plain(made) and same(real, made)
 
 
 def _is_plain(value: Any) -> bool:

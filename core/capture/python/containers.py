@@ -5,17 +5,21 @@ from __future__ import annotations
 import collections
 import enum
 import operator
+import re
 import types
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import trusted_function
 from jitney.capture.interpreter import exception_context
+from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator, advance
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import STAND_INS
+from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
@@ -23,6 +27,7 @@ from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
     OWN_TYPES,
     PLAIN,
+    check_elements,
     demanded,
     expose,
     python_method,
@@ -64,7 +69,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     if record is not None and isinstance(obj, CONTENT_TYPES):
         obj = vm.world.content(record)
     elif not isinstance(obj, (str, bytes, tuple, list, range, collections.deque)) and not (
-        isinstance(obj, types.MappingProxyType) and record is None
+        isinstance(obj, types.MappingProxyType | re.Match) and record is None
     ):
         if record is not None or not _known_subscript(obj):
             refuse_uncaptured(vm, obj, f"a {kind.__qualname__} is subscripted")
@@ -86,12 +91,16 @@ def class_getitem(vm: Interpreter, cls: type, key: Any) -> Any:
     method = lookup(vm, type(cls), "__getitem__")
     if type(method) is PYTHON_FUNCTION and not issubclass(type(cls), enum.EnumType):
         return vm.call(method, cls, key)
+    made = lookup(vm, cls, "__class_getitem__") if method is ABSENT else None
+    function: Any = made.__func__ if isinstance(made, classmethod) else None
+    if type(function) is PYTHON_FUNCTION and not trusted_function(function):
+        return vm.call(function, cls, key)
     return vm.native(operator.getitem, cls, key)
 
 
 def dict_getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]`` for dictionaries, with ``__missing__``."""
-    check_key(vm, key)
+    check_key(vm, key, obj)
     key = specialise(key)
     record = vm.world.record_of(obj)
     if record is not None:
@@ -131,20 +140,92 @@ def _selected(vm: Interpreter, tensor: Any, key: Any) -> tuple[Any, Any]:
     return tensor, tuple(parts)
 
 
-def check_key(vm: Interpreter, key: Any) -> None:
-    """Break where looking a key up would run Python code on an object from outside."""
+# ------------------------------------------------------------------ keys
+
+
+def check_key(vm: Interpreter, key: Any, owner: Any) -> None:
+    """Before a dictionary looks a key up: how it is hashed and compared must be known."""
     if type(key) in PLAIN:
         return
     vm.world.distinct(key)
     if isinstance(key, weakref.ref):
         raise Break("a dictionary is looked up by a weak reference", "look it up outside the compiled function")
+    if hashed_in_python(key):
+        record = vm.world.record_of(owner)
+        settle_among(vm, key, owner if record is None else vm.world.dict_content(record))
+    elif type(key) is tuple:
+        for part in key:
+            check_key(vm, part, ())
+    else:
+        _refuse_librarys_hash(vm, key)
+
+
+def settle(vm: Interpreter, key: Any) -> None:
+    """Have the hash of a key interpreted where Python says it: what that reads is guarded, and C code may ask again."""
     if type(key) is tuple:
         for part in key:
-            check_key(vm, part)
-    elif python_method(vm, key, "__hash__") and not safe_to_compare(type(key)):
-        generated = type(key).__hash__.__code__.co_filename == "<string>"  # a dataclass's
-        if vm.world.record_of(key) is not None or not generated:
-            raise Break(f"a dictionary key of class {type(key).__qualname__} with its own __hash__")
+            settle(vm, part)
+        return
+    if not hashed_in_python(key):
+        _refuse_librarys_hash(vm, key)
+        return
+    method = python_method(vm, key, "__hash__")
+    if vm.witness is None or method is None or leaves_traces(method.__code__):
+        raise Break(f"a {type(key).__qualname__}, which has a __hash__ of its own, is hashed")
+    made = specialise(demanded(vm.call(method, key), int, "__hash__"))
+    vm.witness.settle(key)
+    if vm.native(hash, key) != hash(_Hashed(made)):
+        raise Break(f"a {type(key).__qualname__}, which waits to be written to, is hashed")
+
+
+def _refuse_librarys_hash(vm: Interpreter, key: Any) -> None:
+    """Nobody sees what Python of torch's or the standard library's reads for a hash, unless it has generated that."""
+    if type(key) in PLAIN or safe_to_compare(type(key)) or not python_method(vm, key, "__hash__"):
+        return
+    if vm.world.record_of(key) is not None or type(key).__hash__.__code__.co_filename != "<string>":
+        raise Break(f"a dictionary key of class {type(key).__qualname__} with its own __hash__")
+
+
+class _Hashed:
+    """Has this hash, as far as C code can hold it."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+def settle_among(vm: Interpreter, key: Any, stored: Iterable[Any]) -> None:
+    """The same for its equality with the keys that have its hash."""
+    settle(vm, key)
+    assert vm.witness is not None
+    for other in list(stored):
+        if (id(other),) not in vm.witness.settled:
+            settle(vm, other)
+        if other is not key and vm.native(hash, other) == vm.native(hash, key):
+            _settle_equality(vm, other, key)
+
+
+def _settle_equality(vm: Interpreter, a: Any, b: Any) -> None:
+    if type(a) is type(b) is tuple:
+        for x, y in zip(a, b, strict=False):
+            _settle_equality(vm, x, y)
+        return
+    methods = [python_method(vm, value, "__eq__") for value in (a, b)]
+    if vm.witness is None or any(m is not None and leaves_traces(m.__code__) for m in methods):
+        raise Break(f"a {type(b).__qualname__}, which has an __eq__ of its own, is compared by C code")
+    with vm.witness.settling():
+        vm.truth(vm.call(operator.eq, a, b))
+
+
+def settle_items(vm: Interpreter, items: list[Any]) -> None:
+    """What a new set hashes and compares, one after the other."""
+    for i, item in enumerate(items):
+        if hashed_in_python(item):
+            settle_among(vm, item, items[:i])
+        else:
+            check_elements(vm, [item])
 
 
 def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
@@ -167,7 +248,7 @@ def raw_setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     record = vm.world.record_of(obj)
     key = specialise(key)
     if isinstance(obj, dict):
-        check_key(vm, key)
+        check_key(vm, key, obj)
         if record is not None:
             vm.native(hash, key)
             vm.world.dict_set(record, key, value)
@@ -197,7 +278,7 @@ def delitem(vm: Interpreter, obj: Any, key: Any) -> None:
     record = vm.world.record_of(obj)
     key = specialise(key)
     if isinstance(obj, dict):
-        check_key(vm, key)
+        check_key(vm, key, obj)
     if record is not None and isinstance(obj, CONTENT_TYPES):
         vm.native(operator.delitem, vm.world.content(record), key)
         record.dirty = True

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS
+from jitney.capture.kinds import ATOMS, is_stand_in
+from jitney.capture.metadata import storage
 from jitney.capture.python import attributes
 from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
 from jitney.capture.record import CONTENT_TYPES
 from jitney.capture.tables import FunctionTable
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def _deep(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
     if id(value) in memo:
         return memo[id(value)][1]
     if isinstance(value, torch.Tensor):
-        raise Break("copy.deepcopy() of a tensor", "use clone()")
+        return _deep_tensor(vm, value, memo)
     if type(lookup(vm, type(value), "__deepcopy__")) is PYTHON_FUNCTION:
         raise Break(f"copy.deepcopy() of a {type(value).__qualname__}, which has its own __deepcopy__")
     if type(value) is tuple:
@@ -66,6 +68,21 @@ def _deep(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
         memo[id(value)] = (value, result)
         return result
     return _rebuilt(vm, value, lambda part: _deep(vm, part, memo), memo)
+
+
+def _deep_tensor(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
+    """A clone, where nothing but numbers is copied. Two tensors from outside may share memory at another call."""
+    real = vm.tracer.real_of(value)
+    plain = is_stand_in(value) and python_type(vm, value) is torch.Tensor and (real is value or not vars(real))
+    if not plain or value.requires_grad or not value.is_contiguous():
+        raise Break("copy.deepcopy() of a tensor that is more than numbers in order", "use clone()")
+    memories = [storage(v) for v, _ in memo.values() if is_stand_in(v)] + [storage(value)]
+    outside = set(map(storage, vm.tracer.outside()))
+    if len(set(memories)) < len(memories) or len(outside.intersection(memories)) > 1:
+        raise Break("copy.deepcopy() of tensors that may share memory", "use clone()")
+    made = vm.native(torch.Tensor.clone, value)
+    memo[id(value)] = (value, made)
+    return made
 
 
 def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> Any:
@@ -86,9 +103,9 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
     if isinstance(value, CONTENT_TYPES):
         _copy_content(vm, value, made, each)
     if kind.__dictoffset__:
-        storage = attributes.load_attr(vm, value, "__dict__")
-        record = vm.world.record_of(storage)
-        items = vm.world.dict_content(record) if record is not None else storage
+        namespace = attributes.load_attr(vm, value, "__dict__")
+        record = vm.world.record_of(namespace)
+        items = vm.world.dict_content(record) if record is not None else namespace
         for key, part in dict(items).items():
             made.__dict__[key] = each(part)
     for cls in kind.__mro__:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import re
 import types
 import weakref
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import STAND_INS
+from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.python import attributes, c_boundary, containers, operators, type_slots
 from jitney.capture.python.attributes import lookup
@@ -214,7 +215,10 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     target = vm.world.content(record) if record is not None else owner
     if name == "__setitem__":
         return containers.raw_setitem(vm, owner, *args)
-    if isinstance(target, set) and name in ("add", "discard", "remove", "__contains__"):
+    settled = isinstance(target, dict | set) and bool(args) and hashed_in_python(args[0])
+    if settled:
+        containers.settle_among(vm, args[0], target)
+    elif isinstance(target, set) and name in ("add", "discard", "remove", "__contains__"):
         c_boundary.refuse_own_hash(vm, *args)
     if name in ELEMENT_COMPARING and isinstance(target, (list, collections.deque)):
         if name == "remove" and record is not None:
@@ -228,7 +232,7 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
             vm.world.distinct(value)
             if isinstance(value, weakref.ref):
                 raise Break(f"{name}() looks a weak reference up", "look it up outside the compiled function")
-        if isinstance(target, set) and name not in STORING:
+        if isinstance(target, set) and name not in STORING and not settled:
             for value in (target, *args):
                 c_boundary.check_elements(vm, expose(vm, value))
     if isinstance(target, set) and name == "pop":
@@ -263,7 +267,10 @@ def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
         record.dirty = True
     before = list(target)
     if kwargs.get("key") is None:
-        c_boundary.check_elements(vm, before)
+        if c_boundary.compared_in_python(vm, before):
+            kwargs = {**kwargs, "key": c_boundary.ordering(vm)}
+        else:
+            c_boundary.check_elements(vm, before)
     try:
         vm.native(list.sort, target, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
     except UserRaised:
@@ -278,7 +285,7 @@ def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
 
 def _dict_get(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
     key = specialise(args[0])
-    containers.check_key(vm, key)
+    containers.check_key(vm, key, owner)
     if record is None:
         return vm.native(dict.get, owner, key, *args[1:])
     vm.native(hash, key)
@@ -295,7 +302,7 @@ def _dict_setitem(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: 
 
 
 def _dict_contains(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
-    containers.check_key(vm, args[0])
+    containers.check_key(vm, args[0], owner)
     if record is None:
         return vm.native(dict.__contains__, owner, specialise(args[0]))
     vm.native(hash, args[0])
@@ -371,8 +378,7 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         if owner not in (dict, collections.OrderedDict):
             raise Break(f"{owner.__qualname__}.fromkeys()", "make it outside the compiled function")
         keys = vm.native(list, iterable(vm, args[0]))
-        c_boundary.check_elements(vm, keys)
-        c_boundary.refuse_counted_hash(vm, keys)
+        containers.settle_items(vm, keys)
         return vm.world.mark_fresh(vm.native(fn, keys, *args[1:]))
     if name == "from_iterable":
         return vm.native(fn, vm.native(map, Reentrant(vm, iter), iterable(vm, args[0])))
@@ -405,7 +411,19 @@ def _function_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args
     return owner if args[0] is None else types.MethodType(owner, args[0])
 
 
+def _text_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A method of a regular expression, or of what it has found in text that is known."""
+    if type(owner) is re.Match and vm.world.record_of(owner) is not None:
+        raise Break("a match of a regular expression from outside is asked")
+    given = [*args, *kwargs.values()]
+    if not all(type(v) in (str, bytes, int) or isinstance(v, (types.FunctionType, types.MethodType)) for v in given):
+        raise Break(f"{name}() of a regular expression is given more than text")
+    return vm.native(fn, *[caller(vm, a) for a in args], **{k: caller(vm, v) for k, v in kwargs.items()})
+
+
 BOUND: dict[type, Callable[..., Any]] = {
+    re.Pattern: _text_method,
+    re.Match: _text_method,
     types.FunctionType: _function_method,
     InterpretedGenerator: _generator_method,
     **dict.fromkeys(

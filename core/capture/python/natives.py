@@ -10,6 +10,8 @@ import functools
 import itertools
 import math
 import operator
+import os
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -29,18 +31,19 @@ from jitney.capture.python.c_boundary import (
     callback,
     caller,
     check_elements,
+    compared_in_python,
     demanded,
     expose,
     has_tensor,
+    ordering,
     plain_text,
     printable,
     python_method,
-    refuse_counted_hash,
     refuse_opaque,
     refuse_protocol,
     specialise,
 )
-from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem
+from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem, settle_items
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.record import ABSENT
 from jitney.capture.torch import conversions
@@ -61,10 +64,12 @@ for _name in ("call", "countOf", "indexOf", "length_hint"):  # these run Python 
     del PURE[id(getattr(operator, _name))]
 PURE[id(functools.reduce)] = functools.reduce
 PURE[id(functools.cmp_to_key)] = functools.cmp_to_key
-for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fromkeys, itertools.chain.from_iterable):
+for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fromkeys, itertools.chain.from_iterable,
+            itertools.tee, os.fspath, sys.intern):  # fmt: skip
     PURE[id(_fn)] = _fn
 CLASS_METHODS = {"maketrans", "fromhex", "fromkeys", "from_bytes", "from_iterable", "mro"}
-ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, math.prod, math.fsum, math.gcd)}
+ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, math.prod, math.fsum, math.gcd,
+                             itertools.tee)}  # fmt: skip
 COMPARING = {id(f) for f in (max, min, sorted)}
 PRINTING = {id(f) for f in (repr, ascii, format, hash)}
 KEEP_SYMBOLS = {id(v) for v in vars(operator).values() if isinstance(v, types.BuiltinFunctionType)} | {
@@ -96,7 +101,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
             return vm.call(method, *args)
     if key not in ITERATING:
         refuse_protocol(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
-    refuse_opaque(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
+    if key not in COMPARING or not compared_in_python(vm, args):
+        refuse_opaque(vm, f"{getattr(fn, '__name__', fn)}()", *args, *kwargs.values())
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
     if key in PRINTING:
@@ -123,7 +129,12 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     elif fn is functools.cmp_to_key:
         call_args[0] = caller(vm, args[0])
     if key in COMPARING and kwargs.get("key") is None:
-        check_elements(vm, call_args if len(call_args) > 1 else call_args[0])
+        values = call_args if len(call_args) > 1 else call_args[0]
+        values = list(values) if isinstance(values, dict) else values
+        if isinstance(values, FRESH_CONTAINERS) and compared_in_python(vm, values):
+            kwargs = {**kwargs, "key": ordering(vm, operator.gt if fn is max else operator.lt)}
+        else:
+            check_elements(vm, values)
     if fn is sum and call_args:
         return _python_sum(vm, *call_args, **kwargs)
     if fn is math.prod and call_args:
@@ -209,8 +220,7 @@ def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     call_args = [iterable(vm, a) for a in first]
     if cls in (set, frozenset) and call_args and not isinstance(call_args[0], torch.Tensor):
         call_args = [list(map(specialise, vm.native(list, a))) for a in call_args]
-        check_elements(vm, call_args[0])
-        refuse_counted_hash(vm, call_args[0])
+        settle_items(vm, call_args[0])
         call_args = [_hashed(vm, args[0], call_args[0])] if len(args) == 1 else call_args
     if any(isinstance(a, torch.Tensor) for a in call_args):
         call_args = [vm.native(iter, a) if isinstance(a, torch.Tensor) else a for a in call_args]
@@ -254,7 +264,7 @@ def fill_dict(vm: Interpreter, target: Any, args: list[Any], kwargs: dict[str, A
             vm.native(target.update, source)
         items = mapping_items(vm, source)
         for key in items:
-            check_key(vm, key)
+            check_key(vm, key, target)
         dict_base(target).update(target, items)
     dict_base(target).update(target, kwargs)
 

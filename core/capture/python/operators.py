@@ -13,12 +13,14 @@ import torch
 
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.signals import Break, GiveUp
-from jitney.capture.kinds import STAND_INS
+from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
     PLAIN,
+    SYMBOLIC,
     check_elements,
+    compared_in_python,
     default_equality,
     demanded,
     expose,
@@ -29,9 +31,11 @@ from jitney.capture.python.c_boundary import (
     refuse_own_hash,
     specialise,
 )
-from jitney.capture.python.containers import check_key, delitem, getitem, iterable
+from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among
 from jitney.capture.record import ABSENT, CONTENT_TYPES
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.torch_private import FakeTensor
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -54,6 +58,8 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 COMPARE_METHODS = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
 COMPARED_IN_C = ((dict, collections.OrderedDict), (list,), (tuple,), (set, frozenset), (str,), (bytes,),
                  (collections.deque,))  # fmt: skip
+OPERAND_METHODS = ("__torch_function__", "__array__", "__array_interface__", "__cuda_array_interface__",
+                   "__index__", "__int__", "__float__", "__complex__")  # fmt: skip
 MIRROR = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 UNARY: dict[str, Callable[..., Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
@@ -223,6 +229,14 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     forward = python_method(vm, a, COMPARE_METHODS[symbol])
     reflected = python_method(vm, b, COMPARE_METHODS[MIRROR[symbol]])
     if forward is None and reflected is None:
+        if FakeTensor in (type(a), type(b)) and not (_is_operand(a) and _is_operand(b)):
+            for name in (COMPARE_METHODS[symbol], COMPARE_METHODS[MIRROR[symbol]]):
+                vm.world.guard_method(name)
+            return _uncompared(vm, symbol, a, b)
+        if type(a) is type(b) and type(a) in (list, tuple):
+            first, second = (_items(vm, value) for value in (a, b))
+            if compared_in_python(vm, first) or compared_in_python(vm, second):
+                return _compare_items(vm, symbol, first, second)
         if symbol == "!=" and (python_method(vm, a, "__eq__") or python_method(vm, b, "__eq__")):
             value = compare(vm, "==", a, b)
             return not truth(vm, value)
@@ -233,6 +247,8 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             check_elements(vm, expose(vm, value))
         refuse_opaque(vm, f"the comparison {symbol}", a, b)
         return vm.native(COMPARE[symbol], expose(vm, a), expose(vm, b))
+    if vm.witness is not None and vm.witness.settles:
+        vm.witness.settle(a, b)
     first = [(forward, a, b), (reflected, b, a)]
     if type(a) is not type(b) and issubclass(type(b), type(a)):
         first.reverse()
@@ -241,12 +257,37 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         value = vm.call(method, x, y) if method is not None else _compared_in_c(vm, name, x, y)
         if value is not NotImplemented:
             return value
-    if symbol == "==":
-        return identical(vm, a, b)
-    if symbol == "!=":
-        return not identical(vm, a, b)
-    kinds = f"{type(a).__name__!r} and {type(b).__name__!r}"
+    return _uncompared(vm, symbol, a, b)
+
+
+def _uncompared(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    """What Python says where neither of the two knows how to compare itself with the other."""
+    if symbol in ("==", "!="):
+        return identical(vm, a, b) == (symbol == "==")
+    kinds = f"{python_type(vm, a).__name__!r} and {python_type(vm, b).__name__!r}"
     return vm.raise_user(TypeError(f"{symbol!r} not supported between instances of {kinds}"))
+
+
+def _is_operand(value: Any) -> bool:
+    """May torch compute with this value? Of others, tensors say that they are not implemented."""
+    return isinstance(value, (torch.Tensor, *SYMBOLIC)) or any(
+        name in vars(cls) for cls in type(value).__mro__ for name in OPERAND_METHODS
+    )
+
+
+def _items(vm: Interpreter, value: Any) -> Any:
+    record = vm.world.record_of(value)
+    return vm.world.content(record) if record is not None and isinstance(value, CONTENT_TYPES) else value
+
+
+def _compare_items(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    """Two lists or two tuples, item by item as C code does it."""
+    if type(a) is list and len(a) != len(b) and symbol in ("==", "!="):
+        return symbol == "!="
+    for x, y in zip(a, b, strict=False):
+        if not (x is y or truth(vm, compare(vm, "==", x, y))):
+            return symbol == "!=" if symbol in ("==", "!=") else compare(vm, symbol, x, y)
+    return COMPARE[symbol](len(a), len(b))
 
 
 def _compared_in_c(vm: Interpreter, name: str, x: Any, y: Any) -> Any:
@@ -335,7 +376,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         return truth(vm, vm.call(method, obj, key))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
-        check_key(vm, key)
+        check_key(vm, key, obj)
         key = specialise(key)
         if record is not None:
             vm.native(hash, key)
@@ -346,6 +387,10 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     if isinstance(obj, (list, tuple, collections.deque)):
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
         return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in list(items))
+    if isinstance(obj, (set, frozenset)) and hashed_in_python(key):
+        items = _items(vm, obj)
+        settle_among(vm, key, items)
+        return vm.native(operator.contains, items, key)
     check_elements(vm, expose(vm, obj))
     vm.world.distinct(key)
     if isinstance(obj, frozenset) and record is not None and not vm.world.fixed_key(key):

@@ -540,6 +540,18 @@ class Tracer(TorchFunctionMode):
 
     # ------------------------------------------------------------------ the end
 
+    def take_back(self, count: int) -> bool:
+        """Drop the operations after the first ``count`` nodes, which compute of constants; False: of something else."""
+        nodes = list(self.graph.nodes)
+        last = set(nodes[count:])
+        if any(node.op == "placeholder" or not last.issuperset(node.all_input_nodes) for node in last):
+            return False
+        for node in reversed(nodes[count:]):
+            self.graph.erase_node(node)
+        for key in [key for key, node in self.nodes.items() if node in last]:
+            del self.nodes[key]
+        return True
+
     def finish(self, outputs: list[Any]) -> None:
         """Close the graph over these stand-ins (or symbols), and drop look-ups that nothing uses."""
         self.graph.output(tuple(self._map(o) for o in outputs))

@@ -232,3 +232,12 @@ def test_iterators_halfway_at_a_break(name: str) -> None:
         return x + 1, first, third, list(one)
 
     check(fn, torch.ones(2))
+
+
+def test_tee_gives_what_it_reads_twice() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        first, second, third = itertools.tee((x * i for i in range(3)), 3)
+        next(first)
+        return sum(first), list(second), next(third), x + len(itertools.tee([1]))
+
+    check(fn, torch.ones(3), graphs=1, breaks=0)

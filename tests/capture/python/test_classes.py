@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, Generic, TypeVar
+import enum
+import typing
+from typing import Any, ClassVar, Generic, Optional, TypeVar, Union
 
 import torch
 from helpers import check, check_made, compile_fn, observe, t
@@ -606,3 +608,73 @@ def test_a_lazy_property_that_the_frame_asks_a_class_for() -> None:
     assert type(held) is type(torch.distributions.Categorical.probs)
     assert held.fget is torch.distributions.Categorical.probs.fget
     assert variance.fget is torch.distributions.Normal.variance.fget
+
+
+class Colour(enum.Enum):
+    RED = 1
+    GREEN = 2
+    ROUGE = 1  # noqa: PIE796
+
+
+def test_an_enum_is_iterated_over() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return [x * member.value for member in Colour], list(Colour), [m.name for m in reversed(Colour)], max(
+            m.value for m in Colour
+        )  # fmt: skip
+
+    check(fn, t(), graphs=1, breaks=0)
+
+
+class Registered:
+    table: ClassVar[dict[Any, Any]] = {}
+
+    def __init_subclass__(cls, key: str) -> None:
+        Registered.table[key] = cls
+
+    def __class_getitem__(cls, key: str) -> Any:
+        return cls.table[key]
+
+
+class Doubled(Registered, key="double"):
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def test_a_class_says_what_its_subscript_is() -> None:
+    check(lambda x: Registered["double"]()(x), t(), graphs=1, breaks=0)
+
+
+class Slotted:
+    __slots__ = ("values",)
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "values" and name in self.values:
+            return self.values[name]
+        raise AttributeError(name)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+def test_an_object_with_slots_and_getattr_is_called() -> None:
+    def fn(x: torch.Tensor, given: Slotted) -> Any:
+        return given(x), Slotted({"scale": 3})(x), hasattr(given, "other")
+
+    check(fn, t(), Slotted({"scale": 2}), graphs=1, breaks=0)
+
+
+Sizes = dict[str, typing.List[int]]  # noqa: UP006
+
+
+def test_typing_forms_are_subscripted() -> None:
+    """As the annotations of inner functions are, where the module does not put them off."""
+
+    def fn(x: torch.Tensor) -> Any:
+        forms = [Optional[int], Union[int, Sizes, None], typing.Literal["a"], typing.List[torch.Tensor]]  # noqa: UP006, UP007, UP045
+        known = forms[1] == Union[None, Sizes, int]  # noqa: UP007
+        return x + 1, len(forms), known, typing.get_args(forms[0]), typing.get_origin(typing.Callable[[int], str])
+
+    check(fn, t(), graphs=1, breaks=0)

@@ -117,7 +117,7 @@ def build_list(vm: Any, frame: Frame, instr: Any) -> None:
 @op("BUILD_SET")
 def build_set(vm: Any, frame: Frame, instr: Any) -> None:
     items = frame.pop_many(instr.arg)
-    c_boundary.check_elements(vm, items)
+    containers.settle_items(vm, items)
     frame.stack.append(vm.world.mark_fresh(vm.native(set, map(c_boundary.specialise, items))))
 
 
@@ -168,7 +168,7 @@ def container_method(vm: Any, frame: Frame, instr: Any) -> None:
 @op("SET_ADD")
 def set_add(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop()
-    c_boundary.check_elements(vm, [value])
+    containers.settle_items(vm, [value])
     method(vm, frame.stack[-instr.arg], "add", value)
 
 
