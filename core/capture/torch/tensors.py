@@ -208,9 +208,9 @@ class Tracer(TorchFunctionMode):
             read = conversions.read(self, name, args)
             if read is not conversions.UNREAD:
                 return read
-        if func is torch.tensor and type(args[0]) in (list, tuple) and _has_tensor(args[0]):
+        if func in conversions.MAKERS and conversions.needs_graph(func, args):
             with self:
-                return conversions.of_data(*args, **kwargs)
+                return conversions.made_of_data(func, args, kwargs)
         if metadata.OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {metadata.OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":
