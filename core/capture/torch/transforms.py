@@ -258,6 +258,14 @@ class Application:
         return recorded(vm, self.name, operation, (*self.inputs, *beside), (body,))
 
 
+def named(name: str, operation: Callable[..., Any], bodies: Sequence[Captured], late: bool = False) -> None:
+    """Give an operation around graphs a name of its own, and say of it which graphs; see ``recorded``."""
+    operation.__name__ = operation.__qualname__ = f"{name}_{next(_counter)}"
+    within = (node.target for body in bodies for node in body.graph.graph.nodes)
+    facts = {"graphs": tuple(body.graph for body in bodies), RUNS_EAGERLY: late or any(map(runs_eagerly, within))}
+    operation.__dict__.update(facts)
+
+
 def recorded(
     vm: Interpreter,
     name: str,
@@ -276,10 +284,7 @@ def recorded(
         bodies: what it runs: ``node.target.graphs`` of the node.
         late: it looks at tensors' values, so ATen graphs cannot hold it.
     """
-    operation.__name__ = operation.__qualname__ = f"{name}_{next(_counter)}"
-    within = (node.target for body in bodies for node in body.graph.graph.nodes)
-    facts = {"graphs": tuple(body.graph for body in bodies), RUNS_EAGERLY: late or any(map(runs_eagerly, within))}
-    operation.__dict__.update(facts)
+    named(name, operation, bodies, late)
     tracer = vm.tracer
     paused, tracer.pause = tracer.pause, True
     try:
