@@ -54,9 +54,8 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound
-from jitney.capture.record import ABSENT
+from jitney.capture.record import ABSENT, writes
 from jitney.capture.torch import autograd_functions, collectives, conversions
-from jitney.capture.torch.checkpoints import writes
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.guards.checks import same
 from jitney.torch_compat import torch_private

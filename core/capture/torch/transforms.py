@@ -26,8 +26,8 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.metadata import version_of
 from jitney.capture.python import attributes
+from jitney.capture.record import writes
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch.checkpoints import refuse_shared, writes
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.capture.torch.tensors import Tracer
 from jitney.torch_compat import torch_private
@@ -174,7 +174,6 @@ def captured(
     what: str = "a function transform",
 ) -> Captured:
     """The graph of ``fn`` for arguments like these; ``what`` it is for, for messages."""
-    refuse_shared(vm, fn, what)
     outer, before = vm.tracer, writes(vm)
     tensors = outer.snapshot()
     paused, outer.pause = outer.pause, True
