@@ -67,7 +67,7 @@ class Record:
 def writes(vm: Any) -> tuple[Any, ...]:
     """What has been written so far to what there is: equal to what it is later if nothing has been written since."""
     dirty = [key for key, record in list(vm.world.records.items()) if record.dirty]
-    return dirty, _Contents(vm.world), vm.tracer.written(), vm.tracer.writes_statistics()
+    return dirty, _Contents(vm.world), vm.tracer.written(), vm.tracer.writes_statistics(), vm.tracer.data_writes
 
 
 class _Contents:

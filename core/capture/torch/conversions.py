@@ -270,7 +270,7 @@ def _dtype(leaf: Any) -> torch.dtype:
     if is_stand_in(leaf):
         if leaf.requires_grad or leaf.numel() != 1 or leaf.device.type != "cpu":
             raise Break("torch.tensor of tensors that require grad, or have more elements than one", "use torch.stack")
-        return leaf.dtype  # type: ignore[no-any-return]
+        return leaf.dtype
     if type(leaf) not in NUMBERS:
         raise Break(f"torch.tensor of tensors and a {type(leaf).__qualname__}", "use torch.stack")
     return NUMBERS[type(leaf)] or torch.get_default_dtype()

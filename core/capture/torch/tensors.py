@@ -110,6 +110,7 @@ class Tracer(TorchFunctionMode):
         self.op_count = 0
         self.checked = False  # does the graph check what tensors hold?
         self.changes_state = 0  # how many calls in the graph do
+        self.data_writes = 0  # how many give a tensor from outside other data
         self.pause = False
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
@@ -221,6 +222,10 @@ class Tracer(TorchFunctionMode):
         if kwargs and self.reads_numbers():
             kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
         if name == "requires_grad_" and id(args[0]) in self.adopted:
+            with torch_private.DisableTorchFunction():
+                before = args[0].requires_grad
+            if before is (*args[1:], *kwargs.values(), True)[0]:
+                return args[0]
             raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
             raise Break(f"{_function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
@@ -498,7 +503,7 @@ class Tracer(TorchFunctionMode):
         """May the graph have changed a tensor from outside by the time it fails?"""
         if any(metadata.version_of(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
             return True
-        return self.writes_statistics() > 0
+        return self.data_writes + self.writes_statistics() > 0
 
     def writes_statistics(self) -> int:
         """How many operations so far may write to running statistics."""
