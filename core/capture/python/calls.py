@@ -271,6 +271,7 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         return policy.CONSTANTS[id(fn)]
     if policy.is_state(fn):
         if fn in policy.STATE_QUERIES:
+            vm.tracer.grad_questions += fn is torch.is_grad_enabled
             return vm.native(fn, *args, **kwargs)
         return vm.native(vm.tracer.record_state, fn, *map(specialise, args))
     if policy.is_query(fn) and not has_tensor(args):

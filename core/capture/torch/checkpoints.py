@@ -18,6 +18,7 @@ from jitney.capture.metadata import version_of
 from jitney.capture.record import writes
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch import transforms
+from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -43,8 +44,14 @@ def _checkpoint(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     for name, plain in OPTIONS.items():
         if kwargs.pop(name, plain) not in (plain, "none"):
             raise Break(f"{REASON}, here with {name}=", "call it outside the compiled function")
-    if not vm.has_regions:
-        return _as_operation(vm, args, kwargs, reentrant)
+    asked = vm.tracer.grad_questions
+    result = _region(vm, args, kwargs, reentrant) if vm.has_regions else _as_operation(vm, args, kwargs, reentrant)
+    if reentrant and vm.tracer.grad_questions != asked:  # there is no gradient in its first run, but in its second
+        raise Break(f"{REASON}, and it asks whether there are gradients", "pass use_reentrant=False")
+    return result
+
+
+def _region(vm: Interpreter, args: Args, kwargs: Kwargs, reentrant: bool) -> Any:
     before, tensors = writes(vm), vm.tracer.snapshot()
     outer, vm.tracer.region = vm.tracer.region, vm.tracer.new_region()
     try:
@@ -55,8 +62,10 @@ def _checkpoint(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise Break(f"{REASON}, and it changes something, which would then happen twice", "return what it computes")
     if reentrant and torch.is_grad_enabled():
         made = result if type(result) is tuple else (result,)
-        given = any(is_stand_in(a) and a.requires_grad for a in args[1:])
-        if not given or not all(is_stand_in(t) and t.requires_grad for t in made):
+        with torch_private.DisableTorchFunction():
+            given = any(is_stand_in(a) and a.requires_grad for a in args[1:])
+            fits = given and all(is_stand_in(t) and t.requires_grad for t in made)
+        if not fits:
             raise Break(
                 f"{REASON}, here without gradients of its arguments, or of a result", "pass use_reentrant=False"
             )
@@ -68,5 +77,5 @@ def _as_operation(vm: Interpreter, args: Args, kwargs: Kwargs, reentrant: bool) 
         return torch.utils.checkpoint.checkpoint(function, *whole, use_reentrant=reentrant, **named)
 
     fn, *given = args
-    made = transforms.application(vm, "checkpoint", fn, given, kwargs, what="torch.utils.checkpoint")
+    made = transforms.application(vm, "checkpoint", fn, given, kwargs, what="torch.utils.checkpoint", itself=True)
     return made.record(vm, run)

@@ -110,6 +110,7 @@ class Tracer(TorchFunctionMode):
         self.op_count = 0
         self.checked = False  # does the graph check what tensors hold?
         self.changes_state = 0  # how many calls in the graph do
+        self.grad_questions = 0  # how often the program has asked whether gradients are computed
         self.data_writes = 0  # how many give a tensor from outside other data
         self.pause = False
         self.region: int | None = None  # the checkpointed region that is being captured
@@ -217,6 +218,7 @@ class Tracer(TorchFunctionMode):
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
+        self.grad_questions += metadata.question(func) == "requires_grad"
         if metadata.question(func) in metadata.ASKED:
             return self._asked(func, args, kwargs)
         if kwargs and self.reads_numbers():

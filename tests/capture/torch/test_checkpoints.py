@@ -78,6 +78,28 @@ def test_arguments_without_gradients_give_what_eager_gives(name: str, backend: s
     torch.testing.assert_close(got, wanted)
 
 
+def asks(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    if y.requires_grad:
+        y.register_hook(lambda g: g * 2)
+    return (y.exp() if torch.is_grad_enabled() else y.cos()) * (1 + x.is_leaf)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_function_asks_for_gradients_as_in_eager(reentrant: bool, backend: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(asks, x, use_reentrant=reentrant) + checkpoint(asks, x * 2, use_reentrant=reentrant)
+
+    found = []
+    for run in (fn, jitney.compile(fn, backend=backend)):
+        x = torch.linspace(-1, 1, 5, requires_grad=True)
+        result = run(x)
+        result.sum().backward()
+        found.append((result.detach(), x.grad))
+    torch.testing.assert_close(*found)
+
+
 class Count:
     def __init__(self) -> None:
         self.runs = 0
