@@ -39,7 +39,8 @@ def compile(
         model: what to compile. A module keeps its parameters, attributes and state.
         backend: an installed backend's name, a callable ``(graph_module, example_inputs) -> callable``, a
             ``Backend``, or ``"auto"``.
-        fullgraph: a graph break is an error (``errors.Unsupported``) instead.
+        fullgraph: a graph break is an error (``errors.Unsupported``) instead, and numbers and sizes that only the
+            running graph knows stay in it.
         dynamic: True makes every size symbolic, False none, None those that change between calls.
         options: for the backend, checked against what it has.
         mode: one of torch.compile's modes, for the backend: the field ``mode`` of its options, or the keyword

@@ -53,6 +53,7 @@ class Settings:
     handlers: Handlers
     max_steps: int
     has_regions: bool = False
+    whole: bool = False  # is a graph break an error?
     fault_stack: tuple[FrameSummary, ...] = ()  # the user's lines that were interpreted when capture raised
 
 
@@ -122,6 +123,7 @@ def _captured(start: _Start) -> Captured:
             max_steps=settings.max_steps,
             outside=start.outside,
             has_regions=settings.has_regions,
+            whole=settings.whole,
         )
         keeper = StateKeeper()
         quiet = FAKE_LOG.disabled

@@ -15,6 +15,7 @@ from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import (
+    autograd_functions,
     checkpoints,
     control_flow,
     conversions,
@@ -27,6 +28,7 @@ from jitney.capture.torch import (
 
 PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
 TORCH = (
+    autograd_functions.special,
     checkpoints.special,
     control_flow.special,
     conversions.special,

@@ -26,7 +26,7 @@ FOLLOWING = frozenset(
         "device get_device is_cpu is_cuda is_ipu is_maia is_meta is_mps is_mtia is_vulkan is_xla is_xpu is_hpu "
         # class, dispatch keys, requires_grad
         "requires_grad layout is_sparse is_sparse_csr is_mkldnn is_nested is_quantized is_conj is_neg is_inference "
-        "is_distributed dense_dim sparse_dim volatile"
+        "is_distributed dense_dim sparse_dim volatile _has_compatible_shallow_copy_type"
     ).split()
 )
 # Those that are guarded themselves where they are asked of a tensor from outside: whether each is a method.

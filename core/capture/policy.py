@@ -155,12 +155,13 @@ REFUSED_EXCEPT = {
     "torch.cuda.amp.common",  # asks whether there is a device
     "torch.fx._symbolic_trace",
     "torch._higher_order_ops.associative_scan",
+    "torch.utils.checkpoint.checkpoint_sequential",
 }
 
 
 def refused(module: str, name: str) -> str:
     """Why a Python function of this module is not looked into, or an empty string."""
-    if module in REFUSED_EXCEPT:
+    if module in REFUSED_EXCEPT or f"{module}.{name.partition('.')[0]}" in REFUSED_EXCEPT:
         return ""
     if (module, name) in REFUSED_FUNCTIONS:
         return "makes a class"

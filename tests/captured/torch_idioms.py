@@ -380,7 +380,7 @@ def forward_hooks() -> Made:
     return f, t()
 
 
-@program(graphs=2, train=True)
+@program(train=True)
 def hook_on_a_tensor() -> Made:
     def f(x: torch.Tensor) -> Any:
         y = x * 2
@@ -411,7 +411,7 @@ def gradient_inside() -> Made:
     return f, t()
 
 
-@program(breaks=True)
+@program(graphs=2, breaks=True)  # at first: then it says what is already so
 def frozen_parameters() -> Made:
     torch.manual_seed(0)
     module = nn.Linear(6, 6)

@@ -64,6 +64,7 @@ class Interpreter(abc.ABC):
         self.adopted_arrays: list[Any] = []
         self.elsewhere = Elsewhere()
         self.arrays_raise = False  # has the graph operations of NumPy that raise for some values?
+        self.cell_owners: dict[int, types.CodeType] = {}  # id(fresh cell) -> the code whose variable it is
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``

@@ -28,7 +28,6 @@ from jitney.capture.torch.symbols import Symbols
 from jitney.capture.torch.tensors import Tracer
 from jitney.capture.world import World
 from jitney.capture.wrap_value import wrapper
-from jitney.config import config
 from jitney.guards import Source, reentry
 
 
@@ -44,6 +43,7 @@ class Loop(Interpreter):
         max_steps: how many instructions may be interpreted.
         outside: what the caller of compiled code is handling.
         has_regions: does the backend compute checkpointed regions again?
+        whole: is a graph break an error?
     """
 
     def __init__(
@@ -57,8 +57,9 @@ class Loop(Interpreter):
         max_steps: int,
         outside: BaseException | None,
         has_regions: bool,
+        whole: bool,
     ) -> None:
-        symbols, witness = Symbols(dynamic_dims), reentry.current_watch()
+        symbols, witness = Symbols(dynamic_dims, whole), reentry.current_watch()
         if witness is not None:
             witness.latest = ""
             witness.settled.clear()
@@ -78,7 +79,7 @@ class Loop(Interpreter):
 
     def reads_numbers(self) -> bool:
         """May the running frame's ``Tensor.item()`` stay in the graph?"""
-        return config.capture_scalar_outputs or in_optimizer(self)
+        return self.symbols.reads_numbers or in_optimizer(self)
 
     # ------------------------------------------------------------------ the loop
 

@@ -54,9 +54,8 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound
-from jitney.capture.record import ABSENT
+from jitney.capture.record import ABSENT, writes
 from jitney.capture.torch import autograd_functions, collectives, conversions
-from jitney.capture.torch.checkpoints import writes
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.guards.checks import same
 from jitney.torch_compat import torch_private
@@ -273,6 +272,7 @@ def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         return policy.CONSTANTS[id(fn)]
     if policy.is_state(fn):
         if fn in policy.STATE_QUERIES:
+            vm.tracer.grad_questions += fn is torch.is_grad_enabled
             return vm.native(fn, *args, **kwargs)
         return vm.native(vm.tracer.record_state, fn, *map(specialise, args))
     if policy.is_query(fn) and not has_tensor(args):

@@ -2,6 +2,9 @@
 
 Backends may trace through it, forward with the graph and backward later. So whatever its code reads besides its
 arguments is guarded, and code that reads what cannot be guarded is not recorded: the graph breaks there.
+
+And ``Tensor.register_hook`` on what the frame has computed: one node around a graph of the hook, which runs when the
+gradient is there. The same is asked of its code; besides, it may read variables around it that keep their values.
 """
 
 from __future__ import annotations
@@ -11,25 +14,30 @@ import dis
 import operator
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from jitney._util.ownership import trusted
-from jitney.capture import original_functions
+from jitney.capture import original_functions, policy
 from jitney.capture.codegen.graph_runner import run_function
+from jitney.capture.codegen.rebuild import RULES, Rebuilder
 from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
-from jitney.capture.interpreter.signals import Break
+from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import ATOMS, METADATA
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import expose
 from jitney.capture.python.operators import BINARY, COMPARE
 from jitney.capture.record import ABSENT
-from jitney.capture.torch import conversions
+from jitney.capture.tables import Args, FunctionTable, Kwargs
+from jitney.capture.torch import conversions, transforms
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined] # a classmethod, not a function
 METHODS = {"forward": False, "setup_context": False, "backward": True, "vjp": True}  # name -> is it for the backward?
@@ -38,6 +46,8 @@ OPCODES = {"UNARY_NEGATIVE": operator.neg, "UNARY_INVERT": operator.invert, "UNA
            "BINARY_SUBSCR": operator.getitem, "BINARY_SLICE": operator.getitem, "CONTAINS_OP": operator.contains,
            "GET_ITER": iter, "FOR_ITER": iter, "UNPACK_SEQUENCE": iter}  # fmt: skip
 HINT = "give what it needs as an argument of apply()"
+# What the program's backward decides, not the tensor whose gradient it is.
+OF_GRADIENTS = frozenset("stride is_contiguous requires_grad is_leaf grad_fn storage_offset data_ptr dim_order".split())
 # Questions that torch answers by its arguments, or by what a graph's guards ask of torch as a whole.
 ANSWERED = {"is_tensor", "is_floating_point", "is_complex", "is_grad_enabled", "is_storage", "is_nonzero"}
 ASKING = ("is_", "get_", "are_", "has_", "_get_", "_is_", "initial_seed", "seed", "manual_seed", "set_", "backends")
@@ -50,7 +60,7 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Break("a module's backward hook", "it looks at autograd's own graph; the hooks run as in eager")
     if kwargs:
         raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
-    Reader(vm, cls).check()
+    Reader(vm, f"the autograd.Function {cls.__qualname__}").check(cls)
     call_args = [expose(vm, a) for a in rest]
     apply = run_function(cls)
     vm.tracer.pause = True
@@ -70,28 +80,30 @@ class Reader:
 
     Args:
         vm: the capture.
-        cls: the class.
+        what: it is, for messages.
+        for_gradient: is it a tensor's hook?
     """
 
-    def __init__(self, vm: Interpreter, cls: type) -> None:
+    def __init__(self, vm: Interpreter, what: str, for_gradient: bool = False) -> None:
         self.vm = vm
-        self.cls = cls
-        self.later = False  # is it the backward's code, which runs when the guards have long been asked?
+        self.what = what
+        self.for_gradient = for_gradient
+        self.later = for_gradient  # is it the backward's code, which runs when the guards have long been asked?
         self.seen: set[tuple[int, bool]] = set()
 
-    def check(self) -> None:
-        """Guard everything; a break where that cannot be done."""
-        if "forward" not in vars(self.cls):
+    def check(self, cls: type) -> None:
+        """Guard everything that the class does; a break where that cannot be done."""
+        if "forward" not in vars(cls):
             raise self.refusal("inherits its forward")
         for name, self.later in METHODS.items():
-            entry = lookup(self.vm, self.cls, name)
+            entry = lookup(self.vm, cls, name)
             function = getattr(entry, "__func__", entry)
             if not original_functions.is_own(function):
                 self.function(function)
 
     def refusal(self, why: str) -> Break:
-        """The break of a class that cannot be recorded."""
-        return Break(f"the autograd.Function {self.cls.__qualname__} {why}", HINT)
+        """The break of a class or function that cannot be recorded."""
+        return Break(f"{self.what} {why}", HOOK_HINT if self.for_gradient else HINT)
 
     def function(self, fn: Any) -> None:
         """The code of a Python function, its defaults included."""
@@ -104,8 +116,8 @@ class Reader:
         if original_functions.trusted_function(fn) and "__wrapped__" in fn.__dict__:  # a decorator of torch's
             self.function(fn.__dict__["__wrapped__"])
             return
-        if fn.__code__.co_freevars:
-            raise self.refusal(f"reads variables of the function around it ({', '.join(fn.__code__.co_freevars)})")
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            self.variable(name, cell)
         defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
         if not all(isinstance(value, (*ATOMS, *METADATA)) for value in defaults):
             raise self.refusal(f"has a default in {fn.__name__} that is no plain value")
@@ -115,6 +127,18 @@ class Reader:
         world.guard(source.attr("__kwdefaults__"), "equals" if fn.__kwdefaults__ else "is", fn.__kwdefaults__)
         for code in _codes(fn.__code__):
             self.code(code, fn)
+
+    def variable(self, name: str, cell: types.CellType) -> None:
+        """A variable of the function around it, which must be a plain value or a tensor of the frame's, for good."""
+        owner = self.vm.cell_owners.get(id(cell))
+        if not self.for_gradient or owner is None or not _set_once(owner, name):
+            raise self.refusal(f"reads variables of the function around it ({name})")
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            raise self.refusal(f"reads the variable {name} around it, which has no value yet") from None
+        if not isinstance(content, (*ATOMS, *METADATA)) and type(content) is not torch_private.FakeTensor:
+            raise self.refusal(f"reads the variable {name} around it, a {type(content).__qualname__}")
 
     def code(self, code: types.CodeType, fn: types.FunctionType) -> None:
         """One code object: its names and its operators."""
@@ -145,6 +169,8 @@ class Reader:
 
     def attribute(self, name: str) -> None:
         """``.name`` of whatever: it may be a tensor's method."""
+        if self.for_gradient and name in OF_GRADIENTS:
+            raise self.refusal(f"asks for .{name}, which gradients have as they come")
         found = getattr(torch.Tensor, name, ABSENT)
         if isinstance(found, types.FunctionType):
             self.torchs(f"Tensor.{name}", found)
@@ -230,9 +256,86 @@ def _operator(instr: Instr) -> Any:
     return OPCODES.get(instr.op)
 
 
+def _set_once(code: types.CodeType, name: str) -> bool:
+    """Has a variable of this code, which functions in it share, one value for good?"""
+    stores = [i for i, instr in enumerate(decode(code).instrs) if _sets(instr, name)]
+    loops = any(0 <= instr.target <= store <= i for i, instr in enumerate(decode(code).instrs) for store in stores)
+    inner = (instr for part in _codes(code) if part is not code for instr in decode(part).instrs)
+    settled = len(stores) + (name in code.co_varnames) <= 1
+    return settled and not loops and not any(_sets(i, name) for i in inner)
+
+
+def _sets(instr: Instr, name: str) -> bool:
+    return instr.op in ("STORE_DEREF", "DELETE_DEREF") and instr.argval == name
+
+
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     """A code object and those of the functions in it."""
     yield code
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
             yield from _codes(part)
+
+
+# ------------------------------------------------------------------ hooks of tensors
+
+HOOK = "Tensor.register_hook()"
+HOOK_HINT = "a hook takes and returns a gradient, changes nothing, and reads what stays as it is"
+
+
+@dataclass(frozen=True, eq=False)
+class Handle:
+    """What ``register_hook`` gives, which nobody may ask anything. ``step``: where it was called."""
+
+    step: int
+
+
+def remove_hook(handle: Handle, /) -> None:
+    """``handle.remove()``, which capture interprets specially."""
+    raise NotImplementedError
+
+
+@special(remove_hook)
+def _remove_hook(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    raise Restart(args[0].step, f"what {HOOK} returns is used", HOOK_HINT, vm.user_stack())
+
+
+def _rebuild(rebuilder: Rebuilder, handle: Handle) -> str:
+    raise Restart(handle.step, f"what {HOOK} returns is needed after the graph", HOOK_HINT)
+
+
+RULES[Handle] = _rebuild
+
+
+@special(torch.Tensor.register_hook)
+def _register_hook(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """A node that registers a graph of the hook on a tensor that the frame has computed."""
+    if len(args) != 2 or kwargs or type(args[0]) is not torch_private.FakeTensor:
+        raise Break(f"{HOOK} of these arguments", HOOK_HINT)
+    tensor, hook = args
+    if vm.tracer.source_of(tensor) is not None or isinstance(vm.tracer, transforms.Body):
+        raise Break(f"{HOOK} of a tensor that the frame has not computed", HOOK_HINT)
+    if not tensor.requires_grad:
+        return vm.raise_user(RuntimeError("cannot register a hook on a tensor that doesn't require gradient"))
+    with torch_private.DisableTorchFunction():  # a view may be made again of what it is a view of
+        fits = not tensor.is_leaf and not (vm.has_regions and tensor._is_view())
+    if not fits:
+        raise Break(f"{HOOK} of a leaf or a view", HOOK_HINT)
+    name = getattr(hook, "__qualname__", type(hook).__qualname__)
+    if not policy.is_torch_op(hook):
+        Reader(vm, f"the hook {name}", for_gradient=True).function(hook)
+    step = vm.break_step()
+    with torch.no_grad():
+        with vm.tracer.fake_mode, torch_private.DisableTorchFunction():
+            gradient = torch.empty_like(tensor)
+        body = transforms.application(vm, "hook", hook, (gradient,), {}, what=f"the hook {name}").body
+    if torch_private.tree_unflatten([0] * body.result.num_leaves, body.result) != 0:
+        raise Break(f"the hook {name} returns more than a tensor", HOOK_HINT)
+
+    def register(tensor: torch.Tensor, *lifted: Any) -> None:
+        if tensor.requires_grad:
+            tensor.register_hook(body.function(lifted))
+
+    transforms.named("register_hook", register, (body,))
+    vm.tracer.record(register, (tensor, *body.lifted), {}, None)
+    return vm.world.mark_fresh(Handle(step))

@@ -1,9 +1,9 @@
 """Between tensors and Python's numbers: numbers read out of tensors, and tensors made of numbers in old ways.
 
-A number is a constant where the graph computes it of constants, else an unknown symbol (``capture_scalar_outputs``): a
-node of the graph. What the program computes with it is symbolic, what needs to know it before the graph runs is a graph
-break. What ``torch._check`` says of it is checked when the graph runs, as is what torch's rules for shapes take for
-granted: where that fails, the frame runs eagerly.
+A number is a constant where the graph computes it of constants, else an unknown symbol (``capture_scalar_outputs``, or
+``fullgraph``): a node of the graph. What the program computes with it is symbolic, what needs to know it before the
+graph runs is a graph break. What ``torch._check`` says of it is checked when the graph runs, as is what torch's rules
+for shapes take for granted: where that fails, the frame runs eagerly.
 """
 
 from __future__ import annotations
@@ -18,17 +18,25 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, is_stand_in
 from jitney.capture.numpy.constants import constant_of
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.config import config
+from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.torch_compat import torch_private
 
 special = FunctionTable()
 
 READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__"}
 UNREAD = object()
+MAKERS = {torch.tensor: 0, torch.as_tensor: 0, torch.Tensor.new_tensor: 1}  # how many arguments come before the data
 CHECKED = "a tensor's value is not what the program takes it for"  # begins the text of a check that fails
 MOST = 64  # numbers that one call reads
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+NUMBERS: dict[type, torch.dtype | None] = {
+    bool: torch.bool,
+    int: torch.int64,
+    torch.SymInt: torch.int64,
+    float: None,
+    torch.SymFloat: None,
+}
 
 
 def is_float(fake: Any) -> bool:
@@ -49,7 +57,7 @@ def read(tracer: Any, name: str, args: tuple[Any, ...]) -> Any:
         return _asked(known, name)
     if name == "item" and tracer.reads_numbers() and tensor.numel() == 1:
         return number(tracer, tensor)
-    if name == "tolist" and config.capture_scalar_outputs:
+    if name == "tolist" and tracer.symbols.reads_numbers:
         return _listed(tracer, tensor)
     return UNREAD
 
@@ -62,7 +70,7 @@ def _asked(known: torch.Tensor, name: str) -> Any:
 def number(tracer: Any, tensor: Any) -> Any:
     """The unknown number that a tensor of one element holds; ``UNREAD`` of dtypes that symbols do not have."""
     flag = tensor.dtype is torch.bool
-    if not is_float(tensor) and not (config.capture_scalar_outputs and (flag or tensor.dtype in INTEGERS)):
+    if not is_float(tensor) and not (tracer.symbols.reads_numbers and (flag or tensor.dtype in INTEGERS)):
         return UNREAD
     if flag:
         with tracer:
@@ -75,7 +83,7 @@ def number(tracer: Any, tensor: Any) -> Any:
 def converted(vm: Any, cls: type, tensor: Any) -> Any:
     """``int(tensor)`` or ``float(tensor)`` as an unknown number; ``UNREAD`` where C code is to say."""
     tracer = vm.tracer
-    numbers = config.capture_scalar_outputs and tensor.numel() == 1 and constant_of(tracer, tensor) is None
+    numbers = tracer.symbols.reads_numbers and tensor.numel() == 1 and constant_of(tracer, tensor) is None
     if not numbers or cls not in (int, float) or (cls is int and tensor.dtype in FLOATS):
         return UNREAD
     if tensor.dtype not in (*INTEGERS, *FLOATS, torch.bool):
@@ -228,16 +236,53 @@ def _variable(vm: Any, args: Args, kwargs: Kwargs) -> Any:
     return vm.native(made.requires_grad_) if wants else made
 
 
-def of_data(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Any:
-    """``torch.tensor`` of a list with tensors of one element in it: a stack of their items."""
-    known = device in (None, "cpu") and str(torch_private.default_tensor_device()) == "cpu"
-    if not known or not all(is_stand_in(v) or type(v) in (bool, int, float) for v in data):
-        raise Break("torch.tensor of tensors and other data, or on another device", "use torch.stack")
-    parts = [v if is_stand_in(v) else torch.tensor(v) for v in data]
-    if any(p.requires_grad or p.numel() != 1 or p.device.type != "cpu" or p.shape != parts[0].shape for p in parts):
-        raise Break("torch.tensor of tensors that require grad, or have more elements than one", "use torch.stack")
-    made = dtype or functools.reduce(torch.promote_types, [p.dtype for p in parts])
-    return torch.stack([p.detach().to(made) for p in parts])
+def needs_graph(func: Any, args: tuple[Any, ...]) -> bool:
+    """Is ``torch.tensor`` or its like called with lists that hold tensors, or with numbers that a graph computes?"""
+    data = args[MAKERS[func] :][:1]
+    return not is_stand_in(data[0] if data else None) and any(
+        is_stand_in(leaf) or type(leaf) in SYMBOLIC for leaf in _leaves(data)
+    )
+
+
+def made_of_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What ``torch.tensor`` or its like gives for data that the graph computes."""
+    own = MAKERS[func]
+    if own:
+        kwargs = {"dtype": args[0].dtype, "device": args[0].device} | {k: v for k, v in kwargs.items() if v is not None}
+    return of_data(*args[own:], **kwargs)
+
+
+def of_data(data: Any, dtype: torch.dtype | None = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """``torch.tensor`` of numbers and tensors of one element, in lists: a stack of them."""
+    there = torch.device("cpu" if device is None else device)
+    if there.type != "cpu" or str(torch_private.default_tensor_device()) != "cpu":
+        raise Break("torch.tensor of tensors and other data on another device", "use torch.stack")
+    made = _stacked(data, dtype or functools.reduce(torch.promote_types, map(_dtype, _leaves(data))))
+    return made.requires_grad_() if requires_grad else made
+
+
+def _leaves(data: Any) -> list[Any]:
+    return [leaf for item in data for leaf in _leaves(item)] if type(data) in (list, tuple) else [data]
+
+
+def _dtype(leaf: Any) -> torch.dtype:
+    """The dtype that torch would choose for one item."""
+    if is_stand_in(leaf):
+        if leaf.requires_grad or leaf.numel() != 1 or leaf.device.type != "cpu":
+            raise Break("torch.tensor of tensors that require grad, or have more elements than one", "use torch.stack")
+        return leaf.dtype
+    if type(leaf) not in NUMBERS:
+        raise Break(f"torch.tensor of tensors and a {type(leaf).__qualname__}", "use torch.stack")
+    return NUMBERS[type(leaf)] or torch.get_default_dtype()
+
+
+def _stacked(data: Any, dtype: torch.dtype) -> Any:
+    if type(data) in (list, tuple):
+        parts = [_stacked(item, dtype) for item in data]
+        if any(part.shape != parts[0].shape for part in parts):
+            raise Break("torch.tensor of items of several shapes", "")
+        return torch.stack(parts) if parts else torch.empty(0, dtype=dtype)
+    return data.detach().to(dtype) if is_stand_in(data) else torch.full((), data, dtype=dtype)
 
 
 def source_of_script(fn: Any) -> Any:

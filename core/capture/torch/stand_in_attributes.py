@@ -9,7 +9,7 @@ import torch
 
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import STAND_INS
+from jitney.capture.kinds import STAND_INS, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.torch import wrapper_subclasses
 from jitney.torch_compat import torch_private
@@ -63,10 +63,10 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
     source = vm.tracer.source_of(tensor)
     if source is not None:
         real = vm.tracer.real_of(tensor)
+        written = vm.world.record_of(real)
+        if written is not None and name in written.slots:
+            return written.slots[name]
         if name == "grad":
-            written = vm.world.record_of(real)
-            if written is not None and "grad" in written.slots:
-                return written.slots["grad"]
             with torch_private.without_modes():
                 value = real.grad
             return vm.world.wrap(value, source.attr("grad"))
@@ -94,16 +94,67 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
 
 
 def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> None:
-    """``tensor.name = value``: a gradient may be dropped; it waits, like other writes, until the graph has run."""
+    """``tensor.name = value``: what is older than the frame waits, as with other writes, until the graph has run."""
     source = vm.tracer.source_of(tensor)
-    if name == "requires_grad" and source is None and type(value) is bool:
+    if name == "requires_grad" and type(value) is bool:
         vm.native(tensor.requires_grad_, value)
         return
-    if name != "grad" or value is not None or source is None:
+    if name == "data" and type(value) is torch_private.FakeTensor and type(tensor) is torch_private.FakeTensor:
+        _replace_data(vm, tensor, value)
+        return
+    fits = _fits_gradient(tensor, value) if name == "grad" else not (hasattr(torch.Tensor, name) or name[:2] == "__")
+    if source is None or not fits or type(tensor) is not torch_private.FakeTensor:
         raise Break(f"assignment to Tensor.{name}", "change the tensor outside compiled code")
     record = vm.world.add(vm.tracer.real_of(tensor), source)
-    record.slots["grad"] = None
+    record.slots[name] = value
     record.dirty = True
+
+
+def _fits_gradient(tensor: Any, value: Any) -> bool:
+    """May it be the tensor's gradient? Torch says what is wrong with others."""
+    if value is None:
+        return True
+    with torch_private.DisableTorchFunction():
+        facts = [(t.shape, t.dtype, t.device, t.layout) for t in (tensor, value) if is_stand_in(t)]
+    return value is not tensor and len(facts) == 2 and facts[0] == facts[1]
+
+
+def set_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """``tensor.data = data``, in a graph."""
+    tensor.data = data
+
+
+def _replace_data(vm: Interpreter, tensor: Any, data: Any) -> None:
+    """``tensor.data = data``: of a parameter that the frame has made, which is then another node, or from outside.
+
+    Autograd sees the latter's new data where it has kept the tensor, which ATen graphs cannot say.
+    """
+    tracer, own = vm.tracer, vm.tracer.source_of(tensor) is None
+    with torch_private.DisableTorchFunction():
+        facts = [(t.dtype, t.device, t.shape, t.stride(), t.storage_offset()) for t in (tensor, data)]
+        fits = tensor.is_leaf and not tensor._is_view() and (own or facts[0] == facts[1])
+    if not fits or not (_is_unused(tracer, tensor) if own else not (vm.has_regions or tensor.is_inference())):
+        raise Break("assignment to Tensor.data", "change the tensor outside compiled code")
+    if not own:
+        tracer.record(set_data, (tensor, data), {}, None)
+        tracer.data_writes += 1
+        return
+    made = tracer.call_whole(torch.nn.Parameter, (data,), {"requires_grad": tensor.requires_grad})
+    with torch_private.DisableTorchFunction(), tracer.fake_mode:
+        tensor.data = data
+    tracer.nodes[id(tensor)] = tracer.node_of(made)
+
+
+def _is_unused(tracer: Any, tensor: Any) -> bool:
+    """Has the frame made this parameter, and computed nothing with it that has gradients?"""
+    node = tracer.nodes.get(id(tensor)) if isinstance(tensor, torch.nn.Parameter) else None
+    known = node is not None
+    while node is not None:
+        found = [user.meta["example_value"] for user in node.users]
+        known = known and all(t is tensor or not getattr(t, "requires_grad", True) for t in found)
+        first = node.args[0] if node.args else None
+        node = first if isinstance(first, torch.fx.Node) and first.meta["example_value"] is tensor else None
+    return known
 
 
 def stand_in_attr(vm: Interpreter, obj: Any, name: str) -> Any:

@@ -25,14 +25,20 @@ GEOMETRY = ("size", "stride", "storage_offset")  # what torch takes for at least
 
 
 class Symbols:
-    """The symbols of one capture. ``dynamic_dims`` says which dimensions of a tensor get one."""
+    """The symbols of one capture.
 
-    def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]]) -> None:
+    Args:
+        dynamic_dims: which dimensions of a tensor get one.
+        whole: is a graph break an error? Then numbers and sizes that only the running graph knows are symbols, too.
+    """
+
+    def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]], whole: bool = False) -> None:
         self.dynamic_dims = dynamic_dims
+        self.reads_numbers = whole or config.capture_scalar_outputs
         self.env = torch_private.ShapeEnv(
             duck_shape=False,
             allow_scalar_outputs=False,  # what reads a number says so: ``read``
-            allow_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops,
+            allow_dynamic_output_shape_ops=whole or config.capture_dynamic_output_shape_ops,
         )
         self.fake_mode = StandInMode(shape_env=self.env, allow_non_fake_inputs=False)
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is

@@ -110,6 +110,8 @@ class Tracer(TorchFunctionMode):
         self.op_count = 0
         self.checked = False  # does the graph check what tensors hold?
         self.changes_state = 0  # how many calls in the graph do
+        self.grad_questions = 0  # how often the program has asked whether gradients are computed
+        self.data_writes = 0  # how many give a tensor from outside other data
         self.pause = False
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
@@ -208,19 +210,24 @@ class Tracer(TorchFunctionMode):
             read = conversions.read(self, name, args)
             if read is not conversions.UNREAD:
                 return read
-        if func is torch.tensor and type(args[0]) in (list, tuple) and _has_tensor(args[0]):
+        if func in conversions.MAKERS and conversions.needs_graph(func, args):
             with self:
-                return conversions.of_data(*args, **kwargs)
+                return conversions.made_of_data(func, args, kwargs)
         if metadata.OUTSIDE.get(name):
             raise Break(f"Tensor.{name}() {metadata.OUTSIDE[name]}", "move it out of the compiled function")
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
+        self.grad_questions += metadata.question(func) == "requires_grad"
         if metadata.question(func) in metadata.ASKED:
             return self._asked(func, args, kwargs)
         if kwargs and self.reads_numbers():
             kwargs = {k: self._number(v) if k in ("value", "alpha") else v for k, v in kwargs.items()}
         if name == "requires_grad_" and id(args[0]) in self.adopted:
+            with torch_private.DisableTorchFunction():
+                before = args[0].requires_grad
+            if before is (*args[1:], *kwargs.values(), True)[0]:
+                return args[0]
             raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
             raise Break(f"{_function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
@@ -498,7 +505,7 @@ class Tracer(TorchFunctionMode):
         """May the graph have changed a tensor from outside by the time it fails?"""
         if any(metadata.version_of(fake) != self.versions[key] for key, fake in self._adopted_fakes()):
             return True
-        return self.writes_statistics() > 0
+        return self.data_writes + self.writes_statistics() > 0
 
     def writes_statistics(self) -> int:
         """How many operations so far may write to running statistics."""

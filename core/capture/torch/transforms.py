@@ -26,8 +26,8 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.metadata import version_of
 from jitney.capture.python import attributes
+from jitney.capture.record import writes
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch.checkpoints import refuse_shared, writes
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.capture.torch.tensors import Tracer
 from jitney.torch_compat import torch_private
@@ -52,12 +52,17 @@ class Body(Tracer):
         dense, witness = outer.dense_gradients, outer.witness
         super().__init__(outer.symbols, outer.guards, outer.origin, dense_gradients=dense, witness=witness)
         self.outer = outer
+        self.adopted, self.versions = outer.adopted, outer.versions  # what is outside is outside here, too
         self.lifted: list[Any] = []
         self.numbers: dict[Any, fx.Node] = {}  # by expression
         self._last: fx.Node | None = None
 
-    def argument(self, leaf: Any, dim: int | None) -> Any:
-        """A stand-in for an argument: for one example, if it is mapped over a dimension."""
+    def argument(self, leaf: Any, dim: int | None, itself: bool = False) -> Any:
+        """A stand-in for an argument: for one example, if it is mapped over a dimension; or that argument itself."""
+        if itself:
+            self.outer.node_of(leaf)  # breaks for what nobody knows
+            self._add(leaf)
+            return leaf
         made = leaf.detach() if dim is None else leaf.select(dim, 0).detach()
         self._add(made)
         return made
@@ -172,16 +177,17 @@ def captured(
     spec: Any,
     dims: Sequence[int | None],
     what: str = "a function transform",
+    itself: bool = False,
 ) -> Captured:
-    """The graph of ``fn`` for arguments like these; ``what`` it is for, for messages."""
-    refuse_shared(vm, fn, what)
+    """The graph of ``fn`` for arguments like these, or for these; ``what`` it is for, for messages."""
     outer, before = vm.tracer, writes(vm)
     tensors = outer.snapshot()
     paused, outer.pause = outer.pause, True
     body = Body(outer)
     try:
         given = [
-            body.argument(leaf, dim) if is_stand_in(leaf) else leaf for leaf, dim in zip(leaves, dims, strict=True)
+            body.argument(leaf, dim, itself) if is_stand_in(leaf) else leaf
+            for leaf, dim in zip(leaves, dims, strict=True)
         ]
         args, kwargs = torch_private.tree_unflatten(given, spec)
         vm.tracer = body
@@ -191,7 +197,8 @@ def captured(
     finally:
         outer.pause, vm.tracer = paused, outer
     wrote = writes(vm) != before or any(version_of(t) != version for t, version in tensors)
-    wrote = wrote or any(version_of(t) for t in given if is_stand_in(t))
+    wrote = wrote or any(version_of(t) for t in given if is_stand_in(t) and not itself)
+    outer.grad_questions += body.grad_questions
     if wrote or body.changes_state:
         raise Break(f"{what} of a function that changes something", "return what it computes")
     if not all(map(is_stand_in, made)):
@@ -258,6 +265,14 @@ class Application:
         return recorded(vm, self.name, operation, (*self.inputs, *beside), (body,))
 
 
+def named(name: str, operation: Callable[..., Any], bodies: Sequence[Captured], late: bool = False) -> None:
+    """Give an operation around graphs a name of its own, and say of it which graphs; see ``recorded``."""
+    operation.__name__ = operation.__qualname__ = f"{name}_{next(_counter)}"
+    within = (node.target for body in bodies for node in body.graph.graph.nodes)
+    facts = {"graphs": tuple(body.graph for body in bodies), RUNS_EAGERLY: late or any(map(runs_eagerly, within))}
+    operation.__dict__.update(facts)
+
+
 def recorded(
     vm: Interpreter,
     name: str,
@@ -276,10 +291,7 @@ def recorded(
         bodies: what it runs: ``node.target.graphs`` of the node.
         late: it looks at tensors' values, so ATen graphs cannot hold it.
     """
-    operation.__name__ = operation.__qualname__ = f"{name}_{next(_counter)}"
-    within = (node.target for body in bodies for node in body.graph.graph.nodes)
-    facts = {"graphs": tuple(body.graph for body in bodies), RUNS_EAGERLY: late or any(map(runs_eagerly, within))}
-    operation.__dict__.update(facts)
+    named(name, operation, bodies, late)
     tracer = vm.tracer
     paused, tracer.pause = tracer.pause, True
     try:
@@ -299,6 +311,7 @@ def application(
     kwargs: Any,
     dims: Sequence[int | None] | None = None,
     what: str = "a function transform",
+    itself: bool = False,
 ) -> Application:
     """Capture ``fn`` for a transform that is called with these arguments.
 
@@ -309,9 +322,10 @@ def application(
         args, kwargs: what the transformed function is called with.
         dims: for each leaf of the arguments, over which dimension it is mapped; by default none is.
         what: it is, for messages.
+        itself: is it called with the arguments themselves, as autograd knows them?
     """
     leaves, spec = flat(vm, (tuple(args), dict(kwargs)))
-    body = captured(vm, fn, leaves, spec, [None] * len(leaves) if dims is None else dims, what)
+    body = captured(vm, fn, leaves, spec, [None] * len(leaves) if dims is None else dims, what, itself)
     return Application(name, leaves, spec, body)
 
 

@@ -285,7 +285,7 @@ def counts(x: torch.Tensor) -> Any:
 
 
 REFUSED: dict[str, tuple[str, Callable[[torch.Tensor], Any]]] = {
-    "side effects": ("closes over a container", counts),
+    "side effects": ("changes something", counts),
     "writes": ("changes something", lambda x: torch.cond(x.sum() > 0, lambda a: a.add_(1), torch.sin, (x.clone(),))),
     "an operand": ("what it was given", lambda x: torch.cond(x.sum() > 0, lambda a: a, torch.sin, (x,))),
     "another dtype": ("other shapes", lambda x: torch.cond(x.sum() > 0, torch.sin, lambda a: a.double(), (x,))),

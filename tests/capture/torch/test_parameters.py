@@ -35,6 +35,13 @@ def written(x: torch.Tensor) -> Any:
     return layer(x), layer.weight
 
 
+def replaced(x: torch.Tensor) -> Any:
+    layer = nn.Linear(8, 8)
+    layer.weight.data = torch.ones(8, 8)
+    layer.weight.data.normal_(0, 0.1)
+    return layer(x), layer.weight
+
+
 def returned(x: torch.Tensor) -> Any:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
     return model(x), model
@@ -65,6 +72,9 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "written to": written,
     "a module returned": returned,
     "frozen": lambda x: nn.Linear(8, 8).requires_grad_(False)(x),
+    "converted": lambda x: (nn.Linear(8, 8).double()(x.double()), nn.Sequential(nn.Linear(8, 8), nn.ReLU()).half()),
+    "moved": lambda x: nn.BatchNorm1d(8).to(torch.float64).eval()(x.to(torch.float64)),
+    "with other data": replaced,
     "of another dtype": lambda x: nn.Linear(8, 8, dtype=torch.float64).eval()(x.double()),
 }
 

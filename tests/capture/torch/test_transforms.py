@@ -276,3 +276,28 @@ def test_a_size_that_torch_does_not_take_is_a_break() -> None:
     for n in (3, 4, 5):
         x = torch.randn(n, n + 1)
         torch.testing.assert_close(compiled(x), fn(x))
+
+
+def outside() -> torch.nn.Parameter:
+    weight = torch.nn.Parameter(torch.full((3,), 2.0))
+    weight.grad = torch.ones(3)
+    weight.flag = True  # type: ignore[attr-defined]
+    return weight
+
+
+ASKS: dict[str, Callable[[torch.Tensor, Any], Any]] = {
+    "gradient": lambda x, w: vmap(lambda v: v + (0 if w.grad is None else w.grad))(x),
+    "attribute": lambda x, w: vmap(lambda v: v * (3 if hasattr(w, "flag") and w.flag else 1))(x),
+    "leaf": lambda x, w: vmap(lambda v: v + w.detach() * w.is_leaf)(x),
+    "of grad": lambda x, w: grad(lambda v: (v * w.detach()).sum() + (1 if w.grad is None else 2) * v.sum())(x),
+    "of cond": lambda x, w: torch.cond(x.sum() > 0, lambda v: v * (2 + w.flag), lambda v: v - 1, (x,)),
+}
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_a_function_asks_a_tensor_from_outside_what_it_asks_in_eager(name: str) -> None:
+    weight = outside()
+    compiled = jitney.compile(lambda x: ASKS[name](x, weight), backend="eager", fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(torch.ones(2, 3)), ASKS[name](torch.ones(2, 3), weight))
+        weight.grad, weight.flag = None, False  # type: ignore[attr-defined]

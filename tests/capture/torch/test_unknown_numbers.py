@@ -252,3 +252,41 @@ def test_a_tensor_of_tensors() -> None:
     environment = {**os.environ, "JITNEY_CAPTURE_SCALAR_OUTPUTS": "1"}
     ended = subprocess.run([sys.executable, "-c", OF_TENSORS], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
+
+
+# ------------------------------------------------------------------ where the whole is to be one graph
+
+MADE: dict[str, Callable[..., Any]] = {
+    "list": lambda x: torch.tensor([x.sum().item(), 1.0]),
+    "number": lambda x: torch.tensor(x.sum().item()),
+    "nested": lambda x: torch.tensor([[x.sum().item(), 1], [2, 3]]),
+    "other dtype": lambda x: torch.tensor([x.sum().item(), True], dtype=torch.int64, device="cpu"),
+    "computed": lambda x: torch.tensor([x.sum().item() * 2 + 1, True]),
+    "integers": lambda x: torch.tensor([n * 2 for n in x.long()[0].tolist()]),
+    "converted": lambda x: torch.tensor(x.long()[0].tolist(), dtype=torch.float64),
+    "leaf": lambda x: torch.tensor([x.sum().item(), 0.5], requires_grad=True),
+    "new_tensor": lambda x: x.double().new_tensor([x.sum().item(), 2]),
+    "as_tensor": lambda x: torch.as_tensor((x.sum().item(), 2)),
+    "tensors beside": lambda x: torch.tensor([[x.mean(), 1], [x.sum(), x.max().item()]]),
+    "mask": lambda x: x[x > 0],
+    "sizes": lambda x: torch.split(x.reshape(-1), [4, int((x > -9).sum()) - 4]),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", MADE)
+def test_numbers_and_sizes_of_the_running_graph_stay_in_a_graph_that_must_be_whole(
+    name: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jitney.config, "capture_scalar_outputs", False)
+    monkeypatch.setattr(jitney.config, "capture_dynamic_output_shape_ops", False)
+    compiled = jitney.compile(MADE[name], backend=backend, fullgraph=True)
+    for x in (X, X * 2 + 3):
+        torch.testing.assert_close(compiled(x), MADE[name](x), rtol=0, atol=0)
+
+
+def test_a_tensor_of_items_of_several_shapes_fails_as_in_eager() -> None:
+    def f(x: torch.Tensor) -> Any:
+        return torch.tensor([[x.sum().item(), 1.0], [2.0]])
+
+    assert graphs_of(f, (X,)) == 1

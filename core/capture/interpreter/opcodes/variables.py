@@ -109,6 +109,7 @@ def make_cell(vm: Any, frame: Frame, instr: Any) -> None:
     if name in frame.locals:
         cell.cell_contents = frame.locals.pop(name)
     frame.cells[name] = cell
+    vm.cell_owners[id(cell)] = frame.info.code
 
 
 @op("LOAD_DEREF")
