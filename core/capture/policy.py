@@ -86,6 +86,9 @@ def is_leaf_module(module: str) -> bool:
     return module == "torch" or any(module == m or module.startswith(m + ".") for m in LEAF_MODULES)
 
 
+WRITING = ("__setattr__", "__delattr__", "__setitem__", "__delitem__")  # to classes, by the metaclass of enum
+
+
 def is_leaf(fn: types.FunctionType) -> bool:
     """Is this function of a leaf module really one? Those that only ask are; those that change state are not."""
     module = fn.__module__
@@ -95,7 +98,7 @@ def is_leaf(fn: types.FunctionType) -> bool:
         return False
     if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
         return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
-    return not fn.__code__.co_flags & inspect.CO_GENERATOR
+    return not fn.__code__.co_flags & inspect.CO_GENERATOR and fn.__name__ not in WRITING
 
 
 def is_forgetful(fn: types.FunctionType) -> bool:

@@ -58,6 +58,7 @@ from jitney.capture.record import ABSENT
 from jitney.capture.torch import autograd_functions, collectives, conversions
 from jitney.capture.torch.checkpoints import writes
 from jitney.capture.torch.optimizers import is_courtesy_break
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.guards.checks import same
 from jitney.torch_compat import torch_private
 
@@ -348,6 +349,8 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     The function is interpreted too, to learn that it only computes; for other arguments, that gives the result.
     """
     what = f"call of the cached function {fn.__qualname__} (functools.lru_cache)"
+    if any(vm.world.is_fresh(v) and type(v).__dictoffset__ for v in (*args, *kwargs.values())):
+        raise Break(f"{what} with an object that the frame has made, to which it may write")
     before = _traces(vm)
     made = vm.call(fn.__wrapped__, *args, **kwargs)
     if _traces(vm) != before:
@@ -418,6 +421,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
         made = vm.call(new_function, cls, *args, **kwargs)
         if not isinstance(made, cls):
             return made
+        init = lookup(vm, python_type(vm, made), "__init__")
     else:
         made = natives.allocate(vm, cls, new_function, init, args, kwargs)
     if type(init) is PYTHON_FUNCTION:

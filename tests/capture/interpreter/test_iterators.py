@@ -232,3 +232,26 @@ def test_iterators_halfway_at_a_break(name: str) -> None:
         return x + 1, first, third, list(one)
 
     check(fn, torch.ones(2))
+
+
+class Countdown:
+    """An iterator that a program has written, without ``__iter__``."""
+
+    def __init__(self, start: int) -> None:
+        self.left = start
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+def test_an_iterator_of_the_programs_own_lives_across_a_break() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        made = Countdown(3)
+        first = next(made)
+        graph_break()
+        return x + first, next(made), made.left
+
+    check(fn, torch.ones(2), breaks=1)
