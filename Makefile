@@ -26,7 +26,7 @@ ENGINES := $(CONTRIB)/.installed
 BRIDGES := $(filter-out $(PROJECTS),$(wildcard contrib/*/pyproject.toml))
 LINKS := build/typing
 
-.PHONY: demo docs quick test wheels test-gpu engines test-contrib lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo fuzz test-pythons clean
+.PHONY: demo docs quick test wheels test-gpu engines test-contrib lint format bench bench-cpu bench-gpu bench-breadth bench-breadth-gpu opinfo fuzz cpython test-pythons clean
 
 demo: $(READY)
 	$(BIN)/jitney demo
@@ -98,6 +98,10 @@ opinfo: $(READY)
 # Generated programs on every backend that runs on the CPU; what fails is written to build/fuzz: make fuzz MINUTES=5
 fuzz: $(READY)
 	$(BIN)/python tests/differential/fuzz.py --minutes $(MINUTES) $(FUZZ)
+
+# CPython's own tests of the language, each method plain and compiled, ten minutes: make cpython CPYTHON="--modules test_dict"
+cpython: $(READY)
+	$(BIN)/python tests/cpython/run.py --jobs $(JOBS) $(CPYTHON)
 
 # The capture tests on the other supported Pythons, each in a virtual environment of its own.
 test-pythons:

@@ -33,8 +33,8 @@ def _folders() -> tuple[str, ...]:
 
 FOLDERS = _folders()
 _TORCHS_DECORATORS = os.path.normcase(typing_extensions.__file__)  # many functions of torch are "deprecated"
-# Packages that others have installed lie within the standard library's folder, mostly.
-_NOT_OURS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+# Packages that others have installed lie within the standard library's folder, mostly; its tests are programs.
+_NOT_OURS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages", "test"))
 
 
 @functools.lru_cache(maxsize=16384)

@@ -312,6 +312,4 @@ def _root(vm: Loop, target: Target, arguments: dict[str, Any], cells: tuple[Any,
     for i, (name, cell) in enumerate(zip(code.co_freevars, cells, strict=True)):
         world.add(cell, world.local(f"_cell{i}"))
         frame.cells[name] = cell
-    if target.first_argument is not None:
-        frame.first_argument = values.get(target.first_argument, frame.first_argument)
     return frame

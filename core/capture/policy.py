@@ -86,6 +86,9 @@ def is_leaf_module(module: str) -> bool:
     return module == "torch" or any(module == m or module.startswith(m + ".") for m in LEAF_MODULES)
 
 
+WRITING = ("__setattr__", "__delattr__", "__setitem__", "__delitem__")  # to classes, by the metaclass of enum
+
+
 def is_leaf(fn: types.FunctionType) -> bool:
     """Is this function of a leaf module really one? Those that only ask are; those that change state are not."""
     module = fn.__module__
@@ -96,7 +99,7 @@ def is_leaf(fn: types.FunctionType) -> bool:
     if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
         return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
     gives_iterator = not module.startswith("torch") and fn.__name__ in ("__iter__", "__reversed__")
-    return not (gives_iterator or fn.__code__.co_flags & inspect.CO_GENERATOR)
+    return not (gives_iterator or fn.__code__.co_flags & inspect.CO_GENERATOR or fn.__name__ in WRITING)
 
 
 def is_forgetful(fn: types.FunctionType) -> bool:

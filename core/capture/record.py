@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import types
 from dataclasses import dataclass
@@ -31,6 +32,12 @@ class LogCall:
     logger: logging.Logger
     step: int
     waiting: tuple[Any, tuple[Any, ...]] | None
+
+
+def empty_slot(value: Any, name: str) -> None:
+    """What emitted code does for a slot that the frame has left empty: it may have been so before."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(value, name)
 
 
 class Record:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import enum
+import operator
 import types
 from collections.abc import Callable, Collection
 from traceback import FrameSummary
@@ -20,7 +21,6 @@ from jitney._util.ownership import trusted
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA, hashed_in_python
-from jitney.capture.numpy.dtypes import SCALARS
 from jitney.capture.python import type_slots
 from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.torch.tensors import Tracer
@@ -38,7 +38,33 @@ Wrapper = Callable[["World", Any, Source], Any]
 def _is_unhashable(value: Any) -> bool:
     """Is it a class that has no hash, since its metaclass says so, or an instance of one?"""
     kind: Any = type(value)
-    return type(kind).__hash__ is None or (kind.__hash__ is None and isinstance(value, type))
+    return type(kind).__hash__ is None or (kind.__hash__ is None and issubclass(kind, type))
+
+
+def _room(value: set[Any] | frozenset[Any]) -> int:
+    """The size of its table, on which the order of its items depends."""
+    return (set if isinstance(value, set) else frozenset).__sizeof__(value) - type(value).__basicsize__
+
+
+def set_in_order(items: list[Any], real: set[Any] | frozenset[Any]) -> set[Any]:
+    """A set of these items, as large as ``real`` and in their order: both depend on what was in it before.
+
+    Raises:
+        Break: none was found.
+    """
+    if not all(map(operator.is_, items, real)):  # stand-ins, whose hashes are addresses, as those of tensors are
+        return set(items)
+    room = _room(real)
+    roomy, fillers = set(items), list[object]()
+    while _room(roomy) < room:
+        fillers.append(object())
+        roomy.add(fillers[-1])
+    roomy.difference_update(fillers)
+    filled = set(items)
+    for made in (filled, filled.copy(), roomy):
+        if _room(made) == room and all(map(operator.is_, made, items)):
+            return made
+    raise Break("a set from outside that has grown or shrunk is read", "its copy would have another order")
 
 
 class World(GuardSet):
@@ -297,9 +323,10 @@ class World(GuardSet):
         """May this key be written into a guard as a constant?"""
         if isinstance(key, tuple):
             return type(key) is tuple and all(World.constant_key(k) for k in key)
-        if _is_unhashable(key) or type(key) in SCALARS:  # float64 is a float
+        if _is_unhashable(key):
             return False
-        return isinstance(key, (*ATOMS, *METADATA, enum.Enum, types.FunctionType, torch.device, *CODE_LIKE))
+        constant = isinstance(key, (*METADATA, enum.Enum, types.FunctionType, torch.device, *CODE_LIKE))
+        return constant or type(key) in ATOMS  # of subclasses, such as float64, there are several equal ones
 
     @staticmethod
     def item_kind(real: Any) -> str:
@@ -339,11 +366,12 @@ class World(GuardSet):
 
     def _read_set(self, record: Record, real: Any) -> set[Any]:
         if all(self.constant_key(k) for k in real):
-            self.guard(record.source, "set", frozenset(real))
-            return set(real)
+            keys = frozenset(real)  # in another process it has the order that sets have there, a tuple has not
+            self.guard(record.source, "set", keys if [*keys] == [*real] else (*real,))
+            return set_in_order([*real], real)
         self._settle_keys(record, real)
         self.guard(record.source, "len", len(real))
-        return {self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)}
+        return set_in_order([self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)], real)
 
     # ------------------------------------------------------------------ wrapping
 

@@ -39,7 +39,7 @@ from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
-from jitney.capture.record import ABSENT, Record
+from jitney.capture.record import ABSENT, Record, empty_slot
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.config import config
@@ -290,10 +290,11 @@ class Emitter:
             text = f"del {target}.cell_contents" if content is NULL else None
             self.effects.append(text or f"{target}.cell_contents = {self.rebuild.expr(content)}")
         for name, found in record.slots.items():
-            setter = "__delattr__" if found is ABSENT else "__setattr__"
-            rest = "" if found is ABSENT else f", {self.rebuild.expr(found)}"
+            if found is ABSENT:
+                self.effects.append(f"{self.pool.object(empty_slot)}({target}, {name!r})")
+                continue
             base = "type" if isinstance(value, type) else "object"
-            self.effects.append(f"_b.{base}.{setter}({target}, {name!r}{rest})")
+            self.effects.append(f"_b.{base}.__setattr__({target}, {name!r}, {self.rebuild.expr(found)})")
         if record.pending:
             self.effects.append(f"_b.list.extend({target}, ({self.rebuild.each(record.pending)}))")
         if isinstance(value, dict):

@@ -105,7 +105,7 @@ class Rebuilder:
                 rule = Rebuilder._fresh_class
             elif isinstance(value, BaseException):
                 rule = Rebuilder._exception
-            elif hasattr(kind, "__next__"):
+            elif not isinstance(getattr(kind, "__next__", None), types.FunctionType | None):
                 rule = Rebuilder._reduced
             elif isinstance(value, (bytearray, memoryview, types.MappingProxyType)):
                 rule = Rebuilder._refused

@@ -58,7 +58,6 @@ class Frame:
     namespace: Any = None
     generator: Any = None
     instrs: list[Instr] = field(default_factory=list)
-    first_argument: Any = NULL
 
     def __post_init__(self) -> None:
         self.instrs = self.info.instrs
@@ -80,8 +79,4 @@ class Frame:
 def make_frame(func: types.FunctionType, local_values: dict[str, Any]) -> Frame:
     """A frame at the start of a function; arguments that closures share move into cells by ``MAKE_CELL``."""
     info = decode(func.__code__)
-    frame = Frame(info, func.__globals__, local_values, {}, func)
-    code = func.__code__
-    if code.co_argcount + bool(code.co_flags & 0x04):
-        frame.first_argument = local_values.get(code.co_varnames[0], NULL)
-    return frame
+    return Frame(info, func.__globals__, local_values, {}, func)

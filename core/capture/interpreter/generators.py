@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jitney.capture.interpreter import exception_context, tracebacks
-from jitney.capture.interpreter.frame import NULL, ExcInfo
+from jitney.capture.interpreter.frame import ExcInfo
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 
 if TYPE_CHECKING:
@@ -156,7 +156,6 @@ class InterpretedGenerator:
         """Drop what the frame held, as CPython does where a generator ends: generators among it close now."""
         self.frame.saved = []
         self.frame.locals = {}
-        self.frame.first_argument = NULL
         self.frame.stack.clear()
 
 

@@ -8,6 +8,7 @@ is a constant of the capture; where it changes between calls, ``next`` is a grap
 from __future__ import annotations
 
 import functools
+import gc
 import types
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -171,7 +172,7 @@ def reaches_iterator(vm: Interpreter, values: list[Any]) -> bool:
 def _items(holder: Any) -> list[Any]:
     """What a container holds, by the methods of the builtin classes: a subclass's own are not to run."""
     if isinstance(holder, types.MappingProxyType):
-        return [*holder.keys(), *holder.values()]
+        return gc.get_referents(holder)  # the mapping, whose methods may be the program's
     if isinstance(holder, dict):
         return [*dict.keys(holder), *dict.values(holder)]
     base: Any = next((kind for kind in HOLDERS if isinstance(holder, kind)), type(holder))

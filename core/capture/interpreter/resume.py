@@ -340,6 +340,8 @@ def step_code(
     tail: list[Any] = [Instr("JUMP_FORWARD", over, location=original.location), target, *replaced]
     if False in landing:
         tail.append(Instr("JUMP_FORWARD", landing[False], location=original.location))
+    if isinstance(before := body[at - 1], Instr) and before.name == "PRECALL":
+        at -= 1  # which, specialised, calls and skips what comes next
     body[at:at] = [*tail, over]
     prologue = _prologue(code, layout, placeholder=_operands(decoded, how))
     if how == "native" and kwnames and not PY313:

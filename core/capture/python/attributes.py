@@ -341,7 +341,9 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
     except AttributeError as error:
         vm.world.guard(record.source, "lacks_attr", name)
         return vm.raise_user(error)
-    if record.source.is_const and trusted(obj) and isinstance(value, (str, int, type(None))):
+    if type(value) in SYMBOLIC or (
+        record.source.is_const and trusted(obj) and isinstance(value, (str, int, type(None)))
+    ):
         return value
     return vm.world.wrap(value, record.source.attr(name))
 
@@ -432,7 +434,7 @@ def _descriptor_store(vm: Interpreter, descriptor: Any, obj: Any, name: str, val
             raise Break(f"{name} is set", "set it outside compiled code")
         if record is None and (vm.world.is_fresh(obj) or isinstance(obj, BaseException)):
             vm.native(descriptor.__set__, obj, value)
-        elif record is not None and type(descriptor) is types.MemberDescriptorType:
+        elif record is not None and type_slots.is_own_slot(descriptor):
             record.slots[name] = value
             record.dirty = True
         else:
@@ -476,7 +478,7 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
             vm.call(deleter, descriptor, obj)
             return
         record = vm.world.record_of(obj)
-        if record is not None and type(descriptor) is types.MemberDescriptorType:
+        if record is not None and type_slots.is_own_slot(descriptor):
             slot_get(vm, descriptor, obj, kind, name)
             record.slots[name] = ABSENT
             record.dirty = True

@@ -16,8 +16,8 @@ import torch
 
 from jitney.capture import directive_rules
 from jitney.capture.codegen.graph_runner import InferenceScope
-from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
+from jitney.capture.interpreter.resume import origin
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
@@ -218,10 +218,21 @@ def _super(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args:
         return make_super(vm, *args)
     frame = vm.frames[-1]
-    cell = frame.cells.get("__class__")
-    if cell is None or frame.first_argument is NULL:
+    code, _ = origin(frame.info.code, frame.at)
+    if not code.co_argcount:
         return vm.raise_user(RuntimeError("super(): no arguments"))
-    return make_super(vm, attributes.cell_get(vm, cell, "__class__"), frame.first_argument)
+    name = code.co_varnames[0]  # what it holds now
+    try:
+        first = attributes.cell_get(vm, frame.cells[name], name) if name in frame.cells else frame.locals[name]
+    except (UserRaised, KeyError):
+        return vm.raise_user(RuntimeError("super(): arg[0] deleted"))
+    if "__class__" not in frame.cells:
+        return vm.raise_user(RuntimeError("super(): __class__ cell not found"))
+    try:
+        cls = attributes.cell_get(vm, frame.cells["__class__"], "__class__")
+    except UserRaised:
+        return vm.raise_user(RuntimeError("super(): empty __class__ cell"))
+    return make_super(vm, cls, first)
 
 
 def make_super(vm: Interpreter, cls: type, obj: Any = None) -> Any:

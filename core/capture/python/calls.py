@@ -57,6 +57,7 @@ from jitney.capture.python.methods import call_bound
 from jitney.capture.record import ABSENT, writes
 from jitney.capture.torch import autograd_functions, collectives, conversions
 from jitney.capture.torch.optimizers import is_courtesy_break
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.guards.checks import same
 from jitney.torch_compat import torch_private
 
@@ -363,6 +364,8 @@ def _call_cached(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     The function is interpreted too, to learn that it only computes; for other arguments, that gives the result.
     """
     what = f"call of the cached function {fn.__qualname__} (functools.lru_cache)"
+    if any(vm.world.is_fresh(v) and type(v).__dictoffset__ for v in (*args, *kwargs.values())):
+        raise Break(f"{what} with an object that the frame has made, to which it may write")
     before, nodes = _traces(vm), len(vm.tracer.graph.nodes)
     made = vm.call(fn.__wrapped__, *args, **kwargs)
     constant = all(map(vm.world.constant_key, (*args, *kwargs.values())))
@@ -463,6 +466,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
         made = vm.call(new_function, cls, *args, **kwargs)
         if not isinstance(made, cls):
             return made
+        init = lookup(vm, python_type(vm, made), "__init__")
     else:
         made = natives.allocate(vm, cls, new_function, init, args, kwargs)
     if type(init) is PYTHON_FUNCTION:

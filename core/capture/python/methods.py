@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.interpreter import arity
+from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
@@ -140,6 +141,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return _class_method(vm, fn, owner, name, args, kwargs)
     if isinstance(owner, BaseException):
         return _exception_method(vm, fn, owner, name, args, kwargs)
+    if name == "__call__" and kind in SAFE_OWNERS:
+        return vm.call(owner, *args, **kwargs)
     if vm.world.record_of(owner) is None and kind in SAFE_OWNERS:
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
     if name in ("__eq__", "__ne__", "__str__", "__repr__", "__format__", "__hash__"):
@@ -421,7 +424,20 @@ def _text_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kw
     return vm.native(fn, *[caller(vm, a) for a in args], **{k: caller(vm, v) for k, v in kwargs.items()})
 
 
+ACCESSORS = {"__get__": "fget", "__set__": "fset", "__delete__": "fdel"}
+
+
+def _property_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """Its functions are called as those of any other object; ``setter`` and the like make another property."""
+    if name not in ACCESSORS and vm.world.record_of(owner) is not None:
+        raise Break(f"call of the C method property.{name}", "call it outside the compiled function")
+    if name not in ACCESSORS or kwargs or args[0] is None or getattr(owner, ACCESSORS[name]) is None:
+        return vm.native(fn, *args, **kwargs)
+    return vm.call(held(vm, owner, ACCESSORS[name]), *args[: 2 if name == "__set__" else 1])
+
+
 BOUND: dict[type, Callable[..., Any]] = {
+    property: _property_method,
     re.Pattern: _text_method,
     re.Match: _text_method,
     types.FunctionType: _function_method,
@@ -432,7 +448,7 @@ BOUND: dict[type, Callable[..., Any]] = {
     ),
 }
 SAFE_OWNERS = {
-    slice, types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), property,
+    slice, types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
     type(collections.OrderedDict().keys()), type(collections.OrderedDict().values()),
     type(collections.OrderedDict().items()), torch.Size, operator.itemgetter, functools.partial,
 }  # fmt: skip

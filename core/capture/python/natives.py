@@ -478,7 +478,7 @@ def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], k
     if issubclass(cls, MUTABLE):
         return vm.world.mark_fresh(vm.native(new, cls))
     if issubclass(cls, (tuple, frozenset)):
-        return vm.world.mark_fresh(vm.native(new, cls, *[vm.native(list, iterable(vm, a)) for a in args]))
+        return vm.world.mark_fresh(vm.native(new, cls, *[vm.native(list, iterable(vm, a)) for a in args], **kwargs))
     if issubclass(cls, (int, float, str, complex, bytes)):
         return vm.world.mark_fresh(vm.native(new, cls, *map(specialise, args), **kwargs))
     raise Break(f"an instance of {cls.__qualname__} is made by C code")

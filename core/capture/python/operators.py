@@ -57,7 +57,7 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 COMPARE_METHODS = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
 COMPARED_IN_C = ((dict, collections.OrderedDict), (list,), (tuple,), (set, frozenset), (str,), (bytes,),
-                 (collections.deque,))  # fmt: skip
+                 (collections.deque,), (int,), (float, int), (complex, float, int))  # fmt: skip
 OPERAND_METHODS = ("__torch_function__", "__array__", "__array_interface__", "__cuda_array_interface__",
                    "__index__", "__int__", "__float__", "__complex__")  # fmt: skip
 MIRROR = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
@@ -150,7 +150,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if done:
             return value
     forward, reflected = python_method(vm, a, f"__{name}__"), python_method(vm, b, f"__r{name}__")
-    if reflected and type(a) is not type(b) and issubclass(type(b), type(a)):
+    if reflected and _is_overridden(vm, f"__r{name}__", type(a), type(b)):
         value = vm.call(reflected, b, a)
         if value is not NotImplemented:
             return value
@@ -181,6 +181,12 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if value is not NotImplemented:
             return value
     return _unsupported(vm, symbol, a, b)
+
+
+def _is_overridden(vm: Interpreter, name: str, kind: type, derived: type) -> bool:
+    """Is ``derived`` a class below ``kind`` with a method of its own in the place of its?"""
+    below = kind is not derived and issubclass(derived, kind)
+    return below and lookup(vm, derived, name) is not lookup(vm, kind, name)
 
 
 def _unsupported(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
@@ -291,7 +297,8 @@ def _compare_items(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
 
 
 def _compared_in_c(vm: Interpreter, name: str, x: Any, y: Any) -> Any:
-    """What C code of a builtin container says where the other one is of its kind, too, but has its own methods."""
+    """What C code of a builtin class says where the other one is of its kind, too, but has its own methods."""
+    x, y = specialise(x), specialise(y)
     base = getattr(lookup(vm, type(x), name), "__objclass__", object)
     kinds = next((kinds for kinds in COMPARED_IN_C if base in kinds), ())
     if not isinstance(y, kinds):

@@ -41,12 +41,17 @@ def _is_generic(owner: type, slot: int) -> bool:
 
 def reads_generically(getter: Any) -> bool:
     """Does a class's ``__getattribute__``, not written in Python, look attributes up as ``object``'s does?"""
-    return type(getter) is types.WrapperDescriptorType and _is_generic(getter.__objclass__, GETTER)
+    return _is_wrapper(getter, "__getattribute__") and _is_generic(getter.__objclass__, GETTER)
 
 
 def writes_generically(setter: Any) -> bool:
     """Does a class's ``__setattr__`` or ``__delattr__``, not written in Python, write as ``object``'s does?"""
-    return type(setter) is types.WrapperDescriptorType and _is_generic(setter.__objclass__, SETTER)
+    return _is_wrapper(setter, "__setattr__", "__delattr__") and _is_generic(setter.__objclass__, SETTER)
+
+
+def _is_wrapper(found: Any, *names: str) -> bool:
+    """Does it call the slot of one of these names? A class may have any other method in the place of its own."""
+    return type(found) is types.WrapperDescriptorType and found.__name__ in names
 
 
 def _c_class(slot_wrapper: Any) -> Any:
@@ -57,6 +62,11 @@ def is_data_descriptor(descriptor: Any) -> bool:
     """Does it take what is stored, before the instance's own ``__dict__``?"""
     kind = type(descriptor)
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def is_own_slot(descriptor: Any) -> bool:
+    """Is it one of ``__slots__``, which may be written? Members of C classes may be for reading only."""
+    return type(descriptor) is types.MemberDescriptorType and "__slots__" in vars(descriptor.__objclass__)
 
 
 def comes_first(descriptor: Any) -> bool:
@@ -80,7 +90,12 @@ def claims_class(value: Any, classes: tuple[type, ...]) -> bool:
     """Does ``isinstance`` take the value for one of these, though its class is none of them?"""
     kind = type(value)
     by_property = any("__class__" in vars(c) for c in kind.__mro__[:-1])
-    return (by_property or may_claim_class(kind)) and isinstance(value, classes) and not issubclass(kind, classes)
+    if not (by_property or may_claim_class(kind)) or issubclass(kind, classes):
+        return False
+    try:
+        return isinstance(value, classes)
+    except ReferenceError:  # a proxy's object is gone, and was whatever it was
+        return True
 
 
 # ------------------------------------------------------------------ threading.local

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -518,3 +519,17 @@ def test_break_in_a_callback_that_is_disabled() -> None:
         return list(map(shell, [x, x * 2])), sorted([3, 1, 2], key=disable(lambda i: -i)), x * 3
 
     check(fn, t(), skips=None)
+
+
+def test_a_handler_that_loops_back_many_times() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        tries = 0
+        while True:
+            try:
+                os.stat(f"/missing/{tries}" if tries < 40 else "/")
+            except OSError:
+                tries += 1
+            else:
+                return x + tries
+
+    check(fn, t())

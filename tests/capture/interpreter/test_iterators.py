@@ -241,3 +241,26 @@ def test_tee_gives_what_it_reads_twice() -> None:
         return sum(first), list(second), next(third), x + len(itertools.tee([1]))
 
     check(fn, torch.ones(3), graphs=1, breaks=0)
+
+
+class Countdown:
+    """An iterator that a program has written, without ``__iter__``."""
+
+    def __init__(self, start: int) -> None:
+        self.left = start
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+def test_an_iterator_of_the_programs_own_lives_across_a_break() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        made = Countdown(3)
+        first = next(made)
+        graph_break()
+        return x + first, next(made), made.left
+
+    check(fn, torch.ones(2), breaks=1)

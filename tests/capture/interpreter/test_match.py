@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import enum
+from collections import UserDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,3 +172,47 @@ def test_match_on_data_dependent_value() -> None:
 
     check(fn, t() + 1)
     check(fn, t() - 9)
+
+
+class MappingFirst(UserDict[str, int], Sequence[Any]):  # type: ignore[misc]
+    """Both: what it was first decides."""
+
+
+class Getter(dict[str, int]):
+    """Patterns ask ``get``."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return 5 if key == "a" else default
+
+
+def test_a_class_that_is_mapping_and_sequence_is_what_it_was_first() -> None:
+    def fn(x: torch.Tensor, value: Any) -> Any:
+        match value:
+            case [*_]:
+                return x, "sequence"
+            case {}:
+                return x, "mapping"
+
+    check(fn, t(), MappingFirst(), skips=None)
+    check(fn, t(), collections.deque([1]), breaks=0)
+
+
+def test_keys_of_a_mapping_pattern() -> None:
+    class Keys:
+        A = "a"
+
+    def fn(x: torch.Tensor, value: Any) -> Any:
+        match value:
+            case {"a": first, "c": _}:
+                return x, first
+            case {"a": first}:
+                return x + 1, first
+
+    def twice(x: torch.Tensor, value: Any) -> Any:
+        match value:
+            case {Keys.A: first, "a": second}:
+                return x, first, second
+
+    check(fn, t(), Getter(), breaks=0)
+    check(fn, t(), {"a": 1, "c": 2}, breaks=0)
+    check(twice, t(), {"a": 1, "b": 2}, raises=ValueError)

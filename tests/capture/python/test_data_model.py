@@ -5,12 +5,14 @@ from __future__ import annotations
 import collections
 import copy
 import enum
+import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from helpers import check_scenario, outcome, storybook, t
+from helpers import check, check_scenario, graph_break, outcome, storybook, t
 
 Compile = Callable[[Any], Any]
 story, test_story = storybook()
@@ -282,3 +284,225 @@ def a_class_pattern_of_what_is_no_class(compile: Compile) -> Any:
         return x + 1
 
     return outcome(compile(fn), t())
+
+
+class Base:
+    def name(self) -> str:
+        return "base"
+
+
+class Renamed(Base):
+    def deleted(self) -> Any:
+        del self
+        return super().name()
+
+    def captured(self) -> Any:
+        return [(lambda: self)() is self, super().name()]
+
+
+def test_super_takes_what_the_first_argument_is_now() -> None:
+    check(lambda x: (x, Renamed().captured()), t(), breaks=0)
+    check(lambda x: (x, Renamed().deleted()), t(), raises=RuntimeError)
+
+
+class Picks:
+    def __new__(cls, arg: Any) -> Any:
+        return object.__new__(Picked) if arg else object.__new__(cls)
+
+
+class Picked(Picks):
+    def __init__(self, arg: Any) -> None:
+        self.arg = arg
+
+
+def test_the_class_of_what_new_gives_initialises_it() -> None:
+    check(lambda x: (x, vars(Picks(3)), vars(Picks(0)), vars(Picked(0))), t(), breaks=0)
+
+
+class Halved:
+    def __init__(self) -> None:
+        self.value = 1
+
+    @property
+    def twice(self) -> int:
+        return self.value * 2
+
+    @twice.setter
+    def twice(self, value: int) -> None:
+        self.value = value // 2
+
+    @twice.deleter
+    def twice(self) -> None:
+        del self.value
+
+
+def test_methods_of_a_property_are_called_by_hand() -> None:
+    def fn(x: torch.Tensor, counted: Any) -> Any:
+        Halved.twice.__set__(counted, 10)
+        seen = Halved.twice.__get__(counted), counted.value
+        Halved.twice.__delete__(counted)
+        return x, seen
+
+    check(fn, t(), Halved(), breaks=0, calls=1)
+
+    def broken(x: torch.Tensor, counted: Any) -> Any:
+        Halved.twice.__set__(counted, counted.value * 4)
+        graph_break()
+        return x + counted.value
+
+    check(broken, t(), Halved(), calls=1)
+
+
+class Items(dict[str, Any]):
+    __setattr__ = dict.__setitem__
+
+
+def test_attributes_are_set_by_whatever_method_the_class_has_for_it() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        made = Items()
+        made.y = 42
+        return x, made["y"], vars(made)
+
+    check(fn, t())
+
+
+def test_members_of_c_classes_may_be_for_reading_only() -> None:
+    prop, partial = Halved.__dict__["twice"], functools.partial(len, ())
+
+    def fn(x: torch.Tensor) -> Any:
+        x = x + 1
+        refused = []
+        for owner, name in ((prop, "fget"), (partial, "func")):
+            try:
+                setattr(owner, name, 42)
+            except AttributeError as error:
+                refused.append(str(error))
+        return x, refused
+
+    check(fn, t())
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+def test_a_slot_that_is_filled_and_emptied_again() -> None:
+    def fn(x: torch.Tensor, made: Any) -> Any:
+        made.a = 1
+        del made.a
+        return x + 1, hasattr(made, "a")
+
+    check(fn, t(), Slotted(), breaks=0)
+
+
+class Frozen(frozenset[Any]):
+    pass
+
+
+class Pair(tuple[Any, ...]):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Frozen, Pair])
+def test_immutable_containers_refuse_keywords_as_c_code_does(kind: Any) -> None:
+    check(lambda x: (x, kind(items=())), t(), raises=TypeError)
+
+
+class Tagged(int):
+    seen = 0
+
+
+def test_equal_numbers_of_a_subclass_are_several_objects() -> None:
+    def scenario(compile: Any) -> Any:
+        def count(pair: Any) -> Any:
+            pair[0].seen += 1
+            return pair[0].seen
+
+        called, a, b = compile(count), Tagged(5), Tagged(5)
+        return [called((a, 2)), called((b, 2)), called((b, 2)), a.seen, b.seen]
+
+    check_scenario(scenario)
+
+
+class Caching(int):
+    calls = 0
+
+    @functools.lru_cache(2)
+    def twice(self) -> int:
+        self.calls += 1
+        return self * 2
+
+
+def test_a_cached_method_writes_to_what_the_frame_has_made() -> None:
+    def scenario(compile: Any) -> Any:
+        Caching.twice.cache_clear()
+
+        def fn(x: torch.Tensor) -> Any:
+            made = Caching(4)
+            return x, made.twice(), made.twice(), made.calls
+
+        return compile(fn)(t())
+
+    check_scenario(scenario)
+
+
+def test_a_proxy_whose_object_is_gone() -> None:
+    def fn(x: torch.Tensor, proxy: Any) -> Any:
+        try:
+            return x, proxy.value
+        except ReferenceError:
+            return x + 1
+
+    def scenario(compile: Any) -> Any:
+        return compile(fn)(t(), weakref.proxy(Halved()))
+
+    check_scenario(scenario)
+
+
+def _grown() -> set[str]:
+    made = {f"name{i}" for i in range(3)}
+    for i in range(40):
+        made.add(f"more{i}")
+    for i in range(38):
+        made.discard(f"more{i}")
+    return made
+
+
+def test_a_set_from_outside_keeps_its_order() -> None:
+    def scenario(compile: Any) -> Any:
+        held = _grown()
+        added = set()
+        for i in range(9):
+            added.add(f"name{i}")
+        called = compile(lambda x: (x, [*held], [*added], "name1" in held, sorted(held)))
+        first = called(t())
+        held.add("another")
+        return first, called(t())
+
+    check_scenario(scenario)
+
+
+def test_a_grown_set_is_read_without_a_break() -> None:
+    held = set()
+    for i in range(6):
+        held.add(f"name{i}")
+    check(lambda x: (x + 1, "name1" in held, [*held]), t(), breaks=0)
+
+
+def test_what_a_class_refuses_to_delete_is_not_deleted_by_capture() -> None:
+    def scenario(compile: Any) -> Any:
+        class Season(enum.Enum):
+            SPRING = 1
+
+            def spam(self) -> None:
+                """To be deleted."""
+
+        def fn(x: torch.Tensor) -> Any:
+            before = hasattr(Season, "spam")
+            del Season.spam  # type: ignore[method-assign]
+            Season.other = 3  # type: ignore[attr-defined]
+            return x, before, hasattr(Season, "spam"), Season.other  # type: ignore[attr-defined]
+
+        return compile(fn)(t())
+
+    check_scenario(scenario)

@@ -334,3 +334,48 @@ def test_tensor_like_object_with_torch_function() -> None:
             return Wrapped(func(*args, **(kwargs or {})))
 
     check(lambda x: (torch.add(Wrapped(x), 1).v, torch.relu(Wrapped(x)).v), t())  # type: ignore[call-overload,arg-type]
+
+
+class Merged:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __or__(self, other: Any) -> Any:
+        return f"{self.kind} or"
+
+    def __ror__(self, other: Any) -> Any:
+        return f"{self.kind} ror"
+
+
+class Inherits(Merged):
+    pass
+
+
+class Overrides(Merged):
+    def __ror__(self, other: Any) -> Any:
+        return f"{self.kind} overridden"
+
+
+def test_a_subclass_comes_first_where_it_overrides_the_reflected_method() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        a = Merged("a")
+        return x, a | Inherits("b"), a | Overrides("c"), Inherits("b") | a
+
+    check(fn, t(), breaks=0)
+
+
+class Shy(int):
+    def __lt__(self, other: Any) -> Any:
+        return NotImplemented
+
+    def __eq__(self, other: Any) -> Any:
+        return NotImplemented
+
+    __hash__ = int.__hash__
+
+
+def test_numbers_compare_in_c_where_a_subclass_does_not() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return x, Shy(1) < Shy(2), Shy(1) < 2, Shy(3) == 3, 1 == Shy(1), Shy(1) != 1.0
+
+    check(fn, t(), breaks=0)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import collections.abc
+import operator
 from typing import Any
 
 from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.python import attributes, containers, operators
+from jitney.capture.python import attributes, containers
 from jitney.capture.python.type_slots import name_in_c
+from jitney.capture.record import ABSENT
 from jitney.capture.torch.stand_in_attributes import python_type
 
+SEQUENCE, MAPPING = 1 << 5, 1 << 6  # Py_TPFLAGS_SEQUENCE, Py_TPFLAGS_MAPPING
 MATCH_SELF = 1 << 22  # _Py_TPFLAGS_MATCH_SELF: int, str, list... and their subclasses
 
 op = OpcodeTable()
@@ -24,27 +27,35 @@ def get_len(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("MATCH_MAPPING")
 def match_mapping(vm: Any, frame: Frame, instr: Any) -> None:
-    kind = type(frame.stack[-1])  # Python asks it, not ``__class__``
-    vm.world.assumptions.asked(kind, collections.abc.Mapping)
-    frame.stack.append(issubclass(kind, collections.abc.Mapping))
+    _match_kind(vm, frame, collections.abc.Mapping, MAPPING)
 
 
 @op("MATCH_SEQUENCE")
 def match_sequence(vm: Any, frame: Frame, instr: Any) -> None:
+    _match_kind(vm, frame, collections.abc.Sequence, SEQUENCE)
+
+
+def _match_kind(vm: Any, frame: Frame, abstract: type, flag: int) -> None:
+    """Python asks the class, not ``__class__``, and of a class that is both, what it was first."""
     kind = type(frame.stack[-1])
-    vm.world.assumptions.asked(kind, collections.abc.Sequence)
-    frame.stack.append(issubclass(kind, collections.abc.Sequence) and not issubclass(kind, (str, bytes, bytearray)))
+    vm.world.assumptions.asked(kind, abstract)
+    frame.stack.append(bool(kind.__flags__ & flag))
 
 
 @op("MATCH_KEYS")
 def match_keys(vm: Any, frame: Frame, instr: Any) -> None:
     subject, keys = frame.stack[-2:]
-    values = []
+    values: list[Any] = []
+    get = attributes.load_attr(vm, subject, "get") if keys else None
+    seen: set[Any] = set()
     for key in keys:
-        if not operators.contains(vm, subject, key):
+        if vm.native(operator.contains, seen, key):
+            vm.raise_user(ValueError(f"mapping pattern checks duplicate key ({key!r})"))
+        seen.add(key)
+        values.append(vm.call(get, key, ABSENT))
+        if values[-1] is ABSENT:
             frame.stack.append(None)
             return
-        values.append(containers.getitem(vm, subject, key))
     frame.stack.append(tuple(values))
 
 

@@ -1,0 +1,1 @@
+"""CPython's own tests of the language, method by method, plain and compiled: make cpython."""
