@@ -8,6 +8,6 @@ from cpython.run import main
 
 
 @pytest.mark.slow
-def test_super_and_slices_of_cpython(tmp_path: Path) -> None:
+def test_super_of_cpython(tmp_path: Path) -> None:
     pytest.importorskip("test.test_super")
     assert main(["--modules", "test_super", "--out", str(tmp_path / "results.json")]) == 0

@@ -16,7 +16,6 @@ class Target:
     code: types.CodeType
     globals: dict[str, Any]
     function: types.FunctionType | None  # None for resume functions: their cells differ from call to call
-    first_argument: str | None = None
 
     @property
     def name(self) -> str:
