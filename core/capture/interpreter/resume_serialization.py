@@ -22,7 +22,6 @@ from jitney.capture.interpreter.resume import (
     pops,
     resume_code,
     step_code,
-    uses_super,
 )
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.capture.interpreter.target import Target
@@ -61,7 +60,7 @@ class Place:
     def target(self) -> Target:
         """The rest of the frame, as something to capture."""
         rest = resume_code(self.code, self.index, self.layout)
-        return Target(rest, self.namespace, None, uses_super(self.code))
+        return Target(rest, self.namespace, None)
 
     def label(self) -> str:
         """A name that is the same in every process in which the code is."""
