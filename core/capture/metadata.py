@@ -33,6 +33,8 @@ FOLLOWING = frozenset(
 ASKED = {"is_leaf": False, "output_nr": False, "retains_grad": False, "is_pinned": True}
 # Of these, what a stand-in knows about a tensor that the program has made.
 KNOWN_OF_RESULTS = {"is_leaf"}
+# What is answered otherwise where no gradients are computed.
+OF_GRADIENTS = {"requires_grad", "is_leaf", "grad_fn", "retains_grad"}
 
 # Tensor methods whose meaning lies outside a graph: why, and what to do instead.
 OUTSIDE: dict[str, str] = {

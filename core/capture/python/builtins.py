@@ -7,6 +7,7 @@ import collections
 import contextlib
 import functools
 import importlib
+import importlib.util
 import sys
 import types
 import typing
@@ -29,7 +30,6 @@ from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
-from jitney.capture.torch.checkpoints import writes
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.guards.assumptions import each_class
 from jitney.torch_compat import torch_private
@@ -158,7 +158,7 @@ def _id(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     method = python_method(vm, args[0], "__hash__")
     if method is not None:
-        return vm.call(method, args[0])
+        return hash(containers.Hashed(specialise(demanded(vm.call(method, args[0]), int, "__hash__"))))
     vm.world.assumptions.keep_private("hash() of a value")
     if type(args[0]) is tuple:
         containers.settle(vm, args[0])
@@ -329,9 +329,9 @@ def import_name(vm: Interpreter, name: str, fromlist: Any, level: int) -> Any:
 
 
 def _load(vm: Interpreter, name: str) -> None:
-    """Load a module at once, as long as no write waits that its code could miss."""
-    records, tensors, _ = writes(vm)
-    if records or tensors or innermost().type != "cpu":
+    """Python looks for a module that is nowhere; one that is there runs code of its own, which nobody has seen."""
+    top = name.partition(".")[0]
+    if top in sys.modules or importlib.util.find_spec(top) is not None:
         raise Break(f"import of {name}, which is not loaded yet", "import it at the top of the file")
     try:
         directive_rules.in_python(vm, importlib.import_module, [name], {})

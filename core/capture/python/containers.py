@@ -174,7 +174,7 @@ def settle(vm: Interpreter, key: Any) -> None:
         raise Break(f"a {type(key).__qualname__}, which has a __hash__ of its own, is hashed")
     made = specialise(demanded(vm.call(method, key), int, "__hash__"))
     vm.witness.settle(key)
-    if vm.native(hash, key) != hash(_Hashed(made)):
+    if vm.native(hash, key) != hash(Hashed(made)):
         raise Break(f"a {type(key).__qualname__}, which waits to be written to, is hashed")
 
 
@@ -186,7 +186,7 @@ def _refuse_librarys_hash(vm: Interpreter, key: Any) -> None:
         raise Break(f"a dictionary key of class {type(key).__qualname__} with its own __hash__")
 
 
-class _Hashed:
+class Hashed:
     """Has this hash, as far as C code can hold it."""
 
     def __init__(self, value: int) -> None:
@@ -215,8 +215,22 @@ def _settle_equality(vm: Interpreter, a: Any, b: Any) -> None:
     methods = [python_method(vm, value, "__eq__") for value in (a, b)]
     if vm.witness is None or any(m is not None and leaves_traces(m.__code__) for m in methods):
         raise Break(f"a {type(b).__qualname__}, which has an __eq__ of its own, is compared by C code")
-    with vm.witness.settling():
-        vm.truth(vm.call(operator.eq, a, b))
+    try:
+        with vm.witness.settling():
+            same = vm.truth(vm.call(operator.eq, a, b))
+    except UserRaised:  # C code compares only as far as it must
+        raise Break(f"a {type(b).__qualname__}, whose __eq__ raises, is compared by C code") from None
+    if bool(vm.native(operator.eq, a, b)) != same:
+        raise Break(f"a {type(b).__qualname__}, which waits to be written to, is compared by C code")
+    if not same:
+        tell_apart(vm, a, b)
+
+
+def tell_apart(vm: Interpreter, a: Any, b: Any) -> None:
+    """Two that are not equal: were they one object, C code and containers would take them for equal nevertheless."""
+    records = [vm.world.record_of(value) for value in (a, b)]
+    if type(a) is type(b) and all(r is not None and not r.source.is_const for r in records):
+        vm.world.relate(records[0].source, records[1].source, False)  # type: ignore[union-attr]
 
 
 def settle_items(vm: Interpreter, items: list[Any]) -> None:

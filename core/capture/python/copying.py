@@ -76,6 +76,11 @@ def _deep_tensor(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
     plain = is_stand_in(value) and python_type(vm, value) is torch.Tensor and (real is value or not vars(real))
     if not plain or value.requires_grad or not value.is_contiguous():
         raise Break("copy.deepcopy() of a tensor that is more than numbers in order", "use clone()")
+    source = vm.tracer.source_of(value)
+    if source is not None:
+        vm.world.guard(source, "true", "not _b.vars({v})")
+    elif vars(value):
+        raise Break("copy.deepcopy() of a tensor with attributes of its own", "use clone()")
     memories = [storage(v) for v, _ in memo.values() if is_stand_in(v)] + [storage(value)]
     outside = set(map(storage, vm.tracer.outside()))
     if len(set(memories)) < len(memories) or len(outside.intersection(memories)) > 1:

@@ -31,7 +31,7 @@ from jitney.capture.python.c_boundary import (
     refuse_own_hash,
     specialise,
 )
-from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among
+from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
 from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.torch_compat import torch_private
@@ -286,12 +286,20 @@ def _items(vm: Interpreter, value: Any) -> Any:
     return vm.world.content(record) if record is not None and isinstance(value, CONTENT_TYPES) else value
 
 
+def _is_equal(vm: Interpreter, x: Any, y: Any) -> bool:
+    """As C code of containers compares: what is the same object is equal, whatever it says."""
+    if x is y or truth(vm, compare(vm, "==", x, y)):
+        return True
+    tell_apart(vm, x, y)
+    return False
+
+
 def _compare_items(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """Two lists or two tuples, item by item as C code does it."""
     if type(a) is list and len(a) != len(b) and symbol in ("==", "!="):
         return symbol == "!="
     for x, y in zip(a, b, strict=False):
-        if not (x is y or truth(vm, compare(vm, "==", x, y))):
+        if not _is_equal(vm, x, y):
             return symbol == "!=" if symbol in ("==", "!=") else compare(vm, symbol, x, y)
     return COMPARE[symbol](len(a), len(b))
 
@@ -390,10 +398,10 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
             return vm.world.dict_has(record, key)
         return vm.native(operator.contains, obj, key)
     if python_method(vm, obj, "__iter__") or python_method(vm, obj, "__getitem__") or hasattr(type(obj), "__next__"):
-        return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in iterable(vm, obj))
+        return any(_is_equal(vm, item, key) for item in iterable(vm, obj))
     if isinstance(obj, (list, tuple, collections.deque)):
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
-        return any(item is key or truth(vm, compare(vm, "==", item, key)) for item in list(items))
+        return any(_is_equal(vm, item, key) for item in list(items))
     if isinstance(obj, (set, frozenset)) and hashed_in_python(key):
         items = _items(vm, obj)
         settle_among(vm, key, items)

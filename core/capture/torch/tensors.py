@@ -218,7 +218,7 @@ class Tracer(TorchFunctionMode):
         if name == "__set__":
             field = getattr(getattr(func, "__self__", None), "__name__", "?")
             raise Break(f"assignment to Tensor.{field}", "change the tensor outside compiled code")
-        self.grad_questions += metadata.question(func) == "requires_grad"
+        self.grad_questions += metadata.question(func) in metadata.OF_GRADIENTS
         if metadata.question(func) in metadata.ASKED:
             return self._asked(func, args, kwargs)
         if kwargs and self.reads_numbers():
