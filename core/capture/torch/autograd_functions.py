@@ -324,11 +324,13 @@ def _register_hook(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     name = getattr(hook, "__qualname__", type(hook).__qualname__)
     if not policy.is_torch_op(hook):
         Reader(vm, f"the hook {name}", for_gradient=True).function(hook)
-    step = vm.break_step()
+    step, asked = vm.break_step(), vm.tracer.grad_questions
     with torch.no_grad():
         with vm.tracer.fake_mode, torch_private.DisableTorchFunction():
             gradient = torch.empty_like(tensor)
         body = transforms.application(vm, "hook", hook, (gradient,), {}, what=f"the hook {name}").body
+    if vm.tracer.grad_questions != asked:  # there are in ``create_graph=True``
+        raise Break(f"the hook {name} asks whether there are gradients", HOOK_HINT)
     if torch_private.tree_unflatten([0] * body.result.num_leaves, body.result) != 0:
         raise Break(f"the hook {name} returns more than a tensor", HOOK_HINT)
 

@@ -247,3 +247,18 @@ def test_a_handle_may_outlive_the_graph() -> None:
     assert x.grad is not None
     assert x.grad.tolist() == [8.0, 8.0]
     assert graphs
+
+
+def test_hooks_that_ask_whether_there_are_gradients() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.register_hook(lambda g: g * (4 if torch.is_grad_enabled() else 8))
+        return y * y
+
+    def gradients(run: Callable[..., Any]) -> list[torch.Tensor]:
+        x = torch.arange(3.0).requires_grad_()
+        (with_graph,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+        (without,) = torch.autograd.grad(run(x).sum(), x)
+        return [with_graph, without]
+
+    torch.testing.assert_close(gradients(jitney.compile(fn, backend="eager")), gradients(fn))
