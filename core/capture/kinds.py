@@ -31,7 +31,6 @@ CODE_LIKE = (
     staticmethod,
     classmethod,
 )
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, whose attributes may be set
 # What names in modules of torch's and Python's hold for good.
 UNCHANGING = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.layout,

@@ -9,7 +9,8 @@ import types
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jitney.capture.kinds import HEAP_TYPE, is_stand_in
+import torch
+
 from jitney.guards import Source
 
 
@@ -23,6 +24,7 @@ class _Sentinel:
 
 ABSENT: Final = _Sentinel("ABSENT")
 CONTENT_TYPES = (list, dict, set, collections.deque)
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def _items(value: Any) -> list[Any]:
         hint: Any = getattr(type(value), "__length_hint__", None)
         found = [hint(value)] if type(hint) is types.MethodDescriptorType else []
     cls = type(value)
-    if not cls.__flags__ & HEAP_TYPE or isinstance(value, type) or is_stand_in(value):
+    if not cls.__flags__ & HEAP_TYPE or isinstance(value, (type, torch.Tensor)):
         return found
     if cls.__dictoffset__:
         found += object.__getattribute__(value, "__dict__").values()

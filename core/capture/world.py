@@ -20,9 +20,9 @@ import torch
 from jitney._util.ownership import trusted
 from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA, hashed_in_python
+from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA, hashed_in_python
 from jitney.capture.python import type_slots
-from jitney.capture.record import ABSENT, CONTENT_TYPES, Record
+from jitney.capture.record import ABSENT, CONTENT_TYPES, HEAP_TYPE, Record
 from jitney.capture.torch.tensors import Tracer
 from jitney.guards import Source
 from jitney.guards.assumptions import Assumptions

@@ -27,13 +27,13 @@ from jitney.capture.interpreter.iterators import OutsideIterator, set_state
 from jitney.capture.interpreter.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.interpreter.resume_serialization import Made
 from jitney.capture.interpreter.signals import GiveUp, Restart
-from jitney.capture.kinds import ATOMS, CODE_LIKE, HEAP_TYPE, METADATA, STAND_INS, is_stand_in
+from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA, STAND_INS, is_stand_in
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.memory import as_readonly
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
-from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.record import CONTENT_TYPES, HEAP_TYPE
 from jitney.capture.torch.parameters import as_buffer, as_parameter
 from jitney.guards import Pool, Program
 from jitney.torch_compat import torch_private

@@ -14,13 +14,13 @@ from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import ATOMS, HEAP_TYPE, STAND_INS, UNCHANGING, is_stand_in
+from jitney.capture.kinds import ATOMS, STAND_INS, UNCHANGING, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import type_slots
 from jitney.capture.python.classes import store_class_attr, written_class_attr
 from jitney.capture.python.type_slots import comes_first, is_data_descriptor
-from jitney.capture.record import ABSENT, Record
+from jitney.capture.record import ABSENT, HEAP_TYPE, Record
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
     python_type,

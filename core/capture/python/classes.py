@@ -14,8 +14,7 @@ from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import HEAP_TYPE
-from jitney.capture.record import ABSENT
+from jitney.capture.record import ABSENT, HEAP_TYPE
 from jitney.capture.tables import FunctionTable
 
 if TYPE_CHECKING:

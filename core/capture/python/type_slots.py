@@ -12,8 +12,7 @@ import types
 from typing import Any, Protocol
 
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import HEAP_TYPE
-from jitney.capture.record import ABSENT
+from jitney.capture.record import ABSENT, HEAP_TYPE
 
 
 class Machine(Protocol):
