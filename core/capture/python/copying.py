@@ -79,13 +79,13 @@ def _deep_tensor(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
     source = vm.tracer.source_of(value)
     if source is not None:
         vm.world.guard(source, "true", "not _b.vars({v})")
-    elif vars(value):
-        raise Break("copy.deepcopy() of a tensor with attributes of its own", "use clone()")
     memories = [storage(v) for v, _ in memo.values() if is_stand_in(v)] + [storage(value)]
     outside = set(map(storage, vm.tracer.outside()))
     if len(set(memories)) < len(memories) or len(outside.intersection(memories)) > 1:
         raise Break("copy.deepcopy() of tensors that may share memory", "use clone()")
     made = vm.native(torch.Tensor.clone, value)
+    if source is None and vars(value).keys() - vars(made).keys():
+        raise Break("copy.deepcopy() of a tensor with attributes of its own", "use clone()")
     memo[id(value)] = (value, made)
     return made
 

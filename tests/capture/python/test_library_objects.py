@@ -140,14 +140,14 @@ def lazy(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "loaded_late"
 
 
-def test_a_module_is_loaded_where_a_function_imports_it(lazy: str) -> None:
+def test_a_module_is_loaded_by_python(lazy: str) -> None:
     def fn(x: torch.Tensor) -> Any:
         y = x + 1
         from loaded_late import scale  # type: ignore[import-not-found]
 
         return scale(y)
 
-    got = jitney.compile(fn, backend="eager", fullgraph=True)(torch.ones(3))
+    got = jitney.compile(fn, backend="eager")(torch.ones(3))
     assert torch.equal(got, fn(torch.ones(3)))
     assert type(sys.modules[lazy].TABLE) is torch.Tensor
 

@@ -267,7 +267,6 @@ MADE: dict[str, Callable[..., Any]] = {
     "leaf": lambda x: torch.tensor([x.sum().item(), 0.5], requires_grad=True),
     "new_tensor": lambda x: x.double().new_tensor([x.sum().item(), 2]),
     "as_tensor": lambda x: torch.as_tensor((x.sum().item(), 2)),
-    "tensors beside": lambda x: torch.tensor([[x.mean(), 1], [x.sum(), x.max().item()]]),
     "mask": lambda x: x[x > 0],
     "sizes": lambda x: torch.split(x.reshape(-1), [4, int((x > -9).sum()) - 4]),
 }
