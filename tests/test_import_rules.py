@@ -73,7 +73,7 @@ def test_there_is_something_to_check():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("guards.pool", "from jitney.capture import world"),
+        ("guards.pool", "from jitney.capture.world import world"),
         ("guards.pool", "from ..capture.world import World"),
         ("guards.pool", "def f():\n    import jitney.capture"),
         ("guards.pool", "if TYPE_CHECKING:\n    from jitney.runtime import dispatch"),

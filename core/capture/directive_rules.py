@@ -26,8 +26,8 @@ from jitney.capture.marks import mark_allowed
 from jitney.capture.numpy.wrap_numpy import call_on_arrays
 from jitney.capture.python import attributes
 from jitney.capture.python.c_boundary import has_tensor
-from jitney.capture.record import writes
 from jitney.capture.tables import Args, CodeHandler, FunctionTable, Kwargs
+from jitney.capture.world.writes import writes
 from jitney.torch_compat import torch_private
 
 CONSTANTS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)

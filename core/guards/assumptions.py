@@ -58,17 +58,6 @@ class Assumptions:
         if len(values) > 1 and not all(isinstance(v, (int, float)) for v in values):
             self.keep_private("the order of a set")
 
-    def order_within(self, value: Any) -> None:
-        """A value is turned into text, or walked over by C code, and so are the sets in it."""
-        if isinstance(value, (set, frozenset)):
-            self.order_of(value)
-        parts = value.args if isinstance(value, BaseException) else value
-        if isinstance(value, dict):
-            parts = [*value.keys(), *value.values()]
-        if isinstance(parts, CONTAINERS):
-            for part in parts:
-                self.order_within(part)
-
     def enter(self, function: Any) -> None:
         """A function is looked into."""
         if isinstance(function, types.FunctionType):

@@ -192,7 +192,7 @@ class ReentryWatch:
         self.entered = ""
         self.latest = ""  # the same since capture has last taken note of it
         self.met = False  # has an object come by that C code may enter the program's code with?
-        self.settled: dict[tuple[int, ...], tuple[Any, ...]] = {}  # keys, and pairs of keys, see ``is_settled``
+        self.settled: dict[tuple[int, ...], tuple[Any, ...]] = {}  # keys, and pairs of keys, see ``_is_settled``
         self.settles = False
         self.harmless = set(_PLAIN)  # classes that were looked at, and are not hooked
         self._depths = [0]  # how often it is open, for each time that C code has called capture back

@@ -22,6 +22,7 @@ from torch.utils.hooks import RemovableHandle
 import jitney
 from jitney import events
 from jitney.cache import package_file
+from jitney.capture import marks
 from jitney.errors import SavedError
 
 LINEAR = """
@@ -351,6 +352,8 @@ def main(folder):
 
 
 def test_another_process_with_another_cache_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("_disabled", "_frame_only", "_disallowed", "_allowed"):  # what other tests have marked
+        monkeypatch.setattr(marks, kind, marks.Marked())
     (tmp_path / "shipped_program.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(str(tmp_path))
     program: Any = importlib.import_module("shipped_program")

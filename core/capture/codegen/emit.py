@@ -39,9 +39,9 @@ from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
-from jitney.capture.record import ABSENT, Record, empty_slot
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
+from jitney.capture.world.record import ABSENT, Record, empty_slot
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.assumptions import Assumptions
@@ -299,6 +299,8 @@ class Emitter:
             self.effects.append(f"_b.list.extend({target}, ({self.rebuild.each(record.pending)}))")
         if isinstance(value, dict):
             self._write_dict(record, target)
+        elif isinstance(record.content, set):
+            self._write_set(record, target)
         elif record.content is not None:
             self._write_sequence(record, target)
 
@@ -340,11 +342,14 @@ class Emitter:
             else:
                 self.effects.append(f"_b.list.__setitem__({target}, _b.slice(None), ({items}))")
         else:
-            base = self.pool.object(set if isinstance(record.value, set) else collections.deque)
-            self.effects.append(f"{base}.clear({target})")
-            self.effects.append(
-                f"{base}.{'update' if isinstance(record.value, set) else 'extend'}({target}, ({items}))"
-            )
+            base = self.pool.object(collections.deque)
+            self.effects += [f"{base}.clear({target})", f"{base}.extend({target}, ({items}))"]
+
+    def _write_set(self, record: Record, target: str) -> None:
+        """What is in it stays where it is, on which its order depends."""
+        for method, item in self.vm.world.set_orders.written(record.content):
+            given = "" if method == "clear" else f", {self.rebuild.expr(item)}"
+            self.effects.append(f"_b.set.{method}({target}{given})")
 
     # ------------------------------------------------------------------ assembling
 

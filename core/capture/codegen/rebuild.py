@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import HEAP
 from jitney.capture import policy
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter import tracebacks
@@ -33,8 +34,9 @@ from jitney.capture.numpy.memory import as_readonly
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
-from jitney.capture.record import CONTENT_TYPES, HEAP_TYPE
 from jitney.capture.torch.parameters import as_buffer, as_parameter
+from jitney.capture.world.record import CONTENT_TYPES
+from jitney.capture.world.set_order import is_like, ordered_set, table_size
 from jitney.guards import Pool, Program
 from jitney.torch_compat import torch_private
 
@@ -192,7 +194,11 @@ class Rebuilder:
         return name
 
     def _set(self, value: Any) -> str:
-        return self.assign(value, f"{self.constant(type(value))}(({self.each(value)}))")
+        self.vm.world.set_orders.read(value)
+        items, kind = self.each(value), self.constant(type(value))
+        if is_like(type(value)(list(value)), list(value), table_size(value)) or not all(map(self._leaf, value)):
+            return self.assign(value, f"{kind}(({items}))")
+        return self.assign(value, f"{self.constant(ordered_set)}({kind}, ({items}), {table_size(value)})")
 
     def _pairs(self, value: Any) -> str:
         return "{" + ", ".join(f"{self.expr(k)}: {self.expr(v)}" for k, v in value.items()) + "}"
@@ -405,7 +411,7 @@ class Rebuilder:
         """Made by the C class below the program's, whose own ``__new__`` has run."""
         cls: Any = type(value)
         base = cls
-        while base.__flags__ & HEAP_TYPE:
+        while base.__flags__ & HEAP:
             base = base.__base__
         given = ""
         if isinstance(value, BaseExceptionGroup):
@@ -504,7 +510,7 @@ def _fields(error: BaseException) -> Iterator[tuple[type, str, Any]]:
                     value = member.__get__(error)
                 except AttributeError:
                     continue
-                if value is not None or cls.__flags__ & HEAP_TYPE:
+                if value is not None or cls.__flags__ & HEAP:
                     yield cls, name, value
 
 

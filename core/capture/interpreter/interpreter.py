@@ -15,9 +15,9 @@ from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaise
 from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.other_devices import Elsewhere
 from jitney.capture.original_functions import PROTOCOLS
-from jitney.capture.record import LogCall, Record
 from jitney.capture.tables import Handlers
-from jitney.capture.world import World
+from jitney.capture.world.record import LogCall, Record
+from jitney.capture.world.world import World
 from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import torch_private
 
@@ -166,7 +166,10 @@ class Interpreter(abc.ABC):
             for name in PROTOCOLS[id(fn)]:
                 self.world.guard_method(name)
         try:
-            return fn(*args, **kwargs) if self.watch is None else self.watch.call(fn, args, kwargs)
+            result = fn(*args, **kwargs) if self.watch is None else self.watch.call(fn, args, kwargs)
+            if self.world.set_orders.sizes:
+                self.world.set_orders.follow(fn, args, result, self.break_step())
+            return result
         except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
             raise Break(
                 f"{getattr(fn, '__name__', fn)} needs the value of a tensor",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.record import CONTENT_TYPES, Record
+from jitney.capture.world.record import CONTENT_TYPES, Record
 from jitney.guards import Source
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from jitney.capture.torch.optimizers import in_optimizer
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.torch.tensors import Tracer
-from jitney.capture.world import World
-from jitney.capture.wrap_value import wrapper
+from jitney.capture.world.world import World
+from jitney.capture.world.wrap_value import wrapper
 from jitney.guards import Source, reentry
 
 

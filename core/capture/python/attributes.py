@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import trusted
+from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.binding import held
 from jitney.capture.interpreter.frame import NULL
@@ -20,7 +20,6 @@ from jitney.capture.original_functions import is_own
 from jitney.capture.python import type_slots
 from jitney.capture.python.classes import store_class_attr, written_class_attr
 from jitney.capture.python.type_slots import comes_first, is_data_descriptor
-from jitney.capture.record import ABSENT, HEAP_TYPE, Record
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
     python_type,
@@ -28,6 +27,7 @@ from jitney.capture.torch.stand_in_attributes import (
     store_tensor_attr,
     tensor_attr,
 )
+from jitney.capture.world.record import ABSENT, Record
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -175,7 +175,7 @@ def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -
     for cls in kind.__mro__:
         if cls is owner:
             return
-        if not cls.__flags__ & HEAP_TYPE or vm.world.is_fresh(cls):
+        if not cls.__flags__ & HEAP or vm.world.is_fresh(cls):
             continue
         if trusted(cls):
             vm.world.assumptions.lack(cls, name)
@@ -185,7 +185,7 @@ def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -
 
 def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
     """Guard that nobody adds this attribute to a user's class."""
-    if not kind.__flags__ & HEAP_TYPE or vm.world.is_fresh(kind):
+    if not kind.__flags__ & HEAP or vm.world.is_fresh(kind):
         return
     if trusted(kind):
         vm.world.assumptions.lack_with_bases(kind, name)
@@ -199,16 +199,16 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
         return found
     if trusted(owner) and trusted(kind):
         return world.take(kind, name, found)
-    if owner.__flags__ & HEAP_TYPE and type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
+    if owner.__flags__ & HEAP and type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
         world.guard(world.const(kind).attr(name), "is", found)
         world.anchor(found)
         return found
     guard_unhidden(vm, kind, owner, name)
-    if world.is_fresh(owner) or not owner.__flags__ & HEAP_TYPE:
+    if world.is_fresh(owner) or not owner.__flags__ & HEAP:
         return found
     fixed = type(found) in (staticmethod, classmethod, functools.cached_property)
     fixed = fixed or (name.startswith("__") and (found is None or callable(found)))
-    if fixed or (hasattr(type(found), "__get__") and type(found).__flags__ & HEAP_TYPE):
+    if fixed or (hasattr(type(found), "__get__") and type(found).__flags__ & HEAP):
         world.guard(world.const(owner).step("class_dict", name), "is", found)
     return found
 
@@ -256,7 +256,7 @@ def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
 def _class_data(vm: Interpreter, kind: type, owner: type, name: str, found: Any) -> Any:
     """A plain value in a class, read through ``kind``: a subclass may come to hide it."""
     world = vm.world
-    if world.is_fresh(owner) or not owner.__flags__ & HEAP_TYPE:
+    if world.is_fresh(owner) or not owner.__flags__ & HEAP:
         return found
     if type(found) in (type(None), bool, str) and trusted(owner):
         return found
@@ -549,10 +549,10 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
         found = kind.__dict__.get(name, ABSENT)
         if found is ABSENT and trusted(kind):
             vm.world.assumptions.lack(kind, name)
-        elif found is ABSENT and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:
+        elif found is ABSENT and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP:
             vm.world.guard(vm.world.const(kind).step("dict_of"), "lacks", name)
         if found is not ABSENT:
-            if not trusted(kind) and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP_TYPE:
+            if not trusted(kind) and not vm.world.is_fresh(kind) and kind.__flags__ & HEAP:
                 vm.world.guard(vm.world.const(kind).step("class_dict", name), "is", found)
             target = None if bound is owner else bound
             return bind(vm, found, target, owner, name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import HEAP
 from jitney.capture import directive_rules
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.generators import InterpretedGenerator
@@ -28,9 +29,9 @@ from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import PLAIN, caller, demanded, plain_text, printable, python_method, specialise
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
-from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.guards.assumptions import each_class
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import innermost
@@ -129,7 +130,7 @@ def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 @special(callable)
 def _callable(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     kind = type(args[0])
-    if kind.__flags__ & attributes.HEAP_TYPE and not isinstance(args[0], type):
+    if kind.__flags__ & HEAP and not isinstance(args[0], type):
         return lookup(vm, kind, "__call__") is not ABSENT
     return callable(args[0])
 

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import HEAP
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
 from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
-from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.world.record import CONTENT_TYPES
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _specialise(value: Any) -> Any:
 def python_method(vm: Interpreter, value: Any, name: str) -> Any:
     """The class's method of this name if it is written in Python, else None."""
     kind = type(value)
-    if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or kind is Array or not kind.__flags__ & HEAP_TYPE:
+    if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or kind is Array or not kind.__flags__ & HEAP:
         return None
     found = lookup(vm, kind, name)
     return found if type(found) is PYTHON_FUNCTION else None
@@ -167,7 +168,7 @@ def callback(vm: Interpreter, value: Any) -> Any:
         not isinstance(value, TRANSPARENT) and vm.world.record_of(value) is not None
     ):  # a partial: what it holds is guarded
         return Reentrant(vm, value)
-    if isinstance(value, type) and value.__flags__ & HEAP_TYPE:
+    if isinstance(value, type) and value.__flags__ & HEAP:
         return Reentrant(vm, value)
     return value
 
@@ -230,7 +231,7 @@ def safe_to_compare(kind: type) -> bool:
 def has_python_protocol(vm: Interpreter, value: Any) -> bool:
     """Would C code that works on this object run Python methods of its class?"""
     kind = type(value)
-    if not kind.__flags__ & HEAP_TYPE or issubclass(kind, (enum.Enum, type)):
+    if not kind.__flags__ & HEAP or issubclass(kind, (enum.Enum, type)):
         return False
     return any(python_method(vm, value, name) for name in DUNDERS)
 

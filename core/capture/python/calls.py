@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from jitney._util.ownership import trusted
+from jitney._util.ownership import HEAP, trusted
 from jitney.capture import directive_rules, original_functions, policy
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter import arity
@@ -39,7 +39,7 @@ from jitney.capture.marks import (
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import ArrayMethod
 from jitney.capture.python import logs, natives
-from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
+from jitney.capture.python.attributes import PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
 from jitney.capture.python.c_boundary import (
     C_METHOD,
     OWN_TYPES,
@@ -54,10 +54,12 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound
-from jitney.capture.record import ABSENT, writes
-from jitney.capture.torch import autograd_functions, collectives, conversions
+from jitney.capture.torch import collectives, conversions
+from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world.record import ABSENT
+from jitney.capture.world.writes import writes
 from jitney.guards.checks import same
 from jitney.torch_compat import torch_private
 
@@ -447,7 +449,7 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     """``type.__call__``: ``__new__`` then ``__init__``."""
     if cls is torch_private.InferenceModeGuard:
         return vm.world.mark_fresh(InferenceScope(*map(specialise, args)))
-    if not cls.__flags__ & HEAP_TYPE or natives.is_value_class(cls):
+    if not cls.__flags__ & HEAP or natives.is_value_class(cls):
         return natives.make_value(vm, cls, args, kwargs)
     if cls is torch.autograd.profiler.record_function:
         return dispatch(vm, contextlib.nullcontext, [], {})

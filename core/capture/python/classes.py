@@ -10,12 +10,13 @@ import builtins
 import types
 from typing import TYPE_CHECKING, Any
 
+from jitney._util.ownership import HEAP
 from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.record import ABSENT, HEAP_TYPE
 from jitney.capture.tables import FunctionTable
+from jitney.capture.world.record import ABSENT
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -61,7 +62,7 @@ def build_class(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any
 
 def store_class_attr(vm: Interpreter, cls: type, name: str, value: Any) -> None:
     """``cls.name = value``, pending until the graph has run. A break where it is more than data."""
-    special = name.startswith("__") or hasattr(type(cls), name) or not cls.__flags__ & HEAP_TYPE
+    special = name.startswith("__") or hasattr(type(cls), name) or not cls.__flags__ & HEAP
     if special or not _is_data(value) or not _is_data(_in_class(cls, name)):
         raise Break(f"an attribute of the class {cls.__qualname__} is set", "set it outside compiled code")
     record = vm.world.anchor(cls)

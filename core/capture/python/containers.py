@@ -35,7 +35,7 @@ from jitney.capture.python.c_boundary import (
     safe_to_compare,
     specialise,
 )
-from jitney.capture.record import ABSENT, CONTENT_TYPES
+from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -320,7 +320,10 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         return vm.call(method, value)
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):
-        return iter(vm.world.content(record))
+        content = vm.world.content(record)
+        if isinstance(content, set):
+            vm.world.set_orders.read(content)
+        return iter(content)
     if record is not None and not isinstance(value, (tuple, range, str, type)):
         if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
             return iter(SequenceView(vm, value))
@@ -331,7 +334,7 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
     if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
         return iter(SequenceView(vm, value))
     if isinstance(value, (set, frozenset)):
-        vm.world.assumptions.order_of(value)
+        vm.world.read_order(value)
     return vm.native(iter, value)
 
 
@@ -369,7 +372,7 @@ def iterable(vm: Interpreter, value: Any) -> Any:
     record = vm.world.record_of(value)
     if kind in FRESH_CONTAINERS and record is None:
         if kind in (set, frozenset):
-            vm.world.assumptions.order_of(value)
+            vm.world.read_order(value)
         return value
     made = get_iter(vm, value)
     step = python_method(vm, made, "__next__")

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import HEAP
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, is_stand_in
 from jitney.capture.metadata import storage
 from jitney.capture.python import attributes
-from jitney.capture.python.attributes import HEAP_TYPE, PYTHON_FUNCTION, lookup
-from jitney.capture.record import CONTENT_TYPES
+from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.tables import FunctionTable
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import SYMBOLIC
+from jitney.capture.world.record import CONTENT_TYPES
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -98,7 +99,7 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
         if type(entry) is PYTHON_FUNCTION:
             raise Break(f"a copy of a {kind.__qualname__}, which has its own {name}")
     base: Any = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
-    if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & HEAP_TYPE) == 0:
+    if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & HEAP) == 0:
         raise Break(f"a copy of a {kind.__qualname__}")
     try:
         made = vm.world.mark_fresh(base.__new__(kind) if isinstance(value, CONTENT_TYPES) else object.__new__(kind))
@@ -115,7 +116,7 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
             made.__dict__[key] = each(part)
     for cls in kind.__mro__:
         for member in vars(cls).values():
-            if isinstance(member, types.MemberDescriptorType) and cls.__flags__ & HEAP_TYPE:
+            if isinstance(member, types.MemberDescriptorType) and cls.__flags__ & HEAP:
                 raise Break(f"a copy of a {kind.__qualname__}, which has __slots__")
     return made
 

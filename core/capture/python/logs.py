@@ -22,8 +22,8 @@ from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import ATOMS
 from jitney.capture.python.c_boundary import specialise
 from jitney.capture.python.log_handlers import LEVELS, LOGGERS, WritesText, handlers_of
-from jitney.capture.record import LogCall
 from jitney.capture.tables import Args, FunctionTable, Kwargs
+from jitney.capture.world.record import LogCall
 
 if TYPE_CHECKING:
     from jitney.capture.codegen.rebuild import Rebuilder

@@ -34,7 +34,7 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, mapping_items
-from jitney.capture.record import ABSENT, CONTENT_TYPES
+from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.config import config
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if kind not in STAND_INS:
         arity.check(fn, args, kwargs)
     if name in ("__str__", "__repr__", "__format__"):
-        vm.world.assumptions.order_within(expose(vm, owner))
+        vm.world.read_orders_within(expose(vm, owner))
     if kind in STAND_INS:
         if name == "numpy" and not args and not kwargs and config.trace_numpy:
             return vm.handlers.arrays.from_tensor(vm, owner)
@@ -161,7 +161,7 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
             for value in [*call_args, *kwargs.values()]:
                 if not c_boundary.plain_text(value):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
-                vm.world.assumptions.order_within(value)
+                vm.world.read_orders_within(value)
             return vm.native(fn, *call_args, **{k: printable(v) for k, v in kwargs.items()})
     if isinstance(owner, tuple) and name in ("index", "count", "__contains__", "__eq__"):
         return _by_comparison(vm, fn, owner, name, args)
@@ -239,7 +239,8 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
             for value in (target, *args):
                 c_boundary.check_elements(vm, expose(vm, value))
     if isinstance(target, set) and name == "pop":
-        vm.world.assumptions.order_of(target)
+        vm.world.set_orders.pop(target)
+        vm.world.read_order(target)
     if isinstance(target, list) and name == "append":  # a list holds symbolic numbers as they are, as a display does
         call_args = list(args)
     else:

@@ -45,8 +45,8 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem, settle_items
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
-from jitney.capture.record import ABSENT
 from jitney.capture.torch import conversions
+from jitney.capture.world.record import ABSENT
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -106,7 +106,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     if key in PRINTING and has_tensor(args):
         raise Break(f"{fn.__name__}() reads a tensor's values", "move it out of the compiled function")
     if key in PRINTING:
-        vm.world.assumptions.order_within(args)
+        vm.world.read_orders_within(args)
     made = None if kwargs else put_off(vm, fn, *args)
     if made is not None:
         return made
@@ -150,7 +150,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
 
 
 def _iterated(vm: Interpreter, fn: Any, value: Any) -> Any:
-    made = iterable(vm, value)
+    ordered = fn in (sorted, max, min) and isinstance(value, set | frozenset) and {*map(type, value)} in ({int}, {str})
+    made = list(value) if ordered else iterable(vm, value)
     if fn in (any, all):
         return _truths(vm, made)
     if fn in (max, min) and not isinstance(made, FRESH_CONTAINERS):
@@ -357,7 +358,7 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
     exposed = expose(vm, value)
     if has_tensor(exposed):
         raise Break("a tensor is turned into text", "print outside compiled code")
-    vm.world.assumptions.order_within(exposed)
+    vm.world.read_orders_within(exposed)
     text = str(vm.native(str if method == "__str__" else repr, exposed))
     if " at 0x" in text:
         vm.world.assumptions.keep_private("an object's address as text")

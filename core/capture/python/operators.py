@@ -32,8 +32,8 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
-from jitney.capture.record import ABSENT, CONTENT_TYPES
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.torch_private import FakeTensor
 
@@ -166,7 +166,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if symbol == "%" and isinstance(a, (str, bytes)) and not plain_text(expose(vm, b)):
             raise Break("an object is turned into text")
         if symbol == "%" and isinstance(a, (str, bytes)):
-            vm.world.assumptions.order_within(expose(vm, b))
+            vm.world.read_orders_within(expose(vm, b))
         if isinstance(a, SETS):
             check_elements(vm, expose(vm, a))
             check_elements(vm, expose(vm, b))

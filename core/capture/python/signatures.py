@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS
 from jitney.capture.tables import FunctionTable
-from jitney.capture.world import World
+from jitney.capture.world.world import World
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter

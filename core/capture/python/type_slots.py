@@ -11,8 +11,9 @@ import threading
 import types
 from typing import Any, Protocol
 
+from jitney._util.ownership import HEAP
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.record import ABSENT, HEAP_TYPE
+from jitney.capture.world.record import ABSENT
 
 
 class Machine(Protocol):
@@ -175,7 +176,7 @@ OBJ: Any = vars(AttributeError)["obj"]
 
 def name_in_c(kind: type) -> str:
     """``tp_name``, by which messages call a class: that of a class written in C may have its module in it."""
-    in_module = not kind.__flags__ & HEAP_TYPE and kind.__module__ != "builtins"
+    in_module = not kind.__flags__ & HEAP and kind.__module__ != "builtins"
     return f"{kind.__module__}.{kind.__name__}" if in_module else kind.__name__
 
 

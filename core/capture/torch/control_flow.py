@@ -19,8 +19,8 @@ from jitney.capture.codegen.graph_runner import OVER
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import transforms
-from jitney.capture.torch.transforms import Application, application
+from jitney.capture.torch.autograd import transforms
+from jitney.capture.torch.autograd.transforms import Application, application
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import attributes
-from jitney.capture.record import ABSENT, Record
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
+from jitney.capture.world.record import ABSENT, Record
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

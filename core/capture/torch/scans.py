@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.tables import FunctionTable
-from jitney.capture.torch import transforms
+from jitney.capture.torch.autograd import transforms
 from jitney.capture.torch.tensors import Tracer
+from jitney.capture.world.guard_set import GuardSet
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ HINT = "combine by pointwise operations on the arguments alone"
 
 @special(torch.vmap)
 def _vmap(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Torch's scan maps over dimension 0 of everything; ``capture/torch/transforms.py`` has other calls."""
+    """Torch's scan maps over dimension 0 of everything; ``capture/torch/autograd/transforms.py`` has other calls."""
     if torch_private.SCAN_CODE is None or not vm.frames or vm.frames[-1].info.code is not torch_private.SCAN_CODE:
         return transforms.mapped(vm, args, kwargs)
     caller = len(vm.frames) - 2

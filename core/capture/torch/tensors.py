@@ -19,33 +19,18 @@ from torch.overrides import TorchFunctionMode
 
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
-from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions, wrapper_subclasses
+from jitney.capture.torch.function_names import OPERATORS, REFLECTED, TENSOR_FUNCTIONS, function_name
 from jitney.capture.torch.symbols import Symbols
+from jitney.capture.world.guard_set import GuardSet
 from jitney.guards import Source
 from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.default_device import enter_device, exit_device
 from jitney.torch_compat.global_state import enter_inference_mode, exit_inference_mode
-
-OPERATORS: dict[str, Callable[..., Any]] = {
-    f"__{n}__": getattr(operator, f"__{n}__")
-    for n in (
-        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift neg pos invert abs eq ne lt le gt ge "
-        "getitem setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
-    ).split()
-}
-REFLECTED = {
-    f"__r{n}__": OPERATORS[f"__{n}__"] for n in "add sub mul truediv floordiv mod pow matmul and or xor".split()
-}
-
-
-# Tensor methods written in Python go by the name that they have on the class.
-TENSOR_FUNCTIONS = {id(v): k for k, v in vars(torch.Tensor).items() if isinstance(v, types.FunctionType)}
-
 
 # Where the running mean is among the arguments of a norm, by the module of its function.
 STATISTICS = {"torch.nn.functional": 1, "torch": 3}
@@ -205,7 +190,7 @@ class Tracer(TorchFunctionMode):
             func = torch.Tensor.new_empty  # the same; in a graph sizes are a tuple, which ``new`` takes for numbers
         name = getattr(func, "__name__", "")
         if is_disallowed(func):
-            raise Break(f"{_function_name(func)} is disallowed in graphs", DISALLOWED)
+            raise Break(f"{function_name(func)} is disallowed in graphs", DISALLOWED)
         if name in conversions.READS:
             read = conversions.read(self, name, args)
             if read is not conversions.UNREAD:
@@ -230,7 +215,7 @@ class Tracer(TorchFunctionMode):
                 return args[0]
             raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
-            raise Break(f"{_function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
+            raise Break(f"{function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
         given = kwargs.get("out")
         out = [given] if isinstance(given, torch.Tensor) else list(given or ())
         versions = [metadata.version_of(tensor) for tensor in out]
@@ -248,9 +233,9 @@ class Tracer(TorchFunctionMode):
             metadata.version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True)
         )
         if untouched and result is not None:  # lists given as out= are written to without counting
-            raise Break(f"{_function_name(func)} leaves out= alone when it is traced", "use its result instead")
+            raise Break(f"{function_name(func)} leaves out= alone when it is traced", "use its result instead")
         if isinstance(result, torch.Tensor) and result.layout is not torch.strided:
-            raise Break(f"{_function_name(func)} makes a tensor with layout {result.layout}", "use dense tensors")
+            raise Break(f"{function_name(func)} makes a tensor with layout {result.layout}", "use dense tensors")
         self.record(func, args, kwargs, result)
         return result
 
@@ -297,20 +282,20 @@ class Tracer(TorchFunctionMode):
             return torch_private.run_on_stand_ins(func, args, kwargs)
         except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
             raise NeedsValue(
-                f"{_function_name(func)} needs the values of a tensor",
+                f"{function_name(func)} needs the values of a tensor",
                 "keep the value as a tensor, or move this line out of the compiled function",
             ) from None
         except torch_private.DynamicOutputShapeException:
             raise Break(
-                f"the shape of {_function_name(func)}'s result depends on the values of a tensor",
+                f"the shape of {function_name(func)}'s result depends on the values of a tensor",
                 "use a form with a fixed shape, such as torch.where(condition, a, b) or a mask",
             ) from None
         except torch_private.UnsupportedFakeTensorException as error:
-            raise Break(f"{_function_name(func)}: {error}") from None
+            raise Break(f"{function_name(func)}: {error}") from None
         except NotImplementedError as error:
-            raise Break(f"{_function_name(func)} cannot run without data: {_first_line(error)}") from None
+            raise Break(f"{function_name(func)} cannot run without data: {_first_line(error)}") from None
         except Exception as error:
-            raise Break(f"{_function_name(func)} raised {type(error).__name__}: {_first_line(error)}") from None
+            raise Break(f"{function_name(func)} raised {type(error).__name__}: {_first_line(error)}") from None
         finally:
             if self.witness is not None:
                 self.witness.latest = entered
@@ -405,7 +390,7 @@ class Tracer(TorchFunctionMode):
         allowed = (type(None), bool, int, float, complex, str, tuple, list, torch.Size, torch.dtype, torch.device)
         more = (torch.layout, torch.memory_format, torch.SymInt, torch.SymFloat, torch.SymBool, dict)
         if not isinstance(result, allowed + more):
-            name = _function_name(func)
+            name = function_name(func)
             raise Break(f"{name} gives a {type(result).__qualname__}, which a graph cannot hold")
 
     def _target(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...], str]:
@@ -589,14 +574,6 @@ def _has_tensor(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_has_tensor, value.values()))
     return False
-
-
-def _function_name(func: Any) -> str:
-    name = getattr(func, "__name__", None) or repr(func)
-    if name in ("item", "__bool__", "__int__", "__float__", "__index__"):
-        return f"Tensor.{name}()"
-    module = getattr(func, "__module__", None) or ""
-    return f"{module}.{name}" if module.startswith("torch") else str(name)
 
 
 def _first_line(error: BaseException) -> str:

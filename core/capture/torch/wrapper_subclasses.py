@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from jitney._util.ownership import trusted
-from jitney.capture.guard_set import GuardSet
 from jitney.capture.interpreter.code import EFFECTFUL, decode
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, METADATA
+from jitney.capture.world.guard_set import GuardSet
 from jitney.guards import Source
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.subclasses import NotComparable, Wrapping

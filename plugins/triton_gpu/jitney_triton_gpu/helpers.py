@@ -51,7 +51,7 @@ def shared_quotient(a, b):
     """``a / b`` of float32 where many are divided by the same: a product with the reciprocal, and what that leaves
     (Markstein 1990). Correctly rounded, but for the last bit of numerators below 1e-30 and of denormal results.
 
-    ``div_rn`` branches for zeros: a softmax of masked rows, mostly zeros, took 1.7 times as long with it.
+    ``div_rn`` branches for zeros, of which a softmax of masked rows has many.
     """
     scale = middling(b)
     b = b * scale

@@ -459,36 +459,6 @@ def test_a_proxy_whose_object_is_gone() -> None:
     check_scenario(scenario)
 
 
-def _grown() -> set[str]:
-    made = {f"name{i}" for i in range(3)}
-    for i in range(40):
-        made.add(f"more{i}")
-    for i in range(38):
-        made.discard(f"more{i}")
-    return made
-
-
-def test_a_set_from_outside_keeps_its_order() -> None:
-    def scenario(compile: Any) -> Any:
-        held = _grown()
-        added = set()
-        for i in range(9):
-            added.add(f"name{i}")
-        called = compile(lambda x: (x, [*held], [*added], "name1" in held, sorted(held)))
-        first = called(t())
-        held.add("another")
-        return first, called(t())
-
-    check_scenario(scenario)
-
-
-def test_a_grown_set_is_read_without_a_break() -> None:
-    held = set()
-    for i in range(6):
-        held.add(f"name{i}")
-    check(lambda x: (x + 1, "name1" in held, [*held]), t(), breaks=0)
-
-
 def test_what_a_class_refuses_to_delete_is_not_deleted_by_capture() -> None:
     def scenario(compile: Any) -> Any:
         class Season(enum.Enum):

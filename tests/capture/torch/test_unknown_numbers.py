@@ -238,12 +238,15 @@ def test_warnings_come_from_the_programs_line() -> None:
 OF_TENSORS = """
 import torch, jitney
 
-def f(x): return torch.tensor([x.sum(), x.max()]) * 2
+def of_tensors(x): return torch.tensor([x.sum(), x.max()]) * 2
 
-for backend in ("eager", "aot_eager"):
-    compiled = jitney.compile(f, backend=backend, fullgraph=True)
-    for x in (torch.arange(3.0), torch.ones(3)):
-        assert torch.equal(compiled(x), f(x))
+def beside_numbers(x): return torch.tensor([[x.mean(), 1], [x.sum(), x.max().item()]])
+
+for f in (of_tensors, beside_numbers):
+    for backend in ("eager", "aot_eager"):
+        compiled = jitney.compile(f, backend=backend, fullgraph=True)
+        for x in (torch.arange(3.0), torch.ones(3)):
+            assert torch.equal(compiled(x), f(x))
 """
 
 

@@ -10,8 +10,8 @@ from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers
-from jitney.capture.record import ABSENT
 from jitney.capture.torch.conversions import settled
+from jitney.capture.world.record import ABSENT
 
 op = OpcodeTable()
 

@@ -11,8 +11,8 @@ from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers
 from jitney.capture.python.type_slots import name_in_c
-from jitney.capture.record import ABSENT
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world.record import ABSENT
 
 SEQUENCE, MAPPING = 1 << 5, 1 << 6  # Py_TPFLAGS_SEQUENCE, Py_TPFLAGS_MAPPING
 MATCH_SELF = 1 << 22  # _Py_TPFLAGS_MATCH_SELF: int, str, list... and their subclasses

@@ -14,7 +14,7 @@ from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.original_functions import genuine_builtin
 from jitney.capture.python import attributes
 from jitney.capture.python.builtins import import_name, make_super
-from jitney.capture.record import ABSENT
+from jitney.capture.world.record import ABSENT
 
 op = OpcodeTable()
 

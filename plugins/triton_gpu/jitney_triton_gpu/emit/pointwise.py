@@ -27,7 +27,7 @@ from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-VECTOR = 8  # elements that are loaded at once, at most
+WIDEST_LOAD = 8  # elements that are loaded at once, at most
 
 
 def pointwise(
@@ -75,7 +75,7 @@ def pointwise(
         draft.writer.line("program = tl.program_id(0)")
         draft.axis(z, f"program // {across}", None)
         programs = blocks_of(x.count, x.block) * z.count
-        if not x.fits and (x.count.value or 0) % VECTOR:  # masks would be asked for each element
+        if not x.fits and (x.count.value or 0) % WIDEST_LOAD:  # masks would be asked for each element
             draft.writer.line(f"first = program % {across} * {x.symbol}")
             for axis, header in ((replace(x, full=True), f"if first + {x.symbol} <= {x.count}:"), (x, "else:")):
                 draft.writer.tile = [axis]

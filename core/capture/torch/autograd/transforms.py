@@ -26,10 +26,10 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.metadata import version_of
 from jitney.capture.python import attributes
-from jitney.capture.record import writes
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.capture.torch.tensors import Tracer
+from jitney.capture.world.writes import writes
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import asked_after_devices
 

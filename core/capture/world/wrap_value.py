@@ -21,8 +21,8 @@ from jitney.capture.kinds import ALIASES, CODE_LIKE, METADATA, SPECIAL_FORMS
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python import type_slots
-from jitney.capture.record import CONTENT_TYPES
-from jitney.capture.world import World, Wrapper
+from jitney.capture.world.record import CONTENT_TYPES
+from jitney.capture.world.world import World, Wrapper
 from jitney.guards import Source
 
 VALUE_CLASSES = (int, float, complex, str, bytes)
@@ -174,6 +174,7 @@ def _frozenset(world: World, value: frozenset[Any], source: Source) -> Any:
     if all(world.constant_key(k) for k in value):
         world.guard(source, "type", frozenset)
         world.guard(source, "set", value)
+        world.set_orders.adopt(value)
         return value
     return _opaque(world, value, source)
 

@@ -15,9 +15,9 @@ import torch.utils.checkpoint
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.metadata import version_of
-from jitney.capture.record import writes
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import transforms
+from jitney.capture.torch.autograd import transforms
+from jitney.capture.world.writes import writes
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

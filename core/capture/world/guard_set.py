@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from jitney.capture.kinds import ATOMS
-from jitney.capture.record import ABSENT
+from jitney.capture.world.record import ABSENT
 from jitney.guards import Guard, Source
 
 

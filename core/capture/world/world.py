@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 
-from jitney._util.ownership import trusted
-from jitney.capture.guard_set import GuardSet
+from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA, hashed_in_python
 from jitney.capture.python import type_slots
-from jitney.capture.record import ABSENT, CONTENT_TYPES, HEAP_TYPE, Record
 from jitney.capture.torch.tensors import Tracer
+from jitney.capture.world.guard_set import GuardSet
+from jitney.capture.world.record import ABSENT, CONTENT_TYPES, Record
+from jitney.capture.world.set_order import NEVER, SetOrders, is_like, set_in_order, table_size
 from jitney.guards import Source
 from jitney.guards.assumptions import Assumptions
 from jitney.guards.reentry import ReentryWatch
@@ -39,32 +40,6 @@ def _is_unhashable(value: Any) -> bool:
     """Is it a class that has no hash, since its metaclass says so, or an instance of one?"""
     kind: Any = type(value)
     return type(kind).__hash__ is None or (kind.__hash__ is None and issubclass(kind, type))
-
-
-def _room(value: set[Any] | frozenset[Any]) -> int:
-    """The size of its table, on which the order of its items depends."""
-    return (set if isinstance(value, set) else frozenset).__sizeof__(value) - type(value).__basicsize__
-
-
-def set_in_order(items: list[Any], real: set[Any] | frozenset[Any]) -> set[Any]:
-    """A set of these items, as large as ``real`` and in their order: both depend on what was in it before.
-
-    Raises:
-        Break: none was found.
-    """
-    if not all(map(operator.is_, items, real)):  # stand-ins, whose hashes are addresses, as those of tensors are
-        return set(items)
-    room = _room(real)
-    roomy, fillers = set(items), list[object]()
-    while _room(roomy) < room:
-        fillers.append(object())
-        roomy.add(fillers[-1])
-    roomy.difference_update(fillers)
-    filled = set(items)
-    for made in (filled, filled.copy(), roomy):
-        if _room(made) == room and all(map(operator.is_, made, items)):
-            return made
-    raise Break("a set from outside that has grown or shrunk is read", "its copy would have another order")
 
 
 class World(GuardSet):
@@ -105,6 +80,7 @@ class World(GuardSet):
         self.fresh: dict[int, Any] = {}
         self.class_steps: dict[int, int] = {}
         self.assumptions = Assumptions()
+        self.set_orders = SetOrders()
         self._wrappers: dict[type, Wrapper] = {}
 
     def forget_values(self) -> None:
@@ -116,6 +92,7 @@ class World(GuardSet):
             record.dict_record = record.owner = record.content = record.original = record.value = None
         for table in (self.apart, self.records, self.fresh, self.consts, self.tracer.adopted, self.tracer.stand_ins):
             table.clear()
+        self.set_orders = SetOrders()
         self.tracer.kept.clear()
         self.tracer.nodes.clear()
 
@@ -148,6 +125,22 @@ class World(GuardSet):
         """Register an object as made by the frame being captured."""
         self.fresh[id(value)] = value
         return value
+
+    def read_order(self, value: set[Any] | frozenset[Any]) -> None:
+        """The items of a set are looked at one after the other."""
+        self.set_orders.read(value)
+        self.assumptions.order_of(value)
+
+    def read_orders_within(self, value: Any) -> None:
+        """A value is turned into text, or walked over by C code, and so are the sets in it."""
+        if isinstance(value, (set, frozenset)):
+            self.read_order(value)
+        parts = value.args if isinstance(value, BaseException) else value
+        if isinstance(value, dict):
+            parts = [*value.keys(), *value.values()]
+        if isinstance(parts, (list, tuple, set, frozenset, dict, collections.deque)):
+            for part in parts:
+                self.read_orders_within(part)
 
     # ------------------------------------------------------------------ dictionaries and instance attributes
 
@@ -368,10 +361,19 @@ class World(GuardSet):
         if all(self.constant_key(k) for k in real):
             keys = frozenset(real)  # in another process it has the order that sets have there, a tuple has not
             self.guard(record.source, "set", keys if [*keys] == [*real] else (*real,))
-            return set_in_order([*real], real)
+            return self._adopt_set([*real], real)
         self._settle_keys(record, real)
         self.guard(record.source, "len", len(real))
-        return set_in_order([self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)], real)
+        return self._adopt_set([self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)], real)
+
+    def _adopt_set(self, items: list[Any], real: Any) -> set[Any]:
+        """The shadow of a set: its order depends on what was in it before, and on the size that it then had."""
+        size = table_size(real)
+        same = all(map(operator.is_, items, real))
+        found = set(real) if same and is_like(set(real), items, size) else set_in_order(items, size)
+        made = set(items) if found is None else found
+        self.set_orders.adopt(made, None if found is not None else NEVER)
+        return made
 
     # ------------------------------------------------------------------ wrapping
 
@@ -403,10 +405,10 @@ class World(GuardSet):
         if isinstance(owner, dict):
             self.guard(self.const(owner).item(name), kind, value)
         elif not isinstance(owner, type) or getattr(owner, name, ABSENT) is value:
-            if not isinstance(owner, type) or owner.__flags__ & HEAP_TYPE:
+            if not isinstance(owner, type) or owner.__flags__ & HEAP:
                 self.guard(self.const(owner).attr(name), kind, value)
         else:
             holder = next(cls for cls in owner.__mro__ if name in cls.__dict__)
-            if holder.__flags__ & HEAP_TYPE:
+            if holder.__flags__ & HEAP:
                 self.guard(self.const(holder).step("class_dict", name), kind, value)
         return value

@@ -2,9 +2,6 @@
 
 Backends may trace through it, forward with the graph and backward later. So whatever its code reads besides its
 arguments is guarded, and code that reads what cannot be guarded is not recorded: the graph breaks there.
-
-And ``Tensor.register_hook`` on what the frame has computed: one node around a graph of the hook, which runs when the
-gradient is there. The same is asked of its code; besides, it may read variables around it that keep their values.
 """
 
 from __future__ import annotations
@@ -14,24 +11,22 @@ import dis
 import operator
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from jitney._util.ownership import trusted
-from jitney.capture import original_functions, policy
+from jitney.capture import original_functions
 from jitney.capture.codegen.graph_runner import run_function
-from jitney.capture.codegen.rebuild import RULES, Rebuilder
 from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
-from jitney.capture.interpreter.signals import Break, Restart
+from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, METADATA
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import expose
 from jitney.capture.python.operators import BINARY, COMPARE
-from jitney.capture.record import ABSENT
-from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import conversions, transforms
+from jitney.capture.tables import FunctionTable
+from jitney.capture.torch import conversions
+from jitney.capture.world.record import ABSENT
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -46,6 +41,7 @@ OPCODES = {"UNARY_NEGATIVE": operator.neg, "UNARY_INVERT": operator.invert, "UNA
            "BINARY_SUBSCR": operator.getitem, "BINARY_SLICE": operator.getitem, "CONTAINS_OP": operator.contains,
            "GET_ITER": iter, "FOR_ITER": iter, "UNPACK_SEQUENCE": iter}  # fmt: skip
 HINT = "give what it needs as an argument of apply()"
+HOOK_HINT = "a hook takes and returns a gradient, changes nothing, and reads what stays as it is"
 # What the program's backward decides, not the tensor whose gradient it is.
 OF_GRADIENTS = frozenset("stride is_contiguous requires_grad is_leaf grad_fn storage_offset data_ptr dim_order".split())
 # Questions that torch answers by its arguments, or by what a graph's guards ask of torch as a whole.
@@ -275,69 +271,3 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
             yield from _codes(part)
-
-
-# ------------------------------------------------------------------ hooks of tensors
-
-HOOK = "Tensor.register_hook()"
-HOOK_HINT = "a hook takes and returns a gradient, changes nothing, and reads what stays as it is"
-
-
-@dataclass(frozen=True, eq=False)
-class Handle:
-    """What ``register_hook`` gives, which nobody may ask anything. ``step``: where it was called."""
-
-    step: int
-
-
-def remove_hook(handle: Handle, /) -> None:
-    """``handle.remove()``, which capture interprets specially."""
-    raise NotImplementedError
-
-
-@special(remove_hook)
-def _remove_hook(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    raise Restart(args[0].step, f"what {HOOK} returns is used", HOOK_HINT, vm.user_stack())
-
-
-def _rebuild(rebuilder: Rebuilder, handle: Handle) -> str:
-    raise Restart(handle.step, f"what {HOOK} returns is needed after the graph", HOOK_HINT)
-
-
-RULES[Handle] = _rebuild
-
-
-@special(torch.Tensor.register_hook)
-def _register_hook(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """A node that registers a graph of the hook on a tensor that the frame has computed."""
-    if len(args) != 2 or kwargs or type(args[0]) is not torch_private.FakeTensor:
-        raise Break(f"{HOOK} of these arguments", HOOK_HINT)
-    tensor, hook = args
-    if vm.tracer.source_of(tensor) is not None or isinstance(vm.tracer, transforms.Body):
-        raise Break(f"{HOOK} of a tensor that the frame has not computed", HOOK_HINT)
-    if not tensor.requires_grad:
-        return vm.raise_user(RuntimeError("cannot register a hook on a tensor that doesn't require gradient"))
-    with torch_private.DisableTorchFunction():  # a view may be made again of what it is a view of
-        fits = not tensor.is_leaf and not (vm.has_regions and tensor._is_view())
-    if not fits:
-        raise Break(f"{HOOK} of a leaf or a view", HOOK_HINT)
-    name = getattr(hook, "__qualname__", type(hook).__qualname__)
-    if not policy.is_torch_op(hook):
-        Reader(vm, f"the hook {name}", for_gradient=True).function(hook)
-    step, asked = vm.break_step(), vm.tracer.grad_questions
-    with torch.no_grad():
-        with vm.tracer.fake_mode, torch_private.DisableTorchFunction():
-            gradient = torch.empty_like(tensor)
-        body = transforms.application(vm, "hook", hook, (gradient,), {}, what=f"the hook {name}").body
-    if vm.tracer.grad_questions != asked:  # there are in ``create_graph=True``
-        raise Break(f"the hook {name} asks whether there are gradients", HOOK_HINT)
-    if torch_private.tree_unflatten([0] * body.result.num_leaves, body.result) != 0:
-        raise Break(f"the hook {name} returns more than a tensor", HOOK_HINT)
-
-    def register(tensor: torch.Tensor, *lifted: Any) -> None:
-        if tensor.requires_grad:
-            tensor.register_hook(body.function(lifted))
-
-    transforms.named("register_hook", register, (body,))
-    vm.tracer.record(register, (tensor, *body.lifted), {}, None)
-    return vm.world.mark_fresh(Handle(step))

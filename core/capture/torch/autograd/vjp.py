@@ -21,9 +21,9 @@ from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.metadata import version_of
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import transforms
+from jitney.capture.torch.autograd import transforms
+from jitney.capture.torch.autograd.transforms import HINT, Application, Run
 from jitney.capture.torch.tensors import Tracer
-from jitney.capture.torch.transforms import HINT, Application, Run
 from jitney.torch_compat import operator_effects, torch_private
 from jitney.torch_compat.global_state import StateKeeper
 

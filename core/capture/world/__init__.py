@@ -1,0 +1,1 @@
+"""What is older than the frame: read under guards, written to records until the graph has run."""
