@@ -42,6 +42,7 @@ from jitney.capture.python.logs import waiting_calls
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.world.record import ABSENT, Record, empty_slot
+from jitney.capture.world.set_order import JOINS
 from jitney.config import config
 from jitney.guards import Guard, Pool, Program, Source
 from jitney.guards.assumptions import Assumptions
@@ -347,9 +348,13 @@ class Emitter:
 
     def _write_set(self, record: Record, target: str) -> None:
         """What is in it stays where it is, on which its order depends."""
-        for method, item in self.vm.world.set_orders.written(record.content):
-            given = "" if method == "clear" else f", {self.rebuild.expr(item)}"
+        for method, args in self.vm.world.set_orders.written(record.content):
+            given = "".join(f", {self._joined(arg) if method in JOINS else self.rebuild.expr(arg)}" for arg in args)
             self.effects.append(f"_b.set.{method}({target}{given})")
+
+    def _joined(self, items: Any) -> str:
+        text = f"({self.rebuild.each(list(items))})"
+        return text if isinstance(items, list | tuple) else f"_b.set({text})"
 
     # ------------------------------------------------------------------ assembling
 

@@ -27,8 +27,17 @@ PERTURB_SHIFT = 5
 WORD = (1 << 64) - 1
 PATH = 24  # places of an item's path that are tried
 KEEPING = {"discard", "remove"}  # leave the places of the other items as they are
-REARRANGING = {"ior", "iand", "isub", "ixor", "__ior__", "__iand__", "__isub__", "__ixor__", "update",
-               "difference_update", "intersection_update", "symmetric_difference_update"}  # fmt: skip
+JOINS = {
+    name: method
+    for names, method in (
+        ("ior __ior__ update", "update"),
+        ("iand __iand__ intersection_update", "intersection_update"),
+        ("isub __isub__ difference_update", "difference_update"),
+        ("ixor __ixor__ symmetric_difference_update", "symmetric_difference_update"),
+    )
+    for name in names.split()
+}
+JOINED = (set, frozenset, list, tuple)
 NEVER = -1
 HINT = "sort it, or keep the items in a dictionary"
 
@@ -37,14 +46,14 @@ class SetOrders:
     """Of which sets does a capture know the order?
 
     ``sizes`` holds the sets that stand for those from outside, and those made of them, with the size that each had
-    last. ``unknown`` says at which step a set's order was lost, or ``NEVER`` known; ``writes`` what was added to a set
-    from outside and discarded, in this order, and ``rearranged`` the first step at which more was done to it.
+    last. ``unknown`` says at which step a set's order was lost, or ``NEVER`` known; ``writes`` what was called on a set
+    from outside, with copies of the arguments, and ``rearranged`` the first step at which more was done to it.
     """
 
     def __init__(self) -> None:
         self.sizes: dict[int, tuple[Set, int]] = {}
         self.unknown: dict[int, int] = {}
-        self.writes: dict[int, list[tuple[str, Any]]] = {}
+        self.writes: dict[int, list[tuple[str, list[Any]]]] = {}
         self.rearranged: dict[int, int] = {}
 
     def adopt(self, value: Set, step: int | None = None) -> None:
@@ -62,7 +71,7 @@ class SetOrders:
             return
         name = getattr(fn, "__name__", "")
         for value in adopted:
-            if len(value) != self.sizes[id(value)][1] or name in REARRANGING:
+            if len(value) != self.sizes[id(value)][1] or name in JOINS:
                 self._write(value, name, args, step)
         if isinstance(result, set | frozenset) and id(result) not in self.sizes and not _adds(name, operands):
             self.adopt(result, step)
@@ -70,25 +79,24 @@ class SetOrders:
     def _write(self, value: Set, name: str, args: Sequence[Any], step: int) -> None:
         lost = self.unknown.get(id(value)) if name in KEEPING else step if value else None
         self.adopt(value, lost)
-        if name == "update" and all(type(arg) in (list, tuple) for arg in args):
-            writes = [("add", item) for arg in args for item in arg]
-        elif name in ("add", *KEEPING):
-            writes = [("discard" if name == "remove" else name, args[0])]
-        elif name == "clear":
-            writes = [("clear", None)]
+        others = [arg for arg in args if arg is not value]
+        if name in ("add", "clear", *KEEPING):
+            write = ("discard" if name == "remove" else name, [*others])
+        elif name in JOINS and all(type(other) in JOINED for other in others):
+            write = (JOINS[name], [type(other)(list(other)) for other in others])
         else:
             self.rearranged.setdefault(id(value), step)
-            writes = []
-        self.writes.setdefault(id(value), []).extend(writes)
+            return
+        self.writes.setdefault(id(value), []).append(write)
 
-    def written(self, value: Set) -> list[tuple[str, Any]]:
-        """The calls of methods of set that the set from outside needs, in the order made.
+    def written(self, value: Set) -> list[tuple[str, list[Any]]]:
+        """The methods of set, and their arguments, that have to be called on the set from outside, in this order.
 
         Raises:
             Restart: Python has to do what was done to it at an earlier step.
         """
         if id(value) in self.rearranged:
-            raise Restart(self.rearranged[id(value)], "a set from outside is joined with another one", HINT)
+            raise Restart(self.rearranged[id(value)], "a set from outside is changed by what an iterator gives", HINT)
         return self.writes.get(id(value), [])
 
     def pop(self, value: Set) -> None:

@@ -52,9 +52,21 @@ def _change(x: torch.Tensor, s: set[Any]) -> Any:
     s.update([16, 24])
     s.discard(16)
     s |= {8, 0, 72}
+    s.update((640, 1), {3, 11}, iter([5, 13]))
     s -= {24, 8}
     s ^= {0, 5, 40}
     return x + 1, s, len(s), 72 in s, sorted(s), max(s)
+
+
+def _join(x: torch.Tensor, s: set[Any]) -> Any:
+    other = {8, 0, 72, 1}
+    s |= other
+    s.intersection_update(sorted(s)[2:], other | {v for v in range(0, 8000, 8)})
+    other.clear()
+    s.difference_update((16, 8))
+    s ^= {9, 1, 17}
+    s.update([640], {3, 11})
+    return x + 1, len(s)
 
 
 def _pop(x: torch.Tensor, s: set[Any]) -> Any:
@@ -70,6 +82,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, set[Any]], Any]] = {
     "from a new set": lambda x, s: (x + 1, [*({1, 9, 17} | s)], [*(s & {8, 16, 24})], [*(s - {8})], s ^ {1, 8}),
     "add": _add,
     "change": _change,
+    "join": _join,
     "pop": _pop,
     "text": lambda x, s: (x + 1, str(s | {3}), f"{s}"),
 }
@@ -137,3 +150,17 @@ def test_a_set_that_was_written_to_keeps_what_was_in_it_where_it_is() -> None:
         return first, [*held], [*held.copy()]
 
     check_scenario(scenario)
+
+
+def test_sets_are_changed_without_a_break() -> None:
+    seen = changed_set(5)
+
+    def fn(x: torch.Tensor, name: int) -> torch.Tensor:
+        seen.add(name)
+        seen.update([name + 1], {name + 2})
+        seen.discard(8)
+        others = seen - {16}
+        seen.__ior__({name + 3} & others)
+        return x + len(seen)
+
+    check(fn, t(), 7, breaks=0)
