@@ -18,15 +18,26 @@ import torch
 from jitney._util.ownership import HEAP
 from jitney.capture import directive_rules
 from jitney.capture.codegen.graph_runner import InferenceScope
+from jitney.capture.interpreter.code import decode
+from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.resume import origin
 from jitney.capture.interpreter.signals import Break, UserRaised
-from jitney.capture.kinds import STAND_INS, hashed_in_python
+from jitney.capture.kinds import ATOMS, STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
-from jitney.capture.python import attributes, containers, type_slots
+from jitney.capture.python import attributes, classes, containers, type_slots
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
-from jitney.capture.python.c_boundary import PLAIN, caller, demanded, plain_text, printable, python_method, specialise
+from jitney.capture.python.c_boundary import (
+    PLAIN,
+    caller,
+    demanded,
+    expose,
+    plain_text,
+    printable,
+    python_method,
+    specialise,
+)
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
@@ -291,6 +302,36 @@ def format_value(vm: Interpreter, value: Any, spec: str = "") -> str:
     return str(vm.native(format, value, spec))
 
 
+@special(eval)
+def _eval(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """``eval(text)``: the names are the caller's."""
+    caller_frame = vm.frames[-1]
+    if kwargs or len(args) != 1 or type(args[0]) is not str or caller_frame.namespace is not None:
+        raise Break("eval() runs text as code", "move it out of the compiled function")
+    code = vm.native(compile, args[0].lstrip(" \t"), "<string>", "eval")
+    if any(instr.op.startswith(("STORE_", "DELETE_")) for instr in decode(code).instrs):
+        raise Break("eval() of text that sets variables", "move it out of the compiled function")
+    function = types.FunctionType(code, caller_frame.globals)
+    frame = Frame(decode(code), caller_frame.globals, {}, {}, function)
+    frame.namespace = _locals(vm, [], {})
+    return vm.finish(frame)
+
+
+@special(collections.namedtuple)
+def _namedtuple(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """``collections.namedtuple(typename, field_names, ...)`` of plain values."""
+    call_args, call_kwargs = [expose(vm, a) for a in args], {k: expose(vm, v) for k, v in kwargs.items()}
+    if not all(map(_is_plain, (*call_args, *call_kwargs.values()))):
+        raise Break("collections.namedtuple of more than plain values", "define it at the top of the file")
+    if call_kwargs.get("module") is None:  # the caller's, which it would look for on the stack
+        call_kwargs["module"] = vm.frames[-1].globals.get("__name__", "__main__")
+    return classes.new_class(vm, vm.native(collections.namedtuple, *call_args, **call_kwargs))
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, ATOMS) or (type(value) in (list, tuple) and all(map(_is_plain, value)))
+
+
 def _outside_handler(name: str, what: str) -> Handler:
     def handler(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise Break(f"{name}() {what}", "move it out of the compiled function")
@@ -304,7 +345,6 @@ for _name, _what in (
     ("open", "opens a file"),
     ("breakpoint", "starts the debugger"),
     ("exec", "runs text as code"),
-    ("eval", "runs text as code"),
     ("compile", "compiles text"),
 ):
     special.add(getattr(builtins, _name), _outside_handler(_name, _what))

@@ -50,10 +50,16 @@ def build_class(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any
     if any(isinstance(getattr(type(v), "__set_name__", None), types.FunctionType) for v in hooks.values()):
         if not all(type(v).__module__ in ("functools",) for v in hooks.values()):
             raise Break(f"the class {name} runs __set_name__", "define it at the top of the file")
-    cls = vm.world.mark_fresh(vm.native(type, name, tuple(bases), dict(namespace)))
-    vm.world.class_steps[id(cls)] = vm.break_step()
+    cls = new_class(vm, vm.native(type, name, tuple(bases), dict(namespace)))
     if isinstance(cell, types.CellType):
         vm.world.mark_fresh(cell)
+    return cls
+
+
+def new_class(vm: Interpreter, cls: type) -> type:
+    """Register a class that the frame has made."""
+    vm.world.class_steps[id(cls)] = vm.break_step()
+    vm.world.mark_fresh(cls)
     return cls
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import builtins
 import cmath
 import collections
@@ -11,6 +12,7 @@ import itertools
 import math
 import operator
 import os
+import struct
 import sys
 import types
 import weakref
@@ -57,6 +59,8 @@ _builtin_names = (
     "abs all any ascii bin callable chr divmod format hash hex len max min oct ord pow repr round sorted sum".split()
 )
 PURE_MODULES = (math, cmath, operator)
+OF_BYTES = (struct.calcsize, struct.pack, struct.unpack, struct.unpack_from, binascii.hexlify, binascii.unhexlify,
+            binascii.b2a_hex, binascii.a2b_hex, binascii.a2b_base64, binascii.b2a_base64, binascii.crc32)  # fmt: skip
 PURE: dict[int, Any] = {id(getattr(builtins, n)): getattr(builtins, n) for n in _builtin_names}
 for _module in PURE_MODULES:
     PURE.update({id(v): v for v in vars(_module).values() if isinstance(v, types.BuiltinFunctionType)})
@@ -65,7 +69,7 @@ for _name in ("call", "countOf", "indexOf", "length_hint"):  # these run Python 
 PURE[id(functools.reduce)] = functools.reduce
 PURE[id(functools.cmp_to_key)] = functools.cmp_to_key
 for _fn in (str.maketrans, bytes.fromhex, float.fromhex, int.from_bytes, dict.fromkeys, itertools.chain.from_iterable,
-            itertools.tee, os.fspath, sys.intern):  # fmt: skip
+            itertools.tee, os.fspath, sys.intern, *OF_BYTES):  # fmt: skip
     PURE[id(_fn)] = _fn
 CLASS_METHODS = {"maketrans", "fromhex", "fromkeys", "from_bytes", "from_iterable", "mro"}
 ITERATING = {id(f) for f in (all, any, sum, max, min, sorted, functools.reduce, math.prod, math.fsum, math.gcd,
