@@ -201,7 +201,7 @@ def namedtuples_made_inside() -> Made:
     return f, t()
 
 
-@program(graphs=2)
+@program(graphs=1)
 def namedtuple_defined_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         Row = collections.namedtuple("Row", "a b")

@@ -82,7 +82,8 @@ def programs(draw: st.DrawFn) -> tuple[str, Any, Any]:
     return name, *made
 
 
-SIGNLESS = (*SIGN_OF_ZERO_IS_LOST, "np.cumulative_sum", "np.nancumsum")
+EXTREMES = ("np.max", "np.min", "np.amax", "np.amin", "np.nanmax", "np.nanmin")  # NumPy gives either zero of two
+SIGNLESS = (*SIGN_OF_ZERO_IS_LOST, "np.cumulative_sum", "np.nancumsum", *EXTREMES)
 LAYOUTS = st.sampled_from(["C", "C", "F", "strided"])
 
 
