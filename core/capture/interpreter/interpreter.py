@@ -167,9 +167,6 @@ class Interpreter(abc.ABC):
                 self.world.guard_method(name)
         try:
             result = fn(*args, **kwargs) if self.watch is None else self.watch.call(fn, args, kwargs)
-            if self.world.set_orders.sizes:
-                self.world.set_orders.follow(fn, args, result, self.break_step())
-            return result
         except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
             raise Break(
                 f"{getattr(fn, '__name__', fn)} needs the value of a tensor",
@@ -185,6 +182,9 @@ class Interpreter(abc.ABC):
             if id(error) in self.raised_at:  # by the program, such as a SystemExit, and not by capture itself
                 raise UserRaised(error) from None
             raise
+        if self.world.set_orders.sizes:
+            self.world.set_orders.follow(fn, args, result, self.break_step())
+        return result
 
     def hooked(self, name: str, what: str) -> None:
         """Guard the builtin that Python calls by itself for ``what``; a break where the program has put in its own."""

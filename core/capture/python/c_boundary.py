@@ -73,11 +73,16 @@ def expose_items(vm: Interpreter, value: Any) -> Any:
     return type(value)(items)
 
 
+def is_transparent(vm: Interpreter, value: Any) -> bool:
+    """May C code look into a value from outside, since guards hold what it sees there?"""
+    return isinstance(value, TRANSPARENT) or vm.world.set_orders.holds(value)
+
+
 def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
     """Break where C code would look into an object from outside that no guard describes (an array, a file...)."""
     for value in values:
         kind = type(value)
-        if kind in PLAIN or kind in STAND_INS or isinstance(value, TRANSPARENT):
+        if kind in PLAIN or kind in STAND_INS or is_transparent(vm, value):
             continue
         if what == "membership" and default_equality(vm, value):
             continue
@@ -164,9 +169,7 @@ def callback(vm: Interpreter, value: Any) -> Any:
     """A callable that C code may call: Python functions re-enter the interpreter."""
     if isinstance(value, (types.FunctionType, types.MethodType)) or python_method(vm, value, "__call__"):
         return Reentrant(vm, value)
-    if (
-        not isinstance(value, TRANSPARENT) and vm.world.record_of(value) is not None
-    ):  # a partial: what it holds is guarded
+    if not is_transparent(vm, value) and vm.world.record_of(value) is not None:  # a partial: what it holds is guarded
         return Reentrant(vm, value)
     if isinstance(value, type) and value.__flags__ & HEAP:
         return Reentrant(vm, value)

@@ -324,7 +324,8 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         if isinstance(content, set):
             vm.world.set_orders.read(content)
         return iter(content)
-    if record is not None and not isinstance(value, (tuple, range, str, type)):
+    readable = isinstance(value, (tuple, range, str, type)) or vm.world.set_orders.holds(value)
+    if record is not None and not readable:
         if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
             return iter(SequenceView(vm, value))
         if hasattr(kind, "__next__"):
@@ -382,6 +383,14 @@ def iterable(vm: Interpreter, value: Any) -> Any:
     if record is not None:
         return OutsideIterator(vm, made, record)
     return made
+
+
+def merged(vm: Interpreter, value: Any, items: Any) -> Any:
+    """What C code takes for an argument of a set's: a set or dictionary as such, whose tables it merges; else items."""
+    record = vm.world.record_of(value)
+    if type(value) not in (dict, set, frozenset):
+        return items
+    return value if record is None else vm.world.content(record)
 
 
 def length(vm: Interpreter, value: Any) -> Any:

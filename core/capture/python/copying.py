@@ -41,6 +41,8 @@ def _copy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = args[0]
     if isinstance(value, SHARED) or type(value) in SYMBOLIC or type(value) in UNCOPIED:
         return value
+    if type(value) is set:
+        return vm.call(set.copy, value)
     method = lookup(vm, type(value), "__copy__")
     if type(method) is PYTHON_FUNCTION:
         return vm.call(method, value)
@@ -131,6 +133,7 @@ def _copy_content(vm: Interpreter, value: Any, made: Any, each: Any) -> None:
         for key, part in list(content.items()):
             base.__setitem__(made, each(key), each(part))
     elif isinstance(value, set):
+        vm.world.read_order(content)
         set.update(made, map(each, content))
     else:
         for part in list(content):

@@ -45,7 +45,7 @@ from jitney.capture.python.c_boundary import (
     refuse_protocol,
     specialise,
 )
-from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, setitem, settle_items
+from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, merged, setitem, settle_items
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.torch import conversions
 from jitney.capture.world.record import ABSENT
@@ -218,6 +218,8 @@ MUTABLE = (list, dict, set, collections.deque, collections.OrderedDict, collecti
 
 def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """list, tuple, set, frozenset, deque, zip, enumerate, reversed: the arguments are iterated over."""
+    if cls is frozenset and len(args) == 1 and type(args[0]) is frozenset and not kwargs:
+        return args[0]
     if cls in (enumerate, collections.deque):
         first, rest = args[:1], [specialise(a) for a in args[1:]]
     else:
@@ -226,20 +228,11 @@ def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     if cls in (set, frozenset) and call_args and not isinstance(call_args[0], torch.Tensor):
         call_args = [list(map(specialise, vm.native(list, a))) for a in call_args]
         settle_items(vm, call_args[0])
-        call_args = [_hashed(vm, args[0], call_args[0])] if len(args) == 1 else call_args
+        call_args = [merged(vm, args[0], call_args[0])] if len(args) == 1 else call_args
     if any(isinstance(a, torch.Tensor) for a in call_args):
         call_args = [vm.native(iter, a) if isinstance(a, torch.Tensor) else a for a in call_args]
     made = vm.native(cls, *call_args, *rest, **{k: specialise(v) for k, v in kwargs.items()})
     return vm.world.mark_fresh(made) if cls in (list, set, frozenset, collections.deque) else made
-
-
-def _hashed(vm: Interpreter, value: Any, items: list[Any]) -> Any:
-    """What a set is made of: of a dictionary or set as such, it has its items in another order than of a list."""
-    record = vm.world.record_of(value)
-    held = value if record is None or type(value) not in (dict, set) else vm.world.content(record)
-    if type(held) is frozenset:
-        return set(held)
-    return held if type(held) in (dict, set) else items
 
 
 def _make_reversed(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

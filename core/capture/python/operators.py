@@ -408,7 +408,8 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         return vm.native(operator.contains, items, key)
     check_elements(vm, expose(vm, obj))
     vm.world.distinct(key)
-    if isinstance(obj, frozenset) and record is not None and not vm.world.fixed_key(key):
+    opaque = record is not None and not vm.world.set_orders.holds(obj)
+    if isinstance(obj, frozenset) and opaque and not vm.world.fixed_key(key):
         raise Break("an object from outside is looked for in a frozenset from outside")
     if isinstance(obj, set) and record is not None:
         content = vm.world.content(record)

@@ -12,7 +12,7 @@ import collections
 import functools
 import itertools
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jitney.capture.interpreter.signals import Break, Restart
@@ -37,6 +37,8 @@ JOINS = {
     )
     for name in names.split()
 }
+OPERATORS = {"ior", "ixor"}  # in the module operator; their left operand is changed
+MERGING = ("update", "symmetric_difference_update")  # their order depends on the tables of both
 JOINED = (set, frozenset, list, tuple)
 NEVER = -1
 HINT = "sort it, or keep the items in a dictionary"
@@ -63,6 +65,10 @@ class SetOrders:
         if step is not None:
             self.unknown[id(value)] = step
 
+    def holds(self, value: Any) -> bool:
+        """Does it stand for a set from outside whose items are guarded, or is it made of one?"""
+        return id(value) in self.sizes
+
     def follow(self, fn: Any, args: Sequence[Any], result: Any, step: int) -> None:
         """C code has worked on these values, at this step."""
         operands = (*args, getattr(fn, "__self__", None))
@@ -73,12 +79,15 @@ class SetOrders:
         for value in adopted:
             if len(value) != self.sizes[id(value)][1] or name in JOINS:
                 self._write(value, name, args, step)
+        target = args[0] if name in OPERATORS else getattr(fn, "__self__", None)
+        if JOINS.get(name) in MERGING and isinstance(target, set) and id(target) not in self.sizes:
+            self.adopt(target, step)
         if isinstance(result, set | frozenset) and id(result) not in self.sizes and not _adds(name, operands):
             self.adopt(result, step)
 
     def _write(self, value: Set, name: str, args: Sequence[Any], step: int) -> None:
-        lost = self.unknown.get(id(value)) if name in KEEPING else step if value else None
-        self.adopt(value, lost)
+        lost = self.unknown.get(id(value), None if name in KEEPING else step)
+        self.adopt(value, lost if value else None)
         others = [arg for arg in args if arg is not value]
         if name in ("add", "clear", *KEEPING):
             write = ("discard" if name == "remove" else name, [*others])
@@ -126,11 +135,14 @@ class SetOrders:
 
 
 def _adds(name: str, operands: Sequence[Any]) -> bool:
-    """Are a set's items added to the new one, one after the other? Else its table is copied first."""
-    if name in ("sub", "difference", "__sub__"):
-        sizes = [len(value) for value in operands if isinstance(value, Collection)]
-        return len(sizes) == 2 and sizes[0 if name == "sub" else 1] // 4 <= sizes[1 if name == "sub" else 0]
-    return name in ("and_", "intersection", "__and__")
+    """Are items added to a new set, one after the other, in an order that is known? Else a table is copied first."""
+    sets = [value for value in operands if isinstance(value, set | frozenset)]
+    if len(sets) != 2 or sets[0] is sets[1]:
+        return False
+    if name in ("sub", "__sub__", "difference"):  # an operator's operands are in order, a method's object comes last
+        left, right = sets if name == "sub" else sets[::-1]
+        return len(left) // 4 <= len(right)
+    return name in ("and_", "__and__", "intersection")
 
 
 def set_in_order(items: Sequence[Any], size: int) -> set[Any] | None:

@@ -26,7 +26,7 @@ from jitney.capture.world.guard_set import GuardSet
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES, Record
 from jitney.capture.world.set_order import NEVER, SetOrders, is_like, set_in_order, table_size
 from jitney.guards import Source
-from jitney.guards.assumptions import Assumptions
+from jitney.guards.assumptions import CONTAINERS, Assumptions
 from jitney.guards.reentry import ReentryWatch
 
 _NOTHING = contextlib.nullcontext()
@@ -138,7 +138,7 @@ class World(GuardSet):
         parts = value.args if isinstance(value, BaseException) else value
         if isinstance(value, dict):
             parts = [*value.keys(), *value.values()]
-        if isinstance(parts, (list, tuple, set, frozenset, dict, collections.deque)):
+        if isinstance(parts, CONTAINERS):
             for part in parts:
                 self.read_orders_within(part)
 

@@ -175,6 +175,8 @@ def _frozenset(world: World, value: frozenset[Any], source: Source) -> Any:
         world.guard(source, "type", frozenset)
         world.guard(source, "set", value)
         world.set_orders.adopt(value)
+        if value:
+            world.add(value, source)
         return value
     return _opaque(world, value, source)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from typing import Any
@@ -74,12 +75,26 @@ def _pop(x: torch.Tensor, s: set[Any]) -> Any:
     return x + 1, s.pop(), s
 
 
+def _merged(x: torch.Tensor, s: set[Any]) -> Any:
+    first, second, third, fourth = {1, 9}, set[Any](), {8}, {16, 24}
+    first |= s
+    second.update(s, [5])
+    third ^= s
+    fourth.symmetric_difference_update(s)
+    return x + 1, [*first], [*second], [*third], [*fourth]
+
+
 PROGRAMS: dict[str, Callable[[torch.Tensor, set[Any]], Any]] = {
     "read": lambda x, s: (x + 1, [*s], str(s), {v: 1 for v in s}),
     "returned": lambda x, s: (x + 1, s),
     "copies": lambda x, s: (x + 1, [*s.copy()], [*set(s)], [*frozenset(s)], tuple(set(s))),
     "union": lambda x, s: (x + 1, s | {41, 1}, [*(s | {41, 9})], [*s.union([64], (1,))]),
     "from a new set": lambda x, s: (x + 1, [*({1, 9, 17} | s)], [*(s & {8, 16, 24})], [*(s - {8})], s ^ {1, 8}),
+    "copied by syntax": lambda x, s: (x + 1, [*{*s}], [*{*s, 3}], [*copy.copy(s)], [*copy.deepcopy(s)]),
+    "of a frozen set": lambda x, s: (x + 1, [*set(frozenset(s))], [*{*frozenset(s), 5}]),
+    "merged into a new set": _merged,
+    "differences": lambda x, s: (x + 1, [*s.difference([8])], [*(s - {8, 16, 24, 32})], [*s.difference()]),
+    "intersections": lambda x, s: (x + 1, [*(s & s)], [*s.intersection()], [*s.intersection(sorted(s)[1:])]),
     "add": _add,
     "change": _change,
     "join": _join,
@@ -164,3 +179,29 @@ def test_sets_are_changed_without_a_break() -> None:
         return x + len(seen)
 
     check(fn, t(), 7, breaks=0)
+
+
+def test_sets_of_a_frozen_set_from_outside() -> None:
+    def program(x: torch.Tensor, s: frozenset[Any]) -> Any:
+        return x + 1, [*set(s)], [*{*s}], [*{*s, 5}], frozenset(s) is s, [*frozenset(s)], [*s.union([3])]
+
+    def scenario(compile: Compile) -> Any:
+        called = compile(program)
+        return [called(t(), frozenset(changed_set(seed)))[1:] for seed in range(20)]
+
+    check_scenario(scenario)
+
+
+def test_a_frozen_set_from_outside_stays_itself() -> None:
+    def program(x: torch.Tensor, a: Any, b: Any, held: list[Any]) -> Any:
+        held.append(a)
+        return x * 2 if a is b else x * 3, a, {a: 1}[b], id(a) == id(b), 9 in a, [v for v in a if v in b]
+
+    def scenario(compile: Compile) -> Any:
+        called = compile(program)
+        first, second, third = (frozenset((1, 9, 17)) for _ in range(3))
+        held = list[Any]()
+        results = [called(t(), a, b, held) for a, b in ((first, first), (second, third), (first, second))]
+        return [(*r[:1], *r[2:]) for r in results], [r[1] is h for r, h in zip(results, held, strict=True)]
+
+    check_scenario(scenario)
