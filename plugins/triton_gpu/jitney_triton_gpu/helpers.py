@@ -49,7 +49,7 @@ def middling(b):
 @triton.jit
 def shared_quotient(a, b):
     """``a / b`` of float32 where many are divided by the same: a product with the reciprocal, and what that leaves
-    (Markstein 1990). Correctly rounded, but for the last bit of numerators below 1e-30 and of denormal results.
+    (Markstein 1990). Correctly rounded, but for the last bit where numerator or quotient is below 1e-30.
 
     ``div_rn`` branches for zeros, of which a softmax of masked rows has many.
     """
