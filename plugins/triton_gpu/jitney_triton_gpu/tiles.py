@@ -13,6 +13,7 @@ MANY = 20  # buffers of a kernel that updates many parameters
 LONGEST_ROW = 16384  # elements that a program keeps in registers
 GUESS = 8192  # for a symbolic size
 LARGE = 1 << 20  # bytes of a temporary that has memory of its own; smaller ones share an arena
+PAIRED, SHARED_WORK = 4, 0.2  # rows of a program where so much of the work on an element is the same for all rows
 SWEPT = 2048  # elements of several rows
 PIECE = (4096, 16)  # elements and warps
 CACHE = 48 << 20  # bytes that stay in the cache until they are read again
@@ -157,7 +158,31 @@ def transposing() -> Tile:
     return Tile(32, 64, 8)
 
 
-def rows(count: int | None, length: int | None, across: bool, *, positions: bool = False, work: int = 0) -> Tile:
+def pairs(count: int | None, shared: float) -> int:
+    """How many rows a program has at a time whose elements have this part of their work in common."""
+    rows_ = PAIRED if shared >= SHARED_WORK else 1
+    while count is not None and rows_ > 1 and count < rows_ * PROCESSORS * 4:
+        rows_ //= 2
+    return rows_
+
+
+def _piece(length: int | None, most: int) -> int:
+    """How much of a row at a time: little is done around large pieces, and little of a small last one is empty."""
+    if length is None:
+        return most
+    padded = {most >> n: -(-length // (most >> n)) * (most >> n) * (1 + n / 16) for n in range(3)}
+    return min(padded, key=padded.__getitem__)
+
+
+def rows(
+    count: int | None,
+    length: int | None,
+    across: bool,
+    *,
+    positions: bool = False,
+    work: int = 0,
+    shared: float = 0.0,
+) -> Tile:
     """A tile of rows and their elements.
 
     A thread loads one element at a time where rows do not begin at multiples of 16 bytes. Several warps would share a
@@ -170,6 +195,7 @@ def rows(count: int | None, length: int | None, across: bool, *, positions: bool
         across: are neighbours in memory of different rows?
         positions: are positions reduced?
         work: cost of an element.
+        shared: which part of it is the same for all rows.
     """
     whole = length is not None and power(length) <= (1024 if across else LONGEST_ROW)
     longest = power(length) if length is not None else 2 * LONGEST_ROW
@@ -178,8 +204,9 @@ def rows(count: int | None, length: int | None, across: bool, *, positions: bool
         r = min(longest, max(8192 // x, 1)) if not whole else longest
         x = max(min(x, 8192 // r), 1) if whole else x
         return Tile(x, r, warps_for(x * r, 16), whole)
-    if not whole:
-        return Tile(1, PIECE[0], PIECE[1])
+    together = pairs(count, shared)
+    if not whole or (together > 1 and longest * together > PIECE[0]):
+        return Tile(together, _piece(length, PIECE[0] // together), PIECE[1])
     r = longest
     alone = 1024 if positions else 512 if (length or 0) % VECTOR else 0  # elements of a program of one warp
     if r <= min(alone, 512) and work <= MUCH:
@@ -195,7 +222,7 @@ def rows_at_a_time(size: int) -> int | None:
     return PROCESSORS * max(CACHE // (size * PROCESSORS), 1)
 
 
-def split(kept: int | None, length: int | None, across: bool, heavy: bool) -> tuple[Tile, int]:
+def split(kept: int | None, length: int | None, across: bool, heavy: bool, shared: float = 0.0) -> tuple[Tile, int]:
     """A tile of results and what they are reduced from, and into how many parts that is cut.
 
     Args:
@@ -203,13 +230,15 @@ def split(kept: int | None, length: int | None, across: bool, heavy: bool) -> tu
         length: of what each is reduced from.
         across: are neighbours in memory of different results?
         heavy: is there much to compute for each element, and so much to hold in registers?
+        shared: which part of that is the same for all results.
     """
     kept, length = kept or GUESS, length or GUESS * 8
     if across:
         x = min(power(kept), 64 if heavy else 128)
         r = max((4096 if heavy else 8192) // x, 1)
     else:
-        x, r = 1, min(power(length), 4096)
+        x = pairs(kept, shared) if length >= 512 else 1
+        r = _piece(length, PIECE[0] // x) if length >= PIECE[0] // x else power(length)
         if length < 512:
             x = min(power(kept), 1024 // r)
     tiles = -(-kept // x)

@@ -6,10 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from jitney_lowering.index import Compound, Index, Spell, Var, render, usual_step
-from jitney_lowering.ir import Kernel, Load, Reduce, Scan, Statement, cost, walk
+from jitney_lowering.ir import OPERATIONS, Apply, Kernel, Load, Position, Reduce, Scan, Statement, Value, cost, walk
 from jitney_triton_gpu import tiles
 
 FEWER = 8  # times as few elements as others are read from a cache
+LOADED = 4  # what a load from a cache costs, as of ``OPERATIONS``
+
+
+PLACED = (Load, Position)
 
 
 def text(x: Index, spell: Spell) -> str:
@@ -57,3 +61,20 @@ def fastest(accesses: Iterable[Index], loops: Iterable[Var]) -> Mapping[Var, int
 def work(statements: Sequence[Statement]) -> int:
     """What an element costs, as of ``OPERATIONS``."""
     return cost(*(s.value for s in statements))
+
+
+def shared_by_rows(statements: Sequence[Statement], rows: Sequence[Var]) -> float:
+    """Which part of the work on an element of a row is the same for all rows, as of ``OPERATIONS``; from 0 to 1.
+
+    What a row has one of is no work on its elements. 0 where each element is loaded: memory takes the time then.
+    """
+    varies: dict[Value, frozenset[bool]] = {}  # does it differ with the rows, or within them?
+    spent = {True: 0, False: 0}
+    for v in walk(*(s.value for s in statements)):
+        own = {atom in rows for atom in v.index.atoms if isinstance(atom, Var)} if isinstance(v, PLACED) else set()
+        varies[v] = frozenset(own).union(*(varies[part] for part in v.parts))
+        if isinstance(v, Load) and len(varies[v]) > 1:
+            return 0.0
+        if False in varies[v]:
+            spent[True in varies[v]] += OPERATIONS[v.op].cost if isinstance(v, Apply) else LOADED * isinstance(v, Load)
+    return spent[False] / max(spent[False] + spent[True], 1)

@@ -14,7 +14,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.direction import is_backwards
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, widest, work
+from jitney_triton_gpu.emit.indices import fastest, places, shared_by_rows, widest, work
 from jitney_triton_gpu.emit.online import Online, softmax_sums
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
@@ -28,8 +28,14 @@ def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USU
     length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
     statements = [s for nest in kernel.body for s in nest.statements]
     positions = any(isinstance(s, Reduce) and s.position is not None for s in statements)
+    plain = not kernel.scratch and all(isinstance(s, (Reduce, Store)) for s in statements)
     usual = tiles.rows(
-        product(kernel.outer).value, length, is_across(kernel), positions=positions, work=work(statements)
+        product(kernel.outer).value,
+        length,
+        is_across(kernel),
+        positions=positions,
+        work=work(statements),
+        shared=shared_by_rows(statements, kernel.outer) if plain else 0.0,
     )
     tile = tuning.tile(usual)
     x = Axis("x", kernel.outer, tile.x)

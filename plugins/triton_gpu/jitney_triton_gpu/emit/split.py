@@ -11,7 +11,7 @@ from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Code
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft, blocks_of
-from jitney_triton_gpu.emit.indices import fastest, places, widest
+from jitney_triton_gpu.emit.indices import fastest, places, shared_by_rows, widest
 from jitney_triton_gpu.emit.reduce import Running
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
@@ -32,7 +32,8 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     gone = tuple(v for v in loops if v not in kept)
     counts = fastest(widest(p for p in places(kernel) if any(v in p.atoms for v in gone)), loops)
     across = sum(counts[v] for v in kept) > sum(counts[v] for v in gone)
-    tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across, is_heavy(kernel))
+    shared = shared_by_rows(nest.statements, kept)
+    tile, many = tiles.split(product(kept).value if kept else 1, product(gone).value, across, is_heavy(kernel), shared)
     tile, many = (tuning if kept else replace(tuning, x=0)).tile(tile), tuning.count(many)
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
     inline = renamed_finish(kernel, kept) if many == 1 else None
