@@ -28,6 +28,7 @@ from jitney_lowering.scheduler.traffic.early import with_early_parts
 from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.placement import placed
 from jitney_lowering.scheduler.traffic.recompute import less_work
+from jitney_lowering.scheduler.traffic.short_results import with_parted_results
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def schedule(
     fused = Fused.of(program, turned_round(clean(program)), names, policy)
     if policy.recompute:
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}
-        fused = placed(less_work(with_early_parts(fused), replaced))
+        fused = placed(less_work(with_early_parts(with_parted_results(fused)), replaced))
     program, items = fused.program, fused.items
     kernels = [
         replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item

@@ -201,7 +201,7 @@ class Rows:
 
     def _pieces(self, nest: Nest, total: Nest | None) -> None:
         writer = self.writer
-        axis = self._axis(nest, self.piece)
+        axis = self._axis(nest, min(self.piece, tiles.power(product(nest.loops).value or self.piece)))
         self.draft.blocks[axis.symbol] = axis.block
         self._turn(axis)
         reductions = [s for s in (*nest.statements, *(total.statements if total else ())) if isinstance(s, Reduce)]
