@@ -166,14 +166,26 @@ def _effect(instr: Decoded, jump: bool) -> int:
     return dis.stack_effect(opcode, instr.arg if opcode >= dis.HAVE_ARGUMENT else None, jump=jump)
 
 
-def _bind(code: CodeType, through: CallThrough) -> CodeType:
-    """Rewritten code that asks this ``CallThrough``."""
+class _Session:
+    """The session's ``CallThrough``, for constants of code: the garbage collector does not see what these refer to."""
+
+    def __init__(self, through: CallThrough) -> None:
+        self._through = weakref.ref(through)
+
+    def __call__(self, callee: Any) -> Any:
+        """What to call instead of the callee: itself where the session has gone, and a generator of its lives on."""
+        through = self._through()
+        return callee if through is None else through(callee)
+
+
+def _bind(code: CodeType, session: _Session) -> CodeType:
+    """Rewritten code that asks this session's ``CallThrough``."""
     consts = []
     for const in code.co_consts:
         if const is MARK:
-            const = through
+            const = session
         elif isinstance(const, CodeType) and const.co_name in COMPREHENSIONS:
-            const = _bind(const, through)
+            const = _bind(const, session)
         consts.append(const)
     return code.replace(co_consts=tuple(consts))
 
@@ -236,7 +248,7 @@ class CallThrough:
         key = (code, code.co_filename)  # codes of two files may be equal
         found = self._codes.get(key)
         if found is None:
-            found = _bind(through_code(code), self).replace(co_filename=code.co_filename)
+            found = _bind(through_code(code), _Session(self)).replace(co_filename=code.co_filename)
             self._codes[key] = found
         return found
 

@@ -604,3 +604,27 @@ def test_rewritten_code_of_real_modules_is_well_formed(module: Any) -> None:
                 assert 0 <= state[0] <= made.co_stacksize
                 assert instr.op != "RETURN_VALUE" or state[0] == 1
         assert list(made.co_lines())[-1][2] == list(code.co_lines())[-1][2]
+
+
+def test_what_has_called_through_is_collected() -> None:
+    def run() -> tuple[weakref.ref[Any], Iterator[torch.Tensor]]:
+        class Model(Scale):
+            @functools.partial(disable, recursive=False)
+            def shift(self, x: torch.Tensor, *, by: float) -> torch.Tensor:
+                return super().shift(x, by=by) * 2
+
+            @functools.partial(disable, recursive=False)
+            def shifts(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+                return (Scale.shift(self, x, by=by) for by in (1.0, 2.0))
+
+            def forward(self, x: torch.Tensor) -> Any:
+                return self.shift(x, by=1.5), self.shifts(x)
+
+        return weakref.ref(Model), compile_fn(Model())(t())[1]
+
+    kind, later = run()
+    first, second = later
+    torch.testing.assert_close(second, first + 1)
+    del later, first, second
+    gc.collect()
+    assert kind() is None
