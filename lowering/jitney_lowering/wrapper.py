@@ -118,7 +118,7 @@ class Wrapper:
             self._take_over(run)
             if self.separate:
                 self._make_room(run)
-            self.lines += self._checked(name for item in run if isinstance(item, Extern) for name in item.after)
+            self.lines += self._checked(name for item in run for name in item.after)
             lines = self.launch(run, self) if launched else self._externs(run)
             self.lines += self._marked(number, run[0], lines) if self.apart else lines
             dead = [v for name, v in self.variables.items() if last.get(name) == number and self._may_die(name, v)]
@@ -424,9 +424,21 @@ def _is_transposed(view: Strided, buffer: Buffer) -> bool:
 
 
 def _runs(items: Sequence[Kernel | Extern], separate: bool) -> list[tuple[bool, list[Any]]]:
-    """What is written as one: kernels in a row unless they are ``separate``, and the copies at the end."""
-    return [(launched, list(run)) for (launched, last), group in itertools.groupby(items, _kind)
-            for run in ([list(group)] if last or (launched and not separate) else [[i] for i in group])]  # fmt: skip
+    """What is written as one: kernels in a row unless they are ``separate``, and the copies at the end.
+
+    Kernels that wait for checks which nobody has looked at begin a run.
+    """
+    made: list[tuple[bool, list[Any]]] = []
+    seen, before = frozenset[str](), None
+    for item in items:
+        kind = launched, last = _kind(item)
+        together = kind == before and (last or (launched and not separate)) and item.after <= seen
+        if together:
+            made[-1][1].append(item)
+        else:
+            made.append((launched, [item]))
+        seen, before = seen | item.after, kind
+    return made
 
 
 def _kind(item: Kernel | Extern) -> tuple[bool, bool]:

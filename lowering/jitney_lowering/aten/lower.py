@@ -96,7 +96,8 @@ class _Lowering:
         self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
         self.outputs: list[Any] = []
         self.live = _live(graph.graph)
-        self.in_place = {} if self.writes else writes(graph.graph, updates, self.live, policy.scatters)
+        self.in_place = {} if self.writes else writes(graph.graph, updates, self.live)
+        self.by_kernels = self._wholes() if policy.scatters or policy.scatters_in_order else set()
         # What comes before each: steps, what kernels look at, all that is looked at.
         self.input_writes: list[tuple[Write, int, int, int]] = []
 
@@ -216,24 +217,20 @@ class _Lowering:
         return made
 
     def _operator(self, node: fx.Node, val: Any) -> Any:
-        if node in self.in_place and (written := self._written(self.in_place[node])) is not None:
-            return written
-        rule = RULES.get(node.target)
+        write = self.in_place.get(node)
+        if write is not None and write.output not in self.by_kernels:
+            if (written := self._written(write)) is not None:
+                return written
         self._before_writes(set(operator_effects.hidden_writes(node)))
         try:
-            if node in self.whole:
-                raise NoRule(self.whole[node])
-            if rule is None:
-                raise NoRule(_why_not(node))
-            arguments = self._arguments(bound(node.target, node.args, node.kwargs))
-            call = Call(self.builder, node, self._beside(arguments, val), val)
-            call.check()
-            made = rule(call)
-            results = made if isinstance(made, (list, tuple)) else [made]
-            for result in results:
-                result.load(corner(result.size))  # what cannot be computed says so now
+            made = self._by_rule(node, val)
         except NoRule as refusal:
+            if write is not None and self.values[node.args[0]] is self.values[write.input]:  # type: ignore[index]
+                self.by_kernels.discard(write.output)  # so the operators write, this one and those that follow
+                if (written := self._written(write)) is not None:
+                    return written
             return self._extern(node, val, refusal.reason)
+        results = made if isinstance(made, (list, tuple)) else [made]
         for number, result in enumerate(results):
             fake = val[number] if isinstance(made, (list, tuple)) else val
             if fake is not None and result.dtype is not fake.dtype:
@@ -242,6 +239,26 @@ class _Lowering:
                 result.wanted = self._geometry(fake)[1]
             self._settle(node, result, number if isinstance(made, (list, tuple)) else None)
         return made
+
+    def _by_rule(self, node: fx.Node, val: Any) -> Any:
+        """What the operator's rule makes; raises ``NoRule``."""
+        rule = RULES.get(node.target)
+        if node in self.whole:
+            raise NoRule(self.whole[node])
+        if rule is None:
+            raise NoRule(_why_not(node))
+        arguments = self._arguments(bound(node.target, node.args, node.kwargs))
+        call = Call(self.builder, node, self._beside(arguments, val), val)
+        call.check()
+        made = rule(call)
+        for result in made if isinstance(made, (list, tuple)) else [made]:
+            result.load(corner(result.size))  # what cannot be computed says so now
+        return made
+
+    def _wholes(self) -> set[int]:
+        """Outputs for which elements of a whole input are replaced: kernels do, where ``memory/scatters.py`` can."""
+        parts = {write.output for write in self.in_place.values() if write.parts}
+        return {write.output for write in self.in_place.values()} - parts
 
     def _written(self, write: Write) -> Tensor | None:
         """The input after a write to it; None if the part that is written is no tensor over its memory."""

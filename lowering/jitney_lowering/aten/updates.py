@@ -83,17 +83,13 @@ class Write:
         return self.parts if self.last is None else (*self.parts, self.last)
 
 
-def writes(
-    graph: fx.Graph, updates: Mapping[int, int], live: Collection[fx.Node], scatters: bool = False
-) -> dict[fx.Node, Write]:
+def writes(graph: fx.Graph, updates: Mapping[int, int], live: Collection[fx.Node]) -> dict[fx.Node, Write]:
     """Operators that write to an input instead of making another tensor.
 
     Args:
         graph: functional.
         updates: output -> the input that gets its value; see ``CompileRequest``.
         live: nodes that somebody reads.
-        scatters: are there kernels that store at computed places? Then only parts are written here: what replaces
-            elements of the whole is left to ``scheduler/memory/scatters.py``.
     """
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     (results,) = graph.output_node().args
@@ -102,8 +98,6 @@ def writes(
     for output, argument in updates.items():
         last, first = results[output], inputs[argument]  # type: ignore[index]
         chain = _chain(last, first) if isinstance(last, fx.Node) else ()
-        if scatters and not any(node.target in PARTS for node in chain):
-            continue
         if not chain or list(results).count(last) > 1:  # type: ignore[arg-type]
             continue
         before = (first, *chain[:-1])

@@ -178,7 +178,10 @@ class Partial:
 
 @dataclass(frozen=True)
 class Kernel:
-    """See the module. ``buffers`` holds the dtype of each buffer that is read or written from outside."""
+    """See the module. ``buffers`` holds the dtype of each buffer that is read or written from outside.
+
+    ``after``: buffers of those of the program's checks that it writes only if they hold; others filled them before.
+    """
 
     name: str
     outer: tuple[Var, ...]
@@ -188,6 +191,7 @@ class Kernel:
     scratch: tuple[Scratch, ...] = ()
     partials: tuple[Partial, ...] = ()
     nodes: tuple[fx.Node, ...] = ()
+    after: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:  # a dict has none; kernels with equal code have equal buffers, nearly always
         return self._hash

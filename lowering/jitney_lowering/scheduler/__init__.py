@@ -20,7 +20,7 @@ from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.memory.plan import Memory, plan
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
-from jitney_lowering.scheduler.memory.updates import filled_in_place, written_inputs
+from jitney_lowering.scheduler.memory.updates import filled_in_place, guarded, written_inputs
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.simplify import clean
@@ -109,6 +109,7 @@ def schedule(
     inputs = {name for name in program.inputs if isinstance(name, str)}
     external = {b for i in kernels if isinstance(i, Extern) and not i.into for b in i.buffers if b is not None}
     filled |= written_inputs(program, updates) | filled_in_place(program, kernels, updates)
+    kernels = guarded(program, kernels, filled)
     owned = inputs | program.constants.keys()
     successors = taken_over(program, kernels, kept, owned | filled.keys(), large)
     outside = owned | kept | external | successors.keys()

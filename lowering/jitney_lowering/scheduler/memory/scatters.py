@@ -48,7 +48,7 @@ def scattered_in_place(
         if targets.get(change.buffer) == old:
             readers = [item for n, item in enumerate(order) if n != copy] + ([] if rest is None else [rest])
             unread = change.value.kind == "store" and not any(old in item.reads for item in readers)
-            if program.checks or not _may_be_changed(order[at:], unread):
+            if not _may_be_changed(order[at:], {check[0] for check in program.checks}, unread):
                 continue
             filled[change.buffer] = old
         elif not _is_ours(order, old, buffers, kept):
@@ -111,12 +111,12 @@ def _is_ours(order: Items, old: str, buffers: Mapping[str, Buffer], kept: Collec
     return isinstance(maker, Kernel) or (isinstance(maker, Extern) and (maker.into or maker.target in FRESH))
 
 
-def _may_be_changed(order: Sequence[Kernel | Extern], unread: bool) -> bool:
-    """May the first of these change an input? If an operator fails later, the call is done again by eager.
+def _may_be_changed(order: Sequence[Kernel | Extern], checks: Collection[str], unread: bool) -> bool:
+    """May the first of these change an input? If an operator or a check fails later, eager does the call again.
 
     That does no harm to a store over what nobody has read (``unread``), which eager does before that operator, too.
     """
-    later = [item for item in order if isinstance(item, Extern)]
+    later = [item for item in order if isinstance(item, Extern) or not item.writes.isdisjoint(checks)]
     nodes = order[0].nodes
     return not later or (unread and bool(nodes) and all(node > nodes[-1] for item in later for node in item.nodes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program, Strided
@@ -20,9 +21,9 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
     Nothing that can raise may come after such a kernel, nobody may read the input after it, and in the kernel each
     element is read only where the new one is made.
     """
-    last = max((n for n, item in enumerate(items) if isinstance(item, Extern)), default=-1)
-    if program.checks:
-        return {}
+    checks = {check[0] for check in program.checks}
+    fail = [n for n, i in enumerate(items) if isinstance(i, Extern) or not i.writes.isdisjoint(checks)]
+    last = max(fail, default=-1)
     outputs = [o.buffer if isinstance(o, Strided) else "" for o in program.outputs]
     last_read = {name: n for n, item in enumerate(items) for name in item.reads}
     makers = {name: n for n, item in enumerate(items) if isinstance(item, Kernel) for name in item.writes}
@@ -53,6 +54,23 @@ def written_inputs(program: Program, updates: Mapping[int, int]) -> dict[str, st
         if isinstance(made, Strided) and isinstance(name, str) and made.buffer == name:
             found[name] = name
     return found
+
+
+def guarded(program: Program, items: Sequence[Kernel | Extern], filled: Mapping[str, str]) -> list[Kernel | Extern]:
+    """The items; kernels that write to an input do so if the checks that come before them hold.
+
+    Args:
+        program: the graph.
+        items: what runs, in order.
+        filled: buffers that replace an input.
+    """
+    checks, known = {check[0] for check in program.checks}, set[str]()
+    made: list[Kernel | Extern] = []
+    for item in items:
+        writes = isinstance(item, Kernel) and any(b in filled or b in filled.values() for b in item.writes)
+        made.append(replace(item, after=frozenset(known)) if writes and known else item)
+        known |= item.writes & checks
+    return made
 
 
 def whole(program: Program, output: int) -> bool:
