@@ -2,6 +2,7 @@
 
 A call of Sleef spills every vector register and cannot be scheduled with its neighbours; these are two to four dozen
 instructions without a branch. Infinities, nan, zeros of both signs and denormal numbers, in and out, are as in C.
+Only what is beyond the ``LIMITS`` of a function is left to another one, for a whole vector.
 
 The largest error over all floats, in units in the last place (``ULPS``, which the tests hold), and nanoseconds for
 each element: one thread of a Zen 3 with AVX2, arrays within the first cache (eager: the second).
@@ -13,9 +14,10 @@ each element: one thread of a Zen 3 with AVX2, arrays within the first cache (ea
     log1p           1.40         1.0     1.27    2.07    2.21
     tanh            1.35        0.51     0.90    2.70    3.21
     erf             1.08        0.75     1.06    4.56    1.59
+    sin, cos        1.48        0.61       (on another machine: 0.6 of Sleef)
 
 The polynomials are minimax fits (Lawson's algorithm), their coefficients rounded to float one after another, each time
-with the rest fitted anew. Where there is no fused multiply-add, errors grow by some 0.5 ULP.
+with the rest fitted anew. Where there is no fused multiply-add, errors grow by some 0.5 ULP, and there is no own sine.
 """
 
 from __future__ import annotations
@@ -55,6 +57,12 @@ _ERF_LARGE = (
     *(0.00016644578136038035, 1.127797245979309, 0.6369760632514954, 0.10411373525857925),
     *(-0.02231527678668499, 0.0030655215959995985, -0.0001982252870220691),
 )
+_TWO_OVER_PI = 0.6366197723675814
+# pi / 2 in three parts, each rounded down: a product of the first with an integer below 2**22 loses nothing in an fma.
+_HALF_PI = (1.570796251296997, 7.549789415861596e-08, 5.390302953474238e-15)
+# (sin(r) / r - 1) / r**2 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2 for |r| <= pi / 4: to 4e-9 of sin, 1.2e-10 of cos.
+_SIN = (-0.16666655242443085, 0.008332189172506332, -0.0001951828453456983)
+_COS = (0.04166664555668831, -0.0013887309469282627, 2.4432327336398885e-05)
 
 
 def _reduced(c: Code, x: Value, bias: int) -> tuple[Value, Value]:
@@ -152,29 +160,90 @@ def _erf(c: Code, x: Value) -> Value:
     return c.where(c.compare("olt", size, _ERF_SPLIT), small, large).signed_as(x)
 
 
+def _turned(c: Code, x: Value, quarters: int) -> Value:
+    """The sine of ``x + quarters * pi / 2``; the sine and the cosine of one number share most of their work."""
+    sum_ = c.fma(x, _TWO_OVER_PI, _ROUNDER)
+    n = sum_ - _ROUNDER
+    first, second, third = _HALF_PI
+    exact = c.fma(n, -first, x)
+    nearly = c.fma(n, -second, exact)
+    r = c.fma(n, -third, nearly)
+    # What r has lost, where the difference is exact: sin(r + rest) is about sin(r) + rest.
+    rest = c.where(c.compare("ogt", r.magnitude(), 0.0625), c.fma(n, -second, exact - nearly), 0.0)
+    square = r * r
+    sine = (r + c.fma(r * square, c.polynomial(square, _SIN), rest)).signed_as(r)
+    cosine = c.polynomial(square, (1.0, -0.5, *_COS))
+    quarter = sum_.bits() + quarters
+    odd = c.bit(quarter, 0)
+    sign = (quarter & 2) << 30
+    return (c.where(odd, cosine, sine).bits() ^ sign).from_bits()
+
+
+def _sin(c: Code, x: Value) -> Value:
+    return _turned(c, x, 0)
+
+
+def _cos(c: Code, x: Value) -> Value:
+    return _turned(c, x, 1)
+
+
 _FORMULAS: dict[str, Callable[[Code, Value], Value]] = {
+    "cos": _cos,
     "erf": _erf,
     "exp": _exp,
     "expm1": _expm1,
     "log": _log,
     "log1p": _log1p,
+    "sin": _sin,
     "tanh": _tanh,
 }
 
 # The largest error of each function, in units in the last place, with a fused multiply-add.
-ULPS = {"erf": 1.1, "exp": 0.9, "expm1": 1.5, "log": 0.9, "log1p": 1.5, "tanh": 1.4}
+ULPS = {"cos": 1.5, "erf": 1.1, "exp": 0.9, "expm1": 1.5, "log": 0.9, "log1p": 1.5, "sin": 1.5, "tanh": 1.4}
+# The largest size of an argument of which a function takes care; these need a fused multiply-add.
+LIMITS = {"cos": 100_000.0, "sin": 100_000.0}
 
 
-def supports(name: str, element: str) -> bool:
-    """Is there own code for a function of ``float`` or ``double``?"""
-    return element == "float" and name in _FORMULAS
+def supports(name: str, element: str, fused: bool = True) -> bool:
+    """Is there own code for a function of ``float`` or ``double``? See ``Code`` for ``fused``."""
+    return element == "float" and name in _FORMULAS and (fused or name not in LIMITS)
 
 
-def definition(name: str, symbol: str, width: int, fused: bool) -> str:
-    """LLVM IR of ``symbol``, which computes a function of ``width`` floats; see ``Code`` for ``fused``."""
+def definition(name: str, symbol: str, width: int, fused: bool, other: str = "") -> str:
+    """LLVM IR of ``symbol``, which computes a function of ``width`` floats.
+
+    Args:
+        name: the function.
+        symbol: without ``@``.
+        width: lanes.
+        fused: see ``Code``.
+        other: the symbol of the function that is asked beyond ``LIMITS``.
+    """
     code = Code(width, fused)
-    result = _FORMULAS[name](code, Value(code, "%x", "float"))
-    body = "\n".join(f"  {line}" for line in code.lines)
+    x = Value(code, "%x", "float")
+    result = _FORMULAS[name](code, x)
     type_ = code.type("float")
+    if name not in LIMITS:
+        code.lines.append(f"ret {type_} {result.name}")
+    else:
+        far = code.compare("ugt", x.magnitude(), LIMITS[name])
+        code.lines += _unless(code, far, result, f"call {type_} @{other}({type_} %x)")
+    body = "\n".join(line if line.endswith(":") else f"  {line}" for line in code.lines)
     header = f"define internal {type_} @{symbol}({type_} %x) alwaysinline nounwind willreturn memory(none)"
-    return f"{header} {{\n{body}\n  ret {type_} {result.name}\n}}\n"
+    return f"{header} {{\nentry:\n{body}\n}}\n"
+
+
+def _unless(code: Code, mask: Value, usual: Value, call: str) -> list[str]:
+    """The end of a function: the usual result, but what the call gives if the mask is set in any lane."""
+    type_, bits = code.type("float"), f"i{code.width}"
+    return [
+        f"%lanes = bitcast {code.type('mask')} {mask.name} to {bits}",
+        f"%some = icmp ne {bits} %lanes, 0",
+        "br i1 %some, label %far, label %end",
+        "far:",
+        f"%other = {call}",
+        "br label %end",
+        "end:",
+        f"%result = phi {type_} [ {usual.name}, %entry ], [ %other, %far ]",
+        f"ret {type_} %result",
+    ]

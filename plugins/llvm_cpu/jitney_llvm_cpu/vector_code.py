@@ -67,6 +67,12 @@ class Code:
         type_ = self.type("float")
         return self.add(f"select {self.type('mask')} {mask.name}, {type_} {one}, {type_} {other}", "float")
 
+    def bit(self, value: Value, number: int) -> Value:
+        """A mask: where this bit of an integer is set."""
+        type_ = self.type("int")
+        one = value & (1 << number)
+        return self.add(f"icmp ne {type_} {one.name}, {self.text(0, 'int')}", "mask")
+
     def fma(self, a: Number, b: Number, c: Number) -> Value:
         """``a * b + c``."""
         return self.intrinsic("fma" if self.fused else "fmuladd", a, b, c)
@@ -113,6 +119,9 @@ class Value:
 
     def __and__(self, other: Number) -> Value:
         return self._with("", "and", self, other)
+
+    def __xor__(self, other: Number) -> Value:
+        return self._with("", "xor", self, other)
 
     def __lshift__(self, count: int) -> Value:
         return self._with("", "shl", self, count)

@@ -123,7 +123,9 @@ class VectorMath:
 
     def supports(self, name: str, element: str) -> bool:
         """Is there a function of this name for ``float`` or ``double`` elements?"""
-        return element in BYTES and (name in INTRINSICS or name in FUNCTIONS or inline_math.supports(name, element))
+        return element in BYTES and (
+            name in INTRINSICS or name in FUNCTIONS or inline_math.supports(name, element, self.target.has_fma)
+        )
 
     def call(self, name: str, element: str, width: int) -> Callee:
         """How to compute a function on ``width`` elements.
@@ -141,9 +143,19 @@ class VectorMath:
     def _made(self, name: str, element: str, width: int) -> Callee:
         if name in INTRINSICS:
             return _intrinsic(name, element, width)
-        if inline_math.supports(name, element):
-            symbol = f"jitney.{name}.{_suffix(element, width)}"
-            return Callee(symbol, "", inline_math.definition(name, symbol, width, self.target.has_fma), "inline")
+        if inline_math.supports(name, element, self.target.has_fma):
+            return self._inline(name, element, width)
+        return self._library(name, element, width)
+
+    def _inline(self, name: str, element: str, width: int) -> Callee:
+        symbol, fused = f"jitney.own.{name}.{_suffix(element, width)}", self.target.has_fma
+        if name not in inline_math.LIMITS:
+            return Callee(symbol, "", inline_math.definition(name, symbol, width, fused), "inline")
+        far = self._library(name, element, width)
+        own = inline_math.definition(name, symbol, width, fused, far.symbol)
+        return Callee(symbol, far.declaration, far.definition + own, "inline")
+
+    def _library(self, name: str, element: str, width: int) -> Callee:
         return self._sleef(name, element, width) or _libm(name, element, width)
 
     def _sleef(self, name: str, element: str, width: int) -> Callee | None:
