@@ -53,7 +53,7 @@ def pages(k: T, rows: T, columns: T, new: T) -> T:
 
 def ring(at: T, k: T, new: T, rows: T) -> T:
     """The position changes after all that may fail."""
-    places = (at + torch.arange(2)) % 3
+    places = (at + torch.arange(2, device=at.device)) % 3
     k[places] = new
     at += 2
     return k[rows] * 2
