@@ -254,7 +254,7 @@ def test_kernels_write_to_an_input_after_the_checks_before_them() -> None:
     assert kernels(ring, (torch.tensor(2), cache(), torch.randn(2, 8, 4), torch.tensor([0, 2]))) == {"in0": 1}
     assert kernels(added, args, scatters_in_order=True) == {}
     assert kernels(checked_before, args, scatters_in_order=True) == {"in2": 2}
-    assert kernels(looked_up, IN_PLACE["a place in a table"][1](), scatters_in_order=True) == {"in0": 2}
+    assert kernels(looked_up, IN_PLACE["a place in a table"][1](), scatters_in_order=True) == {"in2": 2}
 
 
 def test_a_wrong_index_before_or_after_a_kernels_write() -> None:
