@@ -2,7 +2,7 @@
 
 A call of Sleef spills every vector register and cannot be scheduled with its neighbours; these are two to four dozen
 instructions without a branch. Infinities, nan, zeros of both signs and denormal numbers, in and out, are as in C.
-Only what is beyond the ``LIMITS`` of a function is left to another one, for a whole vector.
+Only what is beyond the ``LIMITS`` of a function is left to another one.
 
 The largest error over all floats, in units in the last place (``ULPS``, which the tests hold), and nanoseconds for
 each element: one thread of a Zen 3 with AVX2, arrays within the first cache (eager: the second).
@@ -234,7 +234,7 @@ def definition(name: str, symbol: str, width: int, fused: bool, other: str = "")
 
 
 def _unless(code: Code, mask: Value, usual: Value, call: str) -> list[str]:
-    """The end of a function: the usual result, but what the call gives if the mask is set in any lane."""
+    """The end of a function: the usual result, but where the mask is set, what the call gives."""
     type_, bits = code.type("float"), f"i{code.width}"
     return [
         f"%lanes = bitcast {code.type('mask')} {mask.name} to {bits}",
@@ -242,8 +242,9 @@ def _unless(code: Code, mask: Value, usual: Value, call: str) -> list[str]:
         "br i1 %some, label %far, label %end",
         "far:",
         f"%other = {call}",
+        f"%mixed = select {code.type('mask')} {mask.name}, {type_} %other, {type_} {usual.name}",
         "br label %end",
         "end:",
-        f"%result = phi {type_} [ {usual.name}, %entry ], [ %other, %far ]",
+        f"%result = phi {type_} [ {usual.name}, %entry ], [ %mixed, %far ]",
         f"ret {type_} %result",
     ]
