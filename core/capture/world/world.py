@@ -36,6 +36,15 @@ _NOTHING = contextlib.nullcontext()
 Wrapper = Callable[["World", Any, Source], Any]
 
 
+def _has_other_hashes(container: Any, keys: Collection[Any]) -> bool:
+    """Was a key put there under another hash than it has now? A lookup may find it all the same, where it lies.
+
+    Copies of sets and dictionaries keep the hashes that these have noted, and so does the hash of a frozenset.
+    """
+    noted = dict.copy(container) if isinstance(container, dict) else container
+    return hash(frozenset(noted)) != hash(frozenset(list(keys)))
+
+
 def _is_unhashable(value: Any) -> bool:
     """Is it a class that has no hash, since its metaclass says so, or an instance of one?"""
     kind: Any = type(value)
@@ -301,15 +310,17 @@ class World(GuardSet):
     def _settle_keys(self, record: Record, keys: Collection[Any]) -> None:
         """A shadow hashes its keys once more: what the program's own methods read for it is guarded."""
         by_hash: dict[int, list[Any]] = {}
+        base: Any = dict if isinstance(record.value, dict) else type(record.value)
         for i, key in enumerate(keys):
             if hashed_in_python(key):
                 wrapped = self.wrap(key, record.source.step("key_at", i))
                 self.settle(wrapped, ())
                 self.settle(wrapped, by_hash.setdefault(hash(wrapped), []))
                 by_hash[hash(wrapped)].append(wrapped)
-                base: Any = dict if isinstance(record.value, dict) else type(record.value)
                 if not base.__contains__(record.value, key):
                     raise Break(f"a {type(key).__qualname__} was changed after it had become a key")
+        if by_hash and _has_other_hashes(record.value, keys):
+            raise Break("a key was changed after it had become one")
 
     @staticmethod
     def constant_key(key: Any) -> bool:

@@ -112,12 +112,17 @@ def arange(call: Call) -> Tensor:
     return call.result(lambda at: position(at[0] * _whole(step) + _whole(start), dtype))
 
 
+# Whole numbers from which on, and in steps of which, 2**32 steps are exact in double precision.
+FARTHEST, LONGEST = 2.0**52, 2.0**20
+
+
 def _whole(value: Any) -> Any:
     return value if isinstance(value, Index) else int(value)
 
 
 def _spaced(call: Call, start: float, step: float) -> Tensor:
-    if start.is_integer() and step.is_integer():  # so double precision is exact, and integers are cheaper
+    if start.is_integer() and step.is_integer() and abs(start) <= FARTHEST and abs(step) <= LONGEST:
+        # Double precision would be exact, and integers are cheaper.
         first, each = int(start), int(step)
         return call.result(lambda at: Scalar(position(at[0] * each + first)).to(call.dtype).value)
 

@@ -14,7 +14,7 @@ each element: one thread of a Zen 3 with AVX2, arrays within the first cache (ea
     log1p           1.40         1.0     1.27    2.07    2.21
     tanh            1.35        0.51     0.90    2.70    3.21
     erf             1.08        0.75     1.06    4.56    1.59
-    sin, cos        1.48        0.61       (on another machine: 0.6 of Sleef)
+    sin, cos        1.48        0.61        (not measured there)
 
 The polynomials are minimax fits (Lawson's algorithm), their coefficients rounded to float one after another, each time
 with the rest fitted anew. Where there is no fused multiply-add, errors grow by some 0.5 ULP, and there is no own sine.

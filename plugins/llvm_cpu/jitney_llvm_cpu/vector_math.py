@@ -145,17 +145,18 @@ class VectorMath:
             return _intrinsic(name, element, width)
         if inline_math.supports(name, element, self.target.has_fma):
             return self._inline(name, element, width)
-        return self._library(name, element, width)
+        return self.library(name, element, width)
 
     def _inline(self, name: str, element: str, width: int) -> Callee:
         symbol, fused = f"jitney.own.{name}.{_suffix(element, width)}", self.target.has_fma
         if name not in inline_math.LIMITS:
             return Callee(symbol, "", inline_math.definition(name, symbol, width, fused), "inline")
-        far = self._library(name, element, width)
+        far = self.library(name, element, width)
         own = inline_math.definition(name, symbol, width, fused, far.symbol)
         return Callee(symbol, far.declaration, far.definition + own, "inline")
 
-    def _library(self, name: str, element: str, width: int) -> Callee:
+    def library(self, name: str, element: str, width: int) -> Callee:
+        """The function of Sleef, or of the C library; see ``call``."""
         return self._sleef(name, element, width) or _libm(name, element, width)
 
     def _sleef(self, name: str, element: str, width: int) -> Callee | None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import jitney
 from jitney.errors import BackendFailed
 from jitney_lowering.ir import index_width
-from jitney_triton_gpu import launcher, tiles
+from jitney_triton_gpu import tiles
 from jitney_triton_gpu.code import Function
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -27,18 +27,10 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
+def launched(monkeypatch: pytest.MonkeyPatch, compiled_functions: list[Function]) -> list[Function]:
     """What is compiled meanwhile, where 32 bits can count to a thousand."""
-    found: list[Function] = []
-    load = launcher.load
-
-    def noting(source: str, name: str, functions: dict[str, Function], *rest: Any) -> Any:
-        found.extend(functions.values())
-        return load(source, name, functions, *rest)
-
-    monkeypatch.setattr(launcher, "load", noting)
     monkeypatch.setattr(index_width, "NARROW", 1000)
-    return found
+    return compiled_functions
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

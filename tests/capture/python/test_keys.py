@@ -168,6 +168,22 @@ def test_keys_that_were_changed_since_are_pythons() -> None:
         assert compiled(t())[1:] == fn(t())[1:]
 
 
+@pytest.mark.parametrize("kind", [dict.fromkeys, set, frozenset, lambda keys: collections.Counter(dict.fromkeys(keys))])
+def test_changed_keys_that_lie_where_they_are_looked_for_are_pythons(kind: Any) -> None:
+    """The new hash leads to the old place."""
+    old = "a"
+    new = next(name for name in map(str, range(1000)) if hash(name) % 8 == hash(old) % 8)
+    stale = Spec(old)
+    table = kind([stale])
+    stale.name = new
+
+    def fn(x: torch.Tensor) -> Any:
+        return x + 1, Spec(new) in table, Spec(old) in table, stale in table
+
+    compiled = jitney.compile(fn, backend="eager")
+    assert compiled(t())[1:] == fn(t())[1:]
+
+
 def test_a_key_that_waits_to_be_written_to() -> None:
     def fn(x: torch.Tensor, spec: Spec) -> Any:
         table = {spec: 1}

@@ -17,6 +17,16 @@ MADE: dict[str, Callable[[torch.Tensor], Any]] = {
     "scalar": lambda x: torch.scalar_tensor(2.5),
     "arange": lambda x: (torch.arange(5), torch.arange(2, 9, 3), torch.arange(5, 0, -2), torch.arange(0)),
     "arange of floats": lambda x: (torch.arange(0.0, 1.0, 0.1), torch.arange(5, dtype=torch.float64)),
+    "arange of whole numbers": lambda x: (
+        torch.arange(-3.0, 5.0, 2.0),
+        torch.arange(7.0, -9.0, -4.0, dtype=torch.float16),
+        torch.arange(2.0**25 - 3, 2.0**25 + 3),
+        torch.arange(300, dtype=torch.bfloat16),
+    ),
+    "arange of numbers beyond those of integers": lambda x: (
+        torch.arange(2.0**70, 2.0**70 + 2.0**64, 2.0**60),
+        torch.arange(0.0, 2.0**80, 2.0**78, dtype=torch.float64),
+    ),
     "linspace": lambda x: (torch.linspace(-1, 2, 7), torch.linspace(0, 1, 4, dtype=torch.float64)),
     "eye": lambda x: (torch.eye(3), torch.eye(3, 5, dtype=torch.int64)),
     "fill": lambda x: (torch.fill(x, 2.5), torch.fill(x, x[0, 0])),
