@@ -30,6 +30,7 @@ from jitney.capture.tables import Handlers
 from jitney.config import config
 from jitney.errors import CaptureError
 from jitney.guards import Source
+from jitney.guards.reentry import is_programs
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import devices, lifted, within
 from jitney.torch_compat.global_state import StateKeeper, state_check
@@ -141,7 +142,9 @@ def _captured(start: _Start) -> Captured:
             continue
         except RecursionError:  # a structure that is too deep to write down, or to expose
             raise GiveUp(TOO_DEEP) from None
-        except Exception:
+        except Exception as error:
+            if entered := _raised_in(error):
+                raise GiveUp(f"{entered}, which C code has called, raises {type(error).__name__}") from None
             settings.fault_stack = vm.user_stack()
             raise
         finally:
@@ -196,6 +199,14 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
             raise GiveUp(reason.reason, reason.hint) from None
         _refuse_entered(vm)
     return made, stopped
+
+
+def _raised_in(error: Exception) -> str | None:
+    """The function of the program's that raised while capture handled its objects, such as a ``__hash__``."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if is_programs(frame.f_code, frame.f_globals):
+            return frame.f_code.co_qualname
+    return None
 
 
 def _refuse_entered(vm: Loop) -> None:

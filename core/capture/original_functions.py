@@ -65,8 +65,12 @@ def written_in_python(fn: Any) -> types.FunctionType | None:
     found = next((c for c in constants if isinstance(c, types.CodeType) and c.co_name == fn.__name__), None)
     if found is None or found.co_freevars:
         return None
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except ValueError:  # nobody says which defaults it has
+        return None
     made = types.FunctionType(found, vars(module), fn.__name__)
-    given = {p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty}
+    given = {p.name: p.default for p in parameters if p.default is not p.empty}
     named = found.co_varnames[found.co_argcount : found.co_argcount + found.co_kwonlyargcount]
     made.__kwdefaults__ = {name: given[name] for name in named if name in given}
     made.__defaults__ = tuple(value for name, value in given.items() if name not in named)

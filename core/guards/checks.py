@@ -53,7 +53,7 @@ class _Brief(reprlib.Repr):
         if isinstance(value, torch.nn.Module):
             return f"<{type(value).__qualname__}>"
         if isinstance(value, ModuleType):
-            return f"the module {value.__name__}"
+            return f"the module {vars(value).get('__name__', '?')}"
         return " ".join(super().repr1(value, level).split())
 
 

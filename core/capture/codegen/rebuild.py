@@ -27,13 +27,14 @@ from jitney.capture.interpreter.generators import InterpretedGenerator, Reentran
 from jitney.capture.interpreter.iterators import OutsideIterator, set_state
 from jitney.capture.interpreter.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.interpreter.resume_serialization import Made
-from jitney.capture.interpreter.signals import GiveUp, Restart
+from jitney.capture.interpreter.signals import Break, GiveUp, Restart
 from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA, STAND_INS, is_stand_in
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.memory import as_readonly
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
+from jitney.capture.python.type_slots import is_own_slot
 from jitney.capture.torch.parameters import as_buffer, as_parameter
 from jitney.capture.world.record import CONTENT_TYPES
 from jitney.capture.world.set_order import is_like, ordered_set, table_size
@@ -165,6 +166,14 @@ class Rebuilder:
 
     def _array_method(self, value: ArrayMethod) -> str:
         return self.assign(value, f"({self.expr(value.owner)}).{value.name}")
+
+    def _key_function(self, value: Any) -> str:
+        """What ``functools.cmp_to_key`` gives for a function that capture has handed to it."""
+        inner = gc.get_referents(value)
+        compare = next((part.fn for part in inner if type(part) is Reentrant), None)
+        if compare is None or len([part for part in inner if part is not KEY_FUNCTION]) != 1:
+            raise Break("a key made by functools.cmp_to_key is needed after the graph")
+        return self.assign(value, f"{self.constant(functools.cmp_to_key)}({self.expr(compare)})")
 
     def _scope(self, value: InferenceScope) -> str:
         self.outputs.append(value)
@@ -486,12 +495,20 @@ def _doc(code: types.CodeType) -> Any:
     return first if isinstance(first, str) else None
 
 
+KEY_FUNCTION = type(functools.cmp_to_key(max))
+BY_NEW = (complex, property)  # whose members in C are what they are made of
+
+
 def _slots(value: Any) -> dict[str, Any]:
     """Attributes in ``__slots__``."""
     out = {}
     for cls in type(value).__mro__:
         for name, member in vars(cls).items():
             if isinstance(member, types.MemberDescriptorType) and name not in ("__dict__", "__weakref__"):
+                if cls in BY_NEW:
+                    continue
+                if not is_own_slot(member):
+                    raise Break(f"a {type(value).__qualname__}, which keeps {name} in C, is made")
                 try:
                     out[name] = member.__get__(value)
                 except AttributeError:
@@ -523,6 +540,7 @@ def _finished() -> Any:
 
 
 RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
+    KEY_FUNCTION: Rebuilder._key_function,
     torch_private.FakeTensor: Rebuilder._tensor,
     **dict.fromkeys((torch.SymInt, torch.SymFloat, torch.SymBool), Rebuilder._symbol),
     InferenceScope: Rebuilder._scope,

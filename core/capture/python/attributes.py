@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +201,11 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
     if trusted(owner) and trusted(kind):
         return world.take(kind, name, found)
     if owner.__flags__ & HEAP and type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
-        world.guard(world.const(kind).attr(name), "is", found)
+        if any(comes_first(vars(meta)[name]) for meta in inspect.getmro(type(kind)) if name in vars(meta)):
+            guard_unhidden(vm, kind, owner, name)  # ``kind.name`` is what the metaclass says, such as ``__name__``
+            world.guard(world.const(owner).step("class_dict", name), "is", found)
+        else:
+            world.guard(world.const(kind).attr(name), "is", found)
         world.anchor(found)
         return found
     guard_unhidden(vm, kind, owner, name)
@@ -289,6 +294,8 @@ def bind(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str) -> 
         return _instance_entry(vm, owner, name, descriptor)
     if type(getter) is PYTHON_FUNCTION:
         return vm.call(getter, descriptor, obj, owner)
+    if type(getter).__flags__ & HEAP:  # an object that is called: it may do anything
+        raise Break(f"a {kind.__qualname__} whose __get__ is no function is read")
     return vm.native(descriptor.__get__, obj, owner)
 
 
@@ -443,6 +450,8 @@ def _descriptor_store(vm: Interpreter, descriptor: Any, obj: Any, name: str, val
     setter = lookup(vm, type(descriptor), "__set__")
     if type(setter) is PYTHON_FUNCTION:
         vm.call(setter, descriptor, obj, value)
+    elif type(setter).__flags__ & HEAP:
+        raise Break(f"a {type(descriptor).__qualname__} whose __set__ is no function is written to")
     else:
         vm.native(descriptor.__set__, obj, value)
 

@@ -263,7 +263,7 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         return vm.native(fn, *args, **kwargs)
     if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
-    if args[0] is None or not isinstance(args[0], fn.__objclass__):  # nothing is bound to None
+    if args[0] is None or not issubclass(type(args[0]), fn.__objclass__):  # nothing is bound to None
         return vm.native(fn, *args, **kwargs)
     return call_bound(vm, fn.__get__(args[0], type(args[0])), args[0], fn.__name__, args[1:], kwargs)
 

@@ -247,7 +247,10 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
         call_args = [specialise(a) if name in STORING else _argument(vm, a, name) for a in args]
         if isinstance(target, set) and name in ITERATING:
             call_args = [containers.merged(vm, a, given) for a, given in zip(args, call_args, strict=True)]
-    method = getattr(_builtin_base(target), name).__get__(target)
+    method = getattr(_builtin_base(target), name, None)
+    if method is None:
+        raise Break(f"call of the C method {type(owner).__qualname__}.{name}", "call it outside the compiled function")
+    method = method.__get__(target)
     if record is not None and name in MUTATING:
         record.dirty = True
     result = vm.native(method, *call_args, **kwargs)
