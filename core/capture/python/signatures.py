@@ -1,4 +1,4 @@
-"""``inspect.signature`` of plain Python functions: all that it looks at is guarded."""
+"""``inspect.signature`` of plain Python functions: all that it looks at is guarded. What it binds is made at once."""
 
 from __future__ import annotations
 
@@ -95,3 +95,78 @@ for _cls in (inspect.Signature, inspect.Parameter):
     for _name, _entry in vars(_cls).items():
         if isinstance(_entry, property):
             special.add(_entry.fget, _reader(_name))
+
+
+# ------------------------------------------------------------------ binding
+
+
+def _own(vm: Interpreter, owner: Any, cls: type, name: str) -> None:
+    """Refuse an object that capture has not made: its parts would need guards."""
+    if type(owner) is not cls or vm.world.record_of(owner) is not None:
+        raise Break(f"{cls.__qualname__}.{name} of an object from outside", HINT)
+
+
+def _binder(name: str) -> Any:
+    """``bind`` and ``bind_partial`` put values into a dictionary by the names of parameters, and look into none."""
+
+    def bind(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        _own(vm, args[0] if args else None, inspect.Signature, name)
+        bound = vm.world.mark_fresh(vm.native(getattr(inspect.Signature, name), *args, **kwargs))
+        _mark_parts(vm, bound)
+        return bound
+
+    return bind
+
+
+def _mark_parts(vm: Interpreter, bound: inspect.BoundArguments) -> None:
+    vm.world.mark_fresh(bound.arguments)
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and name in bound.arguments:
+            vm.world.mark_fresh(bound.arguments[name])
+
+
+for _name in ("bind", "bind_partial"):
+    special(getattr(inspect.Signature, _name))(_binder(_name))
+
+
+@special(inspect.BoundArguments.apply_defaults)
+def _apply_defaults(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
+    (bound,) = args
+    _own(vm, bound, inspect.BoundArguments, "apply_defaults")
+    given = bound.arguments
+    vm.native(inspect.BoundArguments.apply_defaults, bound)
+    vm.world.mark_fresh(bound.arguments)
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and name not in given:
+            vm.world.mark_fresh(bound.arguments[name])
+
+
+def _part(name: str) -> Any:
+    """``args`` and ``kwargs`` are made anew of what is bound."""
+
+    def read(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        (bound,) = args
+        _own(vm, bound, inspect.BoundArguments, name)
+        if type(bound.arguments) is not dict or vm.world.record_of(bound.arguments) is not None:
+            raise Break(f"BoundArguments.{name} with arguments from outside", HINT)
+        for key, parameter in bound.signature.parameters.items():  # these are iterated over, and the program may write
+            value = bound.arguments.get(key)
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL and type(value) not in (tuple, type(None)):
+                raise Break(f"BoundArguments.{name} where {key!r} is a {type(value).__qualname__}", HINT)
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD and value is not None:
+                if type(value) is not dict or vm.world.record_of(value) is not None:
+                    raise Break(f"BoundArguments.{name} where {key!r} is from outside", HINT)
+        made = vm.native(getattr, bound, name)
+        return vm.world.mark_fresh(made) if type(made) is dict else made
+
+    return read
+
+
+for _name in ("args", "kwargs"):
+    special.add(vars(inspect.BoundArguments)[_name].fget, _part(_name))
+
+
+@special(vars(inspect.BoundArguments)["signature"].fget)
+def _bound_signature(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    _own(vm, args[0], inspect.BoundArguments, "signature")
+    return vm.native(getattr, args[0], "signature")

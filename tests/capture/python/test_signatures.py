@@ -108,3 +108,71 @@ def test_alive_across_a_break() -> None:
         return x + len(parameters), bound.args, str(signature)
 
     check(fn, t(), skips=1)  # a mappingproxy cannot be made again: the frame runs eagerly
+
+
+def bound_to(a: Any, b: int = 2, *rest: Any, c: int = 3, **more: Any) -> Any:
+    return a
+
+
+def test_arguments_bound() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        x = x + 1
+        bound = inspect.signature(bound_to).bind(x, b=5, d=7)
+        bound.arguments["b"] *= 2
+        bound.arguments["more"]["e"] = 8
+        return bound.arguments["a"] * bound.arguments["b"], bound.args[1:], bound.kwargs, list(bound.arguments)
+
+    check(fn, t(), breaks=0)
+
+
+def test_defaults_applied() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        bound = inspect.signature(bound_to).bind_partial()
+        bound.apply_defaults()
+        bound.arguments["a"] = x + 1
+        bound.arguments["more"]["d"] = 4
+        return (
+            bound_to(*bound.args, **bound.kwargs) * bound.arguments["c"],
+            bound.kwargs,
+            bound.signature.parameters["b"].default,
+        )
+
+    check(fn, t(), breaks=0)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        try:
+            inspect.signature(bound_to).bind(x, a=2)
+        except TypeError as error:
+            return x + 1, str(error)
+
+    check(fn, t(), breaks=0)
+
+
+def test_bound_arguments_alive_across_a_break() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        bound = inspect.signature(bound_to).bind(x + 1, 4)
+        graph_break()
+        bound.apply_defaults()
+        return bound.arguments["a"] * bound.arguments["c"], bound
+
+    check(fn, t())
+
+
+def test_arguments_written_as_other_classes() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        bound = inspect.signature(bound_to).bind(x + 1)
+        bound.arguments["rest"] = (i for i in range(3))
+        return bound.args[0] * 2, bound.args[1:]
+
+    check(fn, t())
+
+
+def test_bound_outside() -> None:
+    held = inspect.signature(bound_to).bind(1, 2, 3, d=4)
+
+    def fn(x: torch.Tensor) -> Any:
+        return x * held.arguments["b"], held.args, held.kwargs
+
+    check(fn, t())
