@@ -23,6 +23,7 @@ from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame, make_frame
 from jitney.capture.interpreter.iterators import reaches_iterator
 from jitney.capture.interpreter.loop import Loop
+from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.capture.interpreter.resume import pops
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
@@ -143,7 +144,7 @@ def _captured(start: _Start) -> Captured:
         except RecursionError:  # a structure that is too deep to write down, or to expose
             raise GiveUp(TOO_DEEP) from None
         except Exception as error:
-            if entered := _raised_in(error):
+            if entered := _raised_in(error, settings.handlers):
                 raise GiveUp(f"{entered}, which C code has called, raises {type(error).__name__}") from None
             settings.fault_stack = vm.user_stack()
             raise
@@ -201,10 +202,11 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
     return made, stopped
 
 
-def _raised_in(error: Exception) -> str | None:
+def _raised_in(error: Exception, handlers: Handlers) -> str | None:
     """The function of the program's that raised while capture handled its objects, such as a ``__hash__``."""
+    modules = handlers.modules | {handler.__module__ for handler in HANDLERS.values()}  # capture's, whoever wrote them
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if is_programs(frame.f_code, frame.f_globals):
+        if frame.f_globals.get("__name__") not in modules and is_programs(frame.f_code, frame.f_globals):
             return frame.f_code.co_qualname
     return None
 
