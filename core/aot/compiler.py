@@ -25,6 +25,7 @@ from jitney.aot.runtime.replay_safety import of_graph
 from jitney.aot.runtime.result_check import ANYTHING, checked
 from jitney.aot.runtime.subclass_glue import WrappedGlue
 from jitney.aot.signals import NotSplit
+from jitney.aot.trace.host_constants import fold_host_constants
 from jitney.aot.trace.joint import Joint, trace_joint
 from jitney.backends.faults import captured_fallback, with_blame
 from jitney.config import config
@@ -137,6 +138,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
         return module.forward
     if config.verify:
         joint.verify()
+    if joint.layout is None:
+        joint.rewrite(functools.partial(fold_host_constants, constants=joint.constants))
     if request.joint_pass is not None and joint.layout is None:
         joint.rewrite(request.joint_pass)
         if config.verify:

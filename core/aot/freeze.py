@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.partition.cost import bytes_of, has_effect
+from jitney.aot.partition.cost import EMPTY, bytes_of, has_effect
 from jitney.aot.partition.split import Half
 from jitney.aot.trace.results import is_view
 from jitney.torch_compat import torch_private
@@ -22,14 +22,6 @@ from jitney.torch_compat import torch_private
 aten = torch.ops.aten
 # What is computed may be larger than the parameters that it is computed from by this many bytes.
 LEEWAY = 1 << 16
-# Memory that nobody has written to yet.
-EMPTY = {
-    aten.empty_like.default,
-    aten.new_empty.default,
-    aten.new_empty_strided.default,
-    aten.empty.memory_format,
-    aten.empty_strided.default,
-}
 # They return what is in their argument's memory, and do not say so.
 PASSED_ON = {operator.getitem, aten._unsafe_view.default}
 GONE = torch.empty(0)  # in place of what was computed, and is read no more

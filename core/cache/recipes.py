@@ -321,12 +321,12 @@ def _graph(writer: Writer, module: fx.GraphModule) -> Recipe:
 
 
 def _tensor(writer: Writer, value: torch.Tensor) -> Recipe:
-    """A constant in memory."""
-    plain = value.device.type == "cpu" and value.layout is torch.strided and value.is_contiguous()
+    """A constant in memory, of the host or of a device."""
+    plain = value.device.type != "meta" and value.layout is torch.strided and value.is_contiguous()
     if not plain or value.requires_grad or value.is_conj() or value.is_neg() or value.nbytes > TENSOR_BYTES:
         raise NotStorable(f"a constant tensor of {value.nbytes} bytes on {value.device}")
-    data = value.detach().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
-    return ["tensor", writer.ref(value.dtype), list(value.shape), writer.blob(data)]
+    data = value.detach().reshape(-1).view(torch.uint8).cpu().numpy().tobytes() if value.numel() else b""
+    return ["tensor", writer.ref(value.dtype), list(value.shape), writer.blob(data), str(value.device)]
 
 
 def _logger(writer: Writer, value: logging.Logger) -> Recipe | None:
@@ -457,12 +457,15 @@ def _make_graph(reader: Reader, source: str, names: Mapping[str, int], held: Map
     return GraphText(source, reader.space(names), reader.space(held)).forward()
 
 
-def _make_tensor(reader: Reader, dtype: int, shape: Sequence[int], blob: int) -> torch.Tensor:
+def _make_tensor(reader: Reader, dtype: int, shape: Sequence[int], blob: int, device: str) -> torch.Tensor:
     made = torch.empty(shape, dtype=reader.make(dtype), device="cpu")
     if made.numel():
         flat = torch.frombuffer(bytearray(reader.blobs[blob]), dtype=torch.uint8)
         made.reshape(-1).view(torch.uint8).copy_(flat)
-    return made
+    try:
+        return made.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
+        raise Stale(f"a constant on {device}, which is not there") from error
 
 
 def _number(recipe: Sequence[str]) -> float:

@@ -81,6 +81,15 @@ def test_constant_tensors_have_their_bits_again(dtype: torch.dtype) -> None:
     assert again(torch.empty(0, 3)).shape == (0, 3) and again(torch.tensor(2.5)).item() == 2.5
 
 
+def test_a_constant_on_a_device_that_is_not_there_is_stale() -> None:
+    writer = Writer()
+    number = writer.ref(torch.ones(2))
+    assert writer.objects[number][-1] == "cpu"
+    writer.objects[number][-1] = "cuda:99"
+    with pytest.raises(Stale, match="cuda:99"):
+        Reader(writer.objects, writer.blobs).make(number)
+
+
 def test_text_functions_and_structs_are_made_again() -> None:
     pack_two = struct.Struct("2q").pack
     space: dict[str, Any] = {"k": 3, "pack": pack_two, "unused": object()}
@@ -123,7 +132,7 @@ CYCLE.append(CYCLE)
 @pytest.mark.parametrize(
     "value",
     [Own(), local(), lambda: 0, CYCLE, (x for x in ()), [].append, torch.ones(1 << 19),
-     torch.ones(2, requires_grad=True),
+     torch.ones(2, requires_grad=True), torch.ones(2, device="meta"),
      torch.ones(2, 2).t()[:1], torch.Generator(), open],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

@@ -32,6 +32,12 @@ FACTORY_PACKETS = frozenset(
     }
 )  # fmt: skip
 
+# Memory that nobody has written to yet.
+EMPTY = frozenset(
+    {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default, aten.empty.memory_format,
+     aten.empty_strided.default, aten.empty_permuted.default}
+)  # fmt: skip
+
 # Operators that raise or do nothing.
 CHECK_PACKETS = frozenset(
     {aten._linalg_check_errors, aten._assert_async, aten._functional_assert_async, aten._assert_scalar,

@@ -448,17 +448,39 @@ class _Lowering:
         return Number(where.buffer, where.dtype, where.size, where.stride, where.offset)
 
     def _in_memory(self, tensor: Tensor, fake: Any) -> Strided:
-        """The tensor with the strides that it has in eager: operators choose the strides of their results by them."""
+        """The tensor with the strides that it has in eager: operators choose the strides of their results by them.
+
+        Of an expanded tensor any whole one is as good, but where rows begin at multiples of something, as those of a
+        mask must that attention reads.
+        """
         strided = self.builder.realise(tensor)
         if not _is_strided(fake):
             return strided
         stride = self._geometry(fake)[1]
-        differ = [d for d, s in enumerate(tensor.size) if s != 1 and strided.stride[d] is not stride[d]]
-        if not differ or any(s == 0 for s in tensor.size):
+        if any(s == 0 for s in tensor.size) or not self._differ(strided, stride):
             return Strided(strided.buffer, strided.dtype, strided.size, stride, strided.offset)
-        if overlaps(tensor.size, stride, self.sizes.hint):
-            return strided  # an expanded tensor, which some operator made whole: as good
-        return self.builder.stored(tensor, stride)
+        if not overlaps(tensor.size, stride, self.sizes.hint):
+            return self.builder.stored(tensor, stride)
+        narrow = [ONE if t == 0 else s for s, t in zip(tensor.size, stride, strict=True)]
+        if dense(narrow, stride, self.sizes.hint) is not None:
+            return strided
+        return self._expanded(tensor, stride) or strided
+
+    @staticmethod
+    def _differ(strided: Strided, stride: Sequence[Index]) -> list[int]:
+        """Dimensions along which these strides lead elsewhere."""
+        return [d for d, s in enumerate(strided.size) if s != 1 and strided.stride[d] is not stride[d]]
+
+    def _expanded(self, tensor: Tensor, stride: Sequence[Index]) -> Strided | None:
+        """A new buffer with these strides, without what those of 0 repeat; None if elements would still overlap."""
+        narrow = [ONE if t == 0 else s for s, t in zip(tensor.size, stride, strict=True)]
+        if overlaps(narrow, stride, self.sizes.hint):
+            return None
+        source = tensor.view(
+            narrow, lambda at: [ZERO if t == 0 else i for i, t in zip(at, stride, strict=True)], whole=False
+        )
+        made = self.builder.stored(source, stride)
+        return Strided(made.buffer, made.dtype, tensor.size, tuple(stride), made.offset)
 
     # ------------------------------------------------------------------ results
 
@@ -482,14 +504,8 @@ class _Lowering:
         stride = self._geometry(fake)[1]
         if any(s == 0 for s in tensor.size):
             return Strided(strided.buffer, strided.dtype, strided.size, stride, strided.offset)
-        differ = [d for d, s in enumerate(tensor.size) if s != 1 and strided.stride[d] is not stride[d]]
-        if differ:
-            spread = {d for d in differ if stride[d] == 0}
-            narrow = [ONE if d in spread else s for d, s in enumerate(tensor.size)]
-            if overlaps(narrow, stride, self.sizes.hint):
-                return strided
-            source = tensor.view(narrow, lambda at: [ZERO if d in spread else i for d, i in enumerate(at)], whole=False)
-            strided = self.builder.stored(source, stride)
+        if self._differ(strided, stride):
+            return self._expanded(tensor, stride) or strided
         return Strided(strided.buffer, strided.dtype, tensor.size, stride, strided.offset)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from lowering.graphs import faked, kinds, lowered
 
-from jitney_lowering.ir import Strided
+from jitney_lowering import CPU, GPU, Policy
+from jitney_lowering.ir import Extern, Strided
 
 VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "permute": lambda x: x.permute(2, 0, 1),
@@ -146,3 +148,18 @@ def test_what_is_broadcast_is_computed_once() -> None:
 
     captured = lowered(fn, torch.randn(5, 7), torch.randn(7))
     assert [len(s.loops) for s in captured.program.steps] == [1, 2]
+
+
+@pytest.mark.parametrize("policy", [CPU, GPU], ids=["CPU", "GPU"])
+@pytest.mark.parametrize("times", [1, 4])
+def test_rows_that_begin_at_multiples_do_so_for_operators(policy: Policy, times: int) -> None:
+    """As those of a mask that attention reads, for all of a batch: torch's kernels refuse others."""
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        mask = F.pad(y * 2, (0, 3))[..., :5].expand(times, -1, -1)
+        return torch.bmm(x, mask)
+
+    found = lowered(fn, torch.randn(times, 6, 4), torch.randn(1, 4, 5), whole=None, policy=policy)
+    (product,) = [step for step in found.program.steps if isinstance(step, Extern) and "bmm" in str(step.target)]
+    assert [n.value for n in product.args[1].stride][-2:] == [8, 1]
+    assert times == 1 or product.args[1].stride[0].value == 0

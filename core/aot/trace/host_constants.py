@@ -1,0 +1,149 @@
+"""What a program computes of nothing on the host and then uses on a device is computed once, while it is compiled.
+
+``torch.zeros(n).to(device)``, positions, frequencies, windows of a filter: eager copies them at each call, for which
+the host waits, and no recording of a device's work can hold such a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from jitney.aot.partition.cost import EMPTY, bytes_of, has_effect
+from jitney.torch_compat import torch_private
+
+aten = torch.ops.aten
+HOST = "cpu"
+COMPUTED = 1 << 26  # bytes that are computed for the constants of one graph, at most
+KEPT = 1 << 20  # bytes of constants of one graph: with more, no later process finds it on disk
+NUMBERS = frozenset(
+    {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+     torch.float16, torch.bfloat16, torch.float32, torch.float64}
+)  # fmt: skip
+
+
+def fold_host_constants(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> int:
+    """Put constants in the place of what is computed of nothing on the host and copied to a device.
+
+    Args:
+        graph: functional, with an output node; changed. ``full`` stands for one number everywhere, else a constant.
+        constants: the graph's attributes; added to.
+
+    Returns:
+        How many copies became constants. What would take more than ``KEPT`` bytes stays as it is.
+    """
+    folder = _Folder(graph, constants)
+    copies = [*folder.copies()]
+    if not copies or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        return 0
+    try:
+        with torch_private.without_modes(), torch.inference_mode(False), torch.no_grad():
+            return sum([folder.fold(node) for node in copies])
+    except RuntimeError:  # no memory, or an operator that raises: the call will tell
+        return 0
+
+
+class _Folder:
+    def __init__(self, graph: fx.Graph, constants: dict[str, torch.Tensor]) -> None:
+        self.graph = graph
+        self.constants = constants
+        self.known: set[fx.Node] = set()  # values of the host that depend on no input
+        self.values: dict[fx.Node, torch.Tensor] = {}
+        self.left = KEPT
+        computed = 0
+        for node in graph.nodes:
+            if self._is_known(node) and computed + bytes_of(node) <= COMPUTED:
+                computed += bytes_of(node)
+                self.known.add(node)
+
+    def _is_known(self, node: fx.Node) -> bool:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.device.type != HOST or value.layout is not torch.strided:
+            return False
+        if any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride())):
+            return False
+        if node.op == "get_attr":
+            return True
+        computes = isinstance(node.target, torch_private.OPERATOR_CLASSES) and node.target not in EMPTY
+        return computes and not has_effect(node) and all(n in self.known for n in node.all_input_nodes)
+
+    def copies(self) -> Iterator[fx.Node]:
+        """To a device, of values of the host that depend on no input."""
+        for node in self.graph.nodes:
+            if node.target is not aten._to_copy.default or node.args[0] not in self.known:
+                continue
+            value = node.meta["val"]
+            if value.device.type != HOST and value.layout is torch.strided and value.dtype in NUMBERS:
+                yield node
+
+    def fold(self, node: fx.Node) -> bool:
+        """Put a constant in the place of a copy, if it is small enough."""
+        like: torch.Tensor = node.meta["val"]
+        source = self._value(node.args[0])
+        value = aten._to_copy.default(source, **{**node.kwargs, "device": torch.device(HOST)})
+        if value.stride() != like.stride() or not _in_range(source, value.dtype):
+            return False
+        with self.graph.inserting_before(node):
+            if value.is_contiguous() and (number := _number(value)) is not None:
+                kinds = {"dtype": like.dtype, "device": like.device, "pin_memory": False}
+                made = self.graph.call_function(aten.full.default, ([*like.shape], number), kinds)
+            elif value.nbytes <= self.left:
+                self.left -= value.nbytes
+                name = f"_host_constant{len(self.constants)}"
+                self.constants[name] = moved(value, like.device)
+                read = self.graph.create_node("get_attr", name)
+                read.meta = dict(node.meta)
+                # The copy may be a result, which the program may write to.
+                made = self.graph.call_function(aten.clone.default, (read,))
+            else:
+                return False
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        self._erase(node)
+        return True
+
+    def _value(self, node: Any) -> torch.Tensor:
+        """What is computed of nothing; so is all that it is computed of."""
+        if node not in self.values:
+            needed = {node}
+            for each in (waiting := [node]):
+                waiting += [n for n in each.all_input_nodes if n not in needed]
+                needed |= {*each.all_input_nodes}
+            for each in [n for n in self.graph.nodes if n in needed and n not in self.values]:
+                if each.op == "get_attr":
+                    self.values[each] = self.constants[each.target]
+                else:
+                    args, kwargs = fx.node.map_arg((each.args, each.kwargs), self.values.__getitem__)
+                    self.values[each] = each.target(*args, **kwargs)
+        return self.values[node]
+
+    def _erase(self, node: fx.Node) -> None:
+        """Erase what nobody reads any more."""
+        for each in (waiting := [node]):
+            if not each.users:
+                waiting += [n for n in each.all_input_nodes if n in self.known and n not in waiting]
+                self.graph.erase_node(each)
+
+
+def _in_range(value: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Does it become the same numbers of a type on every device? Floats beyond an integer's range do not."""
+    if dtype.is_floating_point or dtype is torch.bool or not value.is_floating_point():
+        return True
+    ends, wide = torch.iinfo(dtype), value.double()
+    return bool(((wide > ends.min - 1.0) & (wide < ends.max + 1.0)).all())
+
+
+def moved(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The same elements on a device."""
+    return value.to(device)
+
+
+def _number(value: torch.Tensor) -> Any:
+    """The number that all elements are, to the bit; None if there is none."""
+    if not value.numel():
+        return None
+    data = value.reshape(-1).view(torch.uint8).view(-1, value.element_size())
+    return value.reshape(-1)[0].item() if bool((data == data[0]).all()) else None
