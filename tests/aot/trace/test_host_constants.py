@@ -40,7 +40,9 @@ def targets(graph: fx.GraphModule) -> list[Any]:
 
 
 def on_the_host(graph: fx.GraphModule) -> list[fx.Node]:
-    return [n for n in graph.graph.nodes if isinstance(n.meta.get("val"), Tensor) and n.meta["val"].device.type == "cpu"]
+    return [
+        n for n in graph.graph.nodes if isinstance(n.meta.get("val"), Tensor) and n.meta["val"].device.type == "cpu"
+    ]
 
 
 @pytest.mark.parametrize(
