@@ -75,12 +75,14 @@ class Convolution:
         channels: of the input.
         window: elements of the kernel for each pair of channels.
         dtype: of the input.
+        backward: are gradients computed?
     """
 
     groups: int
     channels: int
     window: int
     dtype: torch.dtype
+    backward: bool = False
 
 
 Worth = Callable[[Convolution], float]
@@ -272,6 +274,7 @@ def _convolution(node: fx.Node) -> Convolution:
         (_shape(x) or ())[1],  # type: ignore[arg-type, misc]
         math.prod(size[2:]),
         x.meta["val"].dtype,  # type: ignore[union-attr]
+        node.target is aten.convolution_backward.default,
     )
 
 

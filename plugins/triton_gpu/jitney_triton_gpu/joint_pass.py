@@ -11,6 +11,10 @@ from jitney_triton_gpu.options import TritonGpuOptions
 
 DEPTHWISE = 3.0
 """Times the bytes of a convolution of single channels that it saves to have them last."""
+WIDE_WINDOW = 49
+"""Elements of the largest window that cuDNN has such kernels for; those for more take 4 to 7 times as long as torch's."""
+SLOW = -40.0
+"""Times the bytes of a convolution of single channels that its kernels for channels last lose by a larger window."""
 PRODUCT = 0.5
 """The same of a window of one element, in halves: rows of one channel are seldom aligned as a matrix's should be."""
 
@@ -28,14 +32,18 @@ def _worth(convolution: Convolution) -> float:
     """Tensor cores read channels last. cuDNN converts for them, but for windows of one element: products of matrices.
 
     Where each channel is convolved by itself, cuDNN has kernels for channels last that are several times as fast as
-    torch's for channels first; grouped convolutions have better kernels for channels first. Of channels that are no
+    torch's for channels first, for windows of up to 7 x 7 (float32: 5 x 5 for gradients); grouped convolutions have
+    better kernels for channels first. Of channels that are no
     multiple of ``ALIGNED``, such as a picture's, cuDNN's kernels for channels first add up in float32, the others round
     to TF32: numbers would be other ones for nothing.
     """
     if convolution.dtype is torch.float64:
         return 0.0
     if convolution.groups > 1:
-        return DEPTHWISE if convolution.groups == convolution.channels else -0.5
+        if convolution.groups != convolution.channels:
+            return -0.5
+        precise = convolution.backward and convolution.dtype is torch.float32
+        return SLOW if convolution.window + precise > WIDE_WINDOW else DEPTHWISE
     if convolution.window == 1:
         return 0.0 if convolution.dtype is torch.float32 else PRODUCT
     if convolution.dtype is torch.float32 and (convolution.channels % ALIGNED or not torch.backends.cudnn.allow_tf32):

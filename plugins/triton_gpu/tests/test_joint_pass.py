@@ -68,7 +68,9 @@ def test_depthwise_convolutions_have_the_channels_last(train: bool, dynamic: boo
 def test_what_channels_last_are_worth() -> None:
     worth, single, half = joint_pass._worth, torch.float32, torch.bfloat16
     assert worth(Convolution(8, 8, 9, single)) == worth(Convolution(8, 8, 49, half)) > 1
-    assert worth(Convolution(2, 8, 9, single)) < 0
+    assert worth(Convolution(8, 8, 81, half)) < worth(Convolution(2, 8, 9, single)) < 0  # no such kernels are there
+    assert worth(Convolution(8, 8, 49, single)) > 0 > worth(Convolution(8, 8, 49, single, backward=True))
+    assert worth(Convolution(8, 8, 25, single, backward=True)) > 0 < worth(Convolution(8, 8, 49, half, backward=True))
     assert worth(Convolution(1, 8, 9, single)) == worth(Convolution(1, 8, 9, half)) == 1
     assert worth(Convolution(1, 8, 1, half)) > worth(Convolution(1, 8, 1, single)) == 0
     assert worth(Convolution(8, 8, 9, torch.float64)) == 0

@@ -3,12 +3,14 @@
 oneDNN puts weights in an order of its own before it multiplies: at each call, unless it is given such weights, which
 takes longer than the product where images are small. A copy in that order is kept for each convolution, as large as its
 weights, until the compiled function dies. A digest of the weights' memory at each call says whether it still holds,
-however they were written to (see ``digest.py``).
+however they were written to (see ``digest.py``). Where plain weights give the same numbers in less time, these are used
+(see ``trial.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +18,9 @@ from torch import Tensor
 
 from jitney.cache.recipes import Recipe, Writer, call
 from jitney_llvm_cpu.onednn.digest import digest_function
+from jitney_llvm_cpu.onednn.trial import Trial
 
-LAYOUTS = 4  # shapes of inputs for which a copy is kept, the first ones; those of equal order share one
+LAYOUTS = 4  # shapes of inputs for which a copy may be kept, the first ones; those of equal order share one
 PATIENCE = 3  # calls in a row, each with other weights than the call before; then none are kept any more
 
 _aten = torch.ops.aten
@@ -45,10 +48,40 @@ class PackedConvolution:
     def __init__(self) -> None:
         self.kept: Kept | None = None
         self.changes = 0  # calls in a row with other weights than those of the call before
+        self.trials: dict[tuple[torch.Size, int], Trial] = {}  # by the input's shape and the number of threads
         self.digest = digest_function()
         self.operator = _mkldnn._convolution_pointwise.default
 
-    def __call__(
+    def __call__(self, x: Tensor, *given: Any) -> Tensor:
+        """The operator's result; ``given`` are its other arguments."""
+        if not x.numel() or self.changes >= PATIENCE:
+            return _plain(x, *given)
+        where = (x.shape, torch.get_num_threads())
+        trial = self.trials.get(where)
+        if trial is None:
+            if len(self.trials) >= LAYOUTS:
+                return _plain(x, *given)
+            self.trials[where] = Trial()
+            return self._packed(x, *given)
+        if trial.packs is None:
+            return self._tried(trial, x, *given)
+        return self._packed(x, *given) if trial.packs else _plain(x, *given)
+
+    def _tried(self, trial: Trial, x: Tensor, *given: Any) -> Tensor:
+        """The result of a call that is timed."""
+        if trial.plain is None:
+            result, other = self._packed(x, *given), _plain(x, *given)
+            trial.compare(result.stride() == other.stride() and torch.equal(result, other))
+            return result
+        packs = trial.packs_next
+        begin = perf_counter()
+        result = self._packed(x, *given) if packs else _plain(x, *given)
+        trial.add(packs, perf_counter() - begin)
+        if self.kept is not None and not any(trial.packs is not False for trial in [*self.trials.values()]):
+            self.kept = None
+        return result
+
+    def _packed(
         self,
         x: Tensor,
         weight: Tensor,
@@ -59,9 +92,7 @@ class PackedConvolution:
         groups: int,
         *activation: Any,
     ) -> Tensor:
-        """The operator's result."""
-        if not x.numel() or self.changes >= PATIENCE:
-            return _plain(x, weight, bias, padding, stride, dilation, groups)
+        """The result with weights in order, if these are worth keeping."""
         digest = self.digest(weight.data_ptr(), weight.nbytes, torch.get_num_threads())
         kept = self.kept
         if kept is None or kept.digest != digest:
@@ -70,8 +101,6 @@ class PackedConvolution:
         else:
             self.changes = 0
         packed = kept.copies.get(x.shape) if kept is not None else None
-        if packed is None and kept is not None and len(kept.copies) >= LAYOUTS:
-            return _plain(x, weight, bias, padding, stride, dilation, groups)
         if packed is None:
             packed = _mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, x.shape)
             # Another thread may have written to the weights since.
@@ -85,7 +114,14 @@ class PackedConvolution:
 
 
 def _plain(
-    x: Tensor, weight: Tensor, bias: Tensor | None, padding: Any, stride: Any, dilation: Any, groups: int
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: Any,
+    stride: Any,
+    dilation: Any,
+    groups: int,
+    *activation: Any,
 ) -> Any:
     return torch.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 import jitney
 from jitney_llvm_cpu.onednn import convolutions, packed
+from jitney_llvm_cpu.onednn.trial import Trial
 
 pytestmark = pytest.mark.skipif(convolutions.operators() is None, reason="this torch has no oneDNN")
 
@@ -35,8 +36,9 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What packed convolutions do: ``plain`` or ``packed`` for each call."""
+    """What packed convolutions do: ``plain`` or ``packed`` for each call. Weights in order are taken to be faster."""
     found: list[str] = []
+    monkeypatch.setattr(packed, "Trial", lambda: Trial(packs=True))
     plain, add = packed._plain, packed._add
     monkeypatch.setattr(packed, "_plain", lambda *given: found.append("plain") or plain(*given))
     monkeypatch.setattr(packed, "_add", lambda *given: found.append("packed") or add(*given))
