@@ -12,7 +12,7 @@ from jitney_triton_gpu.options import TritonGpuOptions
 DEPTHWISE = 3.0
 """Times the bytes of a convolution of single channels that it saves to have them last."""
 WIDE_WINDOW = 49
-"""Elements of the largest window that cuDNN has such kernels for; those for more take 4 to 7 times as long as torch's."""
+"""Elements of the largest window that cuDNN has such kernels for; others take 4 to 7 times as long as torch's."""
 SLOW = -40.0
 """Times the bytes of a convolution of single channels that its kernels for channels last lose by a larger window."""
 PRODUCT = 0.5

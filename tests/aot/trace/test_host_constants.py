@@ -48,7 +48,8 @@ def on_the_host(graph: fx.GraphModule) -> list[fx.Node]:
 @pytest.mark.parametrize(
     ("make", "number"),
     [(lambda: torch.zeros(3), 0.0), (lambda: torch.ones(2, 3).sum(0), 2.0), (lambda: torch.tensor(0.5), 0.5),
-     (lambda: ~torch.zeros(3, dtype=torch.bool), True), (lambda: torch.full((3,), 2.5).to(torch.int32), 2), (lambda: torch.full((3,), 7), 7),
+     (lambda: ~torch.zeros(3, dtype=torch.bool), True), (lambda: torch.full((3,), 2.5).to(torch.int32), 2),
+     (lambda: torch.full((3,), 7), 7),
      (lambda: torch.tensor([-0.0, -0.0, -0.0]), -0.0), (lambda: torch.ones(3).half().expand(2, 3), 1.0)],
 )  # fmt: skip
 def test_one_number_everywhere_is_full(make: Callable[[], Tensor], number: Any) -> None:

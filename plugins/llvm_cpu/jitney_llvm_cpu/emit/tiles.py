@@ -39,6 +39,14 @@ class Plan:
     loads: tuple[Load, ...]
     side: int
 
+    @property
+    def order(self) -> tuple[Var, Var]:
+        """The outer and the inner loop over tiles: the shorter one is inside, so that lines of memory are used whole."""
+        across, along = self.across.size.value, self.along.size.value
+        if across is not None and along is not None and along > across:
+            return self.along, self.across
+        return self.across, self.along
+
 
 def plan(nest: Nest, machine: Machine) -> Plan | None:
     """How to do a nest in tiles; None if it does not read that way, or if it reduces."""
@@ -127,7 +135,8 @@ class TiledNest:
             scope.load_floor = scope.depth + len(self.nest.loops)
         tiles = self._tiles()
         others = [v for v in self.nest.loops if v not in self.origins and v.size.value != 1]
-        self._loops([self.how.across, *others, self.how.along], {}, tiles)
+        first, last = self.how.order
+        self._loops([first, *others, last], {}, tiles)
         scope.load_floor = before
         scope.leave()
 
