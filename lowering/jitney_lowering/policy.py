@@ -27,6 +27,8 @@ class Policy:
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
+        scattered_row: bytes of the lines of memory that a reduced row takes a few neighbours each from, beyond which
+            what is reduced is put into memory row by row before; 0: it never is.
         turned_row: elements of the longest row for which loops are put in another order than that of memory; see
             ``scheduler/loop_order.py``. 0: they never are.
         recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several
@@ -66,6 +68,7 @@ class Policy:
     scratch_row: int = 0
     long_row: int | None = None
     alike: int = 0
+    scattered_row: int = 0
     turned_row: int = 0
     recompute: float = 0
     asserts: bool = False
@@ -87,7 +90,7 @@ class Policy:
         return self.chosen_parts > 0
 
 
-CPU = Policy(short_row=15, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True)
+CPU = Policy(short_row=15, scattered_row=1 << 17, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True)
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_samples=True,

@@ -47,6 +47,9 @@ MANY_OPERATIONS = 60
 MANY_LOADS = 12
 
 
+LINE = 64  # bytes of a cache's line
+
+
 class Builder:
     """The program under construction.
 
@@ -115,14 +118,14 @@ class Builder:
         buffer = self.buffers[lies.buffer]
         return (lies.size, lies.stride) == (buffer.size, buffer.stride) == (tuple(size), tuple(stride))
 
-    def realise(self, tensor: Tensor) -> Strided:
-        """Where the tensor lies; it is computed into a buffer if it lies nowhere yet."""
+    def realise(self, tensor: Tensor, *, apart: bool = False) -> Strided:
+        """Where the tensor lies; it is computed into a buffer if it lies nowhere yet, by a kernel of its own if wanted."""
         found = tensor.strided
         if found is None and tensor.base is not None and tensor.whole:
-            self.realise(tensor.base)
+            self.realise(tensor.base, apart=apart)
             found = tensor.strided
         if found is None:
-            found = self.stored(tensor, self.strides_for(tensor))
+            found = self.stored(tensor, self.strides_for(tensor), apart=apart)
             tensor.lies(found, self.atoms)
         return found
 
@@ -137,18 +140,22 @@ class Builder:
         self.realise(narrow)
         tensor.becomes(lambda at: apply("cast", narrow.load(at), dtype=tensor.dtype))
 
-    def stored(self, tensor: Tensor, stride: Sequence[Index], home: tuple[str, Index] | None = None) -> Strided:
+    def stored(
+        self, tensor: Tensor, stride: Sequence[Index], home: tuple[str, Index] | None = None, *, apart: bool = False
+    ) -> Strided:
         """A new buffer with these strides and the tensor's elements."""
         buffer = self.buffer(tensor.dtype, tensor.size, stride, tensor.device, "b", home)
         every = variables(tensor.size)
-        self._computed(buffer, [v for v in every if v.size != 1], corner(tensor.size), tensor.load(corner(tensor.size)))
+        self._computed(
+            buffer, [v for v in every if v.size != 1], corner(tensor.size), tensor.load(corner(tensor.size)), apart
+        )
         return Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
 
-    def _computed(self, buffer: Buffer, own: Sequence[Var], at: Shape, value: Value) -> None:
+    def _computed(self, buffer: Buffer, own: Sequence[Var], at: Shape, value: Value, apart: bool = False) -> None:
         steps = dict(zip(variables(buffer.size), buffer.stride, strict=True))
-        order = sorted(own, key=lambda v: -self.sizes.hint(steps[v]))
+        order = tuple(sorted(own, key=lambda v: -self.sizes.hint(steps[v])))
         self.steps.append(
-            Computed(buffer.name, tuple(own), buffer.place(at), value, order=tuple(order), nodes=self.nodes())
+            Computed(buffer.name, tuple(own), buffer.place(at), value, order=order, nodes=self.nodes(), apart=apart)
         )
 
     def nodes(self) -> tuple[fx.Node, ...]:
@@ -184,6 +191,8 @@ class Builder:
             return Tensor(size, dtype, source.device, element, wanted=wanted)
         if self.is_unrolled(source.size, dims):
             return self._unrolled(kind, source, dims, dtype, wanted)
+        if self._is_scattered(source, every, dims):
+            self.realise(source, apart=True)
         result = Tensor(size, dtype, source.device, wanted=wanted)
         buffer = self.buffer(dtype, size, self.strides_for(result), source.device, "r")
         own = tuple(every[d] for d in kept if source.size[d] != 1)
@@ -194,6 +203,24 @@ class Builder:
         if kind.startswith("arg"):
             self.limits[buffer.name] = product(reduced)
         return self.tensor(buffer)
+
+    def _is_scattered(self, source: Tensor, every: Sequence[Var], dims: Sequence[int]) -> bool:
+        """Does a row take a few elements of each of many lines of memory, the rest of which are other rows'?"""
+        extents = {every[d]: self.sizes.hint(source.size[d]) for d in dims if source.size[d] != 1}
+        if not self.policy.scattered_row or source.strided is not None:
+            return False
+        for v in walk(source.load(corner(source.size))):
+            if not isinstance(v, Load) or v.indirect:
+                continue
+            strides = [(v.index.stride(var), n) for var, n in extents.items()]
+            steps = sorted((self.sizes.hint(stride), n) for stride, n in strides if stride is not None)
+            run = 1
+            for stride, n in steps:
+                run = run * n if stride == run else run
+            lines = math.prod(n for _, n in steps) // max(run, 1)
+            if 1 < run * v.dtype.itemsize < LINE and run > 1 and lines * LINE > self.policy.scattered_row:
+                return True
+        return False
 
     def is_unrolled(self, size: Shape, dims: Sequence[int]) -> bool:
         """Are these dimensions so short that a reduction over them is written out?"""
@@ -249,12 +276,27 @@ class Builder:
         return Tensor([source.size[d] for d in kept], dtype, source.device, element)
 
     def _memory_order(self, source: Tensor, every: Sequence[Var]) -> list[Var]:
-        """The dimensions as the data lies in memory, outermost first."""
-        strides = source.strided.stride if source.strided is not None else source.wanted
+        """The dimensions as the data lies in memory, outermost first: of a copy, if lines matter, as what is copied."""
+        lies = source.strided.stride if source.strided is not None else None
+        if lies is None and self.policy.scattered_row:
+            lies = self._read_strides(source, every)
+        strides = source.wanted if lies is None else lies
         if strides is None:
             return list(every)
         hints = [self.sizes.hint(s) for s in strides]
         return [every[d] for d in sorted(range(len(every)), key=lambda d: -hints[d])]
+
+    def _read_strides(self, source: Tensor, every: Sequence[Var]) -> Shape | None:
+        """The strides of the only tensor of this size that is read, None if there are several or none."""
+        own = self.sizes.hint(count(source.size))
+        found: set[Shape] = set()
+        for v in walk(source.load(corner(source.size))):
+            if isinstance(v, Load) and self.sizes.hint(count(self.buffers[v.buffer].size)) * MUCH_SMALLER > own:
+                strides = [v.index.stride(var) for var in every]
+                if v.indirect or None in strides:
+                    return None
+                found.add(tuple([s for s in strides if s is not None]))
+        return found.pop() if len(found) == 1 else None
 
     # ------------------------------------------------------------------ what is worth a step
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from jitney_lowering.decomposition import convolutions as convolutions
 from jitney_lowering.decomposition import distances as distances
+from jitney_lowering.decomposition import group_norms as group_norms
 from jitney_lowering.decomposition import losses as losses
 from jitney_lowering.decomposition import misc as misc
 from jitney_lowering.decomposition import norms as norms

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney.torch_compat.torch_private import suggest_memory_format
 from jitney_lowering.decomposition.table import aten, count, decomposes, is_empty, wide, wide_or_none
 from jitney_lowering.ir.operations import HALVES
 
@@ -19,7 +18,7 @@ Maybe = Tensor | None
 # --- variance -------------------------------------------------------------------------------------------------------
 
 
-def _moments(x: Tensor, dims: list[int], correction: float = 0) -> tuple[Tensor, Tensor]:
+def moments(x: Tensor, dims: list[int], correction: float = 0) -> tuple[Tensor, Tensor]:
     """Variance and mean, with the dimensions kept as size 1."""
     mean = x.sum(dims, keepdim=True) / count(x, dims)
     squares = (x - mean) * (x - mean)
@@ -42,7 +41,7 @@ def _variance(x: Tensor, dim: Any, correction: Any, keepdim: bool) -> tuple[Tens
     correction = 1 if correction is None else correction
     if not x.is_floating_point() or not x.dim() or is_empty(x) or _freedom(count(x, dims), correction) is None:
         return None
-    variance, mean = _moments(wide(x), dims, correction)
+    variance, mean = moments(wide(x), dims, correction)
     if not keepdim:
         variance, mean = variance.squeeze(dims), mean.squeeze(dims)
     return variance, mean, count(x, dims)
@@ -87,7 +86,7 @@ def layer_norm(x: Tensor, shape: Sequence[Any], weight: Maybe, bias: Maybe, eps:
         return NotImplemented
     dims = list(range(x.dim() - len(shape), x.dim()))
     source = wide(x).contiguous()
-    variance, mean = _moments(source, dims)
+    variance, mean = moments(source, dims)
     rstd = (variance + eps).rsqrt()
     result = (source - mean) * rstd
     if weight is not None:
@@ -102,10 +101,10 @@ def _kept_dtype(x: Tensor, *parameters: Maybe) -> torch.dtype:
     """Eager keeps statistics in the parameters' dtype on the CPU, and as exact as they were computed elsewhere."""
     if x.device.type != "cpu":
         return torch.float32 if x.dtype in HALVES else x.dtype
-    return _parameter_dtype(x, *parameters)
+    return parameter_dtype(x, *parameters)
 
 
-def _parameter_dtype(x: Tensor, *parameters: Maybe) -> torch.dtype:
+def parameter_dtype(x: Tensor, *parameters: Maybe) -> torch.dtype:
     return next((p.dtype for p in parameters if p is not None), x.dtype)
 
 
@@ -136,67 +135,10 @@ def layer_norm_backward(
     return grad_x, grad_weight, grad_bias
 
 
-# --- group norm -----------------------------------------------------------------------------------------------------
-
-
-@decomposes(aten.native_group_norm.default)
-def group_norm(
-    x: Tensor, weight: Maybe, bias: Maybe, n: Any, channels: Any, pixels: Any, groups: int, eps: float
-) -> Any:
-    """Normalised over the channels of each group and all pixels."""
-    if is_empty(x):
-        return NotImplemented
-    whole = groups == 1 and x.dim() > 2  # no view then, so that it may be computed in any memory format
-    source = wide(x).contiguous()
-    source = source if whole else source.view(n, groups, channels // groups, pixels)
-    variance, mean = _moments(source, [*range(1, x.dim())] if whole else [2, 3])
-    rstd = (variance + eps).rsqrt()
-    kept = _parameter_dtype(x, weight, bias)
-    kept_mean, kept_rstd = mean.view(n, groups).to(kept), rstd.view(n, groups).to(kept)
-    if x.device.type != "cpu":  # where what is kept is also what is used
-        mean, rstd = wide(kept_mean).view(mean.shape), wide(kept_rstd).view(rstd.shape)
-    result = (source - mean) * rstd
-    result = result if whole else result.view(n, channels, pixels)
-    if weight is not None:
-        result = result * _per_channel(result, wide(weight))
-    if bias is not None:
-        result = result + _per_channel(result, wide(bias))
-    result = result.to(x.dtype).view(x.shape) if not whole else result.to(x.dtype)
-    if x.device.type == "cpu":
-        result = result.contiguous(memory_format=suggest_memory_format(x))
-    return result, kept_mean, kept_rstd
-
-
-@decomposes(aten.native_group_norm_backward.default)
-def group_norm_backward(
-    grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, n: Any, channels: Any, pixels: Any,
-    groups: int, output_mask: Sequence[bool],
-) -> Any:  # fmt: skip
-    """The gradients of input, weight and bias."""
-    if is_empty(x):
-        return NotImplemented
-    shape = (n, groups, channels // groups, pixels)
-    g, source = wide(grad).contiguous().view(shape), wide(x).contiguous().view(shape)
-    mean, rstd = wide(mean).view(n, groups, 1, 1), wide(rstd).view(n, groups, 1, 1)
-    normal = (source - mean) * rstd
-    grad_x = grad_weight = grad_bias = None
-    if output_mask[0]:
-        scaled = g if weight is None else g * wide(weight).view(1, groups, channels // groups, 1)
-        number = count(source, [2, 3])
-        first = scaled.sum([2, 3], keepdim=True) / number
-        second = (scaled * normal).sum([2, 3], keepdim=True) / number
-        grad_x = ((scaled - first - normal * second) * rstd).to(x.dtype).view(x.shape)
-    if output_mask[1]:
-        grad_weight = (g * normal).sum([0, 3]).view(channels).to(x.dtype if weight is None else weight.dtype)
-    if output_mask[2]:
-        grad_bias = g.sum([0, 3]).view(channels).to(x.dtype if weight is None else weight.dtype)
-    return grad_x, grad_weight, grad_bias
-
-
 # --- batch norm -----------------------------------------------------------------------------------------------------
 
 
-def _per_channel(x: Tensor, statistic: Tensor) -> Tensor:
+def per_channel(x: Tensor, statistic: Tensor) -> Tensor:
     return statistic.view([1, -1] + [1] * (x.dim() - 2))
 
 
@@ -207,18 +149,18 @@ def _channel_dims(x: Tensor) -> list[int]:
 def _normalised(x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, bias: Maybe) -> Tensor:
     """As eager does it: on the CPU with one factor and one summand for each channel."""
     if x.device.type != "cpu":
-        result = wide(x) - _per_channel(x, mean)
-        result = (result if weight is None else _per_channel(x, wide(weight)) * result) * _per_channel(x, rstd)
-        return (result if bias is None else result + _per_channel(x, wide(bias))).to(x.dtype)
+        result = wide(x) - per_channel(x, mean)
+        result = (result if weight is None else per_channel(x, wide(weight)) * result) * per_channel(x, rstd)
+        return (result if bias is None else result + per_channel(x, wide(bias))).to(x.dtype)
     factor = rstd if weight is None else rstd * wide(weight)
     summand = -mean * factor if bias is None else wide(bias) - mean * factor
-    return (wide(x) * _per_channel(x, factor) + _per_channel(x, summand)).to(x.dtype)
+    return (wide(x) * per_channel(x, factor) + per_channel(x, summand)).to(x.dtype)
 
 
 def _trained(
     x: Tensor, weight: Maybe, bias: Maybe, eps: float, kept: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    variance, mean = (s.view(-1) for s in _moments(wide(x), _channel_dims(x)))
+    variance, mean = (s.view(-1) for s in moments(wide(x), _channel_dims(x)))
     rstd = (variance + eps).rsqrt()
     rounded = wide(mean.to(kept)), wide(rstd.to(kept))  # as eager keeps them, and uses them
     return _normalised(x, *rounded, weight, bias), mean, variance, rstd
@@ -331,7 +273,7 @@ def batch_norm_backward(
     assert mean is not None and rstd is not None
     g, source, mean, rstd = wide(grad), wide(x), wide(mean), wide(rstd)
     dims = _channel_dims(x)
-    centred = source - _per_channel(x, mean)
+    centred = source - per_channel(x, mean)
     total = g.sum(dims)
     product = (g * centred).sum(dims)
     grad_x = grad_weight = grad_bias = None
@@ -341,9 +283,9 @@ def batch_norm_backward(
         if train:
             number = count(x, dims)
             slope = product * rstd * rstd / number
-            inner = g - _per_channel(x, total / number) - centred * _per_channel(x, slope)
-        grad_x = (inner * _per_channel(x, factor)).to(x.dtype)
-    kept = _parameter_dtype(x, weight)
+            inner = g - per_channel(x, total / number) - centred * per_channel(x, slope)
+        grad_x = (inner * per_channel(x, factor)).to(x.dtype)
+    kept = parameter_dtype(x, weight)
     if output_mask[1]:
         grad_weight = (product * rstd).to(kept)
     if output_mask[2]:

@@ -117,7 +117,8 @@ class Computed:
 
     The place of a scan's result depends on ``reduced`` too, those are its innermost loops, and it has several rows.
     ``vars`` and ``reduced`` are in the order of the loops that the lowering proposes, ``order`` says how they
-    interleave (a permutation of both: what the data's memory order suggests), outermost first.
+    interleave (a permutation of both: what the data's memory order suggests), outermost first. What is ``apart`` is a
+    kernel of its own.
     """
 
     buffer: str
@@ -128,6 +129,7 @@ class Computed:
     kind: str = "pointwise"
     order: tuple[Var, ...] = ()
     nodes: tuple[fx.Node, ...] = ()
+    apart: bool = False
 
     @property
     def loops(self) -> tuple[Var, ...]:

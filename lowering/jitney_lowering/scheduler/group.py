@@ -161,7 +161,7 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     """The group with one more member, or None if it cannot be one."""
     if any(m.deferred and m.step.kind not in PARTIAL_KINDS for m in group.members):
         return None  # the position of an extreme of everything: a kernel of its own
-    if step.kind == SCATTER or any(m.step.kind == SCATTER for m in group.members):
+    if any(s.kind == SCATTER or s.apart for s in (step, *(m.step for m in group.members))):
         return None  # who reads what it makes waits for all of it
     found = match(group.spine, step.loops, names)
     if (not found.count and (group.spine or step.loops)) or _is_wider(group, step):

@@ -41,7 +41,7 @@ class Plan:
 
     @property
     def order(self) -> tuple[Var, Var]:
-        """The outer and the inner loop over tiles: the shorter one is inside, so that lines of memory are used whole."""
+        """The outer and the inner loop over tiles: the shorter one inside, so that lines of memory are used whole."""
         across, along = self.across.size.value, self.along.size.value
         if across is not None and along is not None and along > across:
             return self.along, self.across
