@@ -1,7 +1,7 @@
 """Group norms, forward and backward.
 
-On the CPU a group's sums are those of its channels, each over its pixels: so values are read as they lie in memory, with
-the channels first or last. Elsewhere a group is a row.
+On the CPU a group's sums are those of its channels, each over its pixels: so values are read as they lie in memory,
+with the channels first or last. Elsewhere a group is a row.
 """
 
 from __future__ import annotations

@@ -105,6 +105,7 @@ def _kept_dtype(x: Tensor, *parameters: Maybe) -> torch.dtype:
 
 
 def parameter_dtype(x: Tensor, *parameters: Maybe) -> torch.dtype:
+    """The parameters' dtype; the input's where there are none."""
     return next((p.dtype for p in parameters if p is not None), x.dtype)
 
 
@@ -139,6 +140,7 @@ def layer_norm_backward(
 
 
 def per_channel(x: Tensor, statistic: Tensor) -> Tensor:
+    """A number for each channel, in as many dimensions as ``x``."""
     return statistic.view([1, -1] + [1] * (x.dim() - 2))
 
 
