@@ -119,7 +119,7 @@ class Builder:
         return (lies.size, lies.stride) == (buffer.size, buffer.stride) == (tuple(size), tuple(stride))
 
     def realise(self, tensor: Tensor, *, apart: bool = False) -> Strided:
-        """Where the tensor lies; if it lies nowhere yet, it is computed into a buffer, in a kernel of its own if wanted."""
+        """Where the tensor lies; if nowhere yet, it is computed into a buffer, in a kernel of its own if wanted."""
         found = tensor.strided
         if found is None and tensor.base is not None and tensor.whole:
             self.realise(tensor.base, apart=apart)
