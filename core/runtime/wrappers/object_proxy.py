@@ -75,13 +75,14 @@ class _Doc:
         own(instance, "_jitney_original").__doc__ = value
 
 
-# By the class of the originals. A class made here dies with its last proxy, and then lets go of that class.
-_classes: weakref.WeakValueDictionary[tuple[type, type], type] = weakref.WeakValueDictionary()
+# By the class of the originals, then the base: both classes die together.
+_classes: weakref.WeakKeyDictionary[type, dict[type, Callable[[], type | None]]] = weakref.WeakKeyDictionary()
 
 
 def proxy_class(base: Any, kind: type) -> Any:
     """The class of proxies for originals of class ``kind``: it has the special methods that ``kind`` has, no others."""
-    made = _classes.get((base, kind))
+    known = _classes.setdefault(kind, {})
+    made = known.get(base, _no_class)()
     if made is None:
         space: dict[str, Any] = {
             "__module__": kind.__module__,
@@ -92,8 +93,12 @@ def proxy_class(base: Any, kind: type) -> Any:
         space |= {name: _forwarder(name, found, reference) for name, found in special_methods(kind).items()}
         space["__call__"] = _call_like(base.__call__, kind)
         made = type(base)(kind.__name__, (base,), space)
-        made = _classes.setdefault((base, kind), made)
+        known[base] = weakref.ref(made)
     return made
+
+
+def _no_class() -> type | None:
+    return None
 
 
 def special_methods(kind: type) -> dict[str, Any]:

@@ -49,6 +49,5 @@ def test_what_an_earlier_run_of_a_cell_has_defined_is_let_go(backend: str) -> No
         exec(compile(CELL, "<cell>", "exec"), space)
         earlier.append([weakref.ref(space[name]) for name in NAMES])
     gc.collect()
-    gc.collect()
     alive = [[name for name, one in zip(NAMES, refs, strict=True) if one() is not None] for refs in earlier]
     assert alive == [[], [], list(NAMES)]

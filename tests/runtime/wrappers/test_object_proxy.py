@@ -288,7 +288,6 @@ def test_a_class_of_proxies_lives_no_longer_than_they_do() -> None:
     classes = [weakref.ref(Model), weakref.ref(type(compiled))]
     del compiled, Model
     gc.collect()
-    gc.collect()  # the class of the proxies lets go of the other only when it has died
     assert [c() for c in classes] == [None, None]
 
 
