@@ -59,10 +59,10 @@ class CompiledModule(ObjectProxy, torch.nn.Module):
     def __init__(self, module: torch.nn.Module, session: Session, call: Callable[..., Any] | None = None) -> None:
         reasons = root = inner = None
         if call is None:
-            root = inner = _module_root(module, session, _call_inside)
-            if type(module).__call__ is not PLAIN_CALL:
-                root = _module_root(module, session, _call_module)
-            call = functools.partial(root.__call__, module)
+            inner = _module_root(module, session, _call_inside)
+            outer = _module_root(module, session, _call_module)  # for a class, or torch, with another __call__
+            root = inner if type(module).__call__ is PLAIN_CALL else outer
+            call = functools.partial(outer.__call__, module)
             reasons = lambda args, kwargs: root.recompile_reasons((module, *args), kwargs)  # noqa: E731
         fields = {"original": module, "session": session, "root": root, "call": call, "recompile_reasons": reasons}
         for name, value in {**fields, "inner": inner, "forward": None, "watched": {}}.items():
@@ -72,6 +72,9 @@ class CompiledModule(ObjectProxy, torch.nn.Module):
         """Call the original's compiled ``__call__``, hooks and all; where torch traces this, the original's."""
         if is_dynamo_compiling() or torch_private.traces_symbolically():  # which is to see the module, not its call
             return own(self, "_jitney_original")(*args, **kwargs)
+        original, inner = own(self, "_jitney_original"), own(self, "_jitney_inner")
+        if inner is not None and type(original).__call__ is PLAIN_CALL:  # torch's may be replaced at any time
+            return inner(original, *args, **kwargs)
         return own(self, "_jitney_call")(*args, **kwargs)
 
     def __getattribute__(self, name: str) -> Any:
