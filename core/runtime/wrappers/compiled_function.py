@@ -55,7 +55,7 @@ class CompiledCallable(ObjectProxy):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled code; where torch.compile traces this call, the original."""
         if is_dynamo_compiling():
-            return own(self, "_jitney_original")(*args, **kwargs)
+            return self._jitney_original(*args, **kwargs)  # which it can read, as ``own`` cannot be
         return own(self, "_jitney_root")(*args, **kwargs)
 
     def __getattribute__(self, name: str) -> Any:
