@@ -32,6 +32,7 @@ def compile(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
     disable: bool = False,
+    inplace: bool = False,
 ) -> Any:
     """Compile a function, method or module; without ``model``, a decorator.
 
@@ -46,9 +47,12 @@ def compile(
         mode: one of torch.compile's modes, for the backend: the field ``mode`` of its options, or the keyword
             ``mode`` of a callable. A backend without modes does not use it, and one warning says so.
         disable: return ``model`` as it is.
+        inplace: compile the calls of the module ``model``, wherever they come from, and return ``model`` itself, as
+            torch's ``nn.Module.compile()`` does. Copies of it are not compiled.
 
     Raises:
-        TypeError: ``model`` is not callable.
+        TypeError: ``model`` is not callable; or, with ``inplace``, no module, or one whose class has a ``__call__`` of
+            its own.
         BackendNotFound, PluginError, InvalidOption: see ``jitney.errors``.
     """
     check_kinds(options, mode)
@@ -56,14 +60,16 @@ def compile(
         raise InvalidOption(f"dynamic={dynamic!r} is not True, False or None", hint="dynamic=None, as by default")
     if model is None:
         return functools.partial(
-            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options, mode=mode, disable=disable
-        )
+            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, options=options, mode=mode, disable=disable,
+            inplace=inplace,
+        )  # fmt: skip
     if not callable(model):
         kind = type(model).__name__
         raise TypeError(f"jitney.compile takes a function or a module, and backend= by keyword; this is a {kind}")
     if disable:
         return model
-    return wrappers.wrap(model, Session(resolve(backend, options, mode), fullgraph, dynamic))
+    session = Session(resolve(backend, options, mode), fullgraph, dynamic)
+    return wrappers.compile_in_place(model, session) if inplace else wrappers.wrap(model, session)
 
 
 marks.compile_functions.append(compile)

@@ -35,6 +35,8 @@ def is_own(value: Any) -> bool:
     """Is this torch's or the standard library's own? A function that wraps a user's is not, whatever its name."""
     if isinstance(value, types.MethodType):
         value = value.__func__
+    if hasattr(type(value), "_jitney_is_compiled"):
+        return False
     while isinstance(value, types.FunctionType):
         if home(value).partition(".")[0] == "jitney":
             return False
@@ -45,7 +47,7 @@ def is_own(value: Any) -> bool:
         return is_own(value.func)
     if isinstance(value, type):
         return trusted(value)
-    return not getattr(type(value), "_jitney_is_compiled", False) and trusted(type(value))
+    return trusted(type(value))
 
 
 def is_known(fn: Any) -> bool:

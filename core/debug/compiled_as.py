@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from jitney.debug.reach import reached
 
 
@@ -52,7 +54,7 @@ def compiled_as(
         options: beside those of the function.
         mode: instead of that of the function.
     """
-    original, session, note = original_of(function), getattr(function, "_jitney_session", None), ""
+    original, session, note = original_of(function), _session_of(function), ""
     if session is None and backend is None:
         parts = [part for part in reached(original) if hasattr(type(part), "_jitney_is_compiled")]
         if parts:
@@ -68,6 +70,11 @@ def compiled_as(
         backend, mode = asked.spec, asked.mode if mode is None else mode
         options = {**(asked.options or {}), **(options or {})} or None
     return CompiledAs(original, backend, options, mode, session.dynamic, session.fullgraph and not note, note)
+
+
+def _session_of(function: Any) -> Any:
+    in_place = getattr(function, "_compiled_call_impl", None) if isinstance(function, torch.nn.Module) else None
+    return getattr(function, "_jitney_session", getattr(in_place, "_jitney_session", None))
 
 
 def original_of(function: Any) -> Any:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from jitney._util.caller_frame import QUALNAME, call_here
 from jitney._util.garbage import without_collector
 from jitney._util.ownership import trusted, trusted_file, trusted_function
 
@@ -199,6 +200,8 @@ class ReentryWatch:
 
     def see(self, frame: types.FrameType) -> bool:
         """A frame begins, called by C code; is it the program's?"""
+        if frame.f_code.co_qualname == QUALNAME:
+            return False
         if not is_programs(frame.f_code, frame.f_globals) or str(frame.f_globals.get("__name__")) in self.modules:
             return False
         if self.settled and self._is_settled(frame):
@@ -239,12 +242,18 @@ class ReentryWatch:
         self.met = self.met or found
         return found
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call C code, watched if it may enter the program's code."""
+    def call(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        caller: Callable[..., Any] = call_here,
+    ) -> Any:
+        """Call C code, by ``caller``, watched if it may enter the program's code."""
         if is_plain(fn) and is_plain(args) and is_plain(kwargs):
-            return fn(*args, **kwargs)
+            return caller(fn, args, kwargs)
         with self:
-            return fn(*args, **kwargs)
+            return caller(fn, args, kwargs)
 
     def __enter__(self) -> ReentryWatch:
         self._depths[-1] += 1

@@ -111,10 +111,10 @@ class Dispatcher(CodeEntries):
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """No entry held: capture, or run eagerly. User code runs outside the lock."""
-        if (
-            torch_private.transforms_active()
-        ):  # vmap, grad... of torch.func around compiled code: they see the program itself
+        if torch_private.transforms_active():  # vmap, grad... of torch.func around it: they see the program itself
             return self.eager(args, kwargs)
+        if torch_private.is_traced():  # and so do torch's tracers
+            return self.plainly(args, kwargs)
         name = stance.current()
         if stance.active or name != "default":
             result = self._under_stance(name, args, kwargs)

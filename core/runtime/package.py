@@ -21,7 +21,7 @@ from jitney.runtime import frame_cache
 from jitney.runtime.dispatch import Root
 from jitney.runtime.entry import CodeEntries, FrameState, Session
 from jitney.runtime.package_frames import PackageFrames, described, identity_of_files, needs
-from jitney.runtime.wrappers import CompiledFunction, CompiledModule, wrap
+from jitney.runtime.wrappers import root_of, wrap
 
 
 def save(compiled: Any, path: str | Path) -> Path:
@@ -107,7 +107,7 @@ def _about(root: Root, compiled: Any) -> package_file.About:
     if options is not None and json.loads(json.dumps(options, default=str)) != options:
         raise NotStorable("its options are more than numbers and text")
     original: Any = compiled.__func__ if isinstance(compiled, types.MethodType) else compiled
-    function = original._jitney_original
+    function = getattr(original, "_jitney_original", None)
     place = ("", "")
     if isinstance(function, types.FunctionType) and original is compiled:
         place = (function.__module__, function.__qualname__)
@@ -127,13 +127,13 @@ def _about(root: Root, compiled: Any) -> package_file.About:
 
 
 def _root_of(compiled: Any) -> Root:
-    found: Any = compiled.__func__ if isinstance(compiled, types.MethodType) else compiled
-    root = found._jitney_root if type(found) in (CompiledFunction, CompiledModule) else None
-    if isinstance(root, Root):
-        return root
-    if type(found) is CompiledModule:
-        raise SavedError(f"an extension runs the {found.__class__.__name__} in its own way", phase="save")
-    raise TypeError("jitney.save takes a function or module returned by jitney.compile")
+    try:
+        root = root_of(compiled)
+    except TypeError:
+        raise TypeError("jitney.save takes a function or module returned by jitney.compile") from None
+    if root is None:
+        raise SavedError(f"an extension runs the {compiled.__class__.__name__} in its own way", phase="save")
+    return root
 
 
 def _found(path: Path, about: package_file.About) -> Any:
@@ -142,7 +142,7 @@ def _found(path: Path, about: package_file.About) -> Any:
     found: Any = sys.modules.get(module) if module else None
     for part in name.split("."):
         found = getattr(found, part, None)
-    if isinstance(found, (types.FunctionType, CompiledFunction)):
+    if isinstance(found, types.FunctionType):  # or a compiled one
         return found
     what = f"{module}.{name}, which is not imported" if module else f"{about.name}, which no name leads to"
     raise SavedError(f"{path} is for {what}", hint="jitney.load(path, function or module)")

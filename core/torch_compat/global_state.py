@@ -89,10 +89,10 @@ def state_check() -> Callable[[], bool]:
         def state() -> bool:
             return (torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == wanted
 
-    transforms = torch_private.transforms_active
+    transforms, tracing = torch_private.transforms_active, torch_private.tracing_state
 
     def check() -> bool:
-        modes = function_depth() == depth and dispatch_depth() == dispatch and not transforms()
+        modes = function_depth() == depth and dispatch_depth() == dispatch and not transforms() and tracing() is None
         return modes and state() and is_inference() is inference
 
     def check_with_devices() -> bool:

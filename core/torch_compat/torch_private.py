@@ -123,6 +123,21 @@ dispatch_mode_depth: Callable[[], int] = _C._len_torch_dispatch_stack
 function_mode_enabled: Callable[[], bool] = _C._is_torch_function_mode_enabled
 # Is the module's forward being traced by torch.jit?
 tracing_state: Callable[[], Any] = _C._get_tracing_state
+# The innermost proxy mode: what make_fx and torch.export record with.
+_proxy_mode: Callable[[], Any] = functools.partial(_C._get_dispatch_mode, _C._TorchDispatchModeKey.PROXY)
+_symbolic_trace: Any = torch.fx._symbolic_trace
+
+
+def traces_symbolically() -> bool:
+    """Does torch.fx call the program with proxies, with nn.Module.__call__ patched?"""
+    return bool(_symbolic_trace._is_fx_tracing_flag)
+
+
+def is_traced() -> bool:
+    """Does torch record what this thread computes: torch.jit.trace, torch.fx, make_fx, torch.export?"""
+    return tracing_state() is not None or traces_symbolically() or _proxy_mode() is not None
+
+
 # What torch.autocast and torch.are_deterministic_algorithms_enabled ask: part of the state that is guarded as a whole.
 autocast_available: Callable[[str], bool] = _C._is_autocast_available
 deterministic_algorithms: Callable[[], bool] = _C._get_deterministic_algorithms
@@ -557,10 +572,10 @@ __all__ = [
     "free_unbacked_symbols",
     "function_mode_depth", "function_mode_enabled", "function_modes", "functionalization", "functionalization_active",
     "functionalization_first", "functionalization_skipped", "global_module_hooks", "grad_and_value_impl", "grad_impl",
-    "group_tensors", "is_composite", "jacobians", "log_api_usage", "module_call", "next_sequence_number", "numpy",
-    "op_database", "out_of_tree_device", "outside_torch_compile", "process_groups", "python_kernels",
+    "group_tensors", "is_composite", "is_traced", "jacobians", "log_api_usage", "module_call", "next_sequence_number",
+    "numpy", "op_database", "out_of_tree_device", "outside_torch_compile", "process_groups", "python_kernels",
     "run_on_stand_ins", "set_function_modes", "set_grad_enabled", "statically_known_true", "suggest_memory_format",
-    "sympy_interp", "tensor_classes", "tracing_state", "transforms_active", "undecided",
+    "sympy_interp", "tensor_classes", "traces_symbolically", "tracing_state", "transforms_active", "undecided",
     "value_when_captured", "wait_for_collective",
     "without_modes", "without_saved_tensor_hooks",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 # NumPy's functions in terms of torch's.
@@ -51,13 +52,15 @@ _NO_SYMBOLS = ("on tensor with symbolic sizes/strides", "expected to contain onl
 NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
 
 
-def run_on_stand_ins(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call an operator; one whose C++ does not take symbolic sizes, in its Python form.
+def run_on_stand_ins(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: Callable[..., Any] | None = None
+) -> Any:
+    """Call an operator, by ``caller`` if it is given; one whose C++ does not take symbolic sizes, in its Python form.
 
     Such as ``matmul`` in torch 2.11, and those in place that functionalization first tries without data (``clamp_``).
     """
     try:
-        return func(*args, **kwargs)
+        return func(*args, **kwargs) if caller is None else caller(func, args, kwargs)
     except RuntimeError as error:
         of_many = getattr(func, "__name__", "").startswith("_foreach_")  # some of them may be done
         if of_many or not any(text in str(error) for text in _NO_SYMBOLS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -191,7 +192,9 @@ def _trace(
         Before(getattr(v, "grad_fn", None), captured, after, functionalization.version(v), subclass_tracing.inner_of(v))
         for v, captured, after in zip(values, inputs, afters, strict=True)
     ]
-    returned, final_state = _run(module, values, tracer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # capture has given them, from the lines that they name
+        returned, final_state = _run(module, values, tracer)
     _check_random(tracer.graph, inputs)
     results = Results(tracer, values, entrance, before, returned, ambient_grad, _writes_many(module))
     joint = Joint(

@@ -6,15 +6,18 @@ import abc
 import builtins
 import re
 import types
+from collections.abc import Callable
 from traceback import FrameSummary
 from typing import Any
 
+from jitney._util.caller_frame import call_here
 from jitney._util.callers import is_ours
 from jitney.capture.interpreter.frame import After, ExcInfo, Frame
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.kinds import STAND_INS
 from jitney.capture.numpy.other_devices import Elsewhere
 from jitney.capture.original_functions import PROTOCOLS
+from jitney.capture.policy import is_torch_op
 from jitney.capture.tables import Handlers
 from jitney.capture.world.record import LogCall, Record
 from jitney.capture.world.world import World
@@ -141,6 +144,10 @@ class Interpreter(abc.ABC):
     # ------------------------------------------------------------------ calling
 
     @abc.abstractmethod
+    def caller(self) -> Callable[..., Any]:
+        """What calls an operation (``func, args, kwargs``) from the line that the topmost frame is at."""
+
+    @abc.abstractmethod
     def call(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call anything and wait for its value, from inside an instruction."""
 
@@ -165,8 +172,9 @@ class Interpreter(abc.ABC):
         if id(fn) in PROTOCOLS and any(type(value) in STAND_INS for value in args):
             for name in PROTOCOLS[id(fn)]:
                 self.world.guard_method(name)
+        caller = self.caller() if is_torch_op(fn) else call_here
         try:
-            result = fn(*args, **kwargs) if self.watch is None else self.watch.call(fn, args, kwargs)
+            result = caller(fn, args, kwargs) if self.watch is None else self.watch.call(fn, args, kwargs, caller)
         except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
             raise Break(
                 f"{getattr(fn, '__name__', fn)} needs the value of a tensor",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jitney._util.caller_frame import call_here, calls_from
 from jitney.capture.interpreter import exception_context, tracebacks
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import After, Frame
@@ -64,7 +65,9 @@ class Loop(Interpreter):
             witness.latest = ""
             witness.settled.clear()
         world = World(
-            lambda guards: Tracer(symbols, guards, self.user_stack, self.reads_numbers, has_regions, witness),
+            lambda guards: Tracer(
+                symbols, guards, self.user_stack, self.reads_numbers, has_regions, witness, self.caller
+            ),
             wrapper,
             adopt_array=lambda value, source: adopt(self, value, source),
             is_dynamic=is_dynamic,
@@ -80,6 +83,17 @@ class Loop(Interpreter):
     def reads_numbers(self) -> bool:
         """May the running frame's ``Tensor.item()`` stay in the graph?"""
         return self.symbols.reads_numbers or in_optimizer(self)
+
+    def caller(self) -> Callable[..., Any]:
+        """What calls an operation (``func, args, kwargs``) from the line that the topmost frame is at."""
+        if not self.frames:
+            return call_here
+        frame = self.frames[-1]
+        try:
+            code, at = origin(frame.info.code, frame.at)
+        except KeyError:  # what a resume function begins with is no line of the program's
+            return call_here
+        return calls_from(code.co_filename, decode(code).instrs[at].line or code.co_firstlineno, frame.globals)
 
     # ------------------------------------------------------------------ the loop
 

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
 
+from jitney._util.caller_frame import call_here
 from jitney.capture import metadata, original_functions
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.signals import Break
@@ -76,8 +77,10 @@ class Tracer(TorchFunctionMode):
         reads_numbers: Callable[[], bool] = lambda: False,
         dense_gradients: bool = False,
         witness: ReentryWatch | None = None,
+        caller: Callable[[], Callable[..., Any]] = lambda: call_here,
     ) -> None:
         super().__init__()
+        self.caller = caller
         self.symbols = symbols
         self.guards = guards
         self.origin = origin
@@ -279,7 +282,7 @@ class Tracer(TorchFunctionMode):
         """
         entered = self.witness.latest if self.witness is not None else ""
         try:
-            return torch_private.run_on_stand_ins(func, args, kwargs)
+            return torch_private.run_on_stand_ins(func, args, kwargs, self.caller())
         except (torch_private.DataDependentOutputException, torch_private.GuardOnDataDependentSymNode):
             raise NeedsValue(
                 f"{function_name(func)} needs the values of a tensor",

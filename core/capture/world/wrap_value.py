@@ -197,7 +197,7 @@ def _object(world: World, value: Any, source: Source) -> Any:
         raise Break(
             f"a {type(value).__qualname__} from outside has __del__", "when it is dropped depends on who holds it"
         )
-    if type_slots.claims_class(value, BELIEVED):
+    if type_slots.claims_class(value, BELIEVED) and not hasattr(type(value), "_jitney_is_compiled"):
         raise Break(f"a {type(value).__qualname__} from outside stands for an object of another class")
     getter: Any = type(value).__getattribute__
     if type(getter) is types.FunctionType and leaves_traces(getter.__code__):

@@ -806,9 +806,9 @@ def copies(world):
     torch.manual_seed(0)
     compiled = world.compiled(MLP(), "in_graph")
     loss_of(compiled(torch.ones(4, 6) + world.rank)).backward()
-    plain = pickle.loads(pickle.dumps(compiled))
-    assert type(plain) is DDP
-    for other in (copy.deepcopy(compiled), plain):
+    loaded = pickle.loads(pickle.dumps(compiled))
+    assert type(loaded._orig_mod) is DDP
+    for other in (copy.deepcopy(compiled), loaded):
         other.zero_grad()
         loss_of(other(torch.ones(4, 6) + world.rank)).backward()
         for p, q in zip(compiled.parameters(), other.parameters()):
