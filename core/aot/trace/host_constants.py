@@ -88,7 +88,7 @@ class _Folder:
             return False
         with self.graph.inserting_before(node):
             if value.is_contiguous() and (number := _number(value)) is not None:
-                kinds = {"dtype": like.dtype, "device": like.device, "pin_memory": False}
+                kinds: dict[str, Any] = {"dtype": like.dtype, "device": like.device, "pin_memory": False}
                 made = self.graph.call_function(aten.full.default, ([*like.shape], number), kinds)
             elif value.nbytes <= self.left:
                 self.left -= value.nbytes

@@ -284,7 +284,7 @@ class Builder:
         if strides is None:
             return list(every)
         hints = [self.sizes.hint(s) for s in strides]
-        return [every[d] for d in sorted(range(len(every)), key=lambda d: -hints[d])]
+        return [every[d] for d in sorted(range(len(every)), key=lambda d: -abs(hints[d]))]
 
     def _read_strides(self, source: Tensor, every: Sequence[Var]) -> Shape | None:
         """The strides of the only tensor of this size that is read, None if there are several or none."""
