@@ -115,6 +115,10 @@ class Scalars:
             return None
         return self._define(self._backed(value), target, args, value)
 
+    def truncated(self, value: Any) -> Any:
+        """``int`` of a float that only the running graph knows."""
+        return self._define(self.env.create_unbacked_symint(), int, (value,), None)
+
     def unknown(self) -> Any:
         """A float that only the running graph knows."""
         return self.env.create_unbacked_symfloat()

@@ -314,8 +314,9 @@ def _dict_contains(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs:
     containers.check_key(vm, args[0], owner)
     if record is None:
         return vm.native(dict.__contains__, owner, specialise(args[0]))
-    vm.native(hash, args[0])
-    return vm.world.dict_has(record, specialise(args[0]))
+    key = specialise(args[0])
+    vm.native(hash, key)
+    return vm.world.dict_has(record, key)
 
 
 def _dict_update(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -316,6 +316,8 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
             args = [value := value if number is None else number]
         if (type(value), cls) in ((torch.SymInt, int), (torch.SymFloat, float)):
             return value
+        if cls is int and type(value) is torch.SymFloat and vm.symbols.scalars.is_unknown(value):
+            return vm.symbols.scalars.truncated(value)
         if is_stand_in(value):
             number = conversions.converted(vm, cls, value)
             if number is not conversions.UNREAD:

@@ -64,6 +64,10 @@ MIRROR = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 UNARY: dict[str, Callable[..., Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
 
+# Numbers that symbols may be beside in arithmetic.
+REAL = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
 def truth(vm: Interpreter, value: Any) -> bool:
     """``bool(value)``."""
     kind = type(value)
@@ -82,7 +86,10 @@ def truth(vm: Interpreter, value: Any) -> bool:
     for name in ("__bool__", "__len__"):
         method = python_method(vm, value, name)
         if method is not None:
-            return bool(specialise(demanded(vm.call(method, value), bool if name == "__bool__" else int, name)))
+            answer = vm.call(method, value)
+            if type(answer) is torch.SymBool and name == "__bool__":
+                return vm.truth(answer)
+            return bool(specialise(demanded(answer, bool if name == "__bool__" else int, name)))
         if lookup(vm, kind, name) is not ABSENT:
             refuse_opaque(vm, "the truth", value)
             break
@@ -131,8 +138,10 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     if type(a) in PLAIN and type(b) in PLAIN:
         target = BINARY[symbol.rstrip("=")]
         made = put_off(vm, target, a, b)
-        if made is None and vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
-            a, b = specialise(a), specialise(b)
+        if made is None:
+            mixed = type(a) not in REAL or type(b) not in REAL
+            if mixed or vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
+                a, b = specialise(a), specialise(b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
     if type(a) is Array and a.scalar and type(b) in STAND_INS:  # it leaves the operation to the tensor
         number = a.number()

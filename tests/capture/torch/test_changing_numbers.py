@@ -29,6 +29,12 @@ class Held:
         self.value = value
 
 
+class Positive(Held):
+    def __bool__(self) -> bool:
+        answer: bool = self.value > 3
+        return answer
+
+
 Flags = enum.IntFlag("Flags", {"X": 1, "Y": 2})
 
 PROGRAMS: dict[str, Any] = {
@@ -52,6 +58,10 @@ PROGRAMS: dict[str, Any] = {
     "dataclasses": lambda k, s: (dataclasses.asdict(Sizes(k, s)), dataclasses.astuple(Sizes(k, s))),
     "flags": lambda k, s: (Flags(k % 4), Flags(k % 4).value),
     "templates": lambda k, s: string.Template("$a-$b").substitute(a=k, b=[s]),
+    "defaults": lambda k, s: (lambda d: (d.setdefault(k, []).append(s), d.setdefault((k, 1), 2), d))({4: [1]}),
+    "complex numbers": lambda k, s: (complex(1, 2) * k, 3j + s, k - 1j, complex(k, s)),
+    "beside text": lambda k, s: ("a" * k, "a" + k),
+    "truth": lambda k, s: (1 if Positive(k) else 2, not Positive(s), bool(Positive(k)), [*filter(Positive, [k, 1])]),
     "no numbers": lambda k, s: (min(s, math.nan), max(math.nan, s), s < math.nan, k != math.nan, s < math.inf),
     "out of range": lambda k, s: 10.0 ** (k * 100),
 }
