@@ -13,6 +13,7 @@ import operator
 import string
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers import compile_fn, observe, t
@@ -132,3 +133,17 @@ def test_a_state_that_torch_refuses_is_the_users_error() -> None:
             return x + 1, str(error)
 
     assert compile_fn(program)(t(2), "on")[1] == program(t(2), "on")[1]
+
+
+def test_scalars_of_numpy_decide_and_meet_tensors() -> None:
+    def program(x: torch.Tensor, rate: Any) -> Any:
+        keep = 1 - rate
+        return (keep + x, x * np.sqrt(rate), keep > 0.5) if rate > 0.2 and keep else (x, rate)
+
+    compiled = compile_fn(program)
+    with observe() as seen:
+        for value in (0.25, 0.1, 0.5, 0.75, 0.1, 1.0, 0.25):
+            got, wanted = compiled(t(2), np.float64(value)), program(t(2), np.float64(value))
+            torch.testing.assert_close(got[:2], wanted[:2], rtol=0, atol=0)
+            assert [type(v) for v in got] == [type(v) for v in wanted] and got[2:] == wanted[2:]
+    assert not seen.breaks
