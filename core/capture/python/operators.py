@@ -182,6 +182,13 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         return vm.native(BINARY[base], expose(vm, a), expose(vm, b))
     if reflected and (type(a) is not type(b)):
         c_forward = getattr(type(a), f"__{name}__", None)
+        if base in ("+", "*") and forward is None and isinstance(a, SEQUENCES) and c_forward is not None:
+            value = vm.call(reflected, b, a)  # sequences do not have numbers' methods, which Python asks first
+            if value is not NotImplemented:
+                return value
+            if base == "*" and not hasattr(type(b), "__index__"):
+                return vm.raise_user(TypeError(f"can't multiply sequence by non-int of type {type(b).__name__!r}"))
+            return vm.native(c_forward, expose(vm, a), b)
         if forward is None and c_forward is not None:
             value = vm.native(c_forward, expose(vm, a), b)
             if value is not NotImplemented:
@@ -215,6 +222,11 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
     if isinstance(a, set):
         check_elements(vm, expose(vm, a))
         check_elements(vm, expose(vm, b))
+    reflected = python_method(vm, b, f"__r{name[3:]}") if isinstance(a, list | collections.deque) else None
+    if reflected is not None:  # sequences do not have numbers' methods, which Python asks first
+        value = vm.call(reflected, b, a)
+        if value is not NotImplemented:
+            return True, value
     record = vm.world.record_of(a)
     if record is not None and isinstance(a, CONTENT_TYPES) and hasattr(type(a), name):
         other = iterable(vm, b) if isinstance(a, list | collections.deque) and symbol == "+=" else expose(vm, b)
@@ -257,6 +269,10 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             return not truth(vm, value)
         if symbol in ("==", "!=") and default_equality(vm, a) and default_equality(vm, b):
             return identical(vm, a, b) == (symbol == "==")
+        if symbol in ("==", "!=") and any(
+            type(x) in PLAIN and type(y) not in STAND_INS and default_equality(vm, y) for x, y in ((a, b), (b, a))
+        ):
+            return symbol == "!="  # numbers, text and their like know nothing of other classes
         for value in (a, b):
             vm.world.distinct(value)
             check_elements(vm, expose(vm, value))
@@ -343,6 +359,7 @@ def identical(vm: Interpreter, a: Any, b: Any) -> bool:
     return same
 
 
+SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque)
 SETS: tuple[type, ...] = (set, frozenset, type({}.keys()), type({}.items()))
 VALUES = (int, float, complex, str, bytes, tuple)
 
