@@ -166,7 +166,7 @@ def _id(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise Break("id() of an object made in the compiled function", "compare objects with `is`")
 
 
-@special(hash)
+@special(hash, torch.Tensor.__hash__)
 def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     method = python_method(vm, args[0], "__hash__")
     if method is not None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PLAIN = frozenset({*ATOMS, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool, range})
 OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator, OutsideIterator})
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+SYMBOLS_OF: dict[type, type] = {int: torch.SymInt, float: torch.SymFloat}
 DEEP = frozenset({*SYMBOLIC, tuple, list, torch.Size, dict})
 FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
 TRANSPARENT = (*CONTENT_TYPES, tuple, str, bytes, int, float, type, types.FunctionType, types.BuiltinFunctionType,
@@ -160,7 +161,7 @@ def python_method(vm: Interpreter, value: Any, name: str) -> Any:
 
 def demanded(value: Any, kind: type, name: str) -> Any:
     """What a special method gave; a break where it is not of the class that Python demands: Python shall complain."""
-    if not isinstance(value, kind) and not (kind is int and type(value) is torch.SymInt):
+    if not isinstance(value, kind) and SYMBOLS_OF.get(kind) is not type(value):
         raise Break(f"{name} gave a {type(value).__qualname__}")
     return value
 

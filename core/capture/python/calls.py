@@ -24,7 +24,7 @@ from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.frame import After, Frame
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
-from jitney.capture.kinds import ALIASES, ATOMS
+from jitney.capture.kinds import ALIASES, ATOMS, STAND_INS
 from jitney.capture.marks import (
     DISABLED,
     DISALLOWED,
@@ -53,7 +53,7 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.containers import getitem
-from jitney.capture.python.methods import call_bound
+from jitney.capture.python.methods import call_bound, stand_ins_method
 from jitney.capture.torch import collectives, conversions
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.optimizers import is_courtesy_break
@@ -261,6 +261,10 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
     """A C method through its class: ``list.append(x, 1)``."""
     if not args:
         return vm.native(fn, *args, **kwargs)
+    if fn.__objclass__ is object:
+        args = [specialise(args[0]), *args[1:]]
+        if (type(args[0]) in STAND_INS or type(args[0]) in OWN_TYPES) and fn.__name__ != "__init__":
+            return stand_ins_method(vm, args[0], fn.__name__, args[1:], kwargs)
     if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if args[0] is None or not issubclass(type(args[0]), fn.__objclass__):  # nothing is bound to None

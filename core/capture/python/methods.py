@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import operator
 import re
 import types
@@ -34,6 +35,7 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, mapping_items
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.config import config
 
@@ -75,14 +77,30 @@ def _object_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: K
     if name == "__eq__":
         return True if owner is args[0] else NotImplemented
     if name == "__ne__":
-        return NotImplemented if owner is not args[0] else False
-    if name == "__init_subclass__":
+        equal = vm.call(attributes.load_attr(vm, owner, "__eq__"), *args)
+        return NotImplemented if equal is NotImplemented else not vm.truth(equal)
+    if name == "__init_subclass__" and not args and not kwargs:
         return None
     if name == "__format__":
         return format_value(vm, owner, *args)
     if name in ("__str__", "__repr__") and python_method(vm, owner, "__repr__") and name == "__str__":
         return vm.call(lookup(vm, type(owner), "__repr__"), owner)
     raise Break(f"object.{name} of a {type(owner).__qualname__}")
+
+
+def _is_objects(owner: Any, name: str) -> bool:
+    """Has the class of this object the method from ``object``?"""
+    return name in vars(object) and inspect.getattr_static(type(owner), name, None) is vars(object)[name]
+
+
+def stand_ins_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A method of ``object``'s on what stands for something else, which it must not see."""
+    access = {"__getattribute__": getattr, "__setattr__": setattr, "__delattr__": delattr}.get(name)
+    if access is not None and not kwargs:
+        return vm.call(access, owner, *args)
+    if name in ("__eq__", "__ne__", "__init_subclass__"):
+        return _object_method(vm, owner, name, args, kwargs)
+    raise Break(f"object.{name} of a {python_type(vm, owner).__qualname__}")
 
 
 ATTRIBUTE_METHODS = {"__getattribute__", "__setattr__", "__delattr__"}
@@ -114,6 +132,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if kind in STAND_INS:
         if name == "numpy" and not args and not kwargs and config.trace_numpy:
             return vm.handlers.arrays.from_tensor(vm, owner)
+        if name != "__init__" and (getattr(fn, "__objclass__", None) is object or _is_objects(owner, name)):
+            return stand_ins_method(vm, owner, name, args, kwargs)
         call_args = [expose(vm, a) for a in args]
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(owner, CONTENT_TYPES):
@@ -145,7 +165,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return vm.call(owner, *args, **kwargs)
     if vm.world.record_of(owner) is None and kind in SAFE_OWNERS:
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
-    if name in ("__eq__", "__ne__", "__str__", "__repr__", "__format__", "__hash__"):
+    if _is_objects(owner, name):
         return _object_method(vm, owner, name, args, kwargs)
     refuse_uncaptured(vm, owner, f"call of {kind.__qualname__}.{name}()")
     raise Break(f"call of the C method {kind.__qualname__}.{name}", "call it outside the compiled function")
