@@ -54,7 +54,7 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
-from jitney.capture.torch import collectives, conversions
+from jitney.capture.torch import collectives, conversions, overloads
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
@@ -155,6 +155,8 @@ def _may_differ(vm: Interpreter, value: Any) -> bool:
 
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
+    if overloads.are_in(args, kwargs) and (fn.__module__ or "").startswith("torch"):
+        return overloads.call(vm, fn, args, kwargs)
     args = [expose(vm, a) for a in args]
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn) or policy.is_forgetful(fn):
@@ -166,6 +168,8 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)
         if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
+        if natives.holds_array(values):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with an array")
         if has_tensor(values) and fn.__module__ != "inspect":
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
         if any(_may_differ(vm, v) for v in (*args, *kwargs.values())):
@@ -266,6 +270,8 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
         if (type(args[0]) in STAND_INS or type(args[0]) in OWN_TYPES) and fn.__name__ != "__init__":
             return stand_ins_method(vm, args[0], fn.__name__, args[1:], kwargs)
     if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):
+        if overloads.are_in(args, kwargs):
+            return overloads.call(vm, fn, args, kwargs)
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if args[0] is None or not issubclass(type(args[0]), fn.__objclass__):  # nothing is bound to None
         return vm.native(fn, *args, **kwargs)
@@ -274,6 +280,8 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
 
 def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if policy.is_torch_op(fn):
+        if overloads.are_in(args, kwargs):
+            return overloads.call(vm, fn, args, kwargs)
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if id(fn) in policy.CONSTANTS:
         return policy.CONSTANTS[id(fn)]

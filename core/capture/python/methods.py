@@ -35,6 +35,7 @@ from jitney.capture.python.c_boundary import (
 )
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, mapping_items
+from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.config import config
@@ -134,6 +135,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
             return vm.handlers.arrays.from_tensor(vm, owner)
         if name != "__init__" and (getattr(fn, "__objclass__", None) is object or _is_objects(owner, name)):
             return stand_ins_method(vm, owner, name, args, kwargs)
+        if overloads.are_in(args, kwargs):
+            return overloads.call(vm, fn, args, kwargs)
         call_args = [expose(vm, a) for a in args]
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(owner, CONTENT_TYPES):
