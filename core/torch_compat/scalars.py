@@ -95,7 +95,11 @@ class Scalars:
     def applies(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
         """Is it float arithmetic with a symbol in it?"""
         kinds = set(map(type, args))
-        if target not in OPERATIONS or not kinds <= {int, float, torch.SymInt, torch.SymFloat}:
+        if (
+            target not in OPERATIONS
+            or OPERATIONS[target].count("{}") != len(args)
+            or not kinds <= {int, float, torch.SymInt, torch.SymFloat}
+        ):
             return False
         return torch.SymFloat in kinds or (torch.SymInt in kinds and float in kinds)
 

@@ -146,7 +146,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 
 def _reading(name: str, made: Callable[[Any], Any]) -> Callable[..., Any]:
     def method(self: Any, /) -> Any:
-        value = self.number()
+        value = self.number() if made is not operator.index or self.dtype.kind in "iu" else None
         if value is None:
             branch = "data-dependent control flow: a branch depends on the values of an array"
             reason = branch if made is bool else f"{name} of an array needs its values"

@@ -378,8 +378,15 @@ def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, An
         _check_weakref(vm, cls, args)
     if cls in (range, bytes, bytearray):
         refuse_protocol(vm, f"{cls.__name__}()", *args)
+    if cls.__module__ == "operator" and holds_array([*args, *kwargs.values()]):
+        raise Break(f"an operator.{cls.__name__} with an array")
     made = vm.native(cls, *[specialise(a) for a in args], **kwargs)
     return vm.world.mark_fresh(made) if cls in FRESH_WRAPPERS else made
+
+
+def holds_array(value: Any) -> bool:
+    """Is it, or does it hold in lists, an array as capture knows them?"""
+    return type(value) is Array or (type(value) in (list, tuple) and any(map(holds_array, value)))
 
 
 def _check_weakref(vm: Interpreter, cls: type, args: list[Any]) -> None:

@@ -32,6 +32,7 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
+from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.torch_compat import torch_private
@@ -139,19 +140,24 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         target = BINARY[symbol.rstrip("=")]
         made = put_off(vm, target, a, b)
         if made is None:
-            mixed = type(a) not in REAL or type(b) not in REAL
-            if mixed or vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
+            fixed = type(a) not in REAL or type(b) not in REAL or _may_leave_int64(vm, target, a, b)
+            if fixed or vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
                 a, b = specialise(a), specialise(b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
     if type(a) is Array and a.scalar and type(b) in STAND_INS:  # it leaves the operation to the tensor
         number = a.number()
         a = a if number is None else number
+    if symbol in ("*", "*=") and Array in (type(a), type(b)):
+        if isinstance(a, SEQUENCES) and type(b) is Array and b.scalar:
+            return binary(vm, symbol, a, _times(vm, b))
+        if isinstance(b, SEQUENCES) and type(a) is Array and a.scalar:
+            return binary(vm, "*", b, _times(vm, a))
     if type(a) in STAND_INS or type(b) in STAND_INS:
-        if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
-            raise Break("an operand with its own __torch_function__")
         if type(b) in STAND_INS or type(b) in PLAIN:
             if type(a) in STAND_INS or type(a) in PLAIN:
                 return vm.native(BINARY[symbol], a, b)
+        if overloads.takes_over(a) or overloads.takes_over(b):
+            return _overloaded(vm, symbol, a, b)
     base = symbol.rstrip("=")
     name = METHODS[base]
     if symbol != base:
@@ -197,6 +203,41 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if value is not NotImplemented:
             return value
     return _unsupported(vm, symbol, a, b)
+
+
+def _may_leave_int64(vm: Interpreter, target: Any, a: Any, b: Any) -> bool:
+    """Does a power or a shift of symbols come near to where torch's own arithmetic on them ends?"""
+    if target not in (operator.lshift, operator.pow) or torch.SymInt not in (type(a), type(b)):
+        return False
+    left, right = map(vm.symbols.scalars.hint, (a, b))
+    if type(left) is not int or type(right) is not int:
+        return False
+    bits = abs(left).bit_length()
+    return not 0 <= right <= 62 or (bits * right if target is operator.pow else bits + right) > 62
+
+
+def _times(vm: Interpreter, scalar: Array) -> Any:
+    """How often a scalar of NumPy's repeats a sequence: it leaves that to Python."""
+    number = scalar.number() if scalar.dtype.kind in "iu" else None
+    if number is None:
+        raise Break("a sequence is multiplied by a scalar of NumPy that capture does not know")
+    return specialise(number)
+
+
+def _overloaded(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    """An operator on a tensor and an object with its own ``__torch_function__``."""
+    name = METHODS[symbol.rstrip("=")]
+    owners = [(a, f"__{name}__"), (a, f"__i{name}__"), (b, f"__r{name}__")]
+    own = [method for owner, at in owners if (method := python_method(vm, owner, at)) is not None]
+    if not own:
+        return overloads.call(vm, BINARY[symbol], [a, b], {})
+    if type(a) in STAND_INS and symbol == symbol.rstrip("="):
+        value = overloads.call(vm, getattr(torch.Tensor, f"__{name}__"), [a, b], {})
+        return vm.call(own[0], b, a) if value is NotImplemented else value
+    value = vm.call(own[0], a, b) if len(own) == 1 and type(b) in STAND_INS else NotImplemented
+    if value is NotImplemented:
+        raise Break("an operand with its own __torch_function__")
+    return value
 
 
 def _is_overridden(vm: Interpreter, name: str, kind: type, derived: type) -> bool:

@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import string
+import types
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,8 @@ PROGRAMS: dict[str, Any] = {
     "templates": lambda k, s: string.Template("$a-$b").substitute(a=k, b=[s]),
     "defaults": lambda k, s: (lambda d: (d.setdefault(k, []).append(s), d.setdefault((k, 1), 2), d))({4: [1]}),
     "complex numbers": lambda k, s: (complex(1, 2) * k, 3j + s, k - 1j, complex(k, s)),
+    "large ones": lambda k, s: (k << 100, 1 << k, k**50, 3**k, (k << 70) // 7, math.isqrt(k << 90), k * 10**30 % 7),
+    "logarithms": lambda k, s: (math.log(s, 2), math.log(k, s + 1), math.log(8, k), math.log2(k)),
     "beside text": lambda k, s: ("a" * k, "a" + k),
     "truth": lambda k, s: (1 if Positive(k) else 2, not Positive(s), bool(Positive(k)), [*filter(Positive, [k, 1])]),
     "no numbers": lambda k, s: (min(s, math.nan), max(math.nan, s), s < math.nan, k != math.nan, s < math.inf),
@@ -147,3 +150,37 @@ def test_scalars_of_numpy_decide_and_meet_tensors() -> None:
             torch.testing.assert_close(got[:2], wanted[:2], rtol=0, atol=0)
             assert [type(v) for v in got] == [type(v) for v in wanted] and got[2:] == wanted[2:]
     assert not seen.breaks
+
+
+REPEATED: dict[str, Any] = {
+    "sequences": lambda n: ([1, 2] * n, n * (1,), "ab" * n, n * b"z", [0] * np.prod([2, n])),
+    "in place": lambda n: operator.imul([1], n),
+    "sums": lambda n: ([1] + n, n + [1, 2]),
+    "as an index": lambda n: ([5, 6, 7, 8][n], "abcd"[n], [1, 2, 3][:n], [*range(n)]),
+    "kept by itemgetter": lambda n: operator.itemgetter(n)([5, 6, 7, 8]),
+    "given to types": lambda n: types.prepare_class("a", [n])[0],
+}
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float64, np.bool_])
+@pytest.mark.parametrize("name", REPEATED)
+def test_scalars_of_numpy_beside_sequences(name: str, kind: Any) -> None:
+    def program(x: torch.Tensor, n: Any) -> Any:
+        try:
+            return x + 1, REPEATED[name](n)
+        except TypeError as error:
+            return x - 1, str(error)
+
+    compiled = compile_fn(program)
+    for value in (1, 2, 3, 1):
+        assert repr(compiled(t(2), kind(value))) == repr(program(t(2), kind(value)))
+
+
+def test_a_list_from_outside_is_repeated_by_a_scalar_of_numpy() -> None:
+    def program(x: torch.Tensor, items: list[int], n: Any) -> Any:
+        items *= n
+        return x + len(items)
+
+    mine, theirs = [1, 2], [1, 2]
+    assert torch.equal(compile_fn(program)(t(2), mine, np.int64(2)), program(t(2), theirs, np.int64(2)))
+    assert mine == theirs == [1, 2, 1, 2]
