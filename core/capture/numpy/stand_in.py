@@ -175,7 +175,12 @@ def _reflected(ufunc: Any) -> Callable[..., Any]:
 
 
 def _in_place(ufunc: Any) -> Callable[..., Any]:
-    return lambda self, other: NotImplemented if self.scalar else self.vm.call(ufunc, self, other, out=self)
+    def method(self: Any, other: Any) -> Any:
+        if ufunc is np.matmul:
+            raise Break("a product of matrices in place", "NumPy refuses some that np.matmul takes")
+        return NotImplemented if self.scalar else self.vm.call(ufunc, self, other, out=self)
+
+    return method
 
 
 def _unary(ufunc: Any) -> Callable[..., Any]:

@@ -72,6 +72,7 @@ Kwargs = dict[str, Any]
 GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ignore[index]
 WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.MethodType)
 KNOWN_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+CALLER = {"_getframe", "_getframemodulename", "_caller"}
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 # torch keeps it from its own compiler; there is nothing in it that ours does not know.
 ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad if original_functions.is_own(torch.optim.Optimizer.zero_grad) else None
@@ -168,7 +169,9 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)
         if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
-        if natives.holds_array(values):
+        if not CALLER.isdisjoint(fn.__code__.co_names):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} looks at its caller", "call it outside compiled code")
+        if natives.holds_array([*args, *kwargs.values()]):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with an array")
         if has_tensor(values) and fn.__module__ != "inspect":
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
@@ -266,7 +269,8 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
     if not args:
         return vm.native(fn, *args, **kwargs)
     if fn.__objclass__ is object:
-        args = [specialise(args[0]), *args[1:]]
+        first = specialise(args[0])
+        args = [first if a is args[0] else a for a in args]
         if (type(args[0]) in STAND_INS or type(args[0]) in OWN_TYPES) and fn.__name__ != "__init__":
             return stand_ins_method(vm, args[0], fn.__name__, args[1:], kwargs)
     if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):

@@ -97,13 +97,16 @@ def _is_objects(owner: Any, name: str) -> bool:
 def stand_ins_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """A method of ``object``'s on what stands for something else, which it must not see."""
     access = {"__getattribute__": getattr, "__setattr__": setattr, "__delattr__": delattr}.get(name)
-    if access is not None and not kwargs:
+    if kwargs or len(args) != COUNTS.get(name, len(args)):
+        raise Break(f"object.{name} is called with arguments that it does not take")
+    if access is not None:
         return vm.call(access, owner, *args)
     if name in ("__eq__", "__ne__", "__init_subclass__"):
         return _object_method(vm, owner, name, args, kwargs)
     raise Break(f"object.{name} of a {python_type(vm, owner).__qualname__}")
 
 
+COUNTS = {"__getattribute__": 1, "__setattr__": 2, "__delattr__": 1, "__eq__": 1, "__ne__": 1}  # of arguments
 ATTRIBUTE_METHODS = {"__getattribute__", "__setattr__", "__delattr__"}
 OBJECT_METHODS = {*ATTRIBUTE_METHODS, "__init__", "__init_subclass__"}
 

@@ -93,6 +93,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     """Run a pure C function: containers exposed, iterators and callbacks going back through the interpreter."""
     key = id(fn)
     arity.check(fn, args, kwargs)
+    if fn in (operator.concat, operator.iconcat) and any(type(a) is Array for a in args):
+        raise Break(f"operator.{fn.__name__}() of an array")
     if not kwargs:
         if len(args) == 2 and key in OPERATOR_FUNCTIONS:
             return OPERATOR_FUNCTIONS[key](vm, *args)
@@ -378,15 +380,15 @@ def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, An
         _check_weakref(vm, cls, args)
     if cls in (range, bytes, bytearray):
         refuse_protocol(vm, f"{cls.__name__}()", *args)
-    if cls.__module__ == "operator" and holds_array([*args, *kwargs.values()]):
-        raise Break(f"an operator.{cls.__name__} with an array")
     made = vm.native(cls, *[specialise(a) for a in args], **kwargs)
     return vm.world.mark_fresh(made) if cls in FRESH_WRAPPERS else made
 
 
 def holds_array(value: Any) -> bool:
-    """Is it, or does it hold in lists, an array as capture knows them?"""
-    return type(value) is Array or (type(value) in (list, tuple) and any(map(holds_array, value)))
+    """Is it, or does it hold in containers, an array as capture knows them?"""
+    if isinstance(value, dict):
+        return any(map(holds_array, value.values()))
+    return type(value) is Array or (isinstance(value, FRESH_CONTAINERS) and any(map(holds_array, value)))
 
 
 def _check_weakref(vm: Interpreter, cls: type, args: list[Any]) -> None:
@@ -422,7 +424,8 @@ def _make_type(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any
     raise Break("a class with a metaclass is made by calling type()")
 
 
-FRESH_WRAPPERS = (types.CellType, types.SimpleNamespace, object, types.MethodType, bytearray)
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+FRESH_WRAPPERS = (types.CellType, types.SimpleNamespace, object, types.MethodType, bytearray, property, *GETTERS)
 VALUE_CLASSES: dict[type, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] = {
     **dict.fromkeys((list, tuple, set, frozenset, collections.deque, zip, enumerate), _make_iterated),
     **dict.fromkeys((dict, collections.OrderedDict, collections.defaultdict), _make_dict),
@@ -437,7 +440,7 @@ VALUE_CLASSES: dict[type, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] 
     **dict.fromkeys((int, float, bool, complex), _make_number),
     **dict.fromkeys(
         (range, slice, bytes, property, staticmethod, classmethod, torch.device, types.MethodType, types.CellType,
-         operator.itemgetter, operator.attrgetter, operator.methodcaller, types.SimpleNamespace, object, bytearray,
+         *GETTERS, types.SimpleNamespace, object, bytearray,
          types.MappingProxyType, weakref.ref),
         _make_plain,
     ),
@@ -468,6 +471,8 @@ def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, An
     if cls in (torch.finfo, torch.iinfo):
         return vm.native(cls, *args)
     if issubclass(cls, enum.Enum):
+        if not cls.__members__ and (len(args) > 1 or kwargs):
+            raise Break(f"the enumeration {args[0] if args else ''} is made by calling {cls.__name__}()")
         return vm.native(cls, *map(specialise, args), **kwargs)
     raise Break(f"an instance of the C class {cls.__module__}.{cls.__qualname__} is made")
 

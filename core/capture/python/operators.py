@@ -260,6 +260,8 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
         return value is not NotImplemented, value
     if type(a) is Array and not a.scalar:
         return True, vm.native(BINARY[symbol], a, expose(vm, b))
+    if type(b) is Array and isinstance(a, list | collections.deque):
+        return True, binary(vm, symbol.rstrip("="), a, b)  # NumPy is asked first
     if isinstance(a, set):
         check_elements(vm, expose(vm, a))
         check_elements(vm, expose(vm, b))

@@ -120,3 +120,21 @@ def test_equality_of_c_classes_is_their_own() -> None:
 
     args = t(), datetime.date(2020, 1, 2), np.arange(3)
     assert compile_fn(fn)(*args)[1:] == fn(*args)[1:]
+
+
+WRONG: dict[str, Any] = {
+    "nothing to compare": lambda v: object.__eq__(v),
+    "no name": lambda v: object.__getattribute__(v),
+    "no value": lambda v: object.__setattr__(v, "tag"),
+    "nothing to differ from": lambda v: v.__ne__(),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("kind", VALUES)
+def test_wrong_numbers_of_arguments(name: str, kind: str) -> None:
+    def fn(x: torch.Tensor, value: Any) -> Any:
+        return WRONG[name](value)
+
+    for value in VALUES[kind]:
+        assert outcome(compile_fn(fn), t(), value) == outcome(fn, t(), value)
