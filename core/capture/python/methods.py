@@ -270,7 +270,9 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     if isinstance(target, list) and name == "append":  # a list holds symbolic numbers as they are, as a display does
         call_args = list(args)
     else:
-        call_args = [specialise(a) if name in STORING else _argument(vm, a, name) for a in args]
+        itself = name in ITERATING and isinstance(target, list | collections.deque)  # C code takes the items first
+        given = [target if itself and a is owner else a for a in args]
+        call_args = [specialise(a) if name in STORING else _argument(vm, a, name, target) for a in given]
         if isinstance(target, set) and name in ITERATING:
             call_args = [containers.merged(vm, a, given) for a, given in zip(args, call_args, strict=True)]
     method = getattr(_builtin_base(target), name, None)
@@ -290,7 +292,9 @@ def _builtin_base(value: Any) -> type:
     return next(b for b in bases if isinstance(value, b))
 
 
-def _argument(vm: Interpreter, value: Any, name: str) -> Any:
+def _argument(vm: Interpreter, value: Any, name: str, target: Any) -> Any:
+    if value is target:
+        return value
     if type(value) in PLAIN:
         return specialise(value)
     return iterable(vm, value) if name in ITERATING else expose(vm, value)

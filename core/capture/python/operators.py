@@ -5,14 +5,16 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import re
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import HEAP
 from jitney.capture.interpreter import tracebacks
-from jitney.capture.interpreter.signals import Break, GiveUp
+from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
@@ -185,7 +187,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if isinstance(a, SETS):
             check_elements(vm, expose(vm, a))
             check_elements(vm, expose(vm, b))
-        return vm.native(BINARY[base], expose(vm, a), expose(vm, b))
+        return _in_c(vm, symbol, a, b)
     if reflected and (type(a) is not type(b)):
         c_forward = getattr(type(a), f"__{name}__", None)
         if base in ("+", "*") and forward is None and isinstance(a, SEQUENCES) and c_forward is not None:
@@ -246,6 +248,19 @@ def _is_overridden(vm: Interpreter, name: str, kind: type, derived: type) -> boo
     return below and lookup(vm, derived, name) is not lookup(vm, kind, name)
 
 
+def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    """What C code makes of two values. It complains of their own classes, and of the operator as it is written."""
+    base = symbol.rstrip("=")
+    try:
+        return vm.native(BINARY[base], expose(vm, a), expose(vm, b))
+    except UserRaised as raised:
+        found = UNSUPPORTED.fullmatch(str(raised.value)) if type(raised.value) is TypeError else None
+        if found is None:
+            raise
+        left, right = (type(v).__name__ if type(v).__flags__ & HEAP else found[i] for i, v in ((1, a), (2, b)))
+    return vm.raise_user(TypeError(f"unsupported operand type(s) for {symbol}: {left!r} and {right!r}"))
+
+
 def _unsupported(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     text = "** or pow()" if symbol == "**" else symbol
     kinds = f"{type(a).__name__!r} and {type(b).__name__!r}"
@@ -272,12 +287,14 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
             return True, value
     record = vm.world.record_of(a)
     if record is not None and isinstance(a, CONTENT_TYPES) and hasattr(type(a), name):
-        other = iterable(vm, b) if isinstance(a, list | collections.deque) and symbol == "+=" else expose(vm, b)
-        vm.native(BINARY[symbol], vm.world.content(record), other)
+        content = vm.world.content(record)
+        by_items = isinstance(a, list | collections.deque) and symbol == "+="
+        other = content if a is b else iterable(vm, b) if by_items else expose(vm, b)
+        vm.native(BINARY[symbol], content, other)
         record.dirty = True
         return True, a
     if isinstance(a, CONTENT_TYPES) and hasattr(type(a), name):
-        other = iterable(vm, b) if isinstance(a, list) and symbol == "+=" else expose(vm, b)
+        other = b if a is b else iterable(vm, b) if isinstance(a, list) and symbol == "+=" else expose(vm, b)
         return True, vm.native(BINARY[symbol], a, other)
     return False, None
 
@@ -402,6 +419,7 @@ def identical(vm: Interpreter, a: Any, b: Any) -> bool:
     return same
 
 
+UNSUPPORTED = re.compile(r"unsupported operand type\(s\) for [^ ]{1,3}: '(.*)' and '(.*)'")
 SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque)
 SETS: tuple[type, ...] = (set, frozenset, type({}.keys()), type({}.items()))
 VALUES = (int, float, complex, str, bytes, tuple)
