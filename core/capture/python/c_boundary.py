@@ -32,7 +32,8 @@ PLAIN = frozenset({*ATOMS, torch.Size, torch.dtype, torch.device, torch.SymInt, 
 OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator, OutsideIterator})
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 SYMBOLS_OF: dict[type, type] = {int: torch.SymInt, float: torch.SymFloat}
-DEEP = frozenset({*SYMBOLIC, tuple, list, torch.Size, dict})
+DEEP = frozenset({*SYMBOLIC, tuple, list, torch.Size, dict, collections.OrderedDict, collections.deque})
+MAPPINGS = (dict, collections.OrderedDict)
 FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
 TRANSPARENT = (*CONTENT_TYPES, tuple, str, bytes, int, float, type, types.FunctionType, types.BuiltinFunctionType,
                types.MethodType, types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
@@ -128,8 +129,10 @@ def printable(value: Any) -> Any:
     if type(value) in (tuple, list, torch.Size) and any(type(v) in DEEP for v in value):
         made = [printable(v) for v in value]
         return made if type(value) is list else type(value)(made)
-    if type(value) is dict and any(type(v) in DEEP for v in (*value, *value.values())):
-        return {printable(k): printable(v) for k, v in value.items()}
+    if type(value) is collections.deque and any(type(v) in DEEP for v in value):
+        return collections.deque(map(printable, value), value.maxlen)
+    if type(value) in MAPPINGS and any(type(v) in DEEP for v in (*value, *value.values())):
+        return type(value)((printable(k), printable(v)) for k, v in value.items())
     return value
 
 

@@ -34,7 +34,7 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.containers import iterable
-from jitney.capture.python.natives import allocate, mapping_items
+from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -184,7 +184,7 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
             return vm.native(fn, iterable(vm, args[0]))
         if name in ("format", "format_map", "__mod__"):
             call_args = [printable(expose(vm, a)) for a in args]
-            for value in [*call_args, *kwargs.values()]:
+            for value in [*call_args, *args, *kwargs.values()]:  # a shadow has not the class of what it stands for
                 if not c_boundary.plain_text(value):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
                 vm.world.read_orders_within(value)
@@ -233,6 +233,8 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     record = vm.world.record_of(owner)
     if name in ATTRIBUTE_METHODS:
         return _object_method(vm, owner, name, args, kwargs)
+    if name == "__str__" and not args and not kwargs:  # ``object``'s, which asks the class for its __repr__
+        return vm.call(str, owner)
     if isinstance(owner, dict):
         handler = DICT_METHODS.get(name)
         if handler is not None:
@@ -426,8 +428,10 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         return allocate(vm, args[0], fn, None, args[1:], kwargs)
     if name == "__subclasses__":
         raise Break(f"{owner.__qualname__}.__subclasses__() may grow", "call it outside the compiled function")
+    if name == "from_bytes" and args:
+        return vm.native(fn, items_of_bytes(vm, args[0]), *args[1:], **kwargs)
     if name in ("mro", "maketrans", "fromhex", "from_bytes", "__instancecheck__", "__subclasscheck__"):
-        return vm.native(fn, *args, **kwargs)
+        return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
     if name in ("__setattr__",):
         return attributes.generic_store(vm, owner, *args)
     raise Break(f"call of the C method {owner.__qualname__}.{name}", "call it outside the compiled function")

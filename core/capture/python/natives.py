@@ -275,6 +275,8 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
         record = vm.world.record_of(source)
         return dict(source) if record is None else dict(vm.world.content(record))
     if isinstance(source, types.MappingProxyType):
+        if vm.world.record_of(source) is not None:
+            raise Break("a dictionary is made of a types.MappingProxyType from outside")
         return dict(source)
     keys = lookup(vm, type(source), "keys")
     if type(keys) is PYTHON_FUNCTION:
@@ -356,7 +358,7 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
         plain = isinstance(value, (*FRESH_CONTAINERS, str, int, float, BaseException, type, types.FunctionType))
         if not plain and not isinstance(value, enum.Enum):
             raise Break(f"a {type(value).__qualname__} is turned into text")
-    exposed = expose(vm, value)
+    exposed = printable(expose(vm, value))
     if has_tensor(exposed):
         raise Break("a tensor is turned into text", "print outside compiled code")
     vm.world.read_orders_within(exposed)
@@ -380,8 +382,21 @@ def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, An
         _check_weakref(vm, cls, args)
     if cls in (range, bytes, bytearray):
         refuse_protocol(vm, f"{cls.__name__}()", *args)
+    if cls in (bytes, bytearray) and args:
+        args = [items_of_bytes(vm, args[0]), *args[1:]]
+    if cls is types.MappingProxyType and any(vm.world.record_of(a) is not None for a in args):
+        raise Break("a types.MappingProxyType of a mapping from outside")
     made = vm.native(cls, *[specialise(a) for a in args], **kwargs)
     return vm.world.mark_fresh(made) if cls in FRESH_WRAPPERS else made
+
+
+def items_of_bytes(vm: Interpreter, value: Any) -> Any:
+    """What ``bytes()`` and ``int.from_bytes()`` are made of: bytes, or integers one by one."""
+    if type(value) is Array:
+        raise Break("bytes of an array")
+    if type(value) in PLAIN or isinstance(value, (bytes, bytearray, memoryview)) or is_stand_in(value):
+        return value
+    return value if not hasattr(type(value), "__iter__") else [*map(specialise, vm.native(list, iterable(vm, value)))]
 
 
 def holds_array(value: Any) -> bool:

@@ -180,7 +180,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if python_method(vm, a, "__getattr__") and not hasattr(type(a), f"__{name}__"):
             return _unsupported(vm, symbol, a, b)
         refuse_opaque(vm, f"the operator {base}", a, b)
-        if symbol == "%" and isinstance(a, (str, bytes)) and not plain_text(expose(vm, b)):
+        if symbol == "%" and isinstance(a, (str, bytes)) and not (plain_text(b) and plain_text(expose(vm, b))):
             raise Break("an object is turned into text")
         if symbol == "%" and isinstance(a, (str, bytes)):
             vm.world.read_orders_within(expose(vm, b))
@@ -251,14 +251,15 @@ def _is_overridden(vm: Interpreter, name: str, kind: type, derived: type) -> boo
 def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """What C code makes of two values. It complains of their own classes, and of the operator as it is written."""
     base = symbol.rstrip("=")
+    left, right = expose(vm, a), expose(vm, b)
     try:
-        return vm.native(BINARY[base], expose(vm, a), expose(vm, b))
+        return vm.native(BINARY[base], left, printable(right) if isinstance(a, (str, bytes)) else right)
     except UserRaised as raised:
         found = UNSUPPORTED.fullmatch(str(raised.value)) if type(raised.value) is TypeError else None
         if found is None:
             raise
-        left, right = (type(v).__name__ if type(v).__flags__ & HEAP else found[i] for i, v in ((1, a), (2, b)))
-    return vm.raise_user(TypeError(f"unsupported operand type(s) for {symbol}: {left!r} and {right!r}"))
+        one, other = (type(v).__name__ if type(v).__flags__ & HEAP else found[i] for i, v in ((1, a), (2, b)))
+    return vm.raise_user(TypeError(f"unsupported operand type(s) for {symbol}: {one!r} and {other!r}"))
 
 
 def _unsupported(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
