@@ -95,7 +95,11 @@ class Scalars:
     def applies(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
         """Is it float arithmetic with a symbol in it?"""
         kinds = set(map(type, args))
-        if target not in OPERATIONS or not kinds <= {int, float, torch.SymInt, torch.SymFloat}:
+        if (
+            target not in OPERATIONS
+            or OPERATIONS[target].count("{}") != len(args)
+            or not kinds <= {int, float, torch.SymInt, torch.SymFloat}
+        ):
             return False
         return torch.SymFloat in kinds or (torch.SymInt in kinds and float in kinds)
 
@@ -114,6 +118,10 @@ class Scalars:
         if not math.isfinite(value):
             return None
         return self._define(self._backed(value), target, args, value)
+
+    def truncated(self, value: Any) -> Any:
+        """``int`` of a float that only the running graph knows."""
+        return self._define(self.env.create_unbacked_symint(), int, (value,), None)
 
     def unknown(self) -> Any:
         """A float that only the running graph knows."""

@@ -104,6 +104,14 @@ def _set_masked(array: Array, made: list[Any], given: Any) -> None:
     write(array, torch.where(wide, given, array.tensor))
 
 
+def _end(value: Any) -> Any:
+    """An end of a slice as a plain number, if it is one that capture knows."""
+    if type(value) is Array and value.scalar and value.dtype.kind in "iu":
+        number = value.number()
+        return value if number is None else number
+    return int(value) if isinstance(value, np.integer) else value
+
+
 def _part(vm: Interpreter, part: Any) -> Any:
     """One part of a key as torch takes it."""
     kind = type(part)
@@ -112,8 +120,10 @@ def _part(vm: Interpreter, part: Any) -> Any:
     if isinstance(part, np.integer):
         return int(part)
     if kind is slice:
-        values = [int(v) if isinstance(v, np.integer) else v for v in (part.start, part.stop, part.step)]
-        if any(v is not None and type(v) not in (int, torch.SymInt) for v in values) or (values[2] or 1) < 1:
+        values = [_end(v) for v in (part.start, part.stop, part.step)]
+        if any(v is not None and type(v) not in (int, torch.SymInt) for v in values):
+            raise Break("a slice whose ends are no numbers that capture knows", "slice outside compiled code")
+        if (values[2] or 1) < 1:
             raise Break("a slice that goes backwards", "torch has no such views")
         return slice(*values)
     if kind is list and not part:

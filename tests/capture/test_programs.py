@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from captured import python_idioms, research_idioms, torch_idioms, values
+from captured import python_idioms, research_idioms, torch_idioms, training_idioms, values
 from captured.table import Program
 
 import jitney
 from jitney import events
 
-ROWS = [row for module in (values, torch_idioms, python_idioms, research_idioms) for row in module.program.rows]
+MODULES = (values, torch_idioms, python_idioms, research_idioms, training_idioms)
+ROWS = [row for module in MODULES for row in module.program.rows]
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -400,7 +400,7 @@ def requires_grad_of_a_result() -> Made:
     return f, t()
 
 
-@program(breaks=True)
+@program()
 def gradient_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         with torch.enable_grad():

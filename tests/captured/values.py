@@ -427,6 +427,17 @@ def detections_above_a_threshold() -> Made:
 
 
 @program(**SIZES)
+def half_of_the_valid_losses() -> Made:
+    def f(logits: torch.Tensor, labels: torch.Tensor) -> Any:
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="none", ignore_index=-1)
+        kept = loss[labels != -1]
+        hardest, _ = kept.topk(max(1, int(kept.numel() * 0.5)))
+        return hardest.mean()
+
+    return f, t(6, 3), torch.tensor([0, 1, 2, -1, 0, 1])
+
+
+@program(**SIZES)
 def graph_network_by_edges() -> Made:
     def f(x: torch.Tensor, adjacency: torch.Tensor) -> Any:
         source, target = adjacency.nonzero().t()

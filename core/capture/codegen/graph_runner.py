@@ -50,6 +50,17 @@ def run_function(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
     return found
 
 
+def run_function_with(cls: type[torch.autograd.Function], functions: dict[int, Any]) -> Callable[..., Any]:
+    """The same with some arguments that graphs cannot hold, by position: ``cls.apply`` of these and of the others."""
+
+    def found(*args: Any) -> Any:
+        rest = iter(args)
+        return cls.apply(*(functions[i] if i in functions else next(rest) for i in range(len(args) + len(functions))))
+
+    found.__name__ = found.__qualname__ = f"{cls.__name__}_apply"
+    return found
+
+
 _applied: weakref.WeakKeyDictionary[type, Callable[..., Any]] = weakref.WeakKeyDictionary()
 
 

@@ -7,6 +7,7 @@ import enum
 import functools
 import gc
 import itertools
+import operator
 import re
 import types
 import warnings
@@ -325,6 +326,15 @@ class Rebuilder:
             return self.constant(value)
         return self.assign(value, f"_b.property({self.each((value.fget, value.fset, value.fdel, value.__doc__))})")
 
+    def _getter(self, value: Any) -> str:
+        """operator.itemgetter and its like: a class, or a partial of it, and arguments."""
+        if not self.vm.world.is_fresh(value):
+            return self.constant(value)
+        made, args = value.__reduce__()
+        named = made.keywords if isinstance(made, functools.partial) else {}
+        args = (*made.args, *args) if isinstance(made, functools.partial) else args
+        return self.assign(value, f"{self.constant(type(value))}({self.each(args)}**{self._pairs(named)})")
+
     def _lazy_of_class(self, value: Any) -> str:
         if not self.vm.world.is_fresh(value):
             return self.constant(value)
@@ -562,6 +572,7 @@ RULES: dict[type, Callable[[Rebuilder, Any], str]] = {
     types.MethodWrapperType: Rebuilder._builtin,
     functools.partial: Rebuilder._partial,
     property: Rebuilder._property,
+    **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), Rebuilder._getter),
     torch_private.LazyOfClass: Rebuilder._lazy_of_class,
     **dict.fromkeys((staticmethod, classmethod), Rebuilder._wrapper),
     super: Rebuilder._super,

@@ -25,7 +25,7 @@ from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import torch_private
 
 # Where C code names what it was given: a stand-in, where eager gives a tensor or a number of Python.
-STAND_IN_CLASS = re.compile(r"\b(Sym(Int|Float|Bool)|FakeTensor)\b")
+STAND_IN_CLASS = re.compile(r"\b(Sym(Int|Float|Bool)|FakeTensor|Array)\b")
 MAX_DEPTH = 400
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from jitney.capture.kinds import is_stand_in
 from jitney.torch_compat import torch_private
 
 MOST = 64  # operations
+NOTHING: Mapping[fx.Node, torch.Tensor] = MappingProxyType({})
 # Operations of constants that are run to know what they give: none is random, and autocast leaves all of them alone.
 FOLDED = frozenset(
     (
@@ -24,8 +27,14 @@ FOLDED = frozenset(
 )
 
 
-def constant_of(tracer: Any, tensor: Any) -> torch.Tensor | None:
-    """The tensor that the graph would compute of constants alone, computed now; None if it is not that."""
+def constant_of(tracer: Any, tensor: Any, given: Mapping[fx.Node, torch.Tensor] = NOTHING) -> torch.Tensor | None:
+    """The tensor that the graph would compute of constants alone, computed now; None if it is not that.
+
+    Args:
+        tracer: has the graph.
+        tensor: a stand-in.
+        given: nodes whose values count as constants.
+    """
     node = tracer.nodes.get(id(tensor))
     if node is None or node.op == "placeholder":
         return None
@@ -33,13 +42,13 @@ def constant_of(tracer: Any, tensor: Any) -> torch.Tensor | None:
     todo = [node]
     while todo:
         at = todo.pop()
-        if at in order:
+        if at in order or at in given:
             continue
         if not _is_folded(at) or len(order) > MOST:
             return None
         order[at] = None
         todo += at.all_input_nodes
-    values: dict[fx.Node, Any] = {}
+    values: dict[fx.Node, Any] = dict(given)
     try:
         with torch_private.without_modes(), torch.no_grad():
             for at in tracer.graph.nodes:
@@ -53,6 +62,17 @@ def constant_of(tracer: Any, tensor: Any) -> torch.Tensor | None:
     made = values[node]
     alike = isinstance(made, torch.Tensor) and made.shape == tensor.shape and made.dtype is tensor.dtype
     return made if alike else None
+
+
+def uses(tracer: Any, tensor: Any, nodes: Collection[fx.Node]) -> set[fx.Node]:
+    """Which of these nodes a stand-in is computed of."""
+    todo, found = [tracer.nodes[id(tensor)]], set[fx.Node]()
+    while todo:
+        at = todo.pop()
+        if at not in found:
+            found.add(at)
+            todo += [] if at in nodes else at.all_input_nodes
+    return found.intersection(nodes)
 
 
 def _is_folded(node: fx.Node) -> bool:

@@ -16,8 +16,9 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS
-from jitney.capture.numpy.constants import constant_of, unwritten
+from jitney.capture.numpy.constants import constant_of, unwritten, uses
 from jitney.capture.numpy.dtypes import BACK
+from jitney.capture.numpy.memory import from_scalar
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
 
@@ -68,7 +69,25 @@ class Array:
         if self.source is not None:
             return self.vm.world.wrap(self.known.item(), self.source.attr("item").step("call"))
         found = self.constant()
+        if found is None and self.scalar:
+            found = self._of_scalars()
         return None if found is None else found.item()
+
+    def _of_scalars(self) -> Any:
+        """What was computed of scalars from outside and constants, whose values are guarded for that; else None."""
+        tracer = self.vm.tracer
+        outside = [a for a in self.vm.arrays.values() if a.scalar and a.source is not None]
+        scalars = {tracer.nodes[id(a.tensor)]: a for a in outside if id(a.tensor) in tracer.nodes}
+        with torch_private.without_modes():
+            given = {node: from_scalar(a.known) for node, a in scalars.items()}
+        real = constant_of(tracer, self.tensor, given)
+        if real is None:
+            return None
+        for node in uses(tracer, self.tensor, given):
+            known = scalars[node].known.item()
+            type(known)(scalars[node].number())
+        with torch_private.without_modes():
+            return real.numpy()[()]
 
     def constant(self) -> Any:
         """A copy as NumPy has it, of what was computed of constants alone; else None."""
@@ -127,7 +146,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 
 def _reading(name: str, made: Callable[[Any], Any]) -> Callable[..., Any]:
     def method(self: Any, /) -> Any:
-        value = self.number()
+        value = self.number() if made is not operator.index or self.dtype.kind in "iu" else None
         if value is None:
             branch = "data-dependent control flow: a branch depends on the values of an array"
             reason = branch if made is bool else f"{name} of an array needs its values"
@@ -156,7 +175,12 @@ def _reflected(ufunc: Any) -> Callable[..., Any]:
 
 
 def _in_place(ufunc: Any) -> Callable[..., Any]:
-    return lambda self, other: NotImplemented if self.scalar else self.vm.call(ufunc, self, other, out=self)
+    def method(self: Any, other: Any) -> Any:
+        if ufunc is np.matmul:
+            raise Break("a product of matrices in place", "NumPy refuses some that np.matmul takes")
+        return NotImplemented if self.scalar else self.vm.call(ufunc, self, other, out=self)
+
+    return method
 
 
 def _unary(ufunc: Any) -> Callable[..., Any]:

@@ -99,7 +99,11 @@ def _type(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 3 or [type(a) for a in args] != [str, tuple, dict]:
         vm.native(type, *args, **kwargs)
     elif all(type(b) is type for b in args[1]):
-        return vm.world.mark_fresh(vm.native(type, *args, **kwargs))
+        name, bases, namespace = args
+        caller = vm.frames[-1].globals.get("__name__", ABSENT)  # which C code would look for in its own caller
+        if "__module__" not in namespace and caller is not ABSENT and vm.world.record_of(namespace) is None:
+            namespace = {**namespace, "__module__": caller}
+        return vm.world.mark_fresh(vm.native(type, name, bases, namespace, **kwargs))
     raise Break("a class with a metaclass is made by calling type()")
 
 
@@ -166,7 +170,7 @@ def _id(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise Break("id() of an object made in the compiled function", "compare objects with `is`")
 
 
-@special(hash)
+@special(hash, torch.Tensor.__hash__)
 def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     method = python_method(vm, args[0], "__hash__")
     if method is not None:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 PLAIN = frozenset({*ATOMS, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool, range})
 OWN_TYPES = frozenset({InterpretedGenerator, Reentrant, ReentrantIterator, OutsideIterator})
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-DEEP = frozenset({*SYMBOLIC, tuple, list, torch.Size, dict})
+SYMBOLS_OF: dict[type, type] = {int: torch.SymInt, float: torch.SymFloat}
+DEEP = frozenset({*SYMBOLIC, tuple, list, torch.Size, dict, collections.OrderedDict, collections.deque})
+MAPPINGS = (dict, collections.OrderedDict)
 FRESH_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
 TRANSPARENT = (*CONTENT_TYPES, tuple, str, bytes, int, float, type, types.FunctionType, types.BuiltinFunctionType,
                types.MethodType, types.ModuleType, enum.Enum, weakref.ref)  # fmt: skip
@@ -127,8 +129,10 @@ def printable(value: Any) -> Any:
     if type(value) in (tuple, list, torch.Size) and any(type(v) in DEEP for v in value):
         made = [printable(v) for v in value]
         return made if type(value) is list else type(value)(made)
-    if type(value) is dict and any(type(v) in DEEP for v in (*value, *value.values())):
-        return {printable(k): printable(v) for k, v in value.items()}
+    if type(value) is collections.deque and any(type(v) in DEEP for v in value):
+        return collections.deque(map(printable, value), value.maxlen)
+    if type(value) in MAPPINGS and any(type(v) in DEEP for v in (*value, *value.values())):
+        return type(value)((printable(k), printable(v)) for k, v in value.items())
     return value
 
 
@@ -160,7 +164,7 @@ def python_method(vm: Interpreter, value: Any, name: str) -> Any:
 
 def demanded(value: Any, kind: type, name: str) -> Any:
     """What a special method gave; a break where it is not of the class that Python demands: Python shall complain."""
-    if not isinstance(value, kind) and not (kind is int and type(value) is torch.SymInt):
+    if not isinstance(value, kind) and SYMBOLS_OF.get(kind) is not type(value):
         raise Break(f"{name} gave a {type(value).__qualname__}")
     return value
 

@@ -24,7 +24,7 @@ from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.frame import After, Frame
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
-from jitney.capture.kinds import ALIASES, ATOMS
+from jitney.capture.kinds import ALIASES, ATOMS, STAND_INS
 from jitney.capture.marks import (
     DISABLED,
     DISALLOWED,
@@ -53,8 +53,8 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.containers import getitem
-from jitney.capture.python.methods import call_bound
-from jitney.capture.torch import collectives, conversions
+from jitney.capture.python.methods import call_bound, stand_ins_method
+from jitney.capture.torch import collectives, conversions, overloads
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
@@ -72,6 +72,7 @@ Kwargs = dict[str, Any]
 GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ignore[index]
 WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.MethodType)
 KNOWN_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+CALLER = {"_getframe", "_getframemodulename", "_caller"}
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 # torch keeps it from its own compiler; there is nothing in it that ours does not know.
 ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad if original_functions.is_own(torch.optim.Optimizer.zero_grad) else None
@@ -156,6 +157,8 @@ def _may_differ(vm: Interpreter, value: Any) -> bool:
 
 def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """A Python function that is one operation: torch sees it as a whole, the graph records it as itself."""
+    if overloads.are_in(args, kwargs) and (fn.__module__ or "").startswith("torch"):
+        return overloads.call(vm, fn, args, kwargs)
     args = [expose(vm, a) for a in args]
     kwargs = {k: expose(vm, v) for k, v in kwargs.items()}
     if is_allowed(fn) or policy.is_forgetful(fn):
@@ -167,6 +170,10 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         refuse_opaque(vm, f"{fn.__qualname__}()", *values)
         if fn.__module__ != "inspect" and any(isinstance(v, (types.FunctionType, types.MethodType)) for v in values):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a function")
+        if not CALLER.isdisjoint(fn.__code__.co_names):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} looks at its caller", "call it outside compiled code")
+        if natives.holds_array([*args, *kwargs.values()]):
+            raise Break(f"{fn.__module__}.{fn.__qualname__} is called with an array")
         if has_tensor(values) and fn.__module__ != "inspect":
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
         if any(_may_differ(vm, v) for v in (*args, *kwargs.values())):
@@ -262,7 +269,14 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
     """A C method through its class: ``list.append(x, 1)``."""
     if not args:
         return vm.native(fn, *args, **kwargs)
+    if fn.__objclass__ is object:
+        first = specialise(args[0])
+        args = [first if a is args[0] else a for a in args]
+        if (type(args[0]) in STAND_INS or type(args[0]) in OWN_TYPES) and fn.__name__ != "__init__":
+            return stand_ins_method(vm, args[0], fn.__name__, args[1:], kwargs)
     if fn.__objclass__ in (torch_private.TensorBase, torch.Tensor):
+        if overloads.are_in(args, kwargs):
+            return overloads.call(vm, fn, args, kwargs)
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if args[0] is None or not issubclass(type(args[0]), fn.__objclass__):  # nothing is bound to None
         return vm.native(fn, *args, **kwargs)
@@ -271,6 +285,8 @@ def _call_descriptor(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> An
 
 def _call_c_function(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if policy.is_torch_op(fn):
+        if overloads.are_in(args, kwargs):
+            return overloads.call(vm, fn, args, kwargs)
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if id(fn) in policy.CONSTANTS:
         return policy.CONSTANTS[id(fn)]

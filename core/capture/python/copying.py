@@ -6,6 +6,7 @@ Interpreting that module's own code would need ``id()`` of objects that exist on
 from __future__ import annotations
 
 import copy
+import enum
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.tables import FunctionTable
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import SYMBOLIC
-from jitney.capture.world.record import CONTENT_TYPES
+from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -33,7 +34,17 @@ SHARED = (
     torch.layout, torch.memory_format, torch.Size, property,
 )  # fmt: skip
 
+# Methods of enumerations that give the member itself.
+OWN_COPIES = {getattr(enum.Enum, name, None) for name in ("__copy__", "__deepcopy__")} - {None}
 UNCOPIED = (slice, tuple, frozenset, weakref.ref)  # their copies are deep ones only
+
+
+class Memo(dict[int, Any]):
+    """What ``__deepcopy__`` of the program's is given. ``copies``: by identity, what was copied and its copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: dict[int, Any] = {}
 
 
 @special(copy.copy)
@@ -44,6 +55,8 @@ def _copy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if type(value) is set:
         return vm.call(set.copy, value)
     method = lookup(vm, type(value), "__copy__")
+    if method in OWN_COPIES:
+        return value
     if type(method) is PYTHON_FUNCTION:
         return vm.call(method, value)
     return _rebuilt(vm, value, lambda part: part, {})
@@ -51,30 +64,45 @@ def _copy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 @special(copy.deepcopy)
 def _deepcopy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if len(args) > 1 or kwargs:
-        raise Break("copy.deepcopy() with a memo")
-    return _deep(vm, args[0], {})
+    given = dict(zip(("x", "memo"), args, strict=False)) | kwargs
+    memo = given.get("memo")
+    if len(args) > 2 or given.keys() - {"x", "memo"} or not (memo is None or type(memo) is Memo):
+        raise Break("copy.deepcopy() with a memo of the program's")
+    memo = memo if type(memo) is Memo else vm.world.mark_fresh(Memo())
+    return _deep(vm, given["x"], memo)
 
 
-def _deep(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
+def _deep(vm: Interpreter, value: Any, memo: Memo) -> Any:
     if isinstance(value, SHARED) or type(value) in SYMBOLIC:
         return value
-    if id(value) in memo:
-        return memo[id(value)][1]
+    if id(value) in memo.copies:
+        return memo.copies[id(value)][1]
+    if id(value) in memo:  # what the program itself has put there
+        return memo[id(value)]
     if isinstance(value, torch.Tensor):
-        return _deep_tensor(vm, value, memo)
-    if type(lookup(vm, type(value), "__deepcopy__")) is PYTHON_FUNCTION:
-        raise Break(f"copy.deepcopy() of a {type(value).__qualname__}, which has its own __deepcopy__")
+        return _deep_tensor(vm, value, memo.copies)
+    method = lookup(vm, type(value), "__deepcopy__")
+    if method in OWN_COPIES:
+        return value
+    if type(method) is PYTHON_FUNCTION:
+        made = vm.call(method, value, memo)
+        memo.copies[id(value)] = (value, made)
+        return made
     if type(value) is tuple:
         made = tuple(_deep(vm, v, memo) for v in value)
         result = value if all(a is b for a, b in zip(made, value, strict=True)) else made
-        memo[id(value)] = (value, result)
+        memo.copies[id(value)] = (value, result)
         return result
-    return _rebuilt(vm, value, lambda part: _deep(vm, part, memo), memo)
+    return _rebuilt(vm, value, lambda part: _deep(vm, part, memo), memo.copies)
 
 
 def _deep_tensor(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
     """A clone, where nothing but numbers is copied. Two tensors from outside may share memory at another call."""
+    if is_stand_in(value) and python_type(vm, value) is torch.nn.Parameter:
+        data = vm.native(torch.Tensor.clone, vm.native(torch.Tensor.detach, value))
+        made = vm.call(torch.nn.Parameter, data, value.requires_grad)
+        memo[id(value)] = (value, made)
+        return made
     real = vm.tracer.real_of(value)
     plain = is_stand_in(value) and python_type(vm, value) is torch.Tensor and (real is value or not vars(real))
     if not plain or value.requires_grad or not value.is_contiguous():
@@ -82,7 +110,8 @@ def _deep_tensor(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
     source = vm.tracer.source_of(value)
     if source is not None:
         vm.world.guard(source, "true", "not _b.vars({v})")
-    memories = [storage(v) for v, _ in memo.values() if is_stand_in(v)] + [storage(value)]
+    copied = [v for v, _ in memo.values() if is_stand_in(v) and python_type(vm, v) is torch.Tensor]
+    memories = [storage(v) for v in (*copied, value)]
     outside = set(map(storage, vm.tracer.outside()))
     if len(set(memories)) < len(memories) or len(outside.intersection(memories)) > 1:
         raise Break("copy.deepcopy() of tensors that may share memory", "use clone()")
@@ -96,9 +125,8 @@ def _deep_tensor(vm: Interpreter, value: Any, memo: dict[int, Any]) -> Any:
 def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> Any:
     """A copy of a container or plain instance with ``each`` applied to its parts."""
     kind = type(value)
-    for name in ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs_ex__", "__getnewargs__"):
-        entry = lookup(vm, kind, name)
-        if type(entry) is PYTHON_FUNCTION:
+    for name in ("__reduce_ex__", "__reduce__", "__getnewargs_ex__", "__getnewargs__"):
+        if type(lookup(vm, kind, name)) is PYTHON_FUNCTION:
             raise Break(f"a copy of a {kind.__qualname__}, which has its own {name}")
     base: Any = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
     if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & HEAP) == 0:
@@ -108,19 +136,35 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
     except TypeError:  # "is not safe": functools.partial, numbers, exceptions
         raise Break(f"a copy of a {kind.__qualname__}, which C code makes") from None
     memo[id(value)] = (value, made)
+    _copy_state(vm, value, made, each)
     if isinstance(value, CONTENT_TYPES):
         _copy_content(vm, value, made, each)
-    if kind.__dictoffset__:
-        namespace = attributes.load_attr(vm, value, "__dict__")
-        record = vm.world.record_of(namespace)
-        items = vm.world.dict_content(record) if record is not None else namespace
-        for key, part in dict(items).items():
-            made.__dict__[key] = each(part)
     for cls in kind.__mro__:
         for member in vars(cls).values():
             if isinstance(member, types.MemberDescriptorType) and cls.__flags__ & HEAP:
                 raise Break(f"a copy of a {kind.__qualname__}, which has __slots__")
     return made
+
+
+def _copy_state(vm: Interpreter, value: Any, made: Any, each: Any) -> None:
+    """What ``__getstate__`` gives, or the instance's attributes, for ``__setstate__``, or as attributes."""
+    kind = type(value)
+    getter, setter = lookup(vm, kind, "__getstate__"), lookup(vm, kind, "__setstate__")
+    if type(getter) is PYTHON_FUNCTION:
+        state = vm.call(getter, value)
+    else:
+        state = attributes.load_attr(vm, value, "__dict__") if kind.__dictoffset__ else None
+        state = state if state is not None and vm.truth(state) else None
+    if state is None:
+        return
+    state = each(state)
+    if type(setter) is PYTHON_FUNCTION:
+        vm.call(setter, made, state)
+    elif setter is not ABSENT or type(state) is not dict or not kind.__dictoffset__:
+        raise Break(f"a copy of a {kind.__qualname__}, whose state is a {type(state).__qualname__}")
+    else:
+        record = vm.world.record_of(state)
+        vars(made).update(state if record is None else vm.world.dict_content(record))
 
 
 def _copy_content(vm: Interpreter, value: Any, made: Any, each: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import operator
 import re
 import types
@@ -33,7 +34,9 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.containers import iterable
-from jitney.capture.python.natives import allocate, mapping_items
+from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
+from jitney.capture.torch import overloads
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.config import config
 
@@ -75,8 +78,9 @@ def _object_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: K
     if name == "__eq__":
         return True if owner is args[0] else NotImplemented
     if name == "__ne__":
-        return NotImplemented if owner is not args[0] else False
-    if name == "__init_subclass__":
+        equal = vm.call(attributes.load_attr(vm, owner, "__eq__"), *args)
+        return NotImplemented if equal is NotImplemented else not vm.truth(equal)
+    if name == "__init_subclass__" and not args and not kwargs:
         return None
     if name == "__format__":
         return format_value(vm, owner, *args)
@@ -85,6 +89,24 @@ def _object_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: K
     raise Break(f"object.{name} of a {type(owner).__qualname__}")
 
 
+def _is_objects(owner: Any, name: str) -> bool:
+    """Has the class of this object the method from ``object``?"""
+    return name in vars(object) and inspect.getattr_static(type(owner), name, None) is vars(object)[name]
+
+
+def stand_ins_method(vm: Interpreter, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A method of ``object``'s on what stands for something else, which it must not see."""
+    access = {"__getattribute__": getattr, "__setattr__": setattr, "__delattr__": delattr}.get(name)
+    if kwargs or len(args) != COUNTS.get(name, len(args)):
+        raise Break(f"object.{name} is called with arguments that it does not take")
+    if access is not None:
+        return vm.call(access, owner, *args)
+    if name in ("__eq__", "__ne__", "__init_subclass__"):
+        return _object_method(vm, owner, name, args, kwargs)
+    raise Break(f"object.{name} of a {python_type(vm, owner).__qualname__}")
+
+
+COUNTS = {"__getattribute__": 1, "__setattr__": 2, "__delattr__": 1, "__eq__": 1, "__ne__": 1}  # of arguments
 ATTRIBUTE_METHODS = {"__getattribute__", "__setattr__", "__delattr__"}
 OBJECT_METHODS = {*ATTRIBUTE_METHODS, "__init__", "__init_subclass__"}
 
@@ -114,6 +136,10 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
     if kind in STAND_INS:
         if name == "numpy" and not args and not kwargs and config.trace_numpy:
             return vm.handlers.arrays.from_tensor(vm, owner)
+        if name != "__init__" and (getattr(fn, "__objclass__", None) is object or _is_objects(owner, name)):
+            return stand_ins_method(vm, owner, name, args, kwargs)
+        if overloads.are_in(args, kwargs):
+            return overloads.call(vm, fn, args, kwargs)
         call_args = [expose(vm, a) for a in args]
         return vm.native(fn, *call_args, **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(owner, CONTENT_TYPES):
@@ -145,7 +171,7 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return vm.call(owner, *args, **kwargs)
     if vm.world.record_of(owner) is None and kind in SAFE_OWNERS:
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
-    if name in ("__eq__", "__ne__", "__str__", "__repr__", "__format__", "__hash__"):
+    if _is_objects(owner, name):
         return _object_method(vm, owner, name, args, kwargs)
     refuse_uncaptured(vm, owner, f"call of {kind.__qualname__}.{name}()")
     raise Break(f"call of the C method {kind.__qualname__}.{name}", "call it outside the compiled function")
@@ -158,7 +184,7 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
             return vm.native(fn, iterable(vm, args[0]))
         if name in ("format", "format_map", "__mod__"):
             call_args = [printable(expose(vm, a)) for a in args]
-            for value in [*call_args, *kwargs.values()]:
+            for value in [*call_args, *args, *kwargs.values()]:  # a shadow has not the class of what it stands for
                 if not c_boundary.plain_text(value):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
                 vm.world.read_orders_within(value)
@@ -207,6 +233,8 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     record = vm.world.record_of(owner)
     if name in ATTRIBUTE_METHODS:
         return _object_method(vm, owner, name, args, kwargs)
+    if name == "__str__" and not args and not kwargs:  # ``object``'s, which asks the class for its __repr__
+        return vm.call(str, owner)
     if isinstance(owner, dict):
         handler = DICT_METHODS.get(name)
         if handler is not None:
@@ -244,7 +272,9 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
     if isinstance(target, list) and name == "append":  # a list holds symbolic numbers as they are, as a display does
         call_args = list(args)
     else:
-        call_args = [specialise(a) if name in STORING else _argument(vm, a, name) for a in args]
+        itself = name in ITERATING and isinstance(target, list | collections.deque)  # C code takes the items first
+        given = [target if itself and a is owner else a for a in args]
+        call_args = [specialise(a) if name in STORING else _argument(vm, a, name, target) for a in given]
         if isinstance(target, set) and name in ITERATING:
             call_args = [containers.merged(vm, a, given) for a, given in zip(args, call_args, strict=True)]
     method = getattr(_builtin_base(target), name, None)
@@ -264,7 +294,9 @@ def _builtin_base(value: Any) -> type:
     return next(b for b in bases if isinstance(value, b))
 
 
-def _argument(vm: Interpreter, value: Any, name: str) -> Any:
+def _argument(vm: Interpreter, value: Any, name: str, target: Any) -> Any:
+    if value is target:
+        return value
     if type(value) in PLAIN:
         return specialise(value)
     return iterable(vm, value) if name in ITERATING else expose(vm, value)
@@ -314,8 +346,9 @@ def _dict_contains(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs:
     containers.check_key(vm, args[0], owner)
     if record is None:
         return vm.native(dict.__contains__, owner, specialise(args[0]))
-    vm.native(hash, args[0])
-    return vm.world.dict_has(record, specialise(args[0]))
+    key = specialise(args[0])
+    vm.native(hash, key)
+    return vm.world.dict_has(record, key)
 
 
 def _dict_update(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -395,8 +428,10 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         return allocate(vm, args[0], fn, None, args[1:], kwargs)
     if name == "__subclasses__":
         raise Break(f"{owner.__qualname__}.__subclasses__() may grow", "call it outside the compiled function")
+    if name == "from_bytes" and args:
+        return vm.native(fn, items_of_bytes(vm, args[0]), *args[1:], **kwargs)
     if name in ("mro", "maketrans", "fromhex", "from_bytes", "__instancecheck__", "__subclasscheck__"):
-        return vm.native(fn, *args, **kwargs)
+        return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
     if name in ("__setattr__",):
         return attributes.generic_store(vm, owner, *args)
     raise Break(f"call of the C method {owner.__qualname__}.{name}", "call it outside the compiled function")

@@ -93,6 +93,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     """Run a pure C function: containers exposed, iterators and callbacks going back through the interpreter."""
     key = id(fn)
     arity.check(fn, args, kwargs)
+    if fn in (operator.concat, operator.iconcat) and any(type(a) is Array for a in args):
+        raise Break(f"operator.{fn.__name__}() of an array")
     if not kwargs:
         if len(args) == 2 and key in OPERATOR_FUNCTIONS:
             return OPERATOR_FUNCTIONS[key](vm, *args)
@@ -273,6 +275,8 @@ def mapping_items(vm: Interpreter, source: Any) -> Any:
         record = vm.world.record_of(source)
         return dict(source) if record is None else dict(vm.world.content(record))
     if isinstance(source, types.MappingProxyType):
+        if vm.world.record_of(source) is not None:
+            raise Break("a dictionary is made of a types.MappingProxyType from outside")
         return dict(source)
     keys = lookup(vm, type(source), "keys")
     if type(keys) is PYTHON_FUNCTION:
@@ -316,6 +320,8 @@ def _make_number(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, A
             args = [value := value if number is None else number]
         if (type(value), cls) in ((torch.SymInt, int), (torch.SymFloat, float)):
             return value
+        if cls is int and type(value) is torch.SymFloat and vm.symbols.scalars.is_unknown(value):
+            return vm.symbols.scalars.truncated(value)
         if is_stand_in(value):
             number = conversions.converted(vm, cls, value)
             if number is not conversions.UNREAD:
@@ -352,7 +358,7 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
         plain = isinstance(value, (*FRESH_CONTAINERS, str, int, float, BaseException, type, types.FunctionType))
         if not plain and not isinstance(value, enum.Enum):
             raise Break(f"a {type(value).__qualname__} is turned into text")
-    exposed = expose(vm, value)
+    exposed = printable(expose(vm, value))
     if has_tensor(exposed):
         raise Break("a tensor is turned into text", "print outside compiled code")
     vm.world.read_orders_within(exposed)
@@ -376,8 +382,28 @@ def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, An
         _check_weakref(vm, cls, args)
     if cls in (range, bytes, bytearray):
         refuse_protocol(vm, f"{cls.__name__}()", *args)
+    if cls in (bytes, bytearray) and args:
+        args = [items_of_bytes(vm, args[0]), *args[1:]]
+    if cls is types.MappingProxyType and any(vm.world.record_of(a) is not None for a in args):
+        raise Break("a types.MappingProxyType of a mapping from outside")
     made = vm.native(cls, *[specialise(a) for a in args], **kwargs)
     return vm.world.mark_fresh(made) if cls in FRESH_WRAPPERS else made
+
+
+def items_of_bytes(vm: Interpreter, value: Any) -> Any:
+    """What ``bytes()`` and ``int.from_bytes()`` are made of: bytes, or integers one by one."""
+    if type(value) is Array:
+        raise Break("bytes of an array")
+    if type(value) in PLAIN or isinstance(value, (bytes, bytearray, memoryview)) or is_stand_in(value):
+        return value
+    return value if not hasattr(type(value), "__iter__") else [*map(specialise, vm.native(list, iterable(vm, value)))]
+
+
+def holds_array(value: Any) -> bool:
+    """Is it, or does it hold in containers, an array as capture knows them?"""
+    if isinstance(value, dict):
+        return any(map(holds_array, value.values()))
+    return type(value) is Array or (isinstance(value, FRESH_CONTAINERS) and any(map(holds_array, value)))
 
 
 def _check_weakref(vm: Interpreter, cls: type, args: list[Any]) -> None:
@@ -413,7 +439,8 @@ def _make_type(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any
     raise Break("a class with a metaclass is made by calling type()")
 
 
-FRESH_WRAPPERS = (types.CellType, types.SimpleNamespace, object, types.MethodType, bytearray)
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+FRESH_WRAPPERS = (types.CellType, types.SimpleNamespace, object, types.MethodType, bytearray, property, *GETTERS)
 VALUE_CLASSES: dict[type, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] = {
     **dict.fromkeys((list, tuple, set, frozenset, collections.deque, zip, enumerate), _make_iterated),
     **dict.fromkeys((dict, collections.OrderedDict, collections.defaultdict), _make_dict),
@@ -428,7 +455,7 @@ VALUE_CLASSES: dict[type, Callable[[Any, Any, list[Any], dict[str, Any]], Any]] 
     **dict.fromkeys((int, float, bool, complex), _make_number),
     **dict.fromkeys(
         (range, slice, bytes, property, staticmethod, classmethod, torch.device, types.MethodType, types.CellType,
-         operator.itemgetter, operator.attrgetter, operator.methodcaller, types.SimpleNamespace, object, bytearray,
+         *GETTERS, types.SimpleNamespace, object, bytearray,
          types.MappingProxyType, weakref.ref),
         _make_plain,
     ),
@@ -459,6 +486,8 @@ def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, An
     if cls in (torch.finfo, torch.iinfo):
         return vm.native(cls, *args)
     if issubclass(cls, enum.Enum):
+        if not cls.__members__ and (len(args) > 1 or kwargs):
+            raise Break(f"the enumeration {args[0] if args else ''} is made by calling {cls.__name__}()")
         return vm.native(cls, *map(specialise, args), **kwargs)
     raise Break(f"an instance of the C class {cls.__module__}.{cls.__qualname__} is made")
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import re
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import HEAP
 from jitney.capture.interpreter import tracebacks
-from jitney.capture.interpreter.signals import Break, GiveUp
+from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
@@ -32,6 +34,7 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
+from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.torch_compat import torch_private
@@ -64,6 +67,10 @@ MIRROR = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 UNARY: dict[str, Callable[..., Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
 
+# Numbers that symbols may be beside in arithmetic.
+REAL = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
 def truth(vm: Interpreter, value: Any) -> bool:
     """``bool(value)``."""
     kind = type(value)
@@ -82,7 +89,10 @@ def truth(vm: Interpreter, value: Any) -> bool:
     for name in ("__bool__", "__len__"):
         method = python_method(vm, value, name)
         if method is not None:
-            return bool(specialise(demanded(vm.call(method, value), bool if name == "__bool__" else int, name)))
+            answer = vm.call(method, value)
+            if type(answer) is torch.SymBool and name == "__bool__":
+                return vm.truth(answer)
+            return bool(specialise(demanded(answer, bool if name == "__bool__" else int, name)))
         if lookup(vm, kind, name) is not ABSENT:
             refuse_opaque(vm, "the truth", value)
             break
@@ -131,18 +141,25 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     if type(a) in PLAIN and type(b) in PLAIN:
         target = BINARY[symbol.rstrip("=")]
         made = put_off(vm, target, a, b)
-        if made is None and vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
-            a, b = specialise(a), specialise(b)
+        if made is None:
+            fixed = type(a) not in REAL or type(b) not in REAL or _may_leave_int64(vm, target, a, b)
+            if fixed or vm.symbols.scalars.applies(target, (a, b)):  # it may raise, or give another class
+                a, b = specialise(a), specialise(b)
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
     if type(a) is Array and a.scalar and type(b) in STAND_INS:  # it leaves the operation to the tensor
         number = a.number()
         a = a if number is None else number
+    if symbol in ("*", "*=") and Array in (type(a), type(b)):
+        if isinstance(a, SEQUENCES) and type(b) is Array and b.scalar:
+            return binary(vm, symbol, a, _times(vm, b))
+        if isinstance(b, SEQUENCES) and type(a) is Array and a.scalar:
+            return binary(vm, "*", b, _times(vm, a))
     if type(a) in STAND_INS or type(b) in STAND_INS:
-        if python_method(vm, a, "__torch_function__") or python_method(vm, b, "__torch_function__"):
-            raise Break("an operand with its own __torch_function__")
         if type(b) in STAND_INS or type(b) in PLAIN:
             if type(a) in STAND_INS or type(a) in PLAIN:
                 return vm.native(BINARY[symbol], a, b)
+        if overloads.takes_over(a) or overloads.takes_over(b):
+            return _overloaded(vm, symbol, a, b)
     base = symbol.rstrip("=")
     name = METHODS[base]
     if symbol != base:
@@ -163,16 +180,23 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if python_method(vm, a, "__getattr__") and not hasattr(type(a), f"__{name}__"):
             return _unsupported(vm, symbol, a, b)
         refuse_opaque(vm, f"the operator {base}", a, b)
-        if symbol == "%" and isinstance(a, (str, bytes)) and not plain_text(expose(vm, b)):
+        if symbol == "%" and isinstance(a, (str, bytes)) and not (plain_text(b) and plain_text(expose(vm, b))):
             raise Break("an object is turned into text")
         if symbol == "%" and isinstance(a, (str, bytes)):
             vm.world.read_orders_within(expose(vm, b))
         if isinstance(a, SETS):
             check_elements(vm, expose(vm, a))
             check_elements(vm, expose(vm, b))
-        return vm.native(BINARY[base], expose(vm, a), expose(vm, b))
+        return _in_c(vm, symbol, a, b)
     if reflected and (type(a) is not type(b)):
         c_forward = getattr(type(a), f"__{name}__", None)
+        if base in ("+", "*") and forward is None and isinstance(a, SEQUENCES) and c_forward is not None:
+            value = vm.call(reflected, b, a)  # sequences do not have numbers' methods, which Python asks first
+            if value is not NotImplemented:
+                return value
+            if base == "*" and not hasattr(type(b), "__index__"):
+                return vm.raise_user(TypeError(f"can't multiply sequence by non-int of type {type(b).__name__!r}"))
+            return vm.native(c_forward, expose(vm, a), b)
         if forward is None and c_forward is not None:
             value = vm.native(c_forward, expose(vm, a), b)
             if value is not NotImplemented:
@@ -183,10 +207,59 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     return _unsupported(vm, symbol, a, b)
 
 
+def _may_leave_int64(vm: Interpreter, target: Any, a: Any, b: Any) -> bool:
+    """Does a power or a shift of symbols come near to where torch's own arithmetic on them ends?"""
+    if target not in (operator.lshift, operator.pow) or torch.SymInt not in (type(a), type(b)):
+        return False
+    left, right = map(vm.symbols.scalars.hint, (a, b))
+    if type(left) is not int or type(right) is not int:
+        return False
+    bits = abs(left).bit_length()
+    return not 0 <= right <= 62 or (bits * right if target is operator.pow else bits + right) > 62
+
+
+def _times(vm: Interpreter, scalar: Array) -> Any:
+    """How often a scalar of NumPy's repeats a sequence: it leaves that to Python."""
+    number = scalar.number() if scalar.dtype.kind in "iu" else None
+    if number is None:
+        raise Break("a sequence is multiplied by a scalar of NumPy that capture does not know")
+    return specialise(number)
+
+
+def _overloaded(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    """An operator on a tensor and an object with its own ``__torch_function__``."""
+    name = METHODS[symbol.rstrip("=")]
+    owners = [(a, f"__{name}__"), (a, f"__i{name}__"), (b, f"__r{name}__")]
+    own = [method for owner, at in owners if (method := python_method(vm, owner, at)) is not None]
+    if not own:
+        return overloads.call(vm, BINARY[symbol], [a, b], {})
+    if type(a) in STAND_INS and symbol == symbol.rstrip("="):
+        value = overloads.call(vm, getattr(torch.Tensor, f"__{name}__"), [a, b], {})
+        return vm.call(own[0], b, a) if value is NotImplemented else value
+    value = vm.call(own[0], a, b) if len(own) == 1 and type(b) in STAND_INS else NotImplemented
+    if value is NotImplemented:
+        raise Break("an operand with its own __torch_function__")
+    return value
+
+
 def _is_overridden(vm: Interpreter, name: str, kind: type, derived: type) -> bool:
     """Is ``derived`` a class below ``kind`` with a method of its own in the place of its?"""
     below = kind is not derived and issubclass(derived, kind)
     return below and lookup(vm, derived, name) is not lookup(vm, kind, name)
+
+
+def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
+    """What C code makes of two values. It complains of their own classes, and of the operator as it is written."""
+    base = symbol.rstrip("=")
+    left, right = expose(vm, a), expose(vm, b)
+    try:
+        return vm.native(BINARY[base], left, printable(right) if isinstance(a, (str, bytes)) else right)
+    except UserRaised as raised:
+        found = UNSUPPORTED.fullmatch(str(raised.value)) if type(raised.value) is TypeError else None
+        if found is None:
+            raise
+        one, other = (type(v).__name__ if type(v).__flags__ & HEAP else found[i] for i, v in ((1, a), (2, b)))
+    return vm.raise_user(TypeError(f"unsupported operand type(s) for {symbol}: {one!r} and {other!r}"))
 
 
 def _unsupported(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
@@ -203,17 +276,26 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
         return value is not NotImplemented, value
     if type(a) is Array and not a.scalar:
         return True, vm.native(BINARY[symbol], a, expose(vm, b))
+    if type(b) is Array and isinstance(a, list | collections.deque):
+        return True, binary(vm, symbol.rstrip("="), a, b)  # NumPy is asked first
     if isinstance(a, set):
         check_elements(vm, expose(vm, a))
         check_elements(vm, expose(vm, b))
+    reflected = python_method(vm, b, f"__r{name[3:]}") if isinstance(a, list | collections.deque) else None
+    if reflected is not None:  # sequences do not have numbers' methods, which Python asks first
+        value = vm.call(reflected, b, a)
+        if value is not NotImplemented:
+            return True, value
     record = vm.world.record_of(a)
     if record is not None and isinstance(a, CONTENT_TYPES) and hasattr(type(a), name):
-        other = iterable(vm, b) if isinstance(a, list | collections.deque) and symbol == "+=" else expose(vm, b)
-        vm.native(BINARY[symbol], vm.world.content(record), other)
+        content = vm.world.content(record)
+        by_items = isinstance(a, list | collections.deque) and symbol == "+="
+        other = content if a is b else iterable(vm, b) if by_items else expose(vm, b)
+        vm.native(BINARY[symbol], content, other)
         record.dirty = True
         return True, a
     if isinstance(a, CONTENT_TYPES) and hasattr(type(a), name):
-        other = iterable(vm, b) if isinstance(a, list) and symbol == "+=" else expose(vm, b)
+        other = b if a is b else iterable(vm, b) if isinstance(a, list) and symbol == "+=" else expose(vm, b)
         return True, vm.native(BINARY[symbol], a, other)
     return False, None
 
@@ -248,6 +330,10 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             return not truth(vm, value)
         if symbol in ("==", "!=") and default_equality(vm, a) and default_equality(vm, b):
             return identical(vm, a, b) == (symbol == "==")
+        if symbol in ("==", "!=") and any(
+            type(x) in PLAIN and type(y) not in STAND_INS and default_equality(vm, y) for x, y in ((a, b), (b, a))
+        ):
+            return symbol == "!="  # numbers, text and their like know nothing of other classes
         for value in (a, b):
             vm.world.distinct(value)
             check_elements(vm, expose(vm, value))
@@ -334,6 +420,8 @@ def identical(vm: Interpreter, a: Any, b: Any) -> bool:
     return same
 
 
+UNSUPPORTED = re.compile(r"unsupported operand type\(s\) for [^ ]{1,3}: '(.*)' and '(.*)'")
+SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque)
 SETS: tuple[type, ...] = (set, frozenset, type({}.keys()), type({}.items()))
 VALUES = (int, float, complex, str, bytes, tuple)
 

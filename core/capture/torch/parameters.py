@@ -54,6 +54,11 @@ for _class, _name, _default in ((torch.nn.Parameter, "requires_grad", True), (to
         special.add(_class, _maker(_class, _name, _default))
 
 
+@special(torch.nn.Parameter.__reduce_ex__)
+def _reduced(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    raise Break("nn.Parameter.__reduce_ex__() serialises a tensor", "move it out of the compiled function")
+
+
 def as_parameter(tensor: torch.Tensor, requires_grad: bool) -> torch.Tensor:
     """What a graph gives for a parameter: it may have computed it as a plain tensor."""
     return tensor if isinstance(tensor, torch.nn.Parameter) else torch.nn.Parameter(tensor, requires_grad)

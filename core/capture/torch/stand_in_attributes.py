@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture import metadata
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import STAND_INS, is_stand_in
@@ -87,9 +88,13 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
         kind = python_type(vm, tensor).__name__
         return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
     vm.world.guard_method(name)
-    if name in vars(torch_private.FakeTensor) and name != "device":
-        found = getattr(torch.Tensor, name)
-        return found.__get__(tensor, type(tensor))
+    cls = python_type(vm, tensor)
+    own = cls is not torch.Tensor and name in vars(cls) and type(tensor) is torch_private.FakeTensor
+    if own and metadata.OUTSIDE.get(name):
+        raise Break(f"{cls.__qualname__}.{name}() {metadata.OUTSIDE[name]}", "move it out of the compiled function")
+    if own or (name in vars(torch_private.FakeTensor) and name != "device"):
+        found = getattr(cls, name) if not own else vars(cls)[name]
+        return found.__get__(tensor, type(tensor)) if hasattr(type(found), "__get__") else found
     return vm.native(getattr, tensor, name)
 
 

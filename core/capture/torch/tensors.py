@@ -323,6 +323,10 @@ class Tracer(TorchFunctionMode):
         self._bind(result, node)
         self.record_checks()
 
+    def check_argument(self, value: Any) -> None:
+        """Break where the graph cannot hold this, before an operation that may write to it has run."""
+        self._map(value)
+
     def record_checks(self) -> None:
         """Append checks of what the stand-ins take for granted of numbers that only the running graph knows."""
         for expr in self.symbols.checks():
@@ -454,7 +458,7 @@ class Tracer(TorchFunctionMode):
             return value
         if isinstance(value, torch.Generator):
             raise Break("a torch.Generator argument", "use the global generator, or draw outside the compiled function")
-        if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+        if isinstance(value, type):
             return value
         raise Break(f"an argument of class {kind.__qualname__} to a captured operation")
 

@@ -37,6 +37,7 @@ JOINS = {
     )
     for name in names.split()
 }
+IN_PLACE = {"ior", "iand", "isub", "ixor"}  # in the module operator, whose first argument is the set
 OPERATORS = {"ior", "ixor"}  # in the module operator; their left operand is changed
 MERGING = ("update", "symmetric_difference_update")  # their order depends on the tables of both
 JOINED = (set, frozenset, list, tuple)
@@ -89,7 +90,10 @@ class SetOrders:
         lost = self.unknown.get(id(value), None if name in KEEPING else step)
         self.adopt(value, lost if value else None)
         others = [arg for arg in args if arg is not value]
-        if name in ("add", "clear", *KEEPING):
+        itself = len(args) - len(others) > (name in IN_PLACE)
+        if itself and JOINS.get(name) in ("difference_update", "symmetric_difference_update"):
+            write = ("clear", list[Any]())
+        elif name in ("add", "clear", *KEEPING):
             write = ("discard" if name == "remove" else name, [*others])
         elif name in JOINS and all(type(other) in JOINED for other in others):
             write = (JOINS[name], [type(other)(list(other)) for other in others])

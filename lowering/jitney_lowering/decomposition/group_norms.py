@@ -24,31 +24,45 @@ def group_norm(
     if is_empty(x):
         return NotImplemented
     kept = parameter_dtype(x, weight, bias)
+    if groups > 1 and _by_channels(x):
+        return _forward_by_channels(x, weight, bias, groups, eps, kept)
     one = groups == 1 and x.dim() > 2  # no view then, so that it may be computed in any memory format
-    if one or _by_channels(x):
-        source = wide(x).contiguous() if one else wide(x)
-        variance, mean = moments(source, [*range(1, x.dim())]) if one else _moments(source, groups)
-        rstd = (variance + eps).rsqrt()
-        kept_mean, kept_rstd = mean.view(n, groups).to(kept), rstd.view(n, groups).to(kept)
-        if x.device.type != "cpu":  # where what is kept is also what is used
-            mean, rstd = wide(kept_mean).view(mean.shape), wide(kept_rstd).view(rstd.shape)
-        result = (source - mean) * rstd if one else (source - _spread(mean, x)) * _spread(rstd, x)
-    else:
-        source = wide(x).contiguous().view(n, groups, channels // groups, pixels)
-        variance, mean = moments(source, [2, 3])
-        rstd = (variance + eps).rsqrt()
-        kept_mean, kept_rstd = mean.view(n, groups).to(kept), rstd.view(n, groups).to(kept)
-        if x.device.type != "cpu":
-            mean, rstd = wide(kept_mean).view(mean.shape), wide(kept_rstd).view(rstd.shape)
-        result = ((source - mean) * rstd).view(n, channels, pixels)
+    source = wide(x).contiguous()
+    source = source if one else source.view(n, groups, channels // groups, pixels)
+    variance, mean = moments(source, [*range(1, x.dim())] if one else [2, 3])
+    rstd = (variance + eps).rsqrt()
+    kept_mean, kept_rstd = mean.view(n, groups).to(kept), rstd.view(n, groups).to(kept)
+    if x.device.type != "cpu":  # where what is kept is also what is used
+        mean, rstd = wide(kept_mean).view(mean.shape), wide(kept_rstd).view(rstd.shape)
+    result = (source - mean) * rstd
+    result = result if one else result.view(n, channels, pixels)
     if weight is not None:
         result = result * per_channel(result, wide(weight))
     if bias is not None:
         result = result + per_channel(result, wide(bias))
-    result = result.to(x.dtype).view(x.shape) if result.dim() != x.dim() else result.to(x.dtype)
+    result = result.to(x.dtype) if one else result.to(x.dtype).view(x.shape)
     if x.device.type == "cpu":
         result = result.contiguous(memory_format=suggest_memory_format(x))
     return result, kept_mean, kept_rstd
+
+
+def _forward_by_channels(x: Tensor, weight: Maybe, bias: Maybe, groups: int, eps: float, kept: Any) -> Any:
+    """With the variances of groups put together from those of channels (Chan, Golub and LeVeque, 1979)."""
+    source, pixels = wide(x), count(x, [*range(2, x.dim())])
+    number = pixels * (x.shape[1] // groups)
+    sums = _pixels(source)
+    own = sums * (1 / pixels) if isinstance(pixels, int) else sums / pixels  # means of channels
+    distance = source - _of_images(own, x)
+    mean = _of_groups(sums, groups) / number
+    between = own - _spread(mean, x).view(own.shape)
+    squares = _pixels(distance * distance) + between * between * pixels
+    rstd = (_of_groups(squares, groups) / number + eps).rsqrt()
+    factor = _spread(rstd, x)
+    factor = factor if weight is None else factor * per_channel(x, wide(weight))
+    summand = _of_images(between, x) * factor
+    summand = summand if bias is None else summand + per_channel(x, wide(bias))
+    result = (distance * factor + summand).to(x.dtype).contiguous(memory_format=suggest_memory_format(x))
+    return result, mean.to(kept), rstd.to(kept)
 
 
 @decomposes(aten.native_group_norm_backward.default)
@@ -103,12 +117,9 @@ def _by_channels(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dim() > 2
 
 
-def _moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Variance and mean of each group, in two dimensions."""
-    number = count(x, [*range(2, x.dim())]) * (x.shape[1] // groups)
-    mean = _of_groups(_pixels(x), groups) / number
-    distance = x - _spread(mean, x)
-    return _of_groups(_pixels(distance * distance), groups) / number, mean
+def _of_images(statistic: Tensor, x: Tensor) -> Tensor:
+    """A number for each channel of each image, in as many dimensions as ``x``."""
+    return statistic.view([*statistic.shape] + [1] * (x.dim() - 2))
 
 
 def _pixels(x: Tensor) -> Tensor:

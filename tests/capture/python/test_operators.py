@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from helpers import check, t
+from helpers import check, compile_fn, t
 
 Fn = Callable[..., Any]
 
@@ -332,3 +333,65 @@ def test_tensor_compared_with_none_and_string() -> None:
 
 def test_int_subclass_arithmetic() -> None:
     check(lambda x, n: (n + True, n * 2, x + n), t(), True, graphs=1)
+
+
+class Right:
+    """Has reflected operators only, which may decline."""
+
+    def __init__(self, declines: bool) -> None:
+        self.declines = declines
+
+    def __radd__(self, other: Any) -> Any:
+        return NotImplemented if self.declines else ("radd", other)
+
+    __rmul__ = __radd__
+
+
+class RightList(list[int]):
+    def __radd__(self, other: Any) -> Any:
+        return ("radd", list(other))
+
+    __rmul__ = __radd__
+
+
+SEQUENCES: dict[str, Callable[[], Any]] = {
+    "list": lambda: [1],
+    "tuple": lambda: (1,),
+    "text": lambda: "s",
+    "bytes": lambda: b"b",
+    "deque": lambda: collections.deque([1]),
+}
+RIGHT: dict[str, Any] = {"declines": Right(True), "takes": Right(False), "is a list": RightList([2])}
+
+
+@pytest.mark.parametrize("left", SEQUENCES)
+@pytest.mark.parametrize("right", RIGHT)
+def test_sequences_leave_it_to_reflected_operators_first(left: str, right: str) -> None:
+    def fn(x: torch.Tensor, a: Any, b: Any) -> Any:
+        results: list[Any] = []
+        for operation in (operator.add, operator.mul, operator.iadd, operator.imul):
+            try:
+                results.append(operation(a, b))
+            except TypeError as error:
+                results.append(str(error))
+        try:
+            a += b
+        except TypeError as error:
+            return x + 1, results, str(error)
+        return x + 1, results, a
+
+    compiled = compile_fn(fn)
+    got, wanted = (call(t(), SEQUENCES[left](), RIGHT[right]) for call in (compiled, fn))
+    assert repr(got[1:]) == repr(wanted[1:])
+
+
+def test_objects_compared_with_plain_values() -> None:
+    class Plain:
+        pass
+
+    def fn(x: torch.Tensor, o: Any, act: Any, n: int) -> Any:
+        known = act == "relu", act != "relu", o == n, n == o, o != 1.5, o in (0, "a"), (o, n) == (1, n)
+        return (x + 1 if act == "gelu" else act(x)), known
+
+    for o in (Plain(), torch.nn.ReLU(), Plain):
+        check(fn, t(), o, torch.relu, 3, graphs=1, breaks=0)

@@ -11,8 +11,10 @@ import itertools
 import math
 import operator
 import string
+import types
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers import compile_fn, observe, t
@@ -27,6 +29,12 @@ class Sizes:
 class Held:
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+class Positive(Held):
+    def __bool__(self) -> bool:
+        answer: bool = self.value > 3
+        return answer
 
 
 Flags = enum.IntFlag("Flags", {"X": 1, "Y": 2})
@@ -52,6 +60,12 @@ PROGRAMS: dict[str, Any] = {
     "dataclasses": lambda k, s: (dataclasses.asdict(Sizes(k, s)), dataclasses.astuple(Sizes(k, s))),
     "flags": lambda k, s: (Flags(k % 4), Flags(k % 4).value),
     "templates": lambda k, s: string.Template("$a-$b").substitute(a=k, b=[s]),
+    "defaults": lambda k, s: (lambda d: (d.setdefault(k, []).append(s), d.setdefault((k, 1), 2), d))({4: [1]}),
+    "complex numbers": lambda k, s: (complex(1, 2) * k, 3j + s, k - 1j, complex(k, s)),
+    "large ones": lambda k, s: (k << 100, 1 << k, k**50, 3**k, (k << 70) // 7, math.isqrt(k << 90), k * 10**30 % 7),
+    "logarithms": lambda k, s: (math.log(s, 2), math.log(k, s + 1), math.log(8, k), math.log2(k)),
+    "beside text": lambda k, s: ("a" * k, "a" + k),
+    "truth": lambda k, s: (1 if Positive(k) else 2, not Positive(s), bool(Positive(k)), [*filter(Positive, [k, 1])]),
     "no numbers": lambda k, s: (min(s, math.nan), max(math.nan, s), s < math.nan, k != math.nan, s < math.inf),
     "out of range": lambda k, s: 10.0 ** (k * 100),
 }
@@ -122,3 +136,51 @@ def test_a_state_that_torch_refuses_is_the_users_error() -> None:
             return x + 1, str(error)
 
     assert compile_fn(program)(t(2), "on")[1] == program(t(2), "on")[1]
+
+
+def test_scalars_of_numpy_decide_and_meet_tensors() -> None:
+    def program(x: torch.Tensor, rate: Any) -> Any:
+        keep = 1 - rate
+        return (keep + x, x * np.sqrt(rate), keep > 0.5) if rate > 0.2 and keep else (x, rate)
+
+    compiled = compile_fn(program)
+    with observe() as seen:
+        for value in (0.25, 0.1, 0.5, 0.75, 0.1, 1.0, 0.25):
+            got, wanted = compiled(t(2), np.float64(value)), program(t(2), np.float64(value))
+            torch.testing.assert_close(got[:2], wanted[:2], rtol=0, atol=0)
+            assert [type(v) for v in got] == [type(v) for v in wanted] and got[2:] == wanted[2:]
+    assert not seen.breaks
+
+
+REPEATED: dict[str, Any] = {
+    "sequences": lambda n: ([1, 2] * n, n * (1,), "ab" * n, n * b"z", [0] * np.prod([2, n])),
+    "in place": lambda n: operator.imul([1], n),
+    "sums": lambda n: ([1] + n, n + [1, 2]),
+    "as an index": lambda n: ([5, 6, 7, 8][n], "abcd"[n], [1, 2, 3][:n], [*range(n)]),
+    "kept by itemgetter": lambda n: operator.itemgetter(n)([5, 6, 7, 8]),
+    "given to types": lambda n: types.prepare_class("a", [n])[0],
+}
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float64, np.bool_])
+@pytest.mark.parametrize("name", REPEATED)
+def test_scalars_of_numpy_beside_sequences(name: str, kind: Any) -> None:
+    def program(x: torch.Tensor, n: Any) -> Any:
+        try:
+            return x + 1, REPEATED[name](n)
+        except TypeError as error:
+            return x - 1, str(error)
+
+    compiled = compile_fn(program)
+    for value in (1, 2, 3, 1):
+        assert repr(compiled(t(2), kind(value))) == repr(program(t(2), kind(value)))
+
+
+def test_a_list_from_outside_is_repeated_by_a_scalar_of_numpy() -> None:
+    def program(x: torch.Tensor, items: list[int], n: Any) -> Any:
+        items *= n
+        return x + len(items)
+
+    mine, theirs = [1, 2], [1, 2]
+    assert torch.equal(compile_fn(program)(t(2), mine, np.int64(2)), program(t(2), theirs, np.int64(2)))
+    assert mine == theirs == [1, 2, 1, 2]

@@ -17,7 +17,7 @@ import torch
 
 from jitney._util.ownership import trusted
 from jitney.capture import original_functions
-from jitney.capture.codegen.graph_runner import run_function
+from jitney.capture.codegen.graph_runner import run_function, run_function_with
 from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, METADATA
@@ -56,9 +56,14 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Break("a module's backward hook", "it looks at autograd's own graph; the hooks run as in eager")
     if kwargs:
         raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
-    Reader(vm, f"the autograd.Function {cls.__qualname__}").check(cls)
+    reader = Reader(vm, f"the autograd.Function {cls.__qualname__}")
+    reader.check(cls)
     call_args = [expose(vm, a) for a in rest]
-    apply = run_function(cls)
+    for value in call_args:
+        reader.argument(value)
+    functions = {i: value for i, value in enumerate(call_args) if isinstance(value, types.FunctionType)}
+    call_args = [value for i, value in enumerate(call_args) if i not in functions]
+    apply = run_function_with(cls, functions) if functions else run_function(cls)
     vm.tracer.pause = True
     try:
         result = vm.tracer.run(apply, tuple(call_args), {})
@@ -96,6 +101,16 @@ class Reader:
             function = getattr(entry, "__func__", entry)
             if not original_functions.is_own(function):
                 self.function(function)
+
+    def argument(self, value: Any) -> None:
+        """What ``apply`` is given, and may not write to: its code runs while the graph is captured, too."""
+        if isinstance(value, type) and not original_functions.is_own(value):
+            raise self.refusal(f"is given the class {value.__qualname__}")
+        if isinstance(value, types.FunctionType):
+            for self.later in (False, True):
+                self.callee(value, value.__qualname__)
+        else:
+            self.vm.tracer.check_argument(value)
 
     def refusal(self, why: str) -> Break:
         """The break of a class or function that cannot be recorded."""

@@ -289,3 +289,63 @@ def test_decorators_of_torch(backend: Any) -> None:
 def test_the_reason_says_what_is_read() -> None:
     with pytest.raises(jitney.errors.Unsupported, match="GlobalReadLater reads the global SCALE in its backward"):
         jitney.compile(lambda x: GlobalReadLater.apply(x), fullgraph=True, backend="eager")(torch.ones(2))
+
+
+class Counting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, owner: Any) -> torch.Tensor:
+        owner.seen += 1
+        return x * owner.scale
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad * 5, None
+
+
+class Called(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, fn: Any) -> torch.Tensor:
+        result: torch.Tensor = fn(x)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad * 5, None
+
+
+class Layer(torch.nn.Module):
+    seen = 0
+    scale = 4.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = Counting.apply(x, self)
+        return result
+
+
+def noted(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append("noted")
+    return x * 2
+
+
+def test_a_module_that_the_forward_writes_to_is_written_to_once(backend: Any) -> None:
+    layer = Layer()
+    compiled = jitney.compile(layer, backend=backend)
+    for count in (1, 2, 3):
+        x = torch.ones(2, requires_grad=True)
+        y = compiled(x)
+        y.sum().backward()
+        assert layer.seen == count and y.tolist() == [4.0, 4.0]
+        assert x.grad is not None and x.grad.tolist() == [5.0, 5.0]
+
+
+def test_a_class_or_a_function_given_to_the_forward_is_looked_into(backend: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Settings, "seen", 0, raising=False)
+    compiled = jitney.compile(lambda x: (Counting.apply(x, Settings), Called.apply(x, noted)), backend=backend)
+    for count in (1, 2):
+        assert [y.tolist() for y in compiled(torch.ones(2))] == [[2.0, 2.0], [2.0, 2.0]]
+        assert Settings.seen == count and len(CALLS) == count  # type: ignore[attr-defined]
+
+
+def test_a_function_given_to_the_forward_is_part_of_the_graph(backend: Any) -> None:
+    compiled = jitney.compile(lambda x: Called.apply(x, tripled) + 1, backend=backend, fullgraph=True)
+    assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]

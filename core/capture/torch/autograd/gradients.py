@@ -1,0 +1,88 @@
+"""``torch.autograd.grad`` of what the frame has computed: one node, which runs the engine over the graph's own tape.
+
+The stand-ins have the same tape, so they know what the gradients are like and which inputs have none. What was computed
+before the frame is on nobody's tape here: where a path may lead through it, the graph breaks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture import metadata
+from jitney.capture.interpreter.signals import Break
+from jitney.capture.python.containers import iterable
+from jitney.capture.tables import Args, FunctionTable, Kwargs
+from jitney.capture.torch.autograd import transforms
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+special = FunctionTable()
+
+GRAD = "torch.autograd.grad"
+HINT = "call it outside the compiled function"
+FLAGS = ("retain_graph", "create_graph", "allow_unused", "materialize_grads")
+
+
+@special(torch.autograd.grad)
+def _grad(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    try:
+        given = inspect.signature(torch.autograd.grad).bind(*args, **kwargs).arguments
+    except TypeError:
+        raise Break(f"{GRAD} of these arguments") from None
+    flags = {name: given[name] for name in FLAGS if name in given}
+    plain = all(value is None or type(value) is bool for value in flags.values())
+    if not plain or given.get("is_grads_batched") or not given.get("only_inputs", True):
+        raise Break(f"{GRAD} with is_grads_batched, or without only_inputs", HINT)
+    tracer = vm.tracer
+    if isinstance(tracer, transforms.Body) or tracer.open_scopes or tracer.region is not None:
+        raise Break(f"{GRAD} inside a transform or a checkpoint, or in inference mode", HINT)
+    outputs, inputs = (_tensors(vm, given[name]) for name in ("outputs", "inputs"))
+    cotangents = given.get("grad_outputs")
+    if cotangents is not None:
+        cotangents = _tensors(vm, cotangents, optional=True)
+    if any(tracer.source_of(tensor) is not None for tensor in inputs):
+        _check_outside(vm, inputs)
+    tracer.grad_questions += 1
+    tracer.pause = True
+    try:
+        made = tracer.run(torch.autograd.grad, (outputs, inputs, cotangents), flags)
+    finally:
+        tracer.pause = False
+    if any(gradient is not None and gradient.layout is not torch.strided for gradient in made):
+        raise Break(f"{GRAD} gives sparse gradients", HINT)
+    tracer.record(torch.autograd.grad, (outputs, inputs, cotangents), flags, made)
+    return made
+
+
+def _tensors(vm: Interpreter, value: Any, optional: bool = False) -> tuple[Any, ...]:
+    """One tensor, or some in a container, as a tuple."""
+    made = (value,) if isinstance(value, torch.Tensor) else vm.native(tuple, iterable(vm, value))
+    if not all(type(t) is torch_private.FakeTensor or (optional and t is None) for t in made):
+        raise Break(f"{GRAD} of what are no plain tensors", HINT)
+    return made
+
+
+def _check_outside(vm: Interpreter, inputs: tuple[Any, ...]) -> None:
+    """No tensor from outside may have been computed of ``inputs``, and no hook may wait there."""
+    for fake in vm.tracer.outside():
+        with torch_private.DisableTorchFunction():
+            wanted = fake.requires_grad
+        if not wanted:
+            continue
+        real, source = vm.tracer.adopted[id(fake)]
+        if not metadata.ask(real, "is_leaf"):
+            raise Break(f"{GRAD} beside a tensor from outside that was computed of others", HINT)
+        vm.world.guard(source.attr("is_leaf"), "equals", True)
+    for fake in inputs:
+        if (found := vm.tracer.adopted.get(id(fake))) is not None:
+            real, source = found
+            with torch_private.without_modes():
+                hooks = real._backward_hooks
+            if hooks is not None:
+                raise Break(f"{GRAD} of a tensor that has hooks", HINT)
+            vm.world.guard(source.attr("_backward_hooks"), "is", None)

@@ -1,0 +1,129 @@
+"""``copy.copy`` and ``copy.deepcopy`` of objects that have a say in it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+from typing import Any
+
+import torch
+from helpers import check, compile_fn, t
+from torch import nn
+
+
+class Norm(enum.Enum):
+    LAYER = "layer"
+    RMS = "rms"
+
+
+class Act(str, enum.Enum):
+    RELU = "relu"
+
+
+@dataclasses.dataclass
+class Config:
+    norm: Norm
+    act: Act = Act.RELU
+
+
+class Shared:
+    """Keeps its table when it is copied, and copies its list."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+        self.table = {"a": 1}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Shared:
+        made = Shared.__new__(Shared)
+        made.items = copy.deepcopy(self.items, memo)
+        made.table = self.table
+        return made
+
+
+class WithState:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.cache = [1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.restored = True
+
+
+class Restoring:
+    def __setstate__(self, state: Any) -> None:
+        self.state = sorted(state)
+
+
+def test_members_of_enumerations_are_their_own_copies() -> None:
+    config = Config(Norm.RMS)
+
+    def fn(x: torch.Tensor) -> Any:
+        made = copy.deepcopy(config)
+        table = dataclasses.asdict(config)
+        return x + 1, made.norm is Norm.RMS, table["act"] is Act.RELU, copy.copy(Norm.LAYER) is Norm.LAYER
+
+    check(fn, t(), graphs=1, breaks=0)
+
+
+def test_deep_copies_that_objects_make_of_themselves() -> None:
+    items = [1, [2]]
+
+    def fn(x: torch.Tensor) -> Any:
+        first = Shared(items)
+        made = copy.deepcopy({"one": first, "again": first, "items": first.items})
+        made["one"].items[1].append(3)
+        shares = made["one"].table is first.table
+        return x + 1, made["one"] is made["again"], made["items"] is made["one"].items, made["items"], shares, items
+
+    check(fn, t(), graphs=1, breaks=0)
+
+
+def test_states_that_objects_give_and_take() -> None:
+    held = WithState([1])
+
+    def fn(x: torch.Tensor) -> Any:
+        shallow, deep = copy.copy(held), copy.deepcopy(held)
+        deep.value.append(2)
+        empty, full = Restoring(), Restoring()
+        full.a = 1  # type: ignore[attr-defined]
+        return (
+            x + 1,
+            shallow.value is held.value,
+            sorted(vars(shallow)),
+            deep.value,
+            held.value,
+            vars(copy.copy(empty)),
+            vars(copy.deepcopy(full)),
+        )
+
+    check(fn, t(), graphs=1, breaks=0)
+
+
+def test_layers_copied_inside_have_parameters_of_their_own() -> None:
+    torch.manual_seed(0)
+    base = nn.Linear(4, 4)
+    base.bias.requires_grad_(False)
+
+    def fn(x: torch.Tensor) -> Any:
+        layers = nn.ModuleList([copy.deepcopy(base) for _ in range(2)])
+        with torch.no_grad():
+            layers[0].weight.mul_(2)
+        for layer in layers:
+            x = x + layer(x).relu()
+        first: Any = layers[0]
+        return x, first.weight, first.bias.requires_grad, first.weight is base.weight, len(list(layers.parameters()))
+
+    compiled = compile_fn(fn, fullgraph=True)
+    for rows in (2, 3):
+        got, wanted = compiled(t(rows, 4)), fn(t(rows, 4))
+        torch.testing.assert_close(got[:2], wanted[:2])
+        assert got[2:] == wanted[2:] and type(got[1]) is nn.Parameter and got[1].is_leaf
+        for call in (got, wanted):
+            call[0].sum().backward()
+        torch.testing.assert_close(got[1].grad, wanted[1].grad)
+    assert base.weight.grad is None
