@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from jitney_lowering.ir.loops import SCANS
 
+LINE = 64  # bytes of a line of a CPU's cache
+
 
 @dataclass(frozen=True)
 class Policy:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from lowering.graphs import lowered
 
-from jitney_lowering.ir import Load, walk
+from jitney_lowering.ir import Computed, Kernel, Load, walk
 from jitney_lowering.policy import GPU
 from jitney_lowering.scheduler import schedule
 
@@ -61,3 +61,43 @@ def test_where_the_machine_does_not_want_it_they_are_not() -> None:
     assert not any(
         getattr(s, "apart", False) for s in lowered(normalised, images(), whole=None, policy=GPU).program.steps
     )
+
+
+def on_two_axes(x: torch.Tensor) -> torch.Tensor:
+    return x.mean((2, 3))
+
+
+@pytest.mark.parametrize(("count", "shared"), [(1, True), (4, True), (8, False)])
+def test_few_rows_of_much_work_are_shared(count: int, shared: bool) -> None:
+    x = torch.randn(count, 64, SIDE, SIDE).to(memory_format=torch.channels_last)
+    (total, *_) = [step for step in lowered(on_two_axes, x, whole=None).program.steps if isinstance(step, Computed)]
+    assert (total.loops[0] in total.reduced) is (shared or count == 1)
+    assert total.loops[-1] not in total.reduced  # along memory
+
+
+@pytest.mark.parametrize(
+    ("fn", "x"),
+    [
+        (on_two_axes, torch.randn(2, 64, SIDE, SIDE)),  # rows enough
+        (on_two_axes, torch.randn(2, 64, 8, 8).to(memory_format=torch.channels_last)),  # little work
+        (lambda x: x.sum(1), torch.randn(2, 1 << 17)),  # nothing beside
+    ],
+)
+def test_other_rows_are_not_shared(fn: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> None:
+    (total, *_) = [step for step in lowered(fn, x, whole=None).program.steps if isinstance(step, Computed)]
+    assert total.loops[0] not in total.reduced
+
+
+def test_a_copy_is_reduced_as_it_was_in_memory() -> None:
+    x = torch.randn(16, 64, SIDE, SIDE).to(memory_format=torch.channels_last)
+    (total, *_) = lowered(lambda x: x.contiguous().sum((2, 3)), x, whole=None).program.steps
+    assert isinstance(total, Computed) and total.loops[-1] is total.vars[-1]  # channels are innermost
+
+
+def test_what_reads_scattered_rows_has_a_kernel_of_its_own() -> None:
+    """A group norm whose result is turned: statistics of a group are few, its pixels lie far apart."""
+    x = torch.randn(2, 64, 112, 112).to(memory_format=torch.channels_last)
+    program = lowered(lambda x: F.group_norm(x.contiguous(), 32), x, whole=None).program
+    kernels = [item for item in schedule(program).items if isinstance(item, Kernel)]
+    last = kernels[-1]
+    assert len(kernels) == 4 and len(last.body) == 1 and not last.scratch

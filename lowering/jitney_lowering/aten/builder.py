@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from jitney_lowering.aten.one_hot import only_one
+from jitney_lowering.aten.row_order import MUCH_SMALLER, RowOrder
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
 from jitney_lowering.aten.torch_sizes import Sizes
 from jitney_lowering.index import Index, Names, Opaque, Var, at_most, index, product
@@ -40,14 +41,10 @@ from jitney_lowering.policy import CPU, Policy
 CHEAP_OPERATION = 4  # cost
 CHEAP_OPERATIONS = 2
 CHEAP_WITHOUT_LOADS = 16  # all of them together
-MUCH_SMALLER = 4  # times
 FLAGS = 8  # truth values put together in one step
 # What one loop body may grow to before a part of it becomes a step of its own.
 MANY_OPERATIONS = 60
 MANY_LOADS = 12
-
-
-LINE = 64  # bytes of a cache's line
 
 
 class Builder:
@@ -72,6 +69,7 @@ class Builder:
         self.relaxed = relaxed
         self.shown = shown
         self.buffers: dict[str, Buffer] = {}
+        self.rows = RowOrder(sizes.hint, self.buffers, policy)
         self.given: set[str] = set()  # those of inputs and constants, and what may share memory with them
         self.steps: list[Step] = []
         self.checks: list[tuple[str, str, type[Exception]]] = []
@@ -191,36 +189,18 @@ class Builder:
             return Tensor(size, dtype, source.device, element, wanted=wanted)
         if self.is_unrolled(source.size, dims):
             return self._unrolled(kind, source, dims, dtype, wanted)
-        if self._is_scattered(source, every, dims):
+        if self.rows.is_scattered(source, every, dims):
             self.realise(source, apart=True)
         result = Tensor(size, dtype, source.device, wanted=wanted)
         buffer = self.buffer(dtype, size, self.strides_for(result), source.device, "r")
         own = tuple(every[d] for d in kept if source.size[d] != 1)
         value = source.load(corner(source.size))
         at = buffer.place([index(every[d]) for d in kept])
-        order = [v for v in self._memory_order(source, every) if v.size != 1]
-        self.steps.append(Computed(buffer.name, own, at, value, reduced, kind, tuple(order), self.nodes()))
+        order = self.rows.loops(source, every, reduced, kind)
+        self.steps.append(Computed(buffer.name, own, at, value, reduced, kind, order, self.nodes()))
         if kind.startswith("arg"):
             self.limits[buffer.name] = product(reduced)
         return self.tensor(buffer)
-
-    def _is_scattered(self, source: Tensor, every: Sequence[Var], dims: Sequence[int]) -> bool:
-        """Does a row take a few elements of each of many lines of memory, the rest of which are other rows'?"""
-        extents = {every[d]: self.sizes.hint(source.size[d]) for d in dims if source.size[d] != 1}
-        if not self.policy.scattered_row or source.strided is not None:
-            return False
-        for v in walk(source.load(corner(source.size))):
-            if not isinstance(v, Load) or v.indirect:
-                continue
-            strides = [(v.index.stride(var), n) for var, n in extents.items()]
-            steps = sorted((self.sizes.hint(stride), n) for stride, n in strides if stride is not None)
-            run = 1
-            for stride, n in steps:
-                run = run * n if stride == run else run
-            lines = math.prod(n for _, n in steps) // max(run, 1)
-            if 1 < run * v.dtype.itemsize < LINE and run > 1 and lines * LINE > self.policy.scattered_row:
-                return True
-        return False
 
     def is_unrolled(self, size: Shape, dims: Sequence[int]) -> bool:
         """Are these dimensions so short that a reduction over them is written out?"""
@@ -274,29 +254,6 @@ class Builder:
             return value
 
         return Tensor([source.size[d] for d in kept], dtype, source.device, element)
-
-    def _memory_order(self, source: Tensor, every: Sequence[Var]) -> list[Var]:
-        """The dimensions as the data lies in memory, outermost first: of a copy, if lines matter, as what is copied."""
-        lies = source.strided.stride if source.strided is not None else None
-        if lies is None and self.policy.scattered_row:
-            lies = self._read_strides(source, every)
-        strides = source.wanted if lies is None else lies
-        if strides is None:
-            return list(every)
-        hints = [self.sizes.hint(s) for s in strides]
-        return [every[d] for d in sorted(range(len(every)), key=lambda d: -abs(hints[d]))]
-
-    def _read_strides(self, source: Tensor, every: Sequence[Var]) -> Shape | None:
-        """The strides of the only tensor of this size that is read, None if there are several or none."""
-        own = self.sizes.hint(count(source.size))
-        found: set[Shape] = set()
-        for v in walk(source.load(corner(source.size))):
-            if isinstance(v, Load) and self.sizes.hint(count(self.buffers[v.buffer].size)) * MUCH_SMALLER > own:
-                strides = [v.index.stride(var) for var in every]
-                if v.indirect or None in strides:
-                    return None
-                found.add(tuple([s for s in strides if s is not None]))
-        return found.pop() if len(found) == 1 else None
 
     # ------------------------------------------------------------------ what is worth a step
 

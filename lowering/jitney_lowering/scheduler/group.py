@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
 from jitney_lowering.ir.values import Load, walk
-from jitney_lowering.policy import CPU, Policy
+from jitney_lowering.policy import CPU, LINE, Policy
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import match
 
@@ -217,8 +217,29 @@ def _placed(group: Group, member: Member, matched: int) -> Group | None:
             return None
         if all(_reachable(group, member, load, group.spine[:depth]) for load in member.loads):
             made = replace(group, depth=depth, members=(*group.members, member))
-            return made if _fits(made) and _goes_together(made) and not _is_lopsided(made) else None
+            suits = _fits(made) and _goes_together(made) and not _is_lopsided(made) and not _is_scattered(made, member)
+            return made if suits else None
     return None
+
+
+def _is_scattered(group: Group, member: Member) -> bool:
+    """Would rows read a few elements of each of many lines of memory, which an own kernel would read whole?"""
+    limit, inside = group.policy.scattered_row, member.step.loops[group.depth :]
+    rounds = iterations(inside)
+    if not limit or not member.pointwise or not inside or rounds is None or rounds * LINE <= limit:
+        return False
+
+    def near(load: Load, var: Var) -> bool:
+        step = load.index.stride(var)
+        return step is not None and step.value is not None and 0 < abs(step.value) * load.dtype.itemsize < LINE
+
+    def far(load: Load, var: Var) -> bool:
+        step = load.index.stride(var)
+        return step is not None and step.value is not None and abs(step.value) * load.dtype.itemsize >= LINE
+
+    outside = group.spine[: group.depth]
+    loads = [load for load in member.loads if load.buffer not in group.makers and not load.indirect]
+    return any(far(load, inside[-1]) and any(near(load, var) for var in outside) for load in loads)
 
 
 def _fits(group: Group) -> bool:
