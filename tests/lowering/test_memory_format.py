@@ -180,7 +180,7 @@ def test_reductions_of_regions(reduction: Callable[..., Any], dim: Any, keepdim:
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_group_norms_between_convolutions(groups: int, train: bool) -> None:
-    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.GroupNorm(groups, 8), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    model = nn.Sequential(nn.Conv2d(4, 16, 3), nn.GroupNorm(groups, 16), nn.ReLU(), nn.Conv2d(16, 4, 1))
     plain = Plain(reading=CHANNEL_REDUCTIONS)
     both(model, plain.backend, torch.randn(2, 4, 9, 8), train=train)
     if not train:  # it is of the region

@@ -50,6 +50,7 @@ def test_they_are_copied_by_a_kernel_of_its_own(fn: Callable[[torch.Tensor], tor
         (lambda x: x.contiguous().view(2, 2, -1).var(2), images()),  # whole lines
         (lambda x: F.relu(F.group_norm(x.contiguous(), 32)), images()),  # sums of channels
         (lambda x: x[:, :2].sum((1, 2, 3)), images()),
+        (normalised, images(6)),  # neighbours in few lines
     ],
 )
 def test_other_rows_are_not(fn: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> None:
@@ -88,10 +89,12 @@ def test_other_rows_are_not_shared(fn: Callable[[torch.Tensor], torch.Tensor], x
     assert total.loops[0] not in total.reduced
 
 
-def test_a_copy_is_reduced_as_it_was_in_memory() -> None:
-    x = torch.randn(16, 64, SIDE, SIDE).to(memory_format=torch.channels_last)
+@pytest.mark.parametrize(("channels", "along"), [(64, True), (16, True), (12, False), (3, False)])
+def test_a_copy_is_reduced_as_it_was_in_memory(channels: int, along: bool) -> None:
+    """With channels innermost, if these fill a vector."""
+    x = torch.randn(16, channels, SIDE, SIDE).to(memory_format=torch.channels_last)
     (total, *_) = lowered(lambda x: x.contiguous().sum((2, 3)), x, whole=None).program.steps
-    assert isinstance(total, Computed) and total.loops[-1] is total.vars[-1]  # channels are innermost
+    assert isinstance(total, Computed) and (total.loops[-1] is total.vars[-1]) is along
 
 
 def test_what_reads_scattered_rows_has_a_kernel_of_its_own() -> None:

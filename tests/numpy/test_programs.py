@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -475,3 +476,25 @@ def test_the_product_of_many_pairs_is_one_kernel() -> None:
     (launch,) = schedule.launches
     assert schedule.arena + launch.written < 1 << 16 < x.nbytes  # the products would be 16 MB
     whole(fn, numbers(64, 8) / 100, numbers(64, 8) / 100, backend="llvm_cpu")
+
+
+TRUTH = np.bool_(True)
+WITH_TRUTHS: list[Callable[[torch.Tensor, Any], Any]] = [
+    lambda x, s: x.int() * s, lambda x, s: s * x.int(), lambda x, s: torch.full((2,), s), lambda x, s: x.int() * TRUTH,
+    lambda x, s: torch.where(x > 0, s, 0), lambda x, s: torch.arange(s), lambda x, s: (x > 0) * s,
+    lambda x, s: x.int() * (np.float64(s) > 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", WITH_TRUTHS)
+def test_torch_takes_truth_values_of_numpy_for_floats(fn: Callable[[torch.Tensor, Any], Any]) -> None:
+    x = torch.tensor([1.0, -2.0])
+    compiled = jitney.compile(fn, backend="eager")
+    for truth in (np.bool_(True), np.bool_(False)):
+        found, wanted = compiled(x, truth), fn(x, truth)
+        assert found.dtype is wanted.dtype and torch.equal(found, wanted)
+
+
+def test_an_index_that_numpy_calls_true_is_refused_as_in_eager() -> None:
+    with pytest.raises(IndexError):
+        jitney.compile(lambda x, s: x[s], backend="eager")(torch.ones(2), np.bool_(True))

@@ -55,9 +55,9 @@ def test_a_product_that_refuses_symbols_is_captured(backend: str, monkeypatch: p
     run = torch_private.run_on_stand_ins
     seen: list[str] = []
 
-    def noting(func: Any, args: Any, kwargs: Any) -> Any:
+    def noting(func: Any, args: Any, kwargs: Any, *call: Any) -> Any:
         seen.append(getattr(func, "__name__", ""))
-        return run(lambda *a, **k: refusing(func, a, k), args, kwargs)
+        return run(lambda *a, **k: refusing(func, a, k), args, kwargs, *call)
 
     monkeypatch.setattr(torch_private, "run_on_stand_ins", noting)
     captured: list[Any] = []

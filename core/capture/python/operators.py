@@ -148,6 +148,8 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         return vm.native(BINARY[symbol], *exact(a, b)) if made is None else made
     if type(a) is Array and a.scalar and type(b) in STAND_INS:  # it leaves the operation to the tensor
         number = a.number()
+        if type(number) is bool:
+            raise Break("a numpy.bool_ beside a tensor", "give it bool(...)")
         a = a if number is None else number
     if symbol in ("*", "*=") and Array in (type(a), type(b)):
         if isinstance(a, SEQUENCES) and type(b) is Array and b.scalar:

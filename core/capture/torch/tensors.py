@@ -451,6 +451,8 @@ class Tracer(TorchFunctionMode):
         if isinstance(value, torch.Tensor):
             raise Break("a real tensor reached a captured operation", "this is a limit of capture; please report it")
         if kind in ARRAYS and value.scalar and (number := value.number()) is not None:
+            if type(number) is bool:  # torch takes it for a float, or for none of its numbers
+                raise Break("a numpy.bool_ in an operation of torch", "give it bool(...)")
             return self._map(number)
         if kind is TENSOR_CLASS:  # code finds it by no name; torch takes the text
             return f"{value.__module__}.{value.__name__}"

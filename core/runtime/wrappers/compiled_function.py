@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dis
 import functools
 import itertools
@@ -75,10 +76,18 @@ class CompiledCallable(ObjectProxy):
         return recipe(original, own(self, "_jitney_session"), compiled_callable)
 
     def __copy__(self) -> Any:
-        return self
+        return _copy_of(self, copy.copy(own(self, "_jitney_original")))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self
+        return _copy_of(self, copy.deepcopy(own(self, "_jitney_original"), memo))
+
+
+def _copy_of(compiled: CompiledCallable, original: Any) -> Any:
+    """What is compiled as ``compiled`` is: that itself, where a copy is no other object, as a function's."""
+    if original is own(compiled, "_jitney_original"):
+        return compiled
+    session = own(compiled, "_jitney_session")
+    return compiled_callable(original, Session(session.backend, session.fullgraph, session.dynamic))
 
 
 class CompiledFunction(CompiledCallable):

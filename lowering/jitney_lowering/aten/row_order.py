@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jitney_lowering.aten.tensor import Shape, Tensor, corner, count
+from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, corner, count
 from jitney_lowering.index import Index, Var
 from jitney_lowering.ir.loops import Buffer
 from jitney_lowering.ir.values import Load, walk
@@ -14,6 +14,7 @@ from jitney_lowering.policy import LINE, Policy
 
 SHARED = 1 << 16  # elements of a row that threads share, at least
 MUCH_SMALLER = 4  # times
+BESIDE = 16  # elements side by side that are worth going along what a copy is made of, at least
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class RowOrder:
         return [every[d] for d in sorted(range(len(every)), key=lambda d: -abs(hints[d]))]
 
     def _read_strides(self, source: Tensor, every: Sequence[Var]) -> Shape | None:
-        """The strides of the only tensor of this size that is read, None if there are several or none."""
+        """The strides of the only tensor of this size that is read; None without one, or with little side by side."""
         own = self.hint(count(source.size))
         found: set[Shape] = set()
         for v in walk(source.load(corner(source.size))):
@@ -63,7 +64,11 @@ class RowOrder:
                 if v.indirect or None in strides:
                     return None
                 found.add(tuple([s for s in strides if s is not None]))
-        return found.pop() if len(found) == 1 else None
+        if len(found) != 1:
+            return None
+        (lies,) = found
+        beside = [self.hint(var.size) for var, stride in zip(every, lies, strict=True) if stride == 1]
+        return lies if max(beside, default=0) >= BESIDE and ZERO not in lies else None
 
     def _shared(self, order: list[Var], reduced: Sequence[Var], kind: str) -> list[Var]:
         """With work for all threads: of few rows with much to do, side by side with others, each has a part of all."""
@@ -87,7 +92,9 @@ class RowOrder:
             run = 1
             for stride, n in steps:
                 run = run * n if stride == run else run
-            lines = math.prod(n for _, n in steps) // max(run, 1)
-            if run > 1 and run * v.dtype.itemsize < LINE and lines * LINE > self.policy.scattered_row:
+            size, lines = v.dtype.itemsize, math.prod(n for _, n in steps) // max(run, 1)
+            next_one = min((stride for stride, _ in steps if stride > run), default=0)
+            apart = run > 1 and run * size < LINE <= next_one * size
+            if apart and lines * LINE > self.policy.scattered_row:
                 return True
         return False

@@ -6,14 +6,19 @@ with the channels first or last. Elsewhere a group is a row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
+from jitney.torch_compat.tensor_iterator import hint
 from jitney.torch_compat.torch_private import suggest_memory_format
 from jitney_lowering.decomposition.norms import Maybe, moments, parameter_dtype, per_channel
 from jitney_lowering.decomposition.table import aten, count, decomposes, is_empty, wide
+
+CHANNELS = 16  # side by side in memory, or else a group's values lie better one after the other
+PIXELS = 16  # fewer are not worth sums of their own
 
 
 @decomposes(aten.native_group_norm.default)
@@ -114,7 +119,9 @@ def _backward_by_channels(
 
 
 def _by_channels(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dim() > 2
+    if x.device.type != "cpu" or x.dim() < 3 or hint(x.shape[1]) < CHANNELS:
+        return False
+    return math.prod(map(hint, x.shape[2:])) >= PIXELS
 
 
 def _of_images(statistic: Tensor, x: Tensor) -> Tensor:

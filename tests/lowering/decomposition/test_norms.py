@@ -63,6 +63,39 @@ def test_group_norm(groups: int, affine: bool, dtype: torch.dtype) -> None:
     trained(fn, *[parameter(*s, dtype=dtype) for s in [(2, 6, 4, 5), (6,), (6,)][: 3 if affine else 1]])
 
 
+@pytest.mark.parametrize("affine", ["both", "weight", "none"])
+@pytest.mark.parametrize("groups", [2, 8, 24])
+@pytest.mark.parametrize("shape", [(3, 24, 16), (2, 24, 4, 5), (1, 24, 3, 2, 4)])
+def test_group_norm_by_channels(shape: tuple[int, ...], groups: int, affine: str) -> None:
+    def fn(x: torch.Tensor, w: Any = None, b: Any = None) -> torch.Tensor:
+        return F.group_norm(x, groups, w, b)
+
+    given = [parameter(*shape), parameter(24), parameter(24)][: {"both": 3, "weight": 2, "none": 1}[affine]]
+    trained(fn, *given)
+    if len(shape) == 4:
+        last = given[0].detach().to(memory_format=torch.channels_last).requires_grad_()
+        trained(fn, last, *given[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_group_norm_of_halves_by_channels(dtype: torch.dtype) -> None:
+    x = (torch.randn(2, 32, 6, 6) + 3).to(dtype)
+    lowered(lambda x, w, b: F.group_norm(x, 4, w, b), x, torch.randn(32).to(dtype), torch.randn(32).to(dtype))
+    lowered(lambda x, w, b: F.group_norm(x, 4, w, b), x, torch.randn(32), torch.randn(32))
+
+
+def test_group_norm_by_channels_where_sizes_are_symbols() -> None:
+    trained(
+        lambda x, w, b: F.group_norm(x, 4, w, b), parameter(3, 32, 6, 5), parameter(32), parameter(32), dynamic=True
+    )
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 15), (2, 15, 16), (4, 32)])
+def test_group_norms_of_few_channels_or_pixels_are_rows(shape: tuple[int, ...]) -> None:
+    program = lowered(lambda x: F.group_norm(x, 1 if shape[1] % 2 else 2), torch.randn(shape)).program
+    assert kinds(program) == ["sum", "sum", "pointwise", "pointwise"]
+
+
 @pytest.mark.parametrize("dtype", WIDE)
 def test_rms_norm(dtype: torch.dtype) -> None:
     trained(lambda x, w: F.rms_norm(x, (8,), w), parameter(4, 8, dtype=dtype), parameter(8, dtype=dtype))

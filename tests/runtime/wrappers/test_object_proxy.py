@@ -399,6 +399,26 @@ def test_copies_are_compiled_as_their_originals_are(copied: Callable[[Any], Any]
     assert copied(module) is not module and copied(module)[0] is not None
 
 
+class Scale:
+    """A callable object with a state."""
+
+    def __init__(self) -> None:
+        self.by = [1.0]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.by[-1]
+
+
+def test_a_deep_copy_of_a_compiled_object_has_a_state_of_its_own() -> None:
+    compiled = jitney.compile(Scale(), backend="eager")
+    shallow, deep = copy.copy(compiled), copy.deepcopy(compiled)
+    deep.by.append(5.0)
+    shallow.extra = True
+    x = torch.ones(1)
+    assert (compiled(x).item(), shallow(x).item(), deep(x).item()) == (1.0, 1.0, 5.0)
+    assert not hasattr(compiled, "extra") and shallow.by is compiled.by
+
+
 def test_attributes_are_the_originals_whatever_their_names() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return x
