@@ -79,6 +79,19 @@ def test_calls_of_a_program_are_timed_and_the_numbers_stay(clock: tuple[Clock, f
 
 
 @needs_onednn
+def test_numbers_are_compared_on_an_input_that_tells(clock: tuple[Clock, float]) -> None:
+    made, _ = clock
+    convolution = packed.PackedConvolution()
+    x, weight = torch.zeros(2, 16, 20, 20).to(memory_format=torch.channels_last), torch.randn(64, 16, 3, 3)
+    given = (weight, None, [1, 1], [1, 1], [1, 1], 1, *convolutions.IDENTITY)
+    for _ in range(4):
+        convolution(x, *given)
+    assert made.calls == ["packed"] * 4
+    convolution(x + 1, *given)
+    assert made.calls[4:] == ["packed", "plain"]
+
+
+@needs_onednn
 def test_weights_that_nobody_uses_in_order_are_not_kept(clock: tuple[Clock, float]) -> None:
     _, plain = clock
     convolution = packed.PackedConvolution()
