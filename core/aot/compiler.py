@@ -140,8 +140,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
         joint.verify()
     if joint.layout is None:
         joint.rewrite(functools.partial(fold_host_constants, constants=joint.constants))
-    if request.joint_pass is not None and joint.layout is None:
-        joint.rewrite(request.joint_pass)
+        if request.joint_pass is not None:
+            joint.rewrite(request.joint_pass)
         if config.verify:
             joint.verify()
     _show("joint", joint.graph, request)

@@ -29,8 +29,9 @@ class Policy:
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
-        scattered_row: bytes of the lines of memory that a reduced row takes a few neighbours each from, beyond which
-            what is reduced is put into memory row by row before; 0: it never is.
+        scattered_row: bytes of lines of memory which a row may take a few neighbours each from. Of more, a kernel of
+            its own puts what is reduced into memory row by row, or reads them whole; copies are reduced along what they
+            are made of, and few rows of much work are shared by threads. 0: lines of memory do not matter.
         turned_row: elements of the longest row for which loops are put in another order than that of memory; see
             ``scheduler/loop_order.py``. 0: they never are.
         recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several

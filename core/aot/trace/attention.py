@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from jitney.aot.partition.cost import has_effect
+from jitney.aot.trace import constant_values
 from jitney.aot.trace.functionalization import unwrapped
 from jitney.aot.trace.tracer import AtenTracer
 
@@ -42,18 +43,13 @@ def _hides_later(mask: fx.Node | None, constants: dict[str, torch.Tensor]) -> bo
     """Does a mask hide nothing (False), or what comes later (True)? None if it hides else, or is no constant."""
     if mask is None:
         return None
-    needed = {mask: None}
-    for node in (waiting := [mask]):
-        waiting += [n for n in node.all_input_nodes if n not in needed]
-        needed |= dict.fromkeys(waiting)
+    needed = constant_values.ancestors(mask)
     if any(n.op == "placeholder" or has_effect(n) or not isinstance(n.meta["val"], torch.Tensor) for n in needed):
         return None
     if sum(n.meta["val"].numel() for n in needed) > LARGEST:
         return None
     values: dict[fx.Node, Any] = {}
-    for n in (n for n in mask.graph.nodes if n in needed):
-        args, kwargs = fx.node.map_arg((n.args, n.kwargs), values.__getitem__)
-        values[n] = constants[n.target] if n.op == "get_attr" else n.target(*args, **kwargs)
+    constant_values.compute(needed, constants, values)
     found = values[mask]
     seen = found if found.dtype is torch.bool else found == 0
     if found.dtype is not torch.bool:  # the least float16 is not far from everything

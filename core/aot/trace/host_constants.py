@@ -6,13 +6,14 @@ the host waits, and no recording of a device's work can hold such a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
 from typing import Any
 
 import torch
 from torch import fx
 
 from jitney.aot.partition.cost import EMPTY, bytes_of, has_effect
+from jitney.aot.trace.constant_values import ancestors, compute
 from jitney.torch_compat import torch_private
 
 aten = torch.ops.aten
@@ -25,25 +26,33 @@ NUMBERS = frozenset(
 )  # fmt: skip
 
 
-def fold_host_constants(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> int:
+def fold_host_constants(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> None:
     """Put constants in the place of what is computed of nothing on the host and copied to a device.
 
     Args:
         graph: functional, with an output node; changed. ``full`` stands for one number everywhere, else a constant.
         constants: the graph's attributes; added to.
 
-    Returns:
-        How many copies became constants. What would take more than ``KEPT`` bytes stays as it is.
+    What would take more than ``KEPT`` bytes stays as it is.
     """
-    folder = _Folder(graph, constants)
-    copies = [*folder.copies()]
-    if not copies or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
-        return 0
-    try:
-        with torch_private.without_modes(), torch.inference_mode(False), torch.no_grad():
-            return sum([folder.fold(node) for node in copies])
-    except RuntimeError:  # no memory, or an operator that raises: the call will tell
-        return 0
+    candidates = [node for node in graph.nodes if _leaves_the_host(node)]
+    folder = _Folder(graph, constants) if candidates else None
+    copies = [node for node in candidates if folder is not None and node.args[0] in folder.known]
+    if folder is None or not copies or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        return
+    # No memory, or an operator that raises: the call will tell.
+    with contextlib.suppress(RuntimeError), torch_private.without_modes(), torch.inference_mode(False), torch.no_grad():
+        for node in copies:
+            folder.fold(node)
+
+
+def _leaves_the_host(node: fx.Node) -> bool:
+    """Is it a copy to a device?"""
+    if node.target is not aten._to_copy.default or not isinstance(node.args[0], fx.Node):
+        return False
+    value: torch.Tensor = node.meta["val"]
+    from_host = node.args[0].meta["val"].device.type == HOST
+    return from_host and value.device.type != HOST and value.layout is torch.strided and value.dtype in NUMBERS
 
 
 class _Folder:
@@ -70,22 +79,13 @@ class _Folder:
         computes = isinstance(node.target, torch_private.OPERATOR_CLASSES) and node.target not in EMPTY
         return computes and not has_effect(node) and all(n in self.known for n in node.all_input_nodes)
 
-    def copies(self) -> Iterator[fx.Node]:
-        """To a device, of values of the host that depend on no input."""
-        for node in self.graph.nodes:
-            if node.target is not aten._to_copy.default or node.args[0] not in self.known:
-                continue
-            value = node.meta["val"]
-            if value.device.type != HOST and value.layout is torch.strided and value.dtype in NUMBERS:
-                yield node
-
-    def fold(self, node: fx.Node) -> bool:
+    def fold(self, node: fx.Node) -> None:
         """Put a constant in the place of a copy, if it is small enough."""
         like: torch.Tensor = node.meta["val"]
-        source = self._value(node.args[0])
+        source = self._value(node.args[0])  # type: ignore[arg-type] # a node
         value = aten._to_copy.default(source, **{**node.kwargs, "device": torch.device(HOST)})
         if value.stride() != like.stride() or not _in_range(source, value.dtype):
-            return False
+            return
         with self.graph.inserting_before(node):
             if value.is_contiguous() and (number := _number(value)) is not None:
                 kinds: dict[str, Any] = {"dtype": like.dtype, "device": like.device, "pin_memory": False}
@@ -99,25 +99,15 @@ class _Folder:
                 # The copy may be a result, which the program may write to.
                 made = self.graph.call_function(aten.clone.default, (read,))
             else:
-                return False
+                return
         made.meta = dict(node.meta)
         node.replace_all_uses_with(made)
         self._erase(node)
-        return True
 
-    def _value(self, node: Any) -> torch.Tensor:
+    def _value(self, node: fx.Node) -> torch.Tensor:
         """What is computed of nothing; so is all that it is computed of."""
         if node not in self.values:
-            needed = {node}
-            for each in (waiting := [node]):
-                waiting += [n for n in each.all_input_nodes if n not in needed]
-                needed |= {*each.all_input_nodes}
-            for each in [n for n in self.graph.nodes if n in needed and n not in self.values]:
-                if each.op == "get_attr":
-                    self.values[each] = self.constants[each.target]
-                else:
-                    args, kwargs = fx.node.map_arg((each.args, each.kwargs), self.values.__getitem__)
-                    self.values[each] = each.target(*args, **kwargs)
+            compute(ancestors(node), self.constants, self.values)
         return self.values[node]
 
     def _erase(self, node: fx.Node) -> None:

@@ -78,8 +78,8 @@ class Joint:
         assert isinstance(place, int)
         return self.inputs[place]
 
-    def rewrite(self, joint_pass: Callable[[fx.Graph], Any]) -> None:
-        """Let a backend change how values are computed and how they lie in memory; what comes out stays what it was."""
+    def rewrite(self, joint_pass: Callable[[fx.Graph], None]) -> None:
+        """Let a pass change how values are computed and how they lie in memory; what comes out stays what it was."""
         output = self.graph.output((*self.outputs, *self.gradients))
         joint_pass(self.graph)
         rewritten: Any = output.args[0]

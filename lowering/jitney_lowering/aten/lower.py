@@ -19,7 +19,7 @@ from jitney_lowering.aten.limits import limit_of
 from jitney_lowering.aten.overflow import must_fit
 from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.python_floats import computed
-from jitney_lowering.aten.tensor import ONE, ZERO, Float, Tensor, contiguous, corner, dense, overlaps
+from jitney_lowering.aten.tensor import ZERO, Float, Tensor, contiguous, corner, dense, overlaps, unrepeated
 from jitney_lowering.aten.torch_sizes import Sizes
 from jitney_lowering.aten.updates import IN_PLACE, Write, part_of, writes
 from jitney_lowering.index import Index, Size
@@ -461,8 +461,7 @@ class _Lowering:
             return Strided(strided.buffer, strided.dtype, strided.size, stride, strided.offset)
         if not overlaps(tensor.size, stride, self.sizes.hint):
             return self.builder.stored(tensor, stride)
-        narrow = [ONE if t == 0 else s for s, t in zip(tensor.size, stride, strict=True)]
-        if dense(narrow, stride, self.sizes.hint) is not None:
+        if dense(unrepeated(tensor.size, stride), stride, self.sizes.hint) is not None:
             return strided
         return self._expanded(tensor, stride) or strided
 
@@ -473,7 +472,7 @@ class _Lowering:
 
     def _expanded(self, tensor: Tensor, stride: Sequence[Index]) -> Strided | None:
         """A new buffer with these strides, without what those of 0 repeat; None if elements would still overlap."""
-        narrow = [ONE if t == 0 else s for s, t in zip(tensor.size, stride, strict=True)]
+        narrow = unrepeated(tensor.size, stride)
         if overlaps(narrow, stride, self.sizes.hint):
             return None
         source = tensor.view(

@@ -210,3 +210,8 @@ def overlaps(size: Sequence[Index], stride: Sequence[Index], hint: Callable[[Ind
             return True
         reach += step * (extent - 1)
     return False
+
+
+def unrepeated(size: Sequence[Index], stride: Sequence[Index]) -> list[Index]:
+    """The size without what strides of 0 repeat."""
+    return [ONE if t == 0 else s for s, t in zip(size, stride, strict=True)]

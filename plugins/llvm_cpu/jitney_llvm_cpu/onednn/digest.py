@@ -3,8 +3,9 @@
 Versions do not say whether a tensor was written to: writes through ``.data``, NumPy or other views of the memory do not
 count. So all of it is read, in blocks of 32 KiB that threads share. Sixteen bytes go into their lane by two rounds of
 AES, where the processor has an instruction for them: as fast as memory is read. Elsewhere a word goes into its lane by
-two multiplications, as in MurmurHash3's ``fmix64``. Both are bijections, which one changed word cannot pass unseen, and
-after both (not after one multiplication) flips of the signs of several numbers do not cancel each other.
+two multiplications, as in MurmurHash3's ``fmix64``. Both are bijections of a lane, so that one changed word always
+changes its lane (and the digest, unless 64 bits meet by accident, where lanes have 128), and after both, not after one
+multiplication, flips of the signs of several numbers do not cancel each other.
 """
 
 from __future__ import annotations
