@@ -13,15 +13,18 @@ from torch import fx
 
 from jitney import events
 from jitney.aot.freeze import freeze
+from jitney.aot.partition.backward_forms import form_of, tangents_of
 from jitney.aot.partition.cost import is_random, may_run_again
 from jitney.aot.partition.cse import merge_equal
 from jitney.aot.partition.min_cut import partition
 from jitney.aot.partition.split import Half, Saved, backward_half, forward_half, keep_old_values
 from jitney.aot.partition.undefined_gradients import without
-from jitney.aot.runtime.backward import Backward, Tangent
+from jitney.aot.runtime.backward import Backward, Form, Tangent
 from jitney.aot.runtime.backward_serialization import write_half
+from jitney.aot.runtime.cut import Cut
+from jitney.aot.runtime.double_backward import DoubleBackward
 from jitney.aot.runtime.glue import Glue
-from jitney.aot.runtime.replay_safety import of_graph
+from jitney.aot.runtime.replay_safety import apart, of_graph
 from jitney.aot.runtime.result_check import ANYTHING, checked
 from jitney.aot.runtime.subclass_glue import WrappedGlue
 from jitney.aot.signals import NotSplit
@@ -212,25 +215,37 @@ def _trained(
     backward = backward_of(second, len(cut.saved), places, request, gradients)
     glue = _glue(joint, inputs, saved, request)
     glue.again = again
+    if joint.intermediates:
+        glue.cut = _cut_at_intermediates(second, joint, backward, request, again, module)
     glue.started = request.watch(gradients) if plain else None
     return _glued(glue, joint, forward, backward, module, request)
 
 
 def backward_of(
-    half: Half, saved: int, places: Sequence[int | None], request: AotRequest, gradients: tuple[int, ...] = ()
+    half: Half,
+    saved: int,
+    places: Sequence[int | None],
+    request: AotRequest,
+    gradients: tuple[int, ...] = (),
+    form: Form = "whole",
 ) -> Backward:
     """What the engine calls for a backward graph, which is compiled when it does.
 
     Args:
-        half: saved tensors, saved numbers and tangents in, gradients out.
+        half: saved tensors, saved numbers and tangents in, gradients out; see ``backward_forms``.
         saved: how many of its inputs are saved values.
         places: see ``Backward``.
         request: the forward's.
         gradients: see ``CompileHalf``.
+        form: of the graph.
     """
 
+    @functools.cache
+    def whole() -> Half:
+        return form_of(half, saved, form)
+
     def reduced(absent: tuple[int, ...]) -> Half:
-        return without(half, saved, absent) if absent else half
+        return without(whole(), saved, absent) if absent else whole()
 
     def module(absent: tuple[int, ...]) -> fx.GraphModule:
         return reduced(absent).module
@@ -251,8 +266,20 @@ def backward_of(
         blamed.boxed = made.boxed  # type: ignore[attr-defined] # what it read may be gone when it raises: nobody is blamed
         return blamed
 
-    tangents = [Tangent.of(example) for example in half.inputs[saved:]]
-    return Backward(tangents, places, compile_absent, module, lambda: write_half(half, saved), request.frame)
+    tangents = [Tangent.of(example) for example in tangents_of(half, saved, form)]
+    return Backward(tangents, places, compile_absent, module, lambda: write_half(half, saved), request.frame, form)
+
+
+def _cut_at_intermediates(
+    half: Half, joint: Joint, backward: Backward, request: AotRequest, again: DoubleBackward, module: fx.GraphModule
+) -> Cut:
+    """The same backward where somebody looks at what arrives at intermediates."""
+    saved = len(half.inputs) - len(joint.tangents)
+    places = [*[None] * len(joint.gradients), *range(len(joint.intermediates))]
+    between = backward_of(half, saved, places, request, form="between")
+    gradients = tuple(i for i, at in enumerate(backward.places) if at is not None)
+    below = backward_of(half, saved, backward.places, request, gradients, "below")
+    return Cut(joint, below, between, apart(again, module, joint))
 
 
 def _compiled(

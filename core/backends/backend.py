@@ -19,6 +19,8 @@ from jitney import events
 Level = Literal["torch", "aten"]
 Kind = Literal["inference", "forward", "backward"]
 T = TypeVar("T")
+INTERMEDIATE = "intermediate"
+"""In the meta of the nodes of a functional graph where autograd's engine stops: what lies behind is computed apart."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,9 @@ class Backend:
         joint_pass: for ``aten``: ``joint_pass(graph, options)`` changes the functional graph before it is cut into
             forward and backward. It has one output node, the results and then the gradients, which keep dtype, shape
             and strides; how values between lie in memory is the pass's choice, and what is kept for the backward lies
-            so. Each node's FakeTensor, ``meta["val"]``, must say how. Not for graphs with tensors of subclasses.
+            so. Each node's FakeTensor, ``meta["val"]``, must say how. An ``alias`` with ``INTERMEDIATE`` in its meta
+            stays: all of the gradient of a result that others are computed from goes through it. Not for graphs with
+            tensors of subclasses.
         version: part of the identity of what it makes; the package's version if empty.
         load: ``load(serialized, request)`` makes a compiled graph again in a later process, on the same kind of
             machine with the same versions and options. ``serialized`` is the ``SerializedGraph`` that the compiled

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.backends.backend import Backend, CompileRequest
+from jitney.backends.backend import INTERMEDIATE, Backend, CompileRequest
 from jitney.backends.registry import registry
 from jitney.errors import BackendFailed, JitneyError
 from jitney.torch_compat import torch_private
@@ -94,10 +94,18 @@ def run_joint_pass(backend: Backend, graph: fx.Graph, options: Any, request: Com
     """
     if backend.joint_pass is None:
         return
-    before = _results(graph)
+    before, stops = _results(graph), _stops(graph)
     _asked(backend, "joint_pass", backend.joint_pass, graph, options, request=request)
     if _results(graph) != before:
         raise _failed(backend, "joint_pass", "returned with results of another dtype, shape or stride", request)
+    if _stops(graph) != stops:
+        raise _failed(backend, "joint_pass", f"removed an alias that says {INTERMEDIATE!r} in its meta", request)
+
+
+def _stops(graph: fx.Graph) -> list[fx.Node]:
+    """Where the gradient of a result that others are computed from goes through."""
+    aliases = graph.find_nodes(op="call_function", target=torch.ops.aten.alias.default)
+    return [node for node in aliases if INTERMEDIATE in node.meta]
 
 
 def _results(graph: fx.Graph) -> list[str]:

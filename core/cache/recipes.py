@@ -80,6 +80,7 @@ class Writer:
     ) -> None:
         self.objects: list[Recipe] = []
         self.blobs: list[bytes] = []
+        self._blob_numbers: dict[bytes, int] = {}
         self.later: list[Any] = []  # objects that will have more to keep; each calls its ``grown`` then
         self.prints = Fingerprints()
         self._origin = origin
@@ -93,6 +94,7 @@ class Writer:
         """A writer that goes on from here, with the fingerprints of before; this one stays as it is."""
         made = Writer(self._origin)
         made.objects, made.blobs, made.later = [*self.objects], [*self.blobs], [*self.later]
+        made._blob_numbers = {**self._blob_numbers}
         made.prints, made._numbers, made._kept = self.prints, {**self._numbers}, [*self._kept]
         return made
 
@@ -124,7 +126,10 @@ class Writer:
 
     def blob(self, data: bytes) -> int:
         """The number of some bytes."""
+        if data in self._blob_numbers:
+            return self._blob_numbers[data]
         self.blobs.append(data)
+        self._blob_numbers[data] = len(self.blobs) - 1
         return len(self.blobs) - 1
 
     def space(self, source: str, namespace: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, int]:

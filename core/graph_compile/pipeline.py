@@ -16,7 +16,7 @@ from torch import fx
 from jitney import events
 from jitney._util import callers
 from jitney.aot.compiler import AotRequest, Freezing, Run, backward_of, compile_graph
-from jitney.aot.runtime.backward import Backward
+from jitney.aot.runtime.backward import Backward, Form
 from jitney.aot.runtime.backward_serialization import read_half
 from jitney.aot.runtime.result_check import ANYTHING, difference
 from jitney.aot.trace.joint import CANNOT_TRACE
@@ -304,8 +304,15 @@ def aot_request(
 
 
 def backward_again(
-    backend: BoundBackend, text: str, blobs: Sequence[bytes], places: Sequence[int | None], name: str, code: CodeType
+    backend: BoundBackend,
+    text: str,
+    blobs: Sequence[bytes],
+    places: Sequence[int | None],
+    name: str,
+    code: CodeType,
+    form: Form,
 ) -> Backward:
     """The backward of a graph that another process has compiled, from what it has kept of it; see ``Backward``."""
     half, saved = read_half(text, blobs)
-    return backward_of(half, saved, places, aot_request(backend, backend.request("backward", name), code))
+    request = aot_request(backend, backend.request("backward", name), code)
+    return backward_of(half, saved, places, request, form=form)

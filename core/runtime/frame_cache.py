@@ -18,7 +18,7 @@ from torch import fx
 from jitney import events
 from jitney._util import generated_code
 from jitney._util.ownership import trusted
-from jitney.aot.runtime.backward import Backward, Tangent
+from jitney.aot.runtime.backward import Backward, Form, Tangent
 from jitney.backends import SerializedGraph, registry
 from jitney.backends.identity import identity_of_handlers, packages
 from jitney.cache.digest import NotStorable, digest, of_code
@@ -338,6 +338,7 @@ def _backward_maker(owner: CodeEntries) -> Callable[..., Backward]:
         layouts: list[tuple[Any, tuple[int, ...]]],
         absent: list[tuple[int, ...]],
         runs: list[Any],
+        form: Form,
         blobs: list[bytes],
     ) -> Backward:
         text, rest = blobs[0].decode(), blobs[1:]
@@ -346,7 +347,7 @@ def _backward_maker(owner: CodeEntries) -> Callable[..., Backward]:
         def whole() -> Backward:
             from jitney.graph_compile.pipeline import backward_again
 
-            return backward_again(owner.session.backend, text, rest, places, name, owner.shown)
+            return backward_again(owner.session.backend, text, rest, places, name, owner.shown, form)
 
         made = Backward(
             [Tangent(*layout) for layout in layouts],
@@ -355,6 +356,7 @@ def _backward_maker(owner: CodeEntries) -> Callable[..., Backward]:
             lambda missing: whole().reduced(missing),
             lambda: (text, rest),
             name,
+            form,
         )
         made.compiled.update(zip(absent, runs, strict=True))
         return made

@@ -318,6 +318,9 @@ def batched(tensors: Iterable[Any]) -> bool:
 PRIM_DEVICE: Any = torch.ops.prim.device.default
 # The autograd node that the engine is running, in whose name a backward operator is called.
 current_autograd_node: Callable[[], Any] = _C._current_autograd_node
+# The number of the pass that autograd's engine is in, -1 outside; and whether that pass will run a node.
+current_pass: Callable[[], int] = _C._current_graph_task_id
+will_run: Callable[[Any], bool] = _C._will_engine_execute_node
 # The number that the next autograd node will get: ties a backward operator to the forward one.
 next_sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
 # Autocast rewrites operators as they are called; compiled graphs have its casts in them already.

@@ -33,6 +33,7 @@ FOLLOWING: dict[Any, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {
     aten.convolution.default: ((0,), (0,), None),
     aten.convolution_backward.default: ((0, 1), (0, 1), None),
     aten.cat.default: ((0,), (0,), None),
+    aten.alias.default: ((0,), (0,), None),
     aten.clone.default: ((0,), (0,), None),
     aten._to_copy.default: ((0,), (0,), None),
     aten.constant_pad_nd.default: ((0,), (0,), None),

@@ -29,9 +29,9 @@ def same(
     """Assert that ``fn`` compiled does as in eager.
 
     Compared: results (values, dtype, strides, offset, requires_grad, is_leaf, which memory they share), arguments and
-    module state after the call, the generator's state, gradients of each result alone and of all, None or not. Then,
-    in fresh calls, each tensor in sight is written to, with and without autograd looking, and everything is compared
-    once more: so writes show where they show in eager.
+    module state after the call, the generator's state, gradients of each result alone and of all, None or not, by
+    arguments and by results, and those that results retain. Then, in fresh calls, each tensor in sight is written to,
+    with and without autograd looking, and everything is compared once more: so writes show where they show in eager.
 
     Args:
         fn: a function, or a module, which is copied for each side.
@@ -82,9 +82,12 @@ def _story(fn: Any, state: Any, make: Make, calls: int, poke: bool) -> Iterator[
         outputs = [t for t in _tensors(result) if _differentiable(t)]
         for i, output in enumerate(outputs):
             yield f"call {call + 1}, gradients of result {i}", {"gradients": _gradients([output], sources)}
+            others = [(o, o.grad_fn) for o in outputs]
+            yield f"call {call + 1}, result {i} by other results", {"gradients": _gradients([output], others)}
         yield f"call {call + 1}, gradients of all", {"gradients": _gradients(outputs, sources)}
         error = _backward(outputs) if outputs else ""
         yield f"call {call + 1}, after backward", {"error": error, **_picture(args=args, state=state)}
+    yield "retained gradients", {"gradients": _retained(fn, make(), state)}
     if not poke:
         return
     count = len(_tensors((make(), result)))
@@ -101,6 +104,16 @@ def _story(fn: Any, state: Any, make: Make, calls: int, poke: bool) -> Iterator[
             yield name, {"error": error, **_picture(args=args, result=result)}
             outputs = [t for t in seen if _differentiable(t)]
             yield f"{name}, gradients", {"gradients": _gradients(outputs, sources)}
+
+
+def _retained(fn: Any, args: tuple[Any, ...], state: Any) -> Any:
+    """What arrives at each result if the loss is made of the last one alone."""
+    _, result = _called(fn, args, state)
+    outputs = [t for t in _tensors(result) if _differentiable(t)]
+    for output in outputs:
+        output.retain_grad()
+    error = _backward(outputs[-1:]) if outputs else ""
+    return error or {str(i): None if o.grad is None else Values(o.grad) for i, o in enumerate(outputs)}
 
 
 def _called(fn: Any, args: tuple[Any, ...], state: Any) -> tuple[dict[str, Any], Any]:

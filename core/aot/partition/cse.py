@@ -12,6 +12,7 @@ from torch import fx
 from jitney.aot.partition.cost import is_random, read_once
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import root_of
+from jitney.backends.backend import INTERMEDIATE
 from jitney.torch_compat import operator_effects
 
 NAMESPACES = ("aten", "prims")  # others may have effects that nobody declared
@@ -59,7 +60,7 @@ def _turned_twice(node: fx.Node) -> fx.Node | None:
 
 
 def _mergeable(node: fx.Node) -> bool:
-    if node.op != "call_function" or is_random(node):
+    if node.op != "call_function" or is_random(node) or INTERMEDIATE in node.meta:
         return False
     if node.target is operator.getitem:
         return isinstance(node.meta["val"], torch.Tensor)

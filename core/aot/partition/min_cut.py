@@ -115,7 +115,7 @@ def _finished(joint: Joint, cut: _Cut, saved: set[fx.Node]) -> Partition:
     tangents = set(joint.tangents.values())
     needed: set[fx.Node] = set()
     used: set[fx.Node] = set()
-    todo = [n for n in joint.gradients if isinstance(n, fx.Node)]
+    todo = [n for n in joint.late if isinstance(n, fx.Node)]
     while todo:
         node = todo.pop()
         if node in needed or node in tangents:
@@ -158,7 +158,7 @@ class _Cut:
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
         self.late = depends_on_tangents(joint)
-        wanted = ancestors(joint.gradients)
+        wanted = ancestors(joint.late)
         self.nodes = [n for n in joint.graph.nodes if not self.late[n] and n in wanted]
         members = set(self.nodes)
         # What the backward reads, and what such nodes are made of.

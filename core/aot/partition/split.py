@@ -22,11 +22,14 @@ class Half:
         module: the graph.
         inputs: FakeTensors and symbols, one per placeholder.
         outputs: FakeTensors, symbols and numbers, one per output.
+        stops: of a backward graph, for each of its last outputs, which are the whole gradients of intermediates, the
+            position of its own among the tangents, None without one.
     """
 
     module: fx.GraphModule
     inputs: list[Any]
     outputs: list[Any]
+    stops: tuple[int | None, ...] = ()
 
 
 @dataclass
@@ -76,7 +79,10 @@ def forward_half(joint: Joint, saved: Sequence[fx.Node]) -> tuple[Half, list[Sav
 
 
 def backward_half(joint: Joint, cut: Partition) -> Half:
-    """The graph that computes the gradients. What is computed again comes right before its first use."""
+    """The graph that computes the gradients, as it is stored; see ``backward_forms``.
+
+    What is computed again comes right before its first use.
+    """
     given = [*cut.saved, *joint.tangents.values()]
     have = set(given)
     order: list[fx.Node] = []
@@ -98,10 +104,13 @@ def backward_half(joint: Joint, cut: Partition) -> Half:
     for node in joint.graph.nodes:
         if node in cut.backward and node.meta.get("phase") == "backward":
             emit(node)
-    gradients = [n for n in joint.gradients if n is not None]
+    gradients = [n for n in joint.late if n is not None]
     for node in gradients:
         emit(node)
-    return _half(joint, given, gradients, order)
+    made = _half(joint, given, gradients, order)
+    places = {at: place for place, at in enumerate(joint.tangents)}
+    made.stops = tuple(None if i.at is None else places[i.at] for i in joint.intermediates)
+    return made
 
 
 def _half(joint: Joint, given: Iterable[fx.Node], outputs: Sequence[Any], order: Iterable[fx.Node]) -> Half:

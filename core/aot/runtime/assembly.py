@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from jitney._util import generated_code
+from jitney.aot.runtime.handed_out import note_hooks
 from jitney.cache.recipes import RECIPE, Recipe, Writer, call
 
 _counter = itertools.count()
@@ -27,6 +28,8 @@ def assemble(source: str, name: str, space: dict[str, Any]) -> Callable[..., tup
     if "_forward_with" in space:
         methods = {"forward": staticmethod(space["_forward_with"]), "backward": staticmethod(space["_backward_with"])}
         made: Any = type(f"{name}_graph", (torch.autograd.Function,), methods)
+        if "_HandedOut" in space:
+            note_hooks(made)
         space["_apply"] = super(torch.autograd.Function, made).apply  # without functorch's look at each argument
 
     def recipe(writer: Writer) -> Recipe:

@@ -7,7 +7,7 @@ import functools
 import threading
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import fx
@@ -22,6 +22,7 @@ from jitney.torch_compat.out_of_memory import advise
 from jitney.torch_compat.subclasses import wraps
 from jitney.torch_compat.tensor_iterator import hint
 
+Form = Literal["whole", "below", "between"]  # of a backward graph: see ``partition/backward_forms.py``
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 # By position of the tangents that are missing: the backward graph without them.
 Reduced = Callable[[tuple[int, ...]], fx.GraphModule]
@@ -83,8 +84,9 @@ class Backward:
         compile_absent: compiles the backward graph (saved tensors, saved numbers, tangents in; gradients out) without
             some of its tangents.
         reduced: the same as it was traced.
-        text: the graph as JSON with its bytes, for later processes.
+        text: the graph as it is stored, as JSON with its bytes, for later processes.
         name: the user's function.
+        form: of the graph; see ``backward_forms``.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Backward:
         reduced: Reduced,
         text: Callable[[], tuple[str, Sequence[bytes]]],
         name: str,
+        form: Form = "whole",
     ) -> None:
         self.tangents = list(tangents)
         self.places = list(places)
@@ -102,6 +105,7 @@ class Backward:
         self.reduced = reduced
         self.text = text
         self.name = name
+        self.form: Form = form
         self.strides = [t.stride for t in self.tangents]
         self.compiled: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = {}
         self.variants: dict[tuple[tuple[int, ...], Hashable], Callable[..., Sequence[Any]]] = {}
@@ -115,7 +119,7 @@ class Backward:
         compiled = list(self.compiled.items())
         absent, runs = [key for key, _ in compiled], [run for _, run in compiled]
         layouts = [(t.stride, t.order) for t in self.tangents]
-        facts = writer.refs((self.name, self.places, layouts, absent, runs))
+        facts = writer.refs((self.name, self.places, layouts, absent, runs, self.form))
         return ["backward", facts, [writer.blob(data) for data in (text.encode(), *blobs)]]
 
     def __call__(
@@ -229,9 +233,9 @@ def own(results: Sequence[Any]) -> list[Any]:
 
 
 def saved_of(
-    ctx: Any, backward: Backward | None = None, tangents: Sequence[torch.Tensor | None] = ()
+    ctx: Any, backward: Backward | None = None, tangents: Sequence[torch.Tensor | None] = (), last: bool = True
 ) -> list[torch.Tensor]:
-    """What an autograd function has saved. Unless the graph is kept, the list is all that holds it from now on.
+    """What an autograd function has saved. Unless the graph is kept, the list is all that holds it after the last time.
 
     Where something of it has been written to since, eager complains if a gradient needs it: so the error goes on unless
     ``backward`` does not read it for these tangents.
@@ -243,7 +247,8 @@ def saved_of(
         if backward is None or not absent:
             raise
         saved = _as_far_as_read(ctx, backward.unread(absent), error)
-    torch_private.clear_saved(ctx)
+    if last:
+        torch_private.clear_saved(ctx)
     return saved
 
 

@@ -56,7 +56,8 @@ def write_half(half: Half, saved: int) -> tuple[str, list[bytes]]:
             raise NotStorable(f"a {node.op} in a backward graph")
         rows.append(row)
     outputs = writer.ref(_plain(half.outputs, stand_in=True))
-    return json.dumps({"rows": rows, "objects": writer.objects, "outputs": outputs, "saved": saved}), writer.blobs
+    numbers = {"saved": saved, "stops": half.stops}
+    return json.dumps({"rows": rows, "objects": writer.objects, "outputs": outputs, **numbers}), writer.blobs
 
 
 class _Fake:
@@ -124,7 +125,8 @@ def read_half(text: str, blobs: Sequence[bytes]) -> tuple[Half, int]:
         node.meta["val"] = reader.make(row[1])
         nodes[f"%{number}"] = node
     inputs = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
-    return Half(fx.GraphModule(root, graph), inputs, list(reader.make(data["outputs"]))), int(data["saved"])
+    outputs = list(reader.make(data["outputs"]))
+    return Half(fx.GraphModule(root, graph), inputs, outputs, tuple(data["stops"])), int(data["saved"])
 
 
 def _node(graph: fx.Graph, root: torch.nn.Module, op: str, row: Sequence[Any], reader: Reader) -> fx.Node:

@@ -39,8 +39,9 @@ class Found:
     Args:
         how: ``number``; ``saved`` by the autograd function; a ``leaf`` that the engine holds; ``idle``: such a leaf, on
             whose numbers no gradient depends; ``kept`` by a function of its own; ``alive``: the program is believed to
-            hold it; ``unread``: no gradient depends on its numbers; ``written``: the graph writes to it, so that its
-            numbers do not matter, or there would be a ``reason``.
+            hold it; ``handed``: likewise, a result of the graph that it computes others from; ``unread``: no gradient
+            depends on its numbers; ``written``: the graph writes to it, so that its numbers do not matter, or there
+            would be a ``reason``.
         at: its position among those.
         grad: does it get a gradient?
         dtype, device: of what is unread.
@@ -126,6 +127,8 @@ class DoubleBackward:
             "alive": [reference() for reference in getattr(ctx, "alive", ())],
             "written": [reference() for reference in getattr(ctx, "written", ())],
         }
+        handed = getattr(ctx, "handed", None)
+        places["handed"] = () if handed is None else handed.tensors()
         unread = getattr(ctx, "unread", ())
         values = [
             found.like(*unread[found.at]) if found.how == "unread" else places[found.how][found.at]
@@ -134,6 +137,8 @@ class DoubleBackward:
         if any(value is None for value in values):
             return [], "an input of it is gone (keep a reference to it)"
         looked_at = [v for v, found in zip(values, self.inputs, strict=True) if found.how in ("leaf", "alive")]
+        if handed is not None and handed.written() and any(found.how == "handed" for found in self.inputs):
+            return [], written
         return values, "" if tuple(v._version for v in looked_at) == getattr(ctx, "versions", ()) else written
 
     def again(self, inputs: Sequence[Any], batched: bool = False) -> Sequence[Any]:
@@ -228,10 +233,10 @@ class DoubleBackward:
 
 
 def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
-    """The gradient of some memory as gradients of the results that are views of it.
+    """The gradient of some memory as gradients of the results that are views of it, each element in one place.
 
     Raises:
-        JitneyError: an element is in several of these.
+        JitneyError: an element of complex numbers is in several of these.
     """
     if not any(steps for _, steps in of):
         return [(at, tangent) for at, _ in of]
@@ -248,10 +253,22 @@ def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> l
     places.copy_(torch.arange(tangent.numel(), device="cpu").reshape(tangent.shape))
     if tangent.is_complex():  # its real and its imaginary part may be results of their own
         places = torch.complex(places * 2.0 + 1, places * 2.0 + 2)
-    taken = torch.cat([_real(_view(places, steps)).reshape(-1) for _, steps in of]).abs()
-    if taken.unique().numel() != taken.numel():
-        raise refusal("the function", "results of it share elements")
-    return [(at, _view(tangent, steps)) for at, steps in of]
+    shown = [_view(places, steps) for _, steps in of]
+    parts = [_view(tangent, steps) for _, steps in of]
+    taken = torch.cat([_real(view).reshape(-1) for view in shown]).abs()
+    unique, which = taken.unique(return_inverse=True)
+    if unique.numel() != taken.numel():
+        if tangent.is_complex():
+            raise refusal("the function", "results of it share elements")
+        first = torch.full_like(unique, taken.numel(), dtype=torch.int64)
+        numbers = torch.arange(taken.numel(), device="cpu")
+        first.scatter_reduce_(0, which, numbers, "amin")
+        masks = first[which].eq(numbers).split([view.numel() for view in shown])
+        parts = [
+            torch.where(mask.reshape(part.shape).to(part.device), part, 0)
+            for mask, part in zip(masks, parts, strict=True)
+        ]
+    return [(at, part) for (at, _), part in zip(of, parts, strict=True)]
 
 
 def _real(value: torch.Tensor) -> torch.Tensor:

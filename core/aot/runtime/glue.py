@@ -16,10 +16,13 @@ from jitney.aot.memory_overlap import Overlap
 from jitney.aot.partition.split import Saved
 from jitney.aot.runtime.assembly import assemble
 from jitney.aot.runtime.backward import own, saved_and_kept_of, saved_of, underivable
+from jitney.aot.runtime.cut import Cut
 from jitney.aot.runtime.double_backward import DoubleBackward, keep, refusing
+from jitney.aot.runtime.handed_out import HandedOut
 from jitney.aot.runtime.replay_safety import plan
+from jitney.aot.runtime.result_lines import ResultLines
 from jitney.aot.trace.joint import Joint
-from jitney.aot.trace.results import Argument, Constant, Output, Result, Step, Update, View
+from jitney.aot.trace.results import Argument, Constant, Output, Result, Step
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.rng_state import RandomStates
 
@@ -40,6 +43,8 @@ class Glue:
         draws: the devices whose random generators are put back before that.
         started: called at each run of a forward that has a backward, for somebody who watches (``compiler.Watch``).
         again: how the graph runs once more, for derivatives of its gradients.
+        cut: its backward where somebody looks at what arrives at results that others are computed from; None if there
+            are none.
     """
 
     joint: Joint
@@ -54,6 +59,7 @@ class Glue:
     draws: Sequence[str] = ()
     started: Callable[[], Any] | None = None
     again: DoubleBackward = field(default_factory=lambda: refusing("it has no backward"))
+    cut: Cut | None = None
 
     def __post_init__(self) -> None:
         self.namespace.update(_torch_no_grad=torch.no_grad, _enable_grad=torch.enable_grad)
@@ -89,11 +95,10 @@ class Glue:
         body += self._tried(self._call(arguments, backward is not None), arguments)
         for update in self.joint.updates:
             if update.geometry is not None:
-                size, stride = map(self._text, update.geometry)
+                size, stride = map(self.text, update.geometry)
                 hidden = self.joint.ambient_grad and not update.tracked
-                body += self._scoped(f"a{update.input}.as_strided_({size}, {stride})", False, hidden)
-        body += self._updates()
-        body += self._views()
+                body += self.scoped(f"a{update.input}.as_strided_({size}, {stride})", False, hidden)
+        body += ResultLines(self, [] if self.cut is None else self.cut.links(self.again)).write()
         values = "".join(f"{self._value(i, result)}, " for i, result in enumerate(self.joint.results))
         for i, (target, args) in enumerate(self.joint.final_state):
             space[f"_state{i}"] = target
@@ -112,11 +117,14 @@ class Glue:
         numbers = [self._place(s) for s in self.saved if not s.tensor]
         plain = [i for i in range(count) if i not in self.joint.tangents and self._is_tensor(i)]
         lines = [f"def _forward_with(ctx, {arguments}):"]
-        body = self._scoped(f"r = _forward({arguments})", self.autocast)
+        body = self.scoped(f"r = _forward({arguments})", self.autocast)
         body.append(f"if {' or '.join(f'r[{i}]._is_view()' for i in range(count) if self._is_tensor(i))}: r = _own(r)")
         body.append(f"ctx.save_for_backward({', '.join(tensors)})")
         body.append(f"ctx.numbers = ({''.join(f'{n}, ' for n in numbers)})")
         body.append("ctx.set_materialize_grads(False)")
+        if self.cut is not None:
+            self.namespace["_HandedOut"] = HandedOut
+            body.append(f"ctx.handed = _HandedOut({len(self.joint.intermediates)})")
         if self.started is not None:
             self.namespace["_started"] = self.started
             body.append("ctx.watched = _started()")
@@ -134,10 +142,16 @@ class Glue:
         lines.append(f"def _backward_with(ctx, {grads}):")
         missing = " and ".join(f"g{i} is None" for i in self.joint.tangents)
         lines.append(f"    if {missing}: return ({'None, ' * len(self.inputs)})")
-        lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}), _again)")
-        how = "_backward(" if self.started is None else "_backward.of_run(ctx.watched, "
+        how = "(" if self.started is None else ".of_run(ctx.watched, "
         saved = "_saved_and_kept" if self._inputs_found("kept") else "_saved"
-        lines.append(f"    return {how}{saved}(ctx, _backward, ({tangents})), ctx.numbers, ({tangents}))")
+        if self.cut is not None:
+            self.namespace.update(_below=self.cut.below, _again_below=self.cut.again_below(self.again))
+            lines.append("    if ctx.handed.cut():")
+            lines.append(f"        if _is_grad_enabled(): return _below.once(ctx, ({tangents}), _again_below)")
+            found = f"ctx.handed.take({saved}, ctx, _below, ({tangents}))"
+            lines.append(f"        return _below{how}{found}, ctx.numbers, ({tangents}))")
+        lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}), _again)")
+        lines.append(f"    return _backward{how}{saved}(ctx, _backward, ({tangents})), ctx.numbers, ({tangents}))")
         return lines
 
     def _plan(self) -> None:
@@ -173,7 +187,7 @@ class Glue:
         return hasattr(node, "meta") and isinstance(node.meta["val"], torch.Tensor)
 
     @staticmethod
-    def _scoped(line: str, *conditions: Any) -> list[str]:
+    def scoped(line: str, *conditions: Any) -> list[str]:
         """The line, inside the context managers whose condition holds: no autocast, no_grad, enable_grad."""
         names = ("_no_autocast()", "_torch_no_grad()", "_enable_grad()")
         scopes = [name for name, wanted in zip(names, conditions, strict=False) if wanted]
@@ -198,9 +212,11 @@ class Glue:
             call = f"r = _apply({given})"
             if kept:
                 call += f"; r[{next(iter(self.joint.tangents))}].grad_fn.kept = _keep({kept})"
-            return self._scoped(call, False, False, not self.joint.ambient_grad)
+            if self.cut is not None:
+                call += f"; handed = r[{next(iter(self.joint.tangents))}].grad_fn.handed; r = [*r]"
+            return self.scoped(call, False, False, not self.joint.ambient_grad)
         quiet = self.joint.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
-        return self._scoped(f"r = _forward({arguments})", self.autocast, quiet)
+        return self.scoped(f"r = _forward({arguments})", self.autocast, quiet)
 
     def _given(self, i: int) -> str:
         """An input as autograd sees it."""
@@ -238,65 +254,21 @@ class Glue:
         asked = " or ".join(f"_underivable(a{i})" for i in inner)
         return [f"if {asked}: return _eagerly({arguments})"] if inner else []
 
-    def _updates(self) -> list[str]:
-        tracked = [u for u in self.joint.updates if u.at is not None and u.tracked]
-        hidden = [u for u in self.joint.updates if u.at is not None and not u.tracked and u.at not in self.filled]
-        lines = [f"a{u.input}.copy_(r[{u.at}])" for u in tracked]
-        filled = "".join(f"a{u.input}, " for u in self.joint.updates if u.at in self.filled)
-        if filled:
-            self.namespace["_increment_version"] = torch.autograd.graph.increment_version
-            lines.append(f"_increment_version(({filled}))")
-        guarded = self.joint.ambient_grad and any(self._sees_grad(u) for u in hidden)
-        if len(hidden) == 1:
-            lines += self._scoped(f"{self._written(hidden[0])}.copy_(r[{hidden[0].at}])", False, guarded)
-        elif hidden:
-            targets = ", ".join(map(self._written, hidden))
-            values = ", ".join(f"r[{u.at}]" for u in hidden)
-            lines += self._scoped(f"_foreach_copy_([{targets}], [{values}])", False, guarded)
-        return lines
-
-    @staticmethod
-    def _written(update: Update) -> str:
-        return f"a{update.input}.data" if update.silent else f"a{update.input}"
-
-    def _sees_grad(self, update: Update) -> bool:
-        value = self.inputs[update.input]
-        return bool(value.requires_grad) or self.joint.trains
-
     # ------------------------------------------------------------------ results
 
-    def _views(self) -> list[str]:
-        lines: list[str] = []
-        several: dict[Any, str] = {}  # calls that make several views at once: their names
-        taken: set[str] = set()
-        for i, result in enumerate(self.joint.results):
-            if not isinstance(result, View):
-                continue
-            text = f"a{result.base.at}" if isinstance(result.base, Argument) else f"r[{result.base.at}]"
-            for step in result.steps:
-                text = self._step(text, step)
-                if step.item is None:
-                    continue
-                key = (text, result.detached)
-                if key not in several or f"{several[key]}[{step.item}]" in taken:
-                    several[key] = f"s{len(lines)}"
-                    lines += self._scoped(f"{several[key]} = {text}", False, result.detached)
-                text = f"{several[key]}[{step.item}]"
-            taken.add(text)  # a second result is another tensor
-            lines += self._scoped(f"v{i} = {text}", False, result.detached)
-        return lines
-
-    def _step(self, base: str, step: Step) -> str:
+    def step(self, base: str, step: Step) -> str:
+        """The call of one view operator on ``base``."""
         name = "_" + str(step.target).replace(".", "_")
         self.namespace[name] = step.target
-        parts = [base, *map(self._text, step.args), *(f"{k}={self._text(v)}" for k, v in step.kwargs)]
+        parts = [base, *map(self.text, step.args), *(f"{k}={self.text(v)}" for k, v in step.kwargs)]
         return f"{name}({', '.join(parts)})"
 
-    def _text(self, value: Any) -> str:
+    def text(self, value: Any) -> str:
+        """What stands for a value: an output of the graph, a plain value, or an object by a name."""
         if isinstance(value, Output):
             return f"r[{value.at}]"
         if isinstance(value, tuple):
-            return f"[{', '.join(map(self._text, value))}]"
+            return f"[{', '.join(map(self.text, value))}]"
         if value is None or type(value) in (int, float, bool):
             return repr(value)
         return self._object(value)
@@ -309,7 +281,7 @@ class Glue:
     def _value(self, i: int, result: Result) -> str:
         match result:
             case Constant(value):
-                return self._text(value) if not isinstance(value, tuple) else self._object(value)
+                return self.text(value) if not isinstance(value, tuple) else self._object(value)
             case Output(at):
                 return f"r[{at}]"
             case Argument(at):

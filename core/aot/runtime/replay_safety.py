@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,11 +46,41 @@ def of_graph(module: fx.GraphModule, joint: Joint) -> DoubleBackward:
     )
 
 
+def apart(again: DoubleBackward, module: fx.GraphModule, joint: Joint) -> DoubleBackward:
+    """How a graph runs once more if its intermediates are given to it: what it computes from them has no other history.
+
+    Args:
+        again: how it runs as a whole.
+        module: as captured.
+        joint: what was traced of it.
+    """
+    results = [i.result for i in joint.intermediates if i.result is not None]
+    if again.reason:
+        return again
+    if any(i.written for i in joint.intermediates) or len(results) < len(joint.intermediates):
+        return refusing("it writes to the memory of a result from which it computes others")
+    return replace(again, run=functools.cache(lambda: _given_results(module, results).forward))
+
+
+def _given_results(module: fx.GraphModule, results: Sequence[int]) -> fx.GraphModule:
+    """A graph with further inputs, which stand for these of its results wherever it reads them."""
+    graph = fx.Graph()
+    returned: Any = graph.graph_copy(module.graph, {})
+    *_, last = graph.find_nodes(op="placeholder")
+    for at in reversed(results):
+        with graph.inserting_after(last):
+            given = graph.placeholder(f"result{at}")
+        returned[at].replace_all_uses_with(given)
+    graph.output(returned)
+    return fx.GraphModule(module, graph)
+
+
 def _ends(joint: Joint, at: int) -> Ends:
     """The results that are this output, or views of it; none if what that means is not plain."""
     for i, result in enumerate(joint.results):
         if isinstance(result, Output) and result.at == at:
             return ((i, ()),)
+    # A view of another result shows nothing that this one does not show.
     views = [(i, r) for i, r in enumerate(joint.results) if isinstance(r, View) and r.base == Output(at)]
     steps = [step for _, view in views for step in view.steps]
     if any(

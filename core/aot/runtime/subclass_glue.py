@@ -61,7 +61,7 @@ class WrappedGlue(Glue):
     def _function(self, arguments: str) -> list[str]:
         names, lines = self._kept()
         lines.append(f"def _forward_with(ctx, {arguments}):")
-        body = self._scoped(f"r = _forward({self._flat()})", self.autocast)
+        body = self.scoped(f"r = _forward({self._flat()})", self.autocast)
         body += [f"y{i} = {self._made(t, 'r')}" for i, t in enumerate(self.layout.results)]
         body.append(f"ctx.save_for_backward({', '.join(names)})")
         body.append(f"ctx.numbers = ({''.join(f'{self._place(s)}, ' for s in self.saved if not s.tensor)})")
@@ -159,7 +159,7 @@ class WrappedGlue(Glue):
         if trains:
             return super()._call(arguments, True)
         # Inner tensors may require grad, which nobody sees below the outer one.
-        lines = self._scoped(f"r = _forward({self._flat()})", self.autocast, self.joint.ambient_grad)
+        lines = self.scoped(f"r = _forward({self._flat()})", self.autocast, self.joint.ambient_grad)
         return lines + [f"y{i} = {self._made(t, 'r')}" for i, t in enumerate(self.layout.results)]
 
     def _unreached(self, i: int) -> bool:

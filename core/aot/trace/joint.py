@@ -16,6 +16,7 @@ from torch import fx
 from jitney.aot.partition.cost import has_effect, is_random
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import attention, functionalization, subclass_tracing
+from jitney.aot.trace.intermediates import Intermediate, Stops
 from jitney.aot.trace.inverses import only_moved
 from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, root_of
 from jitney.aot.trace.sizes import is_symbolic, refuse_unknown
@@ -47,6 +48,7 @@ class Joint:
         updates: which inputs are written to.
         tangents: the placeholder of the gradient of an output, by position in ``outputs``; empty for inference.
         gradients: by input: the node of its gradient, None without one.
+        intermediates: results that other results are computed from.
         symbols: nodes of the symbols that the tangents' sizes are made of.
         constants: the graph's attributes.
         final_state: the calls that leave torch's global state as the program left it.
@@ -59,6 +61,7 @@ class Joint:
     updates: list[Update]
     tangents: dict[int, fx.Node] = field(default_factory=dict)
     gradients: list[Any] = field(default_factory=list)
+    intermediates: list[Intermediate] = field(default_factory=list)
     symbols: list[fx.Node] = field(default_factory=list)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     final_state: list[tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=list)
@@ -70,6 +73,11 @@ class Joint:
         """Is there a backward?"""
         return bool(self.tangents)
 
+    @property
+    def late(self) -> list[Any]:
+        """What the backward may be asked for: the gradients of inputs, None without one, and of intermediates."""
+        return [*self.gradients, *(i.gradient for i in self.intermediates)]
+
     def input_node(self, at: int) -> fx.Node:
         """The placeholder of an input of the captured graph that is no tensor of a subclass."""
         if self.layout is None:
@@ -80,11 +88,13 @@ class Joint:
 
     def rewrite(self, joint_pass: Callable[[fx.Graph], None]) -> None:
         """Let a pass change how values are computed and how they lie in memory; what comes out stays what it was."""
-        output = self.graph.output((*self.outputs, *self.gradients))
+        unread = [i.gradient for i in self.intermediates if not i.gradient.users]  # a pass may erase such
+        output = self.graph.output((*self.outputs, *self.gradients, *unread))
         joint_pass(self.graph)
         rewritten: Any = output.args[0]
         self.graph.erase_node(output)
-        self.outputs, self.gradients = list(rewritten[: len(self.outputs)]), list(rewritten[len(self.outputs) :])
+        count = len(self.outputs)
+        self.outputs, self.gradients = list(rewritten[:count]), list(rewritten[count : count + len(self.gradients)])
 
     def verify(self) -> None:
         """Raise ``AssertionError`` unless the graph is functional, in order, and every node has a value."""
@@ -94,7 +104,7 @@ class Joint:
             assert "val" in node.meta, f"{node} has no value"
             schema = getattr(node.target, "_schema", None)
             assert schema is None or not schema.is_mutable, f"{node.target} writes in place"
-        for node in [*self.inputs, *self.outputs, *self.tangents.values(), *self.gradients]:
+        for node in [*self.inputs, *self.outputs, *self.tangents.values(), *self.late]:
             assert not isinstance(node, fx.Node) or node in known, f"{node} is of another graph"
         assert all(0 <= at < len(self.outputs) for at in self.tangents)
         assert self.layout is not None or len(self.gradients) in (0, len(self.inputs))
@@ -212,7 +222,8 @@ def _trace(
     if any(v.is_leaf for v in wanted.values()) or ((wanted or outer) and all(g.leaf is None for g in given)):
         raise NotSplit("a tensor that it makes requires grad by itself")
     if wanted or outer:
-        _backward(joint, tracer, wanted, outer, [g.leaf for g in given])
+        visible = results.visible() if joint.layout is None else ()
+        _backward(joint, tracer, wanted, outer, [g.leaf for g in given], Stops(tracer, visible))
     _separate(joint, results.fresh if joint.trains else set())
     _drop_unused(joint)
     return joint
@@ -317,7 +328,12 @@ def _described(tracer: AtenTracer, node: fx.Node) -> Iterator[None]:
 
 
 def _backward(
-    joint: Joint, tracer: AtenTracer, wanted: dict[int, Any], outer: dict[int, Any], leaves: list[Any]
+    joint: Joint,
+    tracer: AtenTracer,
+    wanted: dict[int, Any],
+    outer: dict[int, Any],
+    leaves: list[Any],
+    stops: Stops,
 ) -> None:
     """Run the engine on the wrapped tensors: the operators of the backward are recorded as they are called."""
     if any(node.target in LOOKS_AT_GRAD_MODE for node in tracer.graph.nodes):
@@ -332,7 +348,7 @@ def _backward(
     sizes = [s for node in joint.tangents.values() for s in node.meta["val"].shape if is_symbolic(s)]
     joint.symbols = list(dict.fromkeys(n for size in sizes for n in tracer.sizes.symbols(size)))
     leaf_at = [i for i, leaf in enumerate(leaves) if leaf is not None]
-    with torch.no_grad(), torch_private.DisableAutocast():
+    with torch.no_grad(), torch_private.DisableAutocast(), stops:
         sources = [leaves[i] for i in leaf_at]
         try:
             found = torch.autograd.grad([*wanted.values(), *outer.values()], sources, tangents, allow_unused=True)
@@ -348,11 +364,24 @@ def _backward(
         gradients[i] = gradient
     if joint.layout is None:
         joint.gradients = [None if g is None else tracer.nodes[id(functionalization.unwrapped(g))] for g in gradients]
+        joint.intermediates, plain = stops.found(joint.tangents)
+        if joint.intermediates and any(n.meta.get("phase") is BACKWARD and has_effect(n) for n in joint.graph.nodes):
+            raise NotSplit("its backward has effects, and results are computed from other results")
+        _without_stops(joint, plain)
     else:
         same = [type(g) is type(leaf) for g, leaf in zip(gradients, leaves, strict=True) if g is not None]
         if len(tangents) > 1 and not all(same):
             raise NotSplit("the class of a gradient depends on which results have one")
         _outer_gradients(joint, joint.layout, tracer, gradients)
+
+
+def _without_stops(joint: Joint, plain: Mapping[fx.Node, fx.Node]) -> None:
+    """Where the engine stopped for nothing, what came goes on."""
+    joint.gradients = [plain.get(g, g) for g in joint.gradients]
+    for node, source in plain.items():
+        node.replace_all_uses_with(source)
+    for node in plain:
+        joint.graph.erase_node(node)
 
 
 def _raised_here(error: Exception) -> bool:
@@ -434,7 +463,7 @@ def _writes_many(module: fx.GraphModule) -> bool:
 
 def _drop_unused(joint: Joint) -> None:
     """Erase what no output needs; random operators stay, since they move the generator as eager does."""
-    needed = {n for n in [*joint.outputs, *joint.gradients, *joint.symbols] if isinstance(n, fx.Node)}
+    needed = {n for n in [*joint.outputs, *joint.late, *joint.symbols] if isinstance(n, fx.Node)}
     for node in reversed(joint.graph.nodes):
         if node.op == "placeholder":
             continue

@@ -61,6 +61,13 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """Another result that is a view, at this position among the results."""
+
+    at: int
+
+
+@dataclass(frozen=True)
 class Step:
     """One view operator. ``args`` follow the tensor; ``item`` picks one of several results."""
 
@@ -74,12 +81,29 @@ class Step:
 class View:
     """A view of an argument or of another output, made by ``steps``; ``detached`` if autograd shall not see it."""
 
-    base: Argument | Output
+    base: Argument | Output | Shown
     steps: tuple[Step, ...]
     detached: bool = False
 
 
 Result = Constant | Output | Outer | Argument | View
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A tensor with a history that the program gets to see.
+
+    Args:
+        value: the functional tensor.
+        at: the output that it is; None for a view, whose gradient arrives at what it is a view of.
+        result: its position among the results; None for an input that is written to.
+        input: the position of that input.
+    """
+
+    value: Any
+    at: int | None
+    result: int | None = None
+    input: int | None = None
 
 
 @dataclass(frozen=True)
@@ -143,6 +167,7 @@ class Results:
                 if not any(value is v for v in group):
                     group.append(value)
         self.results = [self._result(value) for value in self.returned]
+        self._nest_views()
         self._find_updates()
 
     def differentiable(self) -> dict[int, Any]:
@@ -157,6 +182,22 @@ class Results:
     def differentiable_outer(self) -> dict[int, Any]:
         """Results of subclasses that need a gradient, by position in ``Layout.results``."""
         return {i: v for i, v in enumerate(self._outer) if v.requires_grad and v.dtype in GRADIENT_TYPES}
+
+    def visible(self) -> list[Visible]:
+        """What has a history and is seen by the program, each tensor once."""
+        wanted = self.differentiable()
+        found = {id(self.given[u.input]): Visible(self.given[u.input], u.at, input=u.input)
+                 for u in self.updates if u.at in wanted}  # fmt: skip
+        for i, (result, value) in enumerate(zip(self.results, self.returned, strict=True)):
+            if isinstance(result, Output) and result.at in wanted:
+                found.setdefault(id(value), Visible(value, result.at, i))
+            elif isinstance(result, View) and self._has_history(result, value):
+                found.setdefault(id(value), Visible(value, None, i))
+        return list(found.values())
+
+    @staticmethod
+    def _has_history(view: View, value: Any) -> bool:
+        return value.requires_grad and not view.detached and not is_hidden(value) and value.dtype in GRADIENT_TYPES
 
     # ------------------------------------------------------------------ results
 
@@ -230,7 +271,7 @@ class Results:
             root = member if member._base is None else member._base
             if not any(root is r for r in roots):
                 roots.append(root)
-        if len(group) == 1 and not self._sees_grad():
+        if len(group) == 1 and (not self._sees_grad() or self._alone(value)):
             return value
         for base in sorted(roots, key=lambda root: not root.requires_grad):
             if all(self._steps(self._node(v), self._node(base)) is not None for v in [*roots, *group]):
@@ -238,6 +279,18 @@ class Results:
                     raise NotSplit("a view that requires grad of a tensor that does not")
                 return base
         raise NotSplit("results that are views of different tensors in the same memory")
+
+    def _alone(self, value: Any) -> bool:
+        """A view with a history, by operators whose results may be written to, of memory of which nothing else is seen.
+
+        It may be a result as any other; then autograd's node of it is the graph's, which knows of its hooks.
+        """
+        if value._base is None or not value.requires_grad or is_hidden(value):
+            return False
+        if overlaps_itself(value.shape, value.stride()):
+            return False
+        steps = self._steps(self._node(value), self._node(value._base))
+        return steps is not None and all(step.item is None for step in steps)
 
     def _sees_grad(self) -> bool:
         return self.ambient_grad and any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.given)
@@ -258,6 +311,25 @@ class Results:
         if not steps:  # the same elements, another tensor
             steps = (Step(torch.ops.aten.alias.default, ()),)
         return View(reference, steps, detached=bool(base.requires_grad and not seen and not cut_off))
+
+    def _nest_views(self) -> None:
+        """Views of results that are views themselves are made of these, so that autograd finds the way as in eager."""
+        views = [
+            (i, result, self._node(value))
+            for i, (result, value) in enumerate(zip(self.results, self.returned, strict=True))
+            if isinstance(result, View) and self._has_history(result, value)
+        ]
+        shown: dict[fx.Node, int] = {}
+        for i, _, node in views:
+            shown.setdefault(node, i)
+        for i, result, node in views:
+            between = node
+            for count in range(1, len(result.steps)):
+                between = _source(between)
+                at = shown.get(between)
+                if at is not None:
+                    self.results[i] = View(Shown(at), result.steps[-count:])
+                    break
 
     def _steps(self, node: fx.Node, base: fx.Node) -> tuple[Step, ...] | None:
         """The view operators between two nodes; None if there is another operator between them."""
@@ -354,6 +426,13 @@ def is_view(node: fx.Node) -> bool:
         return False
     alias = schema.arguments[0].alias_info
     return alias is not None and not alias.is_write and bool(schema.returns)
+
+
+def _source(view: fx.Node) -> fx.Node:
+    """What a view operator's result, or the result of one with several, is a view of."""
+    maker = view.args[0] if view.target is operator.getitem else view
+    assert isinstance(maker, fx.Node) and isinstance(maker.args[0], fx.Node)
+    return maker.args[0]
 
 
 def root_of(node: fx.Node) -> fx.Node:

@@ -408,12 +408,25 @@ def test_results_that_are_views_of_what_nobody_sees() -> None:
     both(results_in_one_memory)
 
 
-def test_results_that_share_elements_are_refused() -> None:
-    run, x = compile_fn(lambda x: (lambda y: (y[:2], y[1:]))(x.exp()), backend="aot_eager"), t(3).requires_grad_()
+def results_that_share_elements(wrap: Any) -> Any:
+    x = t(3).requires_grad_()
+    a, b, c = wrap(lambda x: (lambda y: (y[:2], y[1:], x.cos()[None].expand(4, 3)))(x.exp()))(x)
+    (grad,) = torch.autograd.grad(a.sum() + b.square().sum() + c.pow(3).sum(), x, create_graph=True)
+    grad.square().sum().backward()
+    return x.grad
+
+
+def test_results_that_share_elements() -> None:
+    both(results_that_share_elements)
+
+
+def test_complex_results_that_share_elements_are_refused() -> None:
+    run = compile_fn(lambda x: (lambda y: (y[:2], y[1:]))(x.exp()), backend="aot_eager")
+    x = torch.randn(3, dtype=torch.complex64).requires_grad_()
     a, b = run(x)
-    (gradient,) = torch.autograd.grad(a.sum() + b.sum(), x, create_graph=True)
+    (gradient,) = torch.autograd.grad((a.sum() + b.sum()).abs(), x, create_graph=True)
     with pytest.raises(JitneyError, match="double backward.*share elements"):
-        gradient.sum().backward()
+        gradient.abs().sum().backward()
 
 
 # ---------------------------------------------------------------------- memory

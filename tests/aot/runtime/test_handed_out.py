@@ -1,0 +1,305 @@
+"""Results that other results are computed from: for autograd they are what they are in eager."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from helpers import compile_fn, observe
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.autograd import grad
+
+from jitney import events
+
+BACKENDS = ["aot_eager", "llvm_cpu"]
+Results = tuple[torch.Tensor, ...]
+Program = Callable[..., Results]
+
+
+def t(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+WEIGHT = t(4, 4, seed=9)
+
+
+def pair(x: torch.Tensor) -> Results:
+    y = x * 2
+    return y, (y**2).sum()
+
+
+def steps(x: torch.Tensor) -> Results:
+    a = x.sin()
+    b = a * a + x
+    c = (b * a).cos()
+    return a, b, c, (c * x).sum()
+
+
+def views(x: torch.Tensor) -> Results:
+    h = (x @ WEIGHT).view(4, 3)
+    return h, (h**2).sum(), h.t()
+
+
+def parts(x: torch.Tensor) -> Results:
+    q, k = (x @ WEIGHT).chunk(2, 1)
+    return q, k, (q * k).sum(), k.t()[0]
+
+
+def view_of_argument(x: torch.Tensor) -> Results:
+    v = x.view(-1)
+    return v, (v**2).sum(), v[2:5]
+
+
+def written(x: torch.Tensor) -> Results:
+    y = x * 3
+    y.mul_(x)
+    return y, y.exp().mean()
+
+
+def expanded(x: torch.Tensor) -> Results:
+    s = x.sum(0, keepdim=True)
+    return s, s.expand(3, 4) + x, (s + 1).sum()
+
+
+def without_a_gradient(x: torch.Tensor) -> Results:
+    y = x.floor()
+    return y, (y * x).sum()
+
+
+PROGRAMS = [pair, steps, views, parts, view_of_argument, expanded, without_a_gradient]
+
+
+def by_each(f: Program, x: torch.Tensor, i: int, j: int) -> list[Any]:
+    """Ways to ask what result ``i`` contributes to result ``j``."""
+    told: list[Any] = []
+    r = f(x)
+    told.append(grad(r[i].sum() + r[j].square().sum(), r[j]))
+    r = f(x)
+    told.append(grad(r[i].square().sum(), [r[j], x], allow_unused=True))
+    r = f(x)
+    r[j].retain_grad()
+    x.grad = None
+    r[i].square().sum().backward()
+    told += [r[j].grad, x.grad]
+    r = f(x)
+    r[i].square().sum().backward(inputs=[r[j]])
+    told.append(r[j].grad)
+    r = f(x)
+    x.grad = None
+    r[j].register_hook(lambda g: g if g is None else g * 10)
+    r[i].square().sum().backward()
+    return [*told, x.grad]
+
+
+def twice(f: Program, x: torch.Tensor, i: int, j: int) -> list[Any]:
+    """The same of derivatives; one that is zero may as well be none."""
+    r = f(x)
+    found = grad(r[i].pow(3).sum(), [r[j], x], create_graph=True, allow_unused=True)
+    penalty = torch.stack([g.square().sum() for g in found if g is not None]).sum()
+    asked = grad(penalty, [x, r[j]], allow_unused=True) if penalty.requires_grad else [None, None]
+    told: list[Any] = [found, [None if g is None or not g.any() else g for g in asked]]
+    r = f(x)
+    r[j].retain_grad()
+    (g,) = grad(r[i].pow(3).sum(), x, create_graph=True)
+    x.grad = None
+    if g.requires_grad:
+        g.square().sum().backward()
+    return [*told, *(None if g is None or not g.any() else g for g in (x.grad, r[j].grad))]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ask", [by_each, twice])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_results_by_results(program: Program, ask: Any, backend: str) -> None:
+    with observe() as seen:
+        run = compile_fn(program, backend=backend)
+        x = t(3, 4).requires_grad_()
+        count = len(program(x))
+        for i in range(count):
+            for j in range(count):
+                expected, found = ask(program, x, i, j), ask(run, x, i, j)
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5, msg=lambda m: f"{i} by {j}: {m}")
+    assert not seen.breaks
+    assert not seen.kept
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_result_in_memory_that_is_written_to(backend: str) -> None:
+    with observe() as seen:
+        run = compile_fn(written, backend=backend)
+        x = t(3, 4).requires_grad_()
+        torch.testing.assert_close(by_each(run, x, 1, 0), by_each(written, x, 1, 0))
+    assert not seen.kept
+
+
+def test_an_argument_that_is_written_to() -> None:
+    def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        x.mul_(weight)
+        return (x**2).sum()
+
+    def told(f: Any) -> Any:
+        weight = t(3, seed=1).requires_grad_()
+        x = t(3).requires_grad_() * 1
+        z = f(x, weight)
+        x.retain_grad()
+        hooked: list[Any] = []
+        x.register_hook(hooked.append)
+        z.backward()
+        return x.grad, weight.grad, hooked
+
+    torch.testing.assert_close(told(compile_fn(f, backend="aot_eager")), told(f))
+
+
+class Backbone(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(8, 5))
+
+    def forward(self, x: torch.Tensor) -> Results:
+        features = self.body(x)
+        return features, self.head(features)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_class_activation_maps(backend: str) -> None:
+    """Features and logits of a network with convolutions, batch norms and dropout."""
+
+    def maps(model: Any) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        features, logits = model(t(2, 3, 8, 8))
+        (weights,) = grad(logits[:, 1].sum(), features, retain_graph=True)
+        (logits.square().sum() + features.mean()).backward()
+        return [weights, (weights.mean((2, 3), keepdim=True) * features).sum(1).relu()]
+
+    sides = []
+    for wrap in (lambda m: m, lambda m: compile_fn(m, backend=backend)):
+        torch.manual_seed(0)
+        model = Backbone()
+        sides.append([maps(wrap(model)), [p.grad for p in model.parameters()]])
+    torch.testing.assert_close(sides[1], sides[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_usual_way_is_one_backward() -> None:
+    seen: list[str] = []
+    with events.listen(lambda e: seen.append(e.kind) if isinstance(e, events.AtenGraph) else None):
+        run = compile_fn(pair, backend="aot_eager")
+        for _ in range(2):
+            y, z = run(t(3, 4).requires_grad_())
+            (z + y.sum()).backward()
+    assert seen.count("backward") == 1
+
+
+@pytest.mark.parametrize("program", [pair, steps, lambda x: (lambda h: (h, h.sin()))((x @ WEIGHT).view(4, 3))])
+def test_a_hook_on_a_result_that_nobody_keeps(program: Program) -> None:
+    def told(f: Program) -> torch.Tensor | None:
+        x = t(3, 4).requires_grad_()
+        first, *_, last = f(x)
+        first.register_hook(lambda g: g * 10)
+        del first, _
+        last.square().sum().backward()
+        return x.grad
+
+    torch.testing.assert_close(told(compile_fn(program, backend="aot_eager")), told(program))
+
+
+def test_a_graph_break_between() -> None:
+    def f(x: torch.Tensor) -> Results:
+        h = x * 2
+        e = (h**2).sum()
+        torch._dynamo.graph_break()
+        return grad(e + 3 * h.sum(), [h, x])
+
+    x = t(3, 4).requires_grad_()
+    torch.testing.assert_close(compile_fn(f, backend="aot_eager")(x), f(x))
+
+
+def test_batches_of_gradients() -> None:
+    def told(f: Program) -> Any:
+        y, z = f(t(3, 4).requires_grad_())
+        return grad(z, y, t(5, seed=2), is_grads_batched=True)
+
+    torch.testing.assert_close(told(compile_fn(pair, backend="aot_eager")), told(pair))
+
+
+def test_a_result_that_is_written_to_afterwards() -> None:
+    """What is asked for then is the gradient by the new value."""
+
+    def told(f: Program) -> Any:
+        x = t(3, 4).requires_grad_()
+        y, z = f(x)
+        y.mul_(3)
+        y.retain_grad()
+        (z + y.sum()).backward()
+        return x.grad, y.grad
+
+    def f(x: torch.Tensor) -> Results:
+        y = x * 2
+        return y, (y + x).sum()
+
+    torch.testing.assert_close(told(compile_fn(f, backend="aot_eager")), told(f))
+
+
+def test_results_that_are_added_to_each_other_are_freed() -> None:
+    """A way from a result to itself, through Python, would never be freed."""
+    run = compile_fn(views, backend="aot_eager")
+    gone = []
+    for _ in range(3):
+        x = t(3, 4).requires_grad_()
+        h, z, _ = run(x)
+        h += z
+        gone.append(weakref.ref(x))
+        del x, h, z, _
+    gc.collect()
+    assert all(reference() is None for reference in gone)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_inside_a_checkpoint(hooked: bool) -> None:
+    """Its saved tensors may be read once."""
+
+    def told(f: Program) -> Any:
+        x = t(3, 4).requires_grad_()
+        y, z = torch.utils.checkpoint.checkpoint(f, x, use_reentrant=False)
+        if hooked:
+            y.register_hook(lambda g: g * 2)
+        return grad(z + y.sum(), x)
+
+    torch.testing.assert_close(told(compile_fn(pair, backend="aot_eager")), told(pair))
+
+
+OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sin": lambda a, b: a.sin(),
+    "mul": lambda a, b: a * b,
+    "add": lambda a, b: a + b,
+    "t": lambda a, b: a.t(),
+    "view": lambda a, b: a.reshape(-1).view(4, 4),
+    "matmul": lambda a, b: a @ b,
+    "sum": lambda a, b: a.sum(0, keepdim=True).expand(4, 4),
+    "row": lambda a, b: a[1:2] + b,
+    "detach": lambda a, b: a.detach() * b,
+    "write": lambda a, b: (a * 1).mul_(b),
+}
+LINES = st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 9), st.integers(0, 9)), max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(LINES, st.lists(st.integers(1, 9), min_size=2, max_size=4), st.integers(0, 9), st.integers(0, 9))
+def test_programs(lines: Sequence[tuple[str, int, int]], shown: list[int], i: int, j: int) -> None:
+    def f(x: torch.Tensor) -> Results:
+        values = [x * 1, x.cos()]
+        for name, a, b in lines:
+            values.append(OPERATIONS[name](values[a % len(values)], values[b % len(values)]))
+        return tuple(values[at % len(values)] for at in shown)
+
+    x = t(4, 4).double().requires_grad_()
+    i, j = i % len(shown), j % len(shown)
+    run = compile_fn(f, backend="aot_eager", dynamic=False)
+    torch.testing.assert_close(by_each(run, x, i, j), by_each(f, x, i, j))
+    torch.testing.assert_close(twice(run, x, i, j), twice(f, x, i, j))
