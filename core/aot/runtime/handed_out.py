@@ -1,10 +1,10 @@
 """What a run of a compiled graph has handed out of results that it computed others from.
 
 For autograd the graph is one function, and its results know nothing of each other. A result ``z`` that was computed
-from another one, ``y``, goes through a function of its own, ``_Linked``, which has a way to ``y`` too. As long as nobody
-looks at what arrives at ``y``, nothing goes that way: the tangent of ``z`` is given to the compiled graph, whose
-backward computes all of it at once. If ``y`` has hooks or retains its gradient, or may be what somebody asks the
-gradient by, the backward is cut there: ``y`` gets its part, and the graph the rest.
+from another one, ``y``, goes through a function of its own, which has a way to ``y`` too. As long as nobody looks at
+what arrives at ``y``, nothing goes that way: the tangent of ``z`` is given to the compiled graph, whose backward
+computes all of it at once. If ``y`` has hooks or retains its gradient, or may be what somebody asks a gradient by, the
+backward is cut there: ``y`` gets its part, and the graph the rest.
 """
 
 from __future__ import annotations
