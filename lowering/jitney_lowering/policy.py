@@ -49,6 +49,8 @@ class Policy:
         scatters_in_order: does it write them so that what goes to one place goes there one after the other? So eager
             has it where algorithms are to be deterministic. With neither of both, operators that store at computed
             places run as a whole; with this alone, those do that have another place for every element of a row.
+        filter_window: elements of the largest window of a convolution of single channels that kernels compute; 0: all
+            convolutions are operators that run as a whole.
         streams: is a large matrix that is multiplied by one vector loaded in a kernel that goes on with the products?
             Otherwise a library does that.
         scans: the kinds of scans (``loops.SCANS``) that the emitter writes. Others are operators that run as a whole.
@@ -81,6 +83,7 @@ class Policy:
     lone_samples: bool = False
     scatters: bool = False
     scatters_in_order: bool = False
+    filter_window: int = 0
     streams: bool = False
     scans: frozenset[str] = frozenset()
     scans_in_order: bool = True
@@ -97,7 +100,7 @@ CPU = Policy(short_row=15, scattered_row=1 << 17, scans=frozenset(SCANS), fused_
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_samples=True,
-    streams=True,
+    filter_window=81, streams=True,
     scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decomposition.table import aten, decomposes, wide
+from jitney_lowering.decomposition.table import aten, decomposes, is_empty, wide
 from jitney_lowering.ir.operations import HALVES
 
 DEVICE = "cuda"
@@ -44,6 +44,14 @@ def mm(a: Tensor, b: Tensor) -> Any:
     if not rows and not columns:
         return product
     return product[:m, :n].clone(memory_format=torch.contiguous_format)  # with a matrix's strides, of one row too
+
+
+@decomposes(aten.dot.default)
+def dot(a: Tensor, b: Tensor) -> Any:
+    """A sum: the library's kernel is one for itself, and for a few numbers."""
+    if a.device.type != DEVICE or not a.dtype.is_floating_point or b.dtype is not a.dtype or is_empty(a):
+        return NotImplemented
+    return (wide(a) * wide(b)).sum().to(a.dtype)
 
 
 @decomposes(aten.bmm.default)

@@ -16,6 +16,7 @@ from jitney_lowering.rules import losses as losses
 from jitney_lowering.rules import quotients as quotients
 from jitney_lowering.rules import random as random
 from jitney_lowering.rules.bags import BAGS
+from jitney_lowering.rules.convolutions import CONVOLUTIONS
 from jitney_lowering.rules.creation import CREATION
 from jitney_lowering.rules.gathers import GATHERS
 from jitney_lowering.rules.grids import GRIDS
@@ -54,6 +55,7 @@ RULES: dict[Any, Rule] = {
     **GRIDS,
     **SEARCHES,
     **VECTORS,
+    **CONVOLUTIONS,
 }
 
 aten, prims = torch.ops.aten, torch.ops.prims
