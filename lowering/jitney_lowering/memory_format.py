@@ -115,7 +115,8 @@ def channels_last(graph: fx.Graph, device_type: str, worth: Worth, reading: Coll
         device_type: as in ``torch.device.type``.
         worth: how much of the bytes that a convolution reads and writes it would save, in channels_last; negative if it
             is slower then.
-        reading: operators of ``CHANNEL_REDUCTIONS`` that read such values as fast as contiguous ones.
+        reading: operators, ``CHANNEL_REDUCTIONS`` and others whose results lie as in eager whatever their first
+            argument is like, that read such values as fast as contiguous ones.
 
     Returns:
         How many regions were converted.

@@ -11,8 +11,6 @@ from jitney_triton_gpu.options import TritonGpuOptions
 
 DEPTHWISE = 3.0
 """Times the bytes of a convolution of single channels that it saves to have them last."""
-SMALL_WINDOW = 9
-"""Elements of the largest window of halves for which cuDNN's kernels are not faster than ours for channels first."""
 WIDE_WINDOW = 49
 """Elements of the largest window that cuDNN has such kernels for; others take 4 to 7 times as long as torch's."""
 SLOW = -40.0
@@ -20,6 +18,8 @@ SLOW = -40.0
 PRODUCT = 0.5
 """The same of a window of one element, in halves: rows of one channel are seldom aligned as a matrix's should be."""
 
+READING = (*CHANNEL_REDUCTIONS, torch.ops.aten.stack.default)
+"""What our kernels read as it lies, whatever the format of their results is."""
 ALIGNED = 4  # elements of 4 bytes
 
 
@@ -27,26 +27,23 @@ def joint_pass(graph: fx.Graph, options: TritonGpuOptions) -> None:
     """Choose memory formats; see ``Backend``."""
     if options.layout_optimization and torch.backends.cudnn.enabled:
         for device_type in DEVICE_TYPES:
-            channels_last(graph, device_type, _worth, CHANNEL_REDUCTIONS)
+            channels_last(graph, device_type, _worth, READING)
 
 
 def _worth(convolution: Convolution) -> float:
     """Tensor cores read channels last. cuDNN converts for them, but for windows of one element: products of matrices.
 
-    Where each channel is convolved by itself, our kernels take channels first, together with what follows: of float32
-    they are as fast as cuDNN's for channels last, of halves where windows are small. For gradients, cuDNN has kernels
-    for channels last that are several times as fast as torch's for channels first, for windows of up to 7 x 7 (float32:
-    5 x 5). Grouped convolutions have better kernels for channels first. Of channels that are no multiple of
-    ``ALIGNED``, such as a picture's, cuDNN's kernels for channels first add up in float32, the others round to TF32:
-    numbers would be other ones for nothing.
+    Where each channel is convolved by itself, cuDNN has kernels for channels last that are several times as fast as
+    torch's for channels first, for windows of up to 7 x 7 (float32: 5 x 5 for gradients); grouped convolutions have
+    better kernels for channels first. Of channels that are no
+    multiple of ``ALIGNED``, such as a picture's, cuDNN's kernels for channels first add up in float32, the others round
+    to TF32: numbers would be other ones for nothing.
     """
     if convolution.dtype is torch.float64:
         return 0.0
     if convolution.groups > 1:
         if convolution.groups != convolution.channels:
             return -0.5
-        if not convolution.backward and (convolution.dtype is torch.float32 or convolution.window <= SMALL_WINDOW):
-            return 0.0
         precise = convolution.backward and convolution.dtype is torch.float32
         return SLOW if convolution.window + precise > WIDE_WINDOW else DEPTHWISE
     if convolution.window == 1:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.autograd import grad
 
 from jitney import events
+from jitney.errors import JitneyError
 
 BACKENDS = ["aot_eager", "llvm_cpu"]
 Results = tuple[torch.Tensor, ...]
@@ -136,6 +137,11 @@ def test_a_result_in_memory_that_is_written_to(backend: str) -> None:
         x = t(3, 4).requires_grad_()
         torch.testing.assert_close(by_each(run, x, 1, 0), by_each(written, x, 1, 0))
     assert not seen.kept
+
+
+def test_derivatives_where_memory_of_a_result_is_written_to() -> None:
+    with pytest.raises(JitneyError, match="writes to the memory of a result"):
+        twice(compile_fn(written, backend="aot_eager"), t(3, 4).requires_grad_(), 1, 0)
 
 
 def test_an_argument_that_is_written_to() -> None:
@@ -302,4 +308,5 @@ def test_programs(lines: Sequence[tuple[str, int, int]], shown: list[int], i: in
     i, j = i % len(shown), j % len(shown)
     run = compile_fn(f, backend="aot_eager", dynamic=False)
     torch.testing.assert_close(by_each(run, x, i, j), by_each(f, x, i, j))
-    torch.testing.assert_close(twice(run, x, i, j), twice(f, x, i, j))
+    if not any(name == "write" for name, *_ in lines):  # see the test of it
+        torch.testing.assert_close(twice(run, x, i, j), twice(f, x, i, j))
