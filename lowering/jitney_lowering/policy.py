@@ -25,7 +25,11 @@ class Policy:
             0: each row is gone through by itself.
         unrolled_row: elements of the longest row, of constant size, that is written out: a reduction of so many is one
             value, loops over so many that go together with others are statements. 0: none is.
+        unrolled_results: fewest results of a reduction that is so written out; fewer are computed beside what they are
+            of, rather than by a kernel of their own.
         scratch_row: the same, for rows that would need scratch memory otherwise.
+        row_lanes: are the lanes of a vector rows that are written out, pointwise ones too? Otherwise threads are, or
+            elements of rows, where each computes what it reads of its row.
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
@@ -68,7 +72,9 @@ class Policy:
     swept_row: int | None = None
     short_row: int = 0
     unrolled_row: int = 0
+    unrolled_results: int = 1
     scratch_row: int = 0
+    row_lanes: bool = False
     long_row: int | None = None
     alike: int = 0
     scattered_row: int = 0
@@ -93,7 +99,10 @@ class Policy:
         return self.chosen_parts > 0
 
 
-CPU = Policy(short_row=15, scattered_row=1 << 17, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True)
+CPU = Policy(
+    short_row=15, unrolled_row=4, unrolled_results=128, scratch_row=4, row_lanes=True, scattered_row=1 << 17,
+    scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
+)  # fmt: skip
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_samples=True,

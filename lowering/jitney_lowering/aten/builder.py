@@ -205,7 +205,10 @@ class Builder:
     def is_unrolled(self, size: Shape, dims: Sequence[int]) -> bool:
         """Are these dimensions so short that a reduction over them is written out?"""
         number = count([size[d] for d in dims]).value
-        return number is not None and 0 < number <= self.policy.unrolled_row
+        if number is None or not 0 < number <= self.policy.unrolled_row:
+            return False
+        results = count([size[d] for d in range(len(size)) if d not in dims]).value
+        return results is None or results >= self.policy.unrolled_results
 
     def _unrolled(
         self, kind: str, source: Tensor, dims: Sequence[int], dtype: torch.dtype, wanted: Shape | None

@@ -26,7 +26,7 @@ from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
 from jitney_lowering.ir.values import Load, Put, Ref, Value, apply, constant, cost, load, rebuild, ref, walk
 from jitney_lowering.scheduler.blocks import blocked
 from jitney_lowering.scheduler.collapse import collapse
-from jitney_lowering.scheduler.group import Group, Member, is_aligned
+from jitney_lowering.scheduler.group import Group, Member, is_aligned, iterations
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import linear
 from jitney_lowering.scheduler.unroll import unrolled
@@ -65,6 +65,10 @@ def build(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset
         group = _flat(made, names) if made is not None else blocked(group, names, needed)
     else:
         group = _flat(group, names)
+        short = _with_short_rows(group)
+        made = None if short is None else unrolled(short, name, buffers, needed, names)
+        if isinstance(made, Kernel):
+            return made
     return _built(group, name, buffers, needed, names)
 
 
@@ -89,6 +93,17 @@ def _flat(group: Group, names: Names) -> Group:
     group = collapse(group, names, 0)
     total = any(m.deferred and not m.step.vars for m in group.members)
     return replace(group, depth=0 if total else max(len(group.spine) - 1, 0))
+
+
+def _with_short_rows(group: Group) -> Group | None:
+    """The same with its innermost loops as rows, where a vector's lanes shall be rows and these are short enough."""
+    depth, policy = len(group.spine), group.policy
+    if not policy.row_lanes:
+        return None
+    while depth > 1 and (iterations(group.spine[depth - 1 :]) or policy.unrolled_row + 1) <= policy.unrolled_row:
+        depth -= 1
+    made = replace(group, depth=depth)
+    return made if depth < len(group.spine) and made.row is not None else None
 
 
 class _Builder:
