@@ -1,4 +1,7 @@
-"""Matrix products that a GPU's libraries are slow at.
+"""Products of vectors on CPUs, and matrix products that a GPU's libraries are slow at.
+
+A product of two vectors, or of a matrix and a vector, is bound by memory, and a library takes longer to be called than
+to multiply a few hundred numbers. On a CPU such products are sums, which fuse with what is around them.
 
 Of products of a few columns by a few rows, or of a few rows by a few columns, little is multiplied: points that are
 turned, first layers of coordinates, their gradients. They are sums, which fuse with what is around them.
@@ -15,13 +18,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney_lowering.decomposition.table import aten, decomposes, wide
+from jitney_lowering.decomposition.table import aten, decomposes, is_empty, wide
 from jitney_lowering.ir.operations import HALVES
 
 DEVICE = "cuda"
 FEW = 4  # rows or columns
 STEP = 8  # elements of 2 bytes
 WORTH = 200  # multiplications for each byte that is moved to make the edges
+
+SUMMED = (torch.float32, torch.float64)
+
+
+@decomposes(aten.dot.default, aten.vdot.default)
+def dot(a: Tensor, b: Tensor) -> Any:
+    """A sum of products."""
+    return (a * b).sum(0) if _is_summed(a, b) else NotImplemented
+
+
+@decomposes(aten.mv.default)
+def mv(a: Tensor, b: Tensor) -> Any:
+    """A sum for each row."""
+    return (a * b).sum(1) if _is_summed(a, b) else NotImplemented
+
+
+@decomposes(aten.addmv.default)
+def addmv(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """The same plus something."""
+    if not _is_summed(a, b) or c.dtype is not a.dtype:
+        return NotImplemented
+    product = (a * b).sum(1) if alpha == 1 else (a * b).sum(1) * alpha
+    if beta == 0:  # nothing of it counts, what is no number neither
+        return product
+    return product + (c if beta == 1 else c * beta)
+
+
+def _is_summed(a: Tensor, b: Tensor) -> bool:
+    return a.device.type == "cpu" and a.dtype in SUMMED and b.dtype is a.dtype and not is_empty(a)
 
 
 @decomposes(aten.mm.default)
