@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from lowering.graphs import lowered
 
 from jitney_lowering import CPU, GPU
@@ -94,3 +95,12 @@ def test_on_a_cpu_a_reduction_of_few_results_stays_where_its_elements_are() -> N
     assert kernel.outer
     many = on_a_cpu(lambda x: x.exp().sum(1), torch.randn(8, 4, 1000))
     assert [(stores(kernel), kernel.scratch) for kernel in many] == [([1], ())]
+
+
+def test_on_a_cpu_what_colours_have_in_common_is_computed_once() -> None:
+    def fn(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(x, grid, mode="nearest", align_corners=False) * 2
+
+    (kernel,) = on_a_cpu(fn, torch.randn(4, 3, 20, 20), 2 * torch.rand(4, 20, 30, 2) - 1)
+    assert stores(kernel) == [3]
+    assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [4, 600]

@@ -71,7 +71,7 @@ class Accesses:
             pointer, offset = self._start(buffer, x, step, at)
             pointer = self.f.element(type_.scalar, pointer, number(offset))
             return self.f.splat(self.f.load(typed(type_.scalar), pointer, _bytes(type_)), at.width)
-        if step is None and self.scope.machine.gathers(type_.bits):
+        if step is None and self.scope.machine.target.gathers(type_.bits):
             return self._gather(type_, buffer, x, at)
         if at.left is not None and at.left.known is None and not self._masked(size, type_):
             return self._load_each(type_, self._place(buffer, x, step, at), at.left)

@@ -53,10 +53,6 @@ class Machine:
         """Has the machine masked loads and stores of elements of so many bits? If not, LLVM makes branches of them."""
         return self.target.has("avx512bw") or (bits >= 32 and self.target.has("avx"))
 
-    def gathers(self, bits: int) -> bool:
-        """Is one instruction that gathers elements of so many bits faster than a load for each?"""
-        return bits in (32, 64) and self.target.has("avx512vl") and not self.target.cpu.startswith("znver")
-
 
 @dataclass(frozen=True, slots=True)
 class Ops:
