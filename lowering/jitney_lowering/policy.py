@@ -25,7 +25,11 @@ class Policy:
             0: each row is gone through by itself.
         unrolled_row: elements of the longest row, of constant size, that is written out: a reduction of so many is one
             value, loops over so many that go together with others are statements. 0: none is.
+        unrolled_results: fewest results of a reduction that is so written out; fewer are computed beside what they are
+            of, rather than by a kernel of their own.
         scratch_row: the same, for rows that would need scratch memory otherwise.
+        row_lanes: are the lanes of a vector rows that are written out, pointwise ones too? Otherwise threads are, or
+            elements of rows, where each computes what it reads of its row.
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
@@ -34,6 +38,7 @@ class Policy:
             are made of, and few rows of much work are shared by threads. 0: lines of memory do not matter.
         turned_row: elements of the longest row for which loops are put in another order than that of memory; see
             ``scheduler/loop_order.py``. 0: they never are.
+        positions: the cost of operations on positions alone which each reader computes anew.
         recompute: the cost of operations (``OPERATIONS``) that takes as long as a byte of memory traffic. What several
             kernels read is computed by each if that is less; 0: it is kept in memory.
         asserts: does the emitter write ``values.Checked``, which stops the device? Otherwise what must not happen is
@@ -43,8 +48,9 @@ class Policy:
         fused_bags: are rows of a table added up bag by bag in kernels? Otherwise by an operator that runs as a whole.
         samples: are images made larger, smaller or turned in kernels, by loads at computed places? Otherwise operators
             that do so run as a whole.
-        lone_samples: also where no pointwise operator goes on with a larger image, and where few threads would rather
-            add up gradients at the place of each?
+        lone_images: also larger images with which no pointwise operator goes on? Whoever gathers fast does.
+        lone_samples: also planes at the places of a grid, and gradients which few threads would rather add up at the
+            place of each?
         scatters: does the emitter write ``kernel.Scatter``, with atomic sums, for threads that run at the same time?
         scatters_in_order: does it write them so that what goes to one place goes there one after the other? So eager
             has it where algorithms are to be deterministic. With neither of both, operators that store at computed
@@ -70,16 +76,20 @@ class Policy:
     swept_row: int | None = None
     short_row: int = 0
     unrolled_row: int = 0
+    unrolled_results: int = 1
     scratch_row: int = 0
+    row_lanes: bool = False
     long_row: int | None = None
     alike: int = 0
     scattered_row: int = 0
     turned_row: int = 0
+    positions: int = 16
     recompute: float = 0
     asserts: bool = False
     fused_gathers: bool = False
     fused_bags: bool = False
     samples: bool = False
+    lone_images: bool = False
     lone_samples: bool = False
     scatters: bool = False
     scatters_in_order: bool = False
@@ -96,11 +106,14 @@ class Policy:
         return self.chosen_parts > 0
 
 
-CPU = Policy(short_row=15, scattered_row=1 << 17, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True)
+CPU = Policy(
+    short_row=15, unrolled_row=4, unrolled_results=128, scratch_row=4, row_lanes=True, scattered_row=1 << 17,
+    positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
+)  # fmt: skip
 GPU = Policy(
     few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
-    alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_samples=True,
-    filter_window=81, streams=True,
+    alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_images=True,
+    lone_samples=True, filter_window=81, streams=True,
     scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

@@ -16,11 +16,14 @@ from jitney_lowering import CPU
 from jitney_lowering.ir import Kernel
 from jitney_lowering.scheduler import schedule
 
+# The shortest rows are written out otherwise.
+BLOCKS = replace(CPU, unrolled_row=0, scratch_row=0, row_lanes=False)
+
 
 def innermost(fn: Callable[..., torch.Tensor], *args: torch.Tensor, short_row: int = CPU.short_row) -> list[int | None]:
     """Of each nest of the only kernel, how often its innermost loop goes round; 1 without loops."""
-    program = lowered(fn, *args).program
-    (kernel,) = schedule(program, policy=replace(CPU, short_row=short_row)).items
+    program = lowered(fn, *args, policy=BLOCKS).program
+    (kernel,) = schedule(program, policy=replace(BLOCKS, short_row=short_row)).items
     assert isinstance(kernel, Kernel)
     return [nest.loops[-1].size.value if nest.loops else 1 for nest in kernel.body]
 

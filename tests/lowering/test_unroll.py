@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from lowering.graphs import lowered
 
-from jitney_lowering import GPU
+from jitney_lowering import CPU, GPU
 from jitney_lowering.index import Var, index
 from jitney_lowering.ir import Constant, Kernel, apply, constant, position
 from jitney_lowering.ir.fold import folded
@@ -70,3 +71,36 @@ def test_folding() -> None:
     truth = apply("lt", position(index(Var("d0", 9))), constant(4, torch.int64))
     assert folded("all", [truth, constant(True, torch.bool)]) is truth
     assert folded("any", [truth, constant(True, torch.bool)]) is constant(True, torch.bool)
+
+
+def on_a_cpu(fn: Callable[..., torch.Tensor], *args: torch.Tensor) -> list[Kernel]:
+    made = schedule(lowered(fn, *args, policy=CPU).program, policy=CPU)
+    return [item for item in made.items if isinstance(item, Kernel)]
+
+
+def test_on_a_cpu_lanes_of_vectors_are_rows() -> None:
+    for fn in (turned, lambda x: x.softmax(-1), lambda x: x * x[:, :1] + x.new_ones(1000, 1)):
+        (kernel,) = on_a_cpu(fn, torch.randn(1000, 3))
+        assert (stores(kernel), kernel.scratch) == ([3], ())
+        assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [1000]
+
+
+def test_on_a_cpu_what_lies_in_order_needs_no_rows() -> None:
+    (kernel,) = on_a_cpu(lambda x: x.exp(), torch.randn(1000, 3))
+    assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [3000]
+
+
+def test_on_a_cpu_a_reduction_of_few_results_stays_where_its_elements_are() -> None:
+    (kernel,) = on_a_cpu(lambda x: (x.exp().sum((1, 3))[..., None]).sum(1), torch.randn(8, 4, 2, 1000))
+    assert kernel.outer
+    many = on_a_cpu(lambda x: x.exp().sum(1), torch.randn(8, 4, 1000))
+    assert [(stores(kernel), kernel.scratch) for kernel in many] == [([1], ())]
+
+
+def test_on_a_cpu_what_colours_have_in_common_is_computed_once() -> None:
+    def fn(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(x, grid, mode="nearest", align_corners=False) * 2
+
+    (kernel,) = on_a_cpu(fn, torch.randn(4, 3, 20, 20), 2 * torch.rand(4, 20, 30, 2) - 1)
+    assert stores(kernel) == [3]
+    assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [4, 600]

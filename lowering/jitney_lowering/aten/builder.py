@@ -40,7 +40,6 @@ from jitney_lowering.policy import CPU, Policy
 # A value is computed anew for each of its readers only if it is as cheap as this.
 CHEAP_OPERATION = 4  # cost
 CHEAP_OPERATIONS = 2
-CHEAP_WITHOUT_LOADS = 16  # all of them together
 FLAGS = 8  # truth values put together in one step
 # What one loop body may grow to before a part of it becomes a step of its own.
 MANY_OPERATIONS = 60
@@ -205,7 +204,10 @@ class Builder:
     def is_unrolled(self, size: Shape, dims: Sequence[int]) -> bool:
         """Are these dimensions so short that a reduction over them is written out?"""
         number = count([size[d] for d in dims]).value
-        return number is not None and 0 < number <= self.policy.unrolled_row
+        if number is None or not 0 < number <= self.policy.unrolled_row:
+            return False
+        results = count([size[d] for d in range(len(size)) if d not in dims]).value
+        return results is None or results >= self.policy.unrolled_results
 
     def _unrolled(
         self, kind: str, source: Tensor, dims: Sequence[int], dtype: torch.dtype, wanted: Shape | None
@@ -276,7 +278,7 @@ class Builder:
                 loads += bool(v.indirect) or self.sizes.hint(count(self.buffers[v.buffer].size)) * MUCH_SMALLER > own
             elif isinstance(v, Apply) and v.op != "cast":
                 costs.append(OPERATIONS[v.op].cost)
-        if not loads and sum(costs) <= CHEAP_WITHOUT_LOADS:
+        if not loads and sum(costs) <= self.policy.positions:
             return True
         return loads <= 1 and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
 

@@ -1,4 +1,8 @@
-"""Matrix products that a GPU's libraries are slow at.
+"""Products of vectors, and matrix products that a GPU's libraries are slow at.
+
+A product of two vectors, or of a matrix and a vector, is bound by memory, and a library takes longer to be called than
+to multiply a few hundred numbers. On a CPU such products are sums, which fuse with what is around them; on a GPU those
+of two vectors are.
 
 Of products of a few columns by a few rows, or of a few rows by a few columns, little is multiplied: points that are
 turned, first layers of coordinates, their gradients. They are sums, which fuse with what is around them.
@@ -23,6 +27,36 @@ FEW = 4  # rows or columns
 STEP = 8  # elements of 2 bytes
 WORTH = 200  # multiplications for each byte that is moved to make the edges
 
+SUMMED = (torch.float32, torch.float64)
+
+
+@decomposes(aten.dot.default, aten.vdot.default)
+def dot(a: Tensor, b: Tensor) -> Any:
+    """A sum of products."""
+    on_gpu = a.device.type == DEVICE and a.dtype.is_floating_point and b.dtype is a.dtype and not is_empty(a)
+    return (wide(a) * wide(b)).sum(0).to(a.dtype) if on_gpu or _is_summed(a, b) else NotImplemented
+
+
+@decomposes(aten.mv.default)
+def mv(a: Tensor, b: Tensor) -> Any:
+    """A sum for each row."""
+    return (a * b).sum(1) if _is_summed(a, b) else NotImplemented
+
+
+@decomposes(aten.addmv.default)
+def addmv(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """The same plus something."""
+    if not _is_summed(a, b) or c.dtype is not a.dtype:
+        return NotImplemented
+    product = (a * b).sum(1) if alpha == 1 else (a * b).sum(1) * alpha
+    if beta == 0:  # nothing of it counts, what is no number neither
+        return product
+    return product + (c if beta == 1 else c * beta)
+
+
+def _is_summed(a: Tensor, b: Tensor) -> bool:
+    return a.device.type == "cpu" and a.dtype in SUMMED and b.dtype is a.dtype and not is_empty(a)
+
 
 @decomposes(aten.mm.default)
 def mm(a: Tensor, b: Tensor) -> Any:
@@ -44,14 +78,6 @@ def mm(a: Tensor, b: Tensor) -> Any:
     if not rows and not columns:
         return product
     return product[:m, :n].clone(memory_format=torch.contiguous_format)  # with a matrix's strides, of one row too
-
-
-@decomposes(aten.dot.default)
-def dot(a: Tensor, b: Tensor) -> Any:
-    """A sum: the library's kernel is one for itself, and for a few numbers."""
-    if a.device.type != DEVICE or not a.dtype.is_floating_point or b.dtype is not a.dtype or is_empty(a):
-        return NotImplemented
-    return (wide(a) * wide(b)).sum().to(a.dtype)
 
 
 @decomposes(aten.bmm.default)

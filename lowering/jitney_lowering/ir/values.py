@@ -327,6 +327,18 @@ def cost(*roots: Value) -> int:
     return sum(OPERATIONS[v.op].cost for v in walk(*roots) if isinstance(v, Apply))
 
 
+def cost_inside(var: Any, *roots: Value) -> int:
+    """Of those operations that depend on a loop's variable."""
+    inside: dict[Value, bool] = {}
+    total = 0
+    for v in walk(*roots):
+        own = isinstance(v, (Load, Position)) and var in v.index.atoms
+        inside[v] = own or any(inside[part] for part in v.parts)
+        if isinstance(v, Apply) and inside[v]:
+            total += OPERATIONS[v.op].cost
+    return total
+
+
 def rebuild(
     value: Value,
     leaf: Mapping[Any, Value] | None = None,

@@ -83,7 +83,7 @@ def _resampled(call: Call, x: Tensor, image: Sequence[Axis]) -> Tensor:
     builder, kept = call.builder, len(x.size) - len(image)
     call.refuse_unless(builder.policy.samples, "sampled at computed places")
     call.refuse_unless(all(s != 0 for s in x.size), "an empty image")
-    call.refuse_unless(builder.policy.lone_samples or not _is_lone(call, image), "sampled for an operator as a whole")
+    call.refuse_unless(builder.policy.lone_images or not _is_lone(call, image), "sampled for an operator as a whole")
     without_positions(call, x, range(kept, len(x.size)))
     x = builder.spread(x)
     compute = x.dtype if image[0].mode.startswith("nearest") else opmath(x.dtype)

@@ -15,7 +15,7 @@ import torch
 from jitney_lowering.aten.call import Call, Rule, axis, projected, registering
 from jitney_lowering.aten.picks import Picks
 from jitney_lowering.aten.scattering import accumulated, scattered
-from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, corner, variables
+from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, corner, count, variables
 from jitney_lowering.index import min_
 from jitney_lowering.ir.scalar import Scalar, eq, ne, where
 from jitney_lowering.ir.values import SCATTERED, Load, Position, Value, constant, position, walk
@@ -60,7 +60,8 @@ def scatter_reduce(call: Call) -> Tensor:
 def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind: str) -> Tensor:
     allow(call, x, kind, mixed=isinstance(source, Tensor))
     rows = dim != len(x.size) - 1 and not _varies_along(at_index, len(x.size) - 1)
-    call.refuse_unless(call.builder.policy.scatters or rows, "places of single elements")
+    known = rows or (dim == len(x.size) - 1 and _are_few(at_index.size, x.size))
+    call.refuse_unless(call.builder.policy.scatters or known, "places of single elements")
     fits = not isinstance(source, Tensor) or source.dtype is x.dtype
     call.refuse_unless(fits and x.size[dim] != 0, "a source that does not fit")
     picks = of_dimension(call, at_index, dim, x.size[dim])
@@ -69,6 +70,12 @@ def _along(call: Call, x: Tensor, dim: int, at_index: Tensor, source: Any, kind:
         return (*at[:dim], picks.at(at), *at[dim + 1 :])
 
     return scattered(call.builder, x, at_index.size, place, _values(source, x.dtype), kind)
+
+
+def _are_few(elements: Shape, all_elements: Shape) -> bool:
+    """Is it known that no more elements come than there are, so that the copy of those takes most of the time?"""
+    some, most = (count(size).value for size in (elements, all_elements))
+    return some is not None and most is not None and some <= most
 
 
 def _varies_along(index: Tensor, dim: int) -> bool:

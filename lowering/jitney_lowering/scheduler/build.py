@@ -23,15 +23,30 @@ from jitney_lowering.ir.kernel import (
     Store,
 )
 from jitney_lowering.ir.loops import SCANS, Buffer, Computed, identity
-from jitney_lowering.ir.values import Load, Put, Ref, Value, apply, constant, cost, load, rebuild, ref, walk
+from jitney_lowering.ir.values import (
+    Load,
+    Put,
+    Ref,
+    Value,
+    apply,
+    constant,
+    cost,
+    cost_inside,
+    load,
+    rebuild,
+    ref,
+    walk,
+)
 from jitney_lowering.scheduler.blocks import blocked
 from jitney_lowering.scheduler.collapse import collapse
-from jitney_lowering.scheduler.group import Group, Member, is_aligned
+from jitney_lowering.scheduler.group import Group, Member, is_aligned, iterations
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import linear
 from jitney_lowering.scheduler.unroll import unrolled
 
 SCRATCH_LIMIT = 1 << 17  # bytes a row
+SHARED = 8  # work that is worth being done once for all rounds of a loop
+STREAMS = 16  # places in memory at which a loop goes on at the same time
 CHEAP = 3  # what costs no more is computed again in a later nest rather than kept
 
 
@@ -65,6 +80,10 @@ def build(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset
         group = _flat(made, names) if made is not None else blocked(group, names, needed)
     else:
         group = _flat(group, names)
+        short = _with_short_rows(group)
+        made = None if short is None else unrolled(short, name, buffers, needed, names)
+        if isinstance(made, Kernel):
+            return made
     return _built(group, name, buffers, needed, names)
 
 
@@ -89,6 +108,35 @@ def _flat(group: Group, names: Names) -> Group:
     group = collapse(group, names, 0)
     total = any(m.deferred and not m.step.vars for m in group.members)
     return replace(group, depth=0 if total else max(len(group.spine) - 1, 0))
+
+
+def _with_short_rows(group: Group) -> Group | None:
+    """The same with its innermost loops as rows, where a vector's lanes shall be rows and these are short enough."""
+    policy = group.policy
+    if not policy.row_lanes:
+        return None
+    group = _with_shared_work_outside(group)
+    depth = len(group.spine)
+    while depth > 1 and (iterations(group.spine[depth - 1 :]) or policy.unrolled_row + 1) <= policy.unrolled_row:
+        depth -= 1
+    made = replace(group, depth=depth)
+    return made if depth < len(group.spine) and made.row is not None else None
+
+
+def _with_shared_work_outside(group: Group) -> Group:
+    """The same with a short loop innermost, such as one over colours, if much is computed that it does not change."""
+    if not all(m.pointwise and m.step.loops == group.spine for m in group.members):
+        return group
+    values = [member.step.value for member in group.members]
+    longest = min(group.policy.unrolled_row, STREAMS // max(len(values), 1))
+    short = [var for var in group.spine[:-1] if 1 < (var.size.value or 0) <= longest]
+    saved = {var: cost(*values) - cost_inside(var, *values) for var in short}
+    found = max(short, key=saved.__getitem__, default=None)
+    if found is None or saved[found] < SHARED:
+        return group
+    spine = (*(v for v in group.spine if v is not found), found)
+    members = tuple(replace(m, step=substituted(m.step, {}, spine)) for m in group.members)
+    return replace(group, spine=spine, members=members)
 
 
 class _Builder:

@@ -2,7 +2,7 @@
 
 A GPU has a thread for each row or for each element. Where each element computes what it reads of its row by itself, and
 that costs little, all elements are alike (*flat*). Else a row's elements are statements of one nest, one after the
-other, with nothing computed twice (*rows*).
+other, with nothing computed twice (*rows*): on a CPU always, whose vectors go along the rows then.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def unrolled(
     made = Unrolled.of(group)
     if made is None:
         return None
-    flat = _flat(made, needed, names)
+    flat = None if group.policy.row_lanes else _flat(made, needed, names)
     if flat is not None and _flat_is_better(made, flat, needed):
         return flat
     return _rows(made, name, buffers, needed)

@@ -24,6 +24,7 @@ from jitney_lowering import CPU, NotLowered, Wrapper, decompositions, describe, 
 from jitney_lowering.ir import Extern, Kernel
 
 POLICY = replace(CPU, scatters_in_order=True)
+FLOAT = 32  # bits
 
 
 def compile_graph(
@@ -33,13 +34,14 @@ def compile_graph(
     options: LlvmCpuOptions = request.options
     if request.kind == "inference" and options.packed_weights:
         graph = with_packed_weights(graph)
+    native = Native(options)
+    policy = replace(POLICY, lone_images=native.machine.target.gathers(FLOAT))
     try:
-        program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=POLICY, updates=request.updates)
+        program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=policy, updates=request.updates)
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward
-    native = Native(options)
-    made = schedule(program, request.updates, native_call(native.machine.shims), policy=POLICY)
+    made = schedule(program, request.updates, native_call(native.machine.shims), policy=policy)
     wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind, instead=called_instead)
     run = wrapper.build()
     externs = [item for item in made.items if isinstance(item, Extern)]

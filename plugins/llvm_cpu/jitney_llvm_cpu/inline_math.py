@@ -38,6 +38,7 @@ _SQRT_HALF_BITS = 0x3F3504F3
 
 # (exp(r) - 1 - r) / r**2 for |r| <= ln(2) / 2: to 3e-9 of exp, and to 1.4e-8 of exp - 1.
 _EXP = (0.4999999403953552, 0.1666652113199234, 0.04166826233267784, 0.008368673734366894, 0.0013821041211485863)
+_EXP_LEAST = -103.98  # what is less has a power of e that is rounded to 0
 _EXPM1 = (0.4999999701976776, 0.1666654646396637, 0.04166743904352188, 0.008366257883608341, 0.0013870300026610494)
 # (log(1 + f) - f + f**2 / 2) / f**3 for sqrt(1/2) <= 1 + f <= sqrt(2): to 5.9e-9 of log.
 _LOG = (
@@ -82,12 +83,14 @@ def _expm1_of(c: Code, r: Value) -> Value:
 
 
 def _exp(c: Code, x: Value) -> Value:
-    # Beyond these limits the result is 0 or infinite, and n has more bits than an exponent.
-    bits, r = _reduced(c, x.at_most(89.0).at_least(-104.0), 2 * _BIAS)
+    # Beyond these limits the result is infinite or 0, and n has more bits than an exponent. A product that comes to 0
+    # would take a hundred times as long as others, and masked scores of attention are all of that kind.
+    nothing = c.compare("olt", x, _EXP_LEAST)
+    bits, r = _reduced(c, c.where(nothing, 0.0, x.at_most(89.0)), 2 * _BIAS)
     # 2**n in two factors, each with a normal exponent: the product may be denormal or overflow.
     half = bits.unsigned_shift(1)
     one, other = (half << _MANTISSA).from_bits(), ((bits - half) << _MANTISSA).from_bits()
-    return _exp_of(c, r) * one * other
+    return c.where(nothing, 0.0, _exp_of(c, r) * one * other)
 
 
 def _exp_within(c: Code, x: Value) -> Value:

@@ -80,6 +80,13 @@ class Target:
         """Is LLVM's feature of this name there?"""
         return f"+{feature}" in self.features.split(",")
 
+    def gathers(self, bits: int) -> bool:
+        """Is one instruction that gathers elements of so many bits faster than a load for each?
+
+        AMD's is not, nor is that of AVX2.
+        """
+        return bits in (32, 64) and self.has("avx512vl") and not self.cpu.startswith("znver")
+
     @property
     def is_x86(self) -> bool:
         """Is it an x86-64?"""

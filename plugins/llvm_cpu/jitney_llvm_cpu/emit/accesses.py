@@ -1,14 +1,16 @@
-"""Loads and stores of vectors: neighbours at once, every second one by shuffles, all others one by one.
+"""Loads and stores of vectors: neighbours at once, those a few elements apart by shuffles, all others one by one.
 
-In the last round of a loop only some lanes are iterations; the others are neither read nor written. Masked instructions
-do that where the machine has them, for neighbours of 32 and 64 bits; otherwise a loop over the lanes does it.
+What lies anywhere is gathered by one instruction where the machine has a fast one. In the last round of a loop only
+some lanes are iterations; the others are neither read nor written. Masked instructions do that where the machine has
+them, for neighbours of 32 and 64 bits; otherwise a loop over the lanes does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from jitney_llvm_cpu.emit import interleaved
 from jitney_llvm_cpu.emit.builder import I32, PTR, Reg, Type, literal, number, typed
 from jitney_llvm_cpu.emit.dtypes import MEMORY
 from jitney_llvm_cpu.emit.scope import FUNCTION, Scope, multiply
@@ -69,14 +71,16 @@ class Accesses:
             pointer, offset = self._start(buffer, x, step, at)
             pointer = self.f.element(type_.scalar, pointer, number(offset))
             return self.f.splat(self.f.load(typed(type_.scalar), pointer, _bytes(type_)), at.width)
+        if step is None and self.scope.machine.target.gathers(type_.bits):
+            return self._gather(type_, buffer, x, at)
         if at.left is not None and at.left.known is None and not self._masked(size, type_):
             return self._load_each(type_, self._place(buffer, x, step, at), at.left)
         if step is not None and size == 1:
             return self._load_run(type_, self._run(buffer, x, step, at), at.mask)
         if step is not None and size == -1:
             return self._reversed(self._load_run(type_, self._run(buffer, x, step, at), self._reversed_mask(at)))
-        if step is not None and size == 2 and at.mask is None:
-            return self._load_every_second(type_, *self._start(buffer, x, step, at))
+        if step is not None and 1 < step.size <= min(interleaved.MOST, at.width) and at.mask is None:
+            return self._load_every(type_, *self._start(buffer, x, step, at), step.size)
         place = self._place(buffer, x, step, at)
         made: Reg | None = None
         for lane in range(self._count(at)):
@@ -157,10 +161,7 @@ class Accesses:
                 return f.element(scalar, first, multiply(f, lane, number(step.size)))
 
             return along
-        outer, inner = self.scope.split(x, self.scope.depth)
-        base = self.scope.address(buffer, outer, self.scalar)
-        terms = {product: coef for coef, product in inner}
-        places = self.vector(from_terms(terms, x.constant), at)
+        base, places = self._anywhere(buffer, x, at)
         if at.left is not None and at.left.known is None:
             table = self._stack(places.type)
             f.store(places, table, _bytes(places.type))
@@ -198,14 +199,52 @@ class Accesses:
     def _reversed_mask(self, at: Lanes) -> Reg | None:
         return None if at.mask is None else self._reversed(at.mask)
 
-    def _load_every_second(self, type_: Type, pointer: Reg, offset: int) -> Reg:
-        """Two runs that overlap in one element, so that nothing after the last lane's is read."""
-        width = type_.width
-        first, second = (
-            self.f.load(type_, self.f.element(type_.scalar, pointer, number(offset + start)), _bytes(type_))
-            for start in (0, width - 1)
+    def _load_every(self, type_: Type, pointer: Reg, offset: int, step: int) -> Reg:
+        """Elements that lie ``step`` apart."""
+
+        def run(start: int) -> Reg:
+            return self.f.load(type_, self.f.element(type_.scalar, pointer, number(offset + start)), _bytes(type_))
+
+        return interleaved.picked(self.f, run, step, type_.width)
+
+    def store_together(self, buffer: str, places: Sequence[Index], values: Sequence[Reg], at: Lanes) -> bool:
+        """Store where the lanes of all values fill memory without gaps; False, with nothing stored, if they do not."""
+        steps = [self._step(x, at) for x in places]
+        first, count = steps[0], len(places)
+        if at.mask is not None or first is None or first.rest is None or any(step != first for step in steps):
+            return False
+        if first.size != count or not 1 < count <= min(interleaved.MOST, at.width):
+            return False
+        ordered = sorted(zip(places, values, strict=True), key=lambda pair: pair[0].constant)
+        least = ordered[0][0].constant
+        if [x.constant - least for x, _ in ordered] != list(range(count)):
+            return False
+        pointer, offset = self._start(buffer, ordered[0][0], first, at)
+        scalar = self._scalar(buffer)
+        for number_, vector in enumerate(interleaved.woven(self.f, [value for _, value in ordered])):
+            place = self.f.element(scalar, pointer, number(offset + number_ * at.width))
+            self.f.store(vector, place, _bytes(vector.type))
+        return True
+
+    # Anywhere
+
+    def _gather(self, type_: Type, buffer: str, x: Index, at: Lanes) -> Reg:
+        f, scalar = self.f, self._scalar(buffer)
+        base, places = self._anywhere(buffer, x, at)
+        pointers = f.value(
+            typed("ptr", at.width), f"getelementptr {scalar}, ptr {base.name}, {places.type.text} {places.name}"
         )
-        return self.f.shuffle(first, second, [2 * k if 2 * k < width else 2 * k + 1 for k in range(width)])
+        mask = at.mask or literal(1, typed("i1", at.width))
+        symbol = f"llvm.masked.gather.{type_.suffix}.{pointers.type.suffix}"
+        f.declare(symbol, type_.text, [pointers.type.text, "i32", mask.type.text, type_.text])
+        return f.invoke(symbol, type_, [pointers, literal(_bytes(type_), I32), mask, literal(0, type_)])
+
+    def _anywhere(self, buffer: str, x: Index, at: Lanes) -> tuple[Reg, Reg]:
+        """An address, and how many elements further each lane is."""
+        outer, inner = self.scope.split(x, self.scope.depth)
+        base = self.scope.address(buffer, outer, self.scalar)
+        terms = {product: coef for coef, product in inner}
+        return base, self.vector(from_terms(terms, x.constant), at)
 
     # One lane after the other
 

@@ -160,3 +160,11 @@ class Elements:
     def store(self, buffer: str, x: Index, value: Reg, at: Lanes) -> None:
         """``buffer[x] = value`` in the lanes that are iterations."""
         self.accesses.store(buffer, x, to_memory(self.f, value, self.scope.memory[buffer].dtype), at)
+
+    def store_together(self, buffer: str, places: Sequence[Index], values: Sequence[Reg], at: Lanes) -> None:
+        """Several stores to one buffer: together where they fill memory without gaps."""
+        dtype = self.scope.memory[buffer].dtype
+        held = [to_memory(self.f, value, dtype) for value in values]
+        if not self.accesses.store_together(buffer, places, held, at):
+            for x, value in zip(places, held, strict=True):
+                self.accesses.store(buffer, x, value, at)

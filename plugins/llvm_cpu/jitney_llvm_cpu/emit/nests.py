@@ -14,7 +14,7 @@ from jitney_llvm_cpu.emit.scalars import Machine
 from jitney_llvm_cpu.emit.scans import Running
 from jitney_llvm_cpu.emit.scattering import Scattering, along_rows, operand
 from jitney_llvm_cpu.emit.scope import Scope, no_value, plus
-from jitney_lowering.index import Var, fits_int32, index
+from jitney_lowering.index import Index, Var, fits_int32, index
 from jitney_lowering.ir import (
     HALVES,
     OPERATIONS,
@@ -351,10 +351,11 @@ class NestWriter:
         states = [list(c) for c in states]
         made = [self._values(at, states) for at in everywhere]
         for u, at in enumerate(everywhere):
+            self._store(made[u], at)
             for s, value in zip(self.nest.statements, made[u], strict=True):
                 if isinstance(s, Store):
-                    self.elements.store(s.buffer, s.index, value, at)
-                elif isinstance(s, Scatter):
+                    continue
+                if isinstance(s, Scatter):
                     self.scattering.put(s.value, value, at)
                 elif isinstance(s, Accumulate) and s not in self.kept:
                     self._add_lanes(s, value, at)
@@ -364,6 +365,17 @@ class NestWriter:
                     states[which][u] = self.reductions[which].step(self.f, states[which][u], value, position, mask)
         self.scope.leave()
         return states
+
+    def _store(self, values: Sequence[Reg], at: Lanes) -> None:
+        """What all stores write, in their order; those to several elements of a row of a buffer together."""
+        several: dict[str, list[tuple[Index, Reg]]] = {}
+        for s, value in zip(self.nest.statements, values, strict=True):
+            if isinstance(s, Store) and at.width > 1:
+                several.setdefault(s.buffer, []).append((s.index, value))
+            elif isinstance(s, Store):
+                self.elements.store(s.buffer, s.index, value, at)
+        for buffer, stores in several.items():
+            self.elements.store_together(buffer, [x for x, _ in stores], [value for _, value in stores], at)
 
     def _values(self, at: Lanes, states: list[Copies]) -> list[Reg]:
         """The values of all statements; what scans have come to is in ``states``, and changes."""
