@@ -6,14 +6,12 @@ import collections
 import itertools
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jitney.capture.interpreter.code import PY312
-from jitney.capture.interpreter.iterators import FORMS, form_of, of_table, set_state, table_iterator
+from jitney.capture.interpreter.iterators import FORMS, form_of, of_table, same_objects, set_state, table_iterator
 from jitney.capture.interpreter.signals import GiveUp
-
-if TYPE_CHECKING:
-    from jitney.capture.codegen.rebuild import Rebuilder
+from jitney.capture.world.record import Record
 
 NAME = re.compile(r"\b_r\d+\b")
 _od: Any = collections.OrderedDict()
@@ -28,7 +26,31 @@ ITERATORS: tuple[type, ...] = (
 )  # fmt: skip
 
 
-def rebuilt_iterator(rebuild: Rebuilder, value: Any) -> str:
+class Lines(Protocol):
+    """What rules need of ``Rebuilder``."""
+
+    lines: list[str]
+    after: dict[str, list[str]]
+    owners: dict[int, Record]
+
+    def expr(self, value: Any) -> str:
+        """Text for a value."""
+        ...
+
+    def each(self, values: Any) -> str:
+        """Text for the items of a display."""
+        ...
+
+    def constant(self, value: Any) -> str:
+        """The name of an object that emitted code holds."""
+        ...
+
+    def assign(self, value: Any, text: str, late: bool = False) -> str:
+        """Bind a new variable."""
+        ...
+
+
+def rebuilt_iterator(rebuild: Lines, value: Any) -> str:
     """Iterators tell how to make them again (``__reduce__``); those over dictionaries and sets only what is left."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -50,7 +72,7 @@ def rebuilt_iterator(rebuild: Rebuilder, value: Any) -> str:
     return name
 
 
-def _over_table(rebuild: Rebuilder, value: Any, owner: Any, passed: int) -> str:
+def _over_table(rebuild: Lines, value: Any, owner: Any, passed: int) -> str:
     """It begins again, and passes what it has passed: what the program does to the dictionary meanwhile, it sees."""
     form = form_of(value, owner, passed)
     if form is None:
@@ -60,17 +82,17 @@ def _over_table(rebuild: Rebuilder, value: Any, owner: Any, passed: int) -> str:
     return rebuild.assign(value, text, _written_anew(rebuild, (owner,)))
 
 
-def _written_anew(rebuild: Rebuilder, args: Any) -> bool:
+def _written_anew(rebuild: Lines, args: Any) -> bool:
     """Is one of these a container from outside that is written to so that no iterator over it would go on?"""
     for owner in args:
         record = rebuild.owners.get(id(owner))
         if record is not None and record.dirty and isinstance(owner, dict | set | frozenset | collections.deque):
-            if not isinstance(owner, dict) or [*owner] != [*record.original]:
+            if not isinstance(owner, dict) or not same_objects([*owner], [*record.original]):
                 return True
     return False
 
 
-def escapes(rebuild: Rebuilder, effects: list[str]) -> bool:
+def escapes(rebuild: Lines, effects: list[str]) -> bool:
     """Is something that is only made once all is written needed for that?"""
     lines = (*rebuild.lines, *effects) if rebuild.after else ()
     return any(name in rebuild.after for line in lines for name in NAME.findall(line))

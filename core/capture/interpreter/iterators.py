@@ -73,11 +73,11 @@ def table_iterator(owner: Any, view: str, backwards: bool, passed: int) -> Any:
 def form_of(iterator: Any, owner: Any, passed: int) -> tuple[str, bool] | None:
     """The view that an iterator over ``owner`` goes through, and whether backwards; None where that is not known."""
     _, (rest,) = iterator.__reduce__()
-    fitting = [form for form in FORMS[type(iterator)] if _same(list(table_iterator(owner, *form, passed)), rest)]
+    fitting = [form for form in FORMS[type(iterator)] if same_objects(list(table_iterator(owner, *form, passed)), rest)]
     return fitting[0] if len(fitting) == 1 or (fitting and not rest) else None
 
 
-def _same(found: list[Any], wanted: list[Any]) -> bool:
+def same_objects(found: list[Any], wanted: list[Any]) -> bool:
     """Are these the same objects, or new pairs of the same ones?"""
     if len(found) != len(wanted):
         return False
@@ -157,7 +157,7 @@ def _copy_of_table(vm: Interpreter, iterator: Any, found: tuple[Any, ...], sourc
     content = world.content(record)
     if isinstance(content, set | frozenset):
         world.set_orders.read(content)
-    if list(content) != list(record.original):
+    if not same_objects(list(content), list(record.original)):
         raise Break("an iterator from outside goes through what the frame has changed", HINT)
     return table_iterator(content, *FORMS[type(iterator)][0], passed)
 
