@@ -99,6 +99,7 @@ def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
     if record.content is None:
         if type(iterator) not in LEAVES | COMPOSED or not vm.world.steady(record.source, _known_position(iterator)):
             raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
+        _claim(vm, iterator, record.source)
         record.content = _copy(vm, iterator, record.source)
         record.slots["advanced"] = 0
         record.slots["ended"] = False
@@ -166,7 +167,18 @@ def _inner(vm: Interpreter, iterator: Any, source: Source) -> Any:
     if type(iterator) not in LEAVES | COMPOSED:
         raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
     vm.world.guard(source, "type", type(iterator))
+    _claim(vm, iterator, source)
     return _copy(vm, iterator, source)
+
+
+def _claim(vm: Interpreter, iterator: Any, source: Source) -> None:
+    """Break at an iterator that is advanced in two ways, as in ``zip(it, it)``: each way would have a copy."""
+    for other, found in vm.claimed_iterators:
+        if other is iterator:
+            raise Break(f"a {type(iterator).__qualname__} from outside is advanced in two ways", HINT)
+        if type(other) is type(iterator):
+            vm.world.relate(found, source, False)
+    vm.claimed_iterators.append((iterator, source))
 
 
 def advance(vm: Interpreter, iterator: Any, record: Record) -> Any:

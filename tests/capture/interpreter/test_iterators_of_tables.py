@@ -104,3 +104,30 @@ def test_an_iterator_over_a_dictionary_given_as_an_argument() -> None:
     found, wanted = iter(table.values()), iter(table.values())
     for _ in range(3):
         assert str(outcome(compiled, found, torch.zeros(1))) == str(outcome(fn, wanted, torch.zeros(1)))
+
+
+SHARED = {
+    "zip of one iterator twice": "it = iter(d)\nz = zip(it, it)\nB()\nout += z\nout += it",
+    "in turn": "it = iter(d)\nz = zip(it, it)\nB()\nout.append(next(z))\nB()\nout.append(next(it, 0))\nout += z",
+    "enumerate and its iterator": "it = iter(d)\ne = enumerate(it)\nnext(e)\nB()\nout += [next(it), next(e)]\n"
+    "B()\nout += e",
+    "pairs": "for a, b in zip(*[iter(d)] * 2):\n    B()\n    out.append((a, b))",
+    "two over one list": "a, b = iter(d), iter(d)\nB()\nout += [next(a), next(b), *zip(a, b)]",
+}
+
+
+@pytest.mark.parametrize("body", SHARED.values(), ids=SHARED)
+def test_one_iterator_advanced_in_two_ways(body: str) -> None:
+    found, wanted = both(body, lambda: [1, 2, 3, 4])
+    assert found == wanted
+
+
+def test_two_iterators_given_as_arguments_may_be_one() -> None:
+    def fn(a: Any, b: Any, x: torch.Tensor) -> Any:
+        return x + next(a), next(b)
+
+    def outcomes(called: Any) -> list[Any]:
+        one, other, same = iter([1, 2, 3]), iter([1, 2, 3]), iter([1, 2, 3])
+        return [str(called(one, other, torch.zeros(1))), str(called(same, same, torch.zeros(1)))]
+
+    assert outcomes(jitney.compile(fn, backend="eager")) == outcomes(fn)
