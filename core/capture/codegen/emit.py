@@ -40,6 +40,7 @@ from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
+from jitney.capture.torch import rows
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.world.record import ABSENT, Record, empty_slot
@@ -367,6 +368,7 @@ class Emitter:
     def _assemble(self, tail: list[str]) -> Emitted:
         vm, tracer = self.vm, self.vm.tracer
         outputs = self.rebuild.outputs
+        rows.check(vm, outputs)
         graph = None
         graph_lines: list[str] = []
         used = tracer.op_count > 0 or tracer.changes_state

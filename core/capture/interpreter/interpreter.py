@@ -69,6 +69,7 @@ class Interpreter(abc.ABC):
         self.elsewhere = Elsewhere()
         self.arrays_raise = False  # has the graph operations of NumPy that raise for some values?
         self.cell_owners: dict[int, types.CodeType] = {}  # id(fresh cell) -> the code whose variable it is
+        self.rows: list[Any] = []  # copies of rows in place of views, see ``rows.check``
         self.claimed_iterators: list[tuple[Any, Source]] = []  # from outside, advanced by the frame
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
