@@ -74,6 +74,8 @@ def _is_captured(vm: Interpreter, tensor: Any, index: Any) -> bool:
         return False
     if not (tensor.is_cpu and index.is_cpu) or metadata.version_of(tensor) < 0 or metadata.version_of(index) < 0:
         return False
+    if tensor.requires_grad and not torch.is_grad_enabled():  # a view would require grad all the same
+        return False
     return constant_of(tracer, index) is None
 
 

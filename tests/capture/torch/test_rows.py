@@ -140,6 +140,18 @@ def test_gradients_of_rows(fn: Fn) -> None:
     torch.testing.assert_close(*gradients)
 
 
+def test_rows_of_parameters_without_gradients() -> None:
+    weight = torch.nn.Parameter(torch.ones(3, 2))
+
+    def fn(x: torch.Tensor, i: torch.Tensor) -> Any:
+        with torch.no_grad():
+            row = weight[i]
+        return x * row, row.requires_grad
+
+    found, wanted = (called(torch.ones(2), torch.tensor(1)) for called in (jitney.compile(fn, backend="eager"), fn))
+    assert found[0].requires_grad == wanted[0].requires_grad and found[1] == wanted[1]
+
+
 @pytest.mark.parametrize("index", [torch.tensor(True), torch.tensor(1, dtype=torch.uint8), torch.tensor([1])])
 def test_other_indices_are_torchs(index: torch.Tensor) -> None:
     found, wanted = both(lambda x, i: x[i] * 2, "eager", torch.randn(4, 3), index)
