@@ -27,6 +27,7 @@ from jitney.capture.numpy.wrap_numpy import call_on_arrays
 from jitney.capture.python import attributes
 from jitney.capture.python.c_boundary import has_tensor
 from jitney.capture.tables import Args, CodeHandler, FunctionTable, Kwargs
+from jitney.capture.world.cells import cell_get
 from jitney.capture.world.writes import writes
 from jitney.torch_compat import torch_private
 
@@ -113,7 +114,7 @@ TUNING = ("CudagraphOverrideContextManager", "DynamoConfigPatchProxy")
 
 def _cell(vm: Any, fn: types.FunctionType, name: str) -> Any:
     cells = dict(zip(fn.__code__.co_freevars, closure_cells(vm, fn), strict=True))
-    return attributes.cell_get(vm, cells[name], name)
+    return cell_get(vm, cells[name], name)
 
 
 def _as_written(vm: Any, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:

@@ -138,7 +138,8 @@ class Program:
     def _node(self, node: Source, base: str, depth: int, children: int) -> str:
         """Emit one node; the expression for its value."""
         if self._is_fixed(node):
-            text, codes = self.pool.object(self._fixed[id(node)]), []
+            text = self.pool.object(self._fixed[id(node)])
+            codes = [g.code(VALUE, self.pool) for g in node.guards if g.kind == "lacks_attr"]  # a cell may be filled
         else:
             text = node.expression(base, self.pool)
             codes = [g.code(VALUE, self.pool) for g in node.guards if not _is_absence(g)]

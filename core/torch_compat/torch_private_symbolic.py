@@ -50,6 +50,8 @@ from jitney.torch_compat.lazy_imports import defer_imports
 _NO_SYMBOLS = ("on tensor with symbolic sizes/strides", "expected to contain only concrete integers")
 # What an operation raises on a stand-in if it needs data.
 NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
+# Of a packed sequence these read how long it is from memory, from address 0 where its sizes are symbolic.
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def run_on_stand_ins(
@@ -59,6 +61,8 @@ def run_on_stand_ins(
 
     Such as ``matmul`` in torch 2.11, and those in place that functionalization first tries without data (``clamp_``).
     """
+    if getattr(func, "__name__", "") in _RECURRENT and len(args) > 3 and isinstance(args[3], list | tuple):
+        raise UnsupportedFakeTensorException("the lengths of a packed sequence are data")
     try:
         return func(*args, **kwargs) if caller is None else caller(func, args, kwargs)
     except RuntimeError as error:

@@ -495,6 +495,15 @@ def test_torch_takes_truth_values_of_numpy_for_floats(fn: Callable[[torch.Tensor
         assert found.dtype is wanted.dtype and torch.equal(found, wanted)
 
 
+@pytest.mark.parametrize("truth", [np.bool_(True), np.float64(2), np.int64(2), True])
+def test_result_types_are_torchs_own(truth: Any) -> None:
+    def fn(x: torch.Tensor, s: Any) -> Any:
+        return x + 1, torch.result_type(x, s), torch.result_type(s, x), torch.result_type(s, s), torch.result_type(1, s)
+
+    x = torch.tensor([1, 2])
+    assert jitney.compile(fn, backend="eager")(x, truth)[1:] == fn(x, truth)[1:]
+
+
 def test_an_index_that_numpy_calls_true_is_refused_as_in_eager() -> None:
     with pytest.raises(IndexError):
         jitney.compile(lambda x, s: x[s], backend="eager")(torch.ones(2), np.bool_(True))

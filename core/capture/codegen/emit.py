@@ -18,9 +18,10 @@ from torch import fx
 
 from jitney._util import generated_code
 from jitney.capture.codegen.rebuild import Rebuilder
+from jitney.capture.codegen.rebuild_iterators import escapes
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
-from jitney.capture.interpreter.iterators import parts, run_ahead
+from jitney.capture.interpreter.iterators import parts, run_ahead, through_table
 from jitney.capture.interpreter.resume import (
     Exit,
     Layout,
@@ -39,6 +40,7 @@ from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
+from jitney.capture.torch import rows
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.world.record import ABSENT, Record, empty_slot
@@ -284,7 +286,8 @@ class Emitter:
         value = record.value
         if "advanced" in record.slots and isinstance(record.content, Iterator):
             steps, ended = record.slots["advanced"], record.slots["ended"]
-            self.late.append(f"{self.pool.object(run_ahead)}({target}, {steps}, {ended})")
+            lines = self.rebuild.lines if through_table(value) else self.late  # what goes through one, before writes
+            lines.append(f"{self.pool.object(run_ahead)}({target}, {steps}, {ended})")
             return
         if record.cell is not None:
             content = record.cell[0]
@@ -344,7 +347,11 @@ class Emitter:
                 self.effects.append(f"_b.list.__setitem__({target}, _b.slice(None), ({items}))")
         else:
             base = self.pool.object(collections.deque)
-            self.effects += [f"{base}.clear({target})", f"{base}.extend({target}, ({items}))"]
+            changed = [(i, new) for i, (old, new) in enumerate(zip(before, after, strict=False)) if old is not new]
+            if len(after) == len(before) and 2 * len(changed) <= len(after):  # iterators over it go on
+                self.effects += [f"{base}.__setitem__({target}, {i}, {self.rebuild.expr(new)})" for i, new in changed]
+            else:
+                self.effects += [f"{base}.clear({target})", f"{base}.extend({target}, ({items}))"]
 
     def _write_set(self, record: Record, target: str) -> None:
         """What is in it stays where it is, on which its order depends."""
@@ -361,6 +368,7 @@ class Emitter:
     def _assemble(self, tail: list[str]) -> Emitted:
         vm, tracer = self.vm, self.vm.tracer
         outputs = self.rebuild.outputs
+        rows.check(vm, outputs)
         graph = None
         graph_lines: list[str] = []
         used = tracer.op_count > 0 or tracer.changes_state
@@ -386,7 +394,10 @@ class Emitter:
         elif outputs:
             raise Break("a tensor of unknown origin")
         prologue, extra = self._prologue()
-        writes = [*self.rebuild.lines, *self.effects, *self.late]
+        if escapes(self.rebuild, self.effects):
+            raise GiveUp("an iterator over a container that the frame has written to is kept")
+        made_late = [line for lines in self.rebuild.after.values() for line in lines]
+        writes = [*self.rebuild.lines, *self.effects, *made_late, *self.late]
         body = ["try:", *(f"    {line}" for line in prologue or ["pass"])]
         body += ["except _guard_errors:", "    return MISS", *graph_lines, *writes]
         if markers.wanted():

@@ -6,11 +6,9 @@ import collections
 import enum
 import functools
 import gc
-import itertools
 import operator
 import re
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,12 +18,12 @@ import torch
 from jitney._util.ownership import HEAP
 from jitney.capture import policy
 from jitney.capture.codegen.graph_runner import InferenceScope
+from jitney.capture.codegen.rebuild_iterators import ITERATORS, rebuilt_iterator
 from jitney.capture.interpreter import tracebacks
-from jitney.capture.interpreter.code import PY312
 from jitney.capture.interpreter.exception_context import go_on_outside
 from jitney.capture.interpreter.frame import NULL, ExcInfo
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant, ReentrantIterator
-from jitney.capture.interpreter.iterators import OutsideIterator, set_state
+from jitney.capture.interpreter.iterators import OutsideIterator
 from jitney.capture.interpreter.resume import generator_code, layout_of, stack_kinds
 from jitney.capture.interpreter.resume_serialization import Made
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart
@@ -48,15 +46,6 @@ if TYPE_CHECKING:
 VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _od: Any = collections.OrderedDict()
 VIEWS |= {type(_od.keys()): "keys", type(_od.values()): "values", type(_od.items()): "items"}
-ITERATORS: tuple[type, ...] = (
-    type(iter([])), type(iter(())), type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())),
-    type(iter(range(1))), type(iter("")), type(iter(b"")), zip, enumerate, map, filter, reversed, type(reversed([])),
-    type(iter(collections.deque())), type(iter(_od)), type(iter(_od.values())), type(iter(_od.items())),
-    itertools.chain, itertools.count, itertools.cycle, itertools.islice, itertools.repeat, itertools.starmap,
-    itertools.takewhile, itertools.dropwhile, itertools.zip_longest, itertools.product, itertools.permutations,
-    itertools.combinations, itertools.accumulate, itertools.compress, itertools.filterfalse, itertools.pairwise,
-    type(reversed({})), type(iter(range(1 << 70))), type(reversed(range(3))),
-)  # fmt: skip
 
 
 # C objects that may stand in emitted code as themselves: they never change.
@@ -76,6 +65,7 @@ class Rebuilder:
         self.pool = pool
         self.program = program
         self.lines: list[str] = []
+        self.after: dict[str, list[str]] = {}  # names, and what makes them once all is written
         self.outputs: list[Any] = []
         self.names: dict[int, str] = {}
         self.kept: list[Any] = []
@@ -104,13 +94,13 @@ class Rebuilder:
             elif kind in STAND_INS:
                 rule = Rebuilder._tensor
             elif kind in ITERATORS:
-                rule = Rebuilder._reduced
+                rule = rebuilt_iterator
             elif isinstance(value, type) and self.vm.world.is_fresh(value):
                 rule = Rebuilder._fresh_class
             elif isinstance(value, BaseException):
                 rule = Rebuilder._exception
             elif not isinstance(getattr(kind, "__next__", None), types.FunctionType | None):
-                rule = Rebuilder._reduced
+                rule = rebuilt_iterator
             elif isinstance(value, (bytearray, memoryview, types.MappingProxyType)):
                 rule = Rebuilder._refused
             elif isinstance(value, enum.Enum) or (not self.vm.world.is_fresh(value) and not isinstance(value, tuple)):
@@ -125,11 +115,14 @@ class Rebuilder:
         self.kept.append(value)
         return name
 
-    def assign(self, value: Any, text: str) -> str:
-        """Bind ``text`` to a new variable that stands for ``value`` from now on."""
+    def assign(self, value: Any, text: str, late: bool = False) -> str:
+        """Bind ``text`` to a new variable that stands for ``value`` from now on; ``late``: once all is written."""
         name = f"_r{self._count}"
         self._count += 1
-        self.lines.append(f"{name} = {text}")
+        if late:
+            self.after[name] = [f"{name} = {text}"]
+        else:
+            self.lines.append(f"{name} = {text}")
         return self.remember(value, name)
 
     def each(self, values: Any) -> str:
@@ -247,21 +240,6 @@ class Rebuilder:
     def _view(self, value: Any) -> str:
         owner = next(r for r in gc.get_referents(value) if isinstance(r, dict))
         return self.assign(value, f"{self.expr(owner)}.{VIEWS[type(value)]}()")
-
-    def _reduced(self, value: Any) -> str:
-        """Iterators tell how to make them again (``__reduce__``)."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                made, args, *state = value.__reduce__()
-            except Exception as error:
-                raise GiveUp(f"a {type(value).__qualname__} is alive at a graph break: {error}") from None
-        name = self.assign(value, f"{self.constant(made)}({self.each(args)})")
-        if state and state[0] is not None:
-            setter = self.constant(set_state) if PY312 and type(value).__module__ == "itertools" else None
-            found = self.expr(state[0])
-            self.lines.append(f"{setter}({name}, {found})" if setter else f"{name}.__setstate__({found})")
-        return name
 
     # ------------------------------------------------------------------ functions and their parts
 

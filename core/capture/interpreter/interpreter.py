@@ -21,6 +21,7 @@ from jitney.capture.policy import is_torch_op
 from jitney.capture.tables import Handlers
 from jitney.capture.world.record import LogCall, Record
 from jitney.capture.world.world import World
+from jitney.guards import Source
 from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import torch_private
 
@@ -68,6 +69,8 @@ class Interpreter(abc.ABC):
         self.elsewhere = Elsewhere()
         self.arrays_raise = False  # has the graph operations of NumPy that raise for some values?
         self.cell_owners: dict[int, types.CodeType] = {}  # id(fresh cell) -> the code whose variable it is
+        self.rows: list[Any] = []  # copies of rows in place of views, see ``rows.check``
+        self.claimed_iterators: list[tuple[Any, Source]] = []  # from outside, advanced by the frame
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``

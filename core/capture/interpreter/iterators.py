@@ -7,6 +7,7 @@ is a constant of the capture; where it changes between calls, ``next`` is a grap
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import types
@@ -24,24 +25,92 @@ if TYPE_CHECKING:
 
 LEAVES = {type(iter([])), type(iter(())), type(iter(range(1))), type(iter("")), type(iter("é")), type(reversed([]))}
 COMPOSED = {enumerate, zip}
+_od: Any = collections.OrderedDict()
+# Iterators over dictionaries and sets: the views that one of the class may go through, and whether backwards.
+FORMS: dict[type, tuple[tuple[str, bool], ...]] = {
+    **{type(iter(getattr({}, view)())): ((view, False),) for view in ("keys", "values", "items")},
+    **{type(reversed(getattr({}, view)())): ((view, True),) for view in ("keys", "values", "items")},
+    type(iter(set())): (("__iter__", False),),
+    type(iter(_od)): tuple((view, way) for view in ("keys", "values", "items") for way in (False, True)),
+}
+LEAVES |= {kind for kind, forms in FORMS.items() if len(forms) == 1}
 HINT = "make the iterator inside the compiled function"
 
 
 def parts(iterator: Any) -> tuple[Any, ...]:
     """``(what it iterates over..., position)`` of a builtin iterator; the emitted code calls this too."""
+    if type(iterator) in FORMS:
+        return of_table(iterator)
     _, args, *state = iterator.__reduce__()
     return (*args, state[0] if state else None)
+
+
+def of_table(iterator: Any) -> tuple[Any, int]:
+    """The dictionary or set, and how many items are passed; ``(None, 0)`` if it has come to its end.
+
+    Raises:
+        RuntimeError: since it began, the dictionary has got another size or other keys.
+    """
+    owner = next((r for r in gc.get_referents(iterator) if isinstance(r, dict | set | frozenset)), None)
+    _, (rest,) = iterator.__reduce__()
+    return (None, 0) if owner is None else (owner, _base(owner).__len__(owner) - len(rest))
+
+
+def _base(owner: Any) -> Any:
+    """Its builtin class, whose methods are not the program's."""
+    return next(kind for kind in (collections.OrderedDict, dict, set, frozenset) if isinstance(owner, kind))
+
+
+def table_iterator(owner: Any, view: str, backwards: bool, passed: int) -> Any:
+    """An iterator over a dictionary or set that has passed some of its items; the emitted code calls this too."""
+    items = getattr(_base(owner), view)(owner)
+    made = reversed(items) if backwards else iter(items)
+    for _ in range(passed):
+        next(made)
+    return made
+
+
+def form_of(iterator: Any, owner: Any, passed: int) -> tuple[str, bool] | None:
+    """The view that an iterator over ``owner`` goes through, and whether backwards; None where that is not known."""
+    _, (rest,) = iterator.__reduce__()
+    fitting = [form for form in FORMS[type(iterator)] if same_objects(list(table_iterator(owner, *form, passed)), rest)]
+    return fitting[0] if len(fitting) == 1 or (fitting and not rest) else None
+
+
+def same_objects(found: list[Any], wanted: list[Any]) -> bool:
+    """Are these the same objects, or new pairs of the same ones?"""
+    if len(found) != len(wanted):
+        return False
+    return all(
+        a is b or (type(a) is tuple and type(b) is tuple and len(a) == len(b) == 2 and a[0] is b[0] and a[1] is b[1])
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def through_table(iterator: Any) -> bool:
+    """Does it go through a dictionary or set, whose size must not change meanwhile?"""
+    if type(iterator) in COMPOSED:
+        return any(map(through_table, parts(iterator)))
+    return type(iterator) in FORMS
 
 
 def adopt(vm: Interpreter, iterator: Any, record: Record) -> Any:
     """The walking copy of an iterator from outside, made on first use."""
     if record.content is None:
-        if type(iterator) not in LEAVES | COMPOSED or not vm.world.steady(record.source, _position(iterator)):
+        if type(iterator) not in LEAVES | COMPOSED or not vm.world.steady(record.source, _known_position(iterator)):
             raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
+        _claim(vm, iterator, record.source)
         record.content = _copy(vm, iterator, record.source)
         record.slots["advanced"] = 0
         record.slots["ended"] = False
     return record.content
+
+
+def _known_position(iterator: Any) -> Any:
+    try:
+        return _position(iterator)
+    except RuntimeError as error:
+        raise Break(f"an iterator from outside is advanced: {error}", HINT) from None
 
 
 def _position(iterator: Any) -> Any:
@@ -67,6 +136,8 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     world.guard(base.item(1 if type(iterator) is enumerate else len(found) - 1), "equals", position)
     if type(iterator) is enumerate:
         return enumerate(_inner(vm, found[0], base.item(0)), position)
+    if type(iterator) in FORMS:
+        return _copy_of_table(vm, iterator, found, base.item(0))
     items = world.wrap(found[0], base.item(0))
     inner_record = world.record_of(items)
     if inner_record is not None and isinstance(items, list):
@@ -77,11 +148,37 @@ def _copy(vm: Interpreter, iterator: Any, source: Source) -> Any:
     return made
 
 
+def _copy_of_table(vm: Interpreter, iterator: Any, found: tuple[Any, ...], source: Source) -> Any:
+    """A copy of an iterator over a dictionary or set: over what capture has of that."""
+    world = vm.world
+    owner, passed = found
+    record = world.record_of(world.wrap(owner, source))
+    if record is None:
+        return iter(())
+    content = world.content(record)
+    if isinstance(content, set | frozenset):
+        world.set_orders.read(content)
+    if not same_objects(list(content), list(record.original)):
+        raise Break("an iterator from outside goes through what the frame has changed", HINT)
+    return table_iterator(content, *FORMS[type(iterator)][0], passed)
+
+
 def _inner(vm: Interpreter, iterator: Any, source: Source) -> Any:
     if type(iterator) not in LEAVES | COMPOSED:
         raise Break(f"an iterator of class {type(iterator).__qualname__} from outside is advanced", HINT)
     vm.world.guard(source, "type", type(iterator))
+    _claim(vm, iterator, source)
     return _copy(vm, iterator, source)
+
+
+def _claim(vm: Interpreter, iterator: Any, source: Source) -> None:
+    """Break at an iterator that is advanced in two ways, as in ``zip(it, it)``: each way would have a copy."""
+    for other, found in vm.claimed_iterators:
+        if other is iterator:
+            raise Break(f"a {type(iterator).__qualname__} from outside is advanced in two ways", HINT)
+        if type(other) is type(iterator):
+            vm.world.relate(found, source, False)
+    vm.claimed_iterators.append((iterator, source))
 
 
 def advance(vm: Interpreter, iterator: Any, record: Record) -> Any:

@@ -124,7 +124,7 @@ class Array:
     @classmethod
     def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not kwargs and all(type(a) is not cls or a.scalar for a in args):
-            numbers = [a.number() if type(a) is cls else a for a in args]
+            numbers = [_for_torch(a.number()) if type(a) is cls else a for a in args]
             if all(n is not None or a is None for n, a in zip(numbers, args, strict=True)):
                 return func(*numbers)
         raise Break(
@@ -135,6 +135,11 @@ class Array:
     @_Slot
     def __getitem__(self, key: Any) -> Any:
         return self.vm.handlers.arrays.getitem(self.vm, self, key)
+
+
+def _for_torch(number: Any) -> Any:
+    """A scalar's number as torch takes it: a truth value of NumPy is none of Python's, mostly it is a float."""
+    return np.bool_(number) if type(number) is bool else number
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:

@@ -12,7 +12,6 @@ import torch
 from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.binding import held
-from jitney.capture.interpreter.frame import NULL
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS, UNCHANGING, is_stand_in
@@ -28,6 +27,7 @@ from jitney.capture.torch.stand_in_attributes import (
     store_tensor_attr,
     tensor_attr,
 )
+from jitney.capture.world.cells import cell_get
 from jitney.capture.world.record import ABSENT, Record
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
                 return value
         value = instance_get(vm, obj, name)
         if value is not ABSENT:
+            if descriptor is not ABSENT:
+                _guard_hidden(vm, kind, name, descriptor)
             return value
     if descriptor is not ABSENT:
         try:
@@ -216,6 +218,14 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
     if fixed or (hasattr(type(found), "__get__") and type(found).__flags__ & HEAP):
         world.guard(world.const(owner).step("class_dict", name), "is", found)
     return found
+
+
+def _guard_hidden(vm: Interpreter, kind: type, name: str, hidden: Any) -> None:
+    """Guard that what an instance has instead of this class attribute comes first: a property would come before it."""
+    owner = next((cls for cls in kind.__mro__ if name in cls.__dict__), None)
+    if owner is None or trusted(owner) or vm.world.is_fresh(owner) or not owner.__flags__ & HEAP:
+        return
+    vm.world.guard(vm.world.const(owner).step("class_dict", name), "type", type(hidden))
 
 
 def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
@@ -506,7 +516,7 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
         vm.native(object.__delattr__, obj, name)
 
 
-# ------------------------------------------------------------------ modules, super, tensors, cells
+# ------------------------------------------------------------------ modules, super, tensors
 
 
 def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
@@ -566,38 +576,3 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
             target = None if bound is owner else bound
             return bind(vm, found, target, owner, name)
     return vm.raise_user(AttributeError(f"'super' object has no attribute {name!r}", name=name, obj=obj))
-
-
-def cell_get(vm: Interpreter, cell: types.CellType, name: str) -> Any:
-    """A closure cell's content; raises ``NameError`` in the user's program when it is empty."""
-    record = vm.world.record_of(cell)
-    if record is not None and record.cell is not None:
-        value = record.cell[0]
-        if value is not NULL:
-            return value
-    elif record is not None:
-        try:
-            content = cell.cell_contents
-        except ValueError:
-            vm.world.guard(record.source, "lacks_attr", "cell_contents")
-        else:
-            return vm.world.wrap(content, record.source.attr("cell_contents"))
-    else:
-        try:
-            return cell.cell_contents
-        except ValueError:
-            pass
-    text = f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
-    return vm.raise_user(NameError(text, name=name))
-
-
-def cell_set(vm: Interpreter, cell: types.CellType, value: Any) -> None:
-    """Fill or (with ``NULL``) empty a cell: at once if it is fresh, pending otherwise."""
-    record = vm.world.record_of(cell)
-    if record is not None:
-        record.cell = (value,)
-        record.dirty = True
-    elif value is NULL:
-        del cell.cell_contents
-    else:
-        cell.cell_contents = value

@@ -42,6 +42,7 @@ from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world.cells import cell_get
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.guards.assumptions import each_class
 from jitney.torch_compat import torch_private
@@ -224,7 +225,7 @@ def _locals(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     made = dict(frame.locals)
     for name, cell in frame.cells.items():
         with contextlib.suppress(UserRaised):
-            made[name] = attributes.cell_get(vm, cell, name)
+            made[name] = cell_get(vm, cell, name)
     order = [*frame.info.code.co_varnames, *frame.info.code.co_cellvars, *frame.info.code.co_freevars]
     return vm.world.mark_fresh({n: made[n] for n in dict.fromkeys(order) if n in made})
 
@@ -239,13 +240,13 @@ def _super(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return vm.raise_user(RuntimeError("super(): no arguments"))
     name = code.co_varnames[0]  # what it holds now
     try:
-        first = attributes.cell_get(vm, frame.cells[name], name) if name in frame.cells else frame.locals[name]
+        first = cell_get(vm, frame.cells[name], name) if name in frame.cells else frame.locals[name]
     except (UserRaised, KeyError):
         return vm.raise_user(RuntimeError("super(): arg[0] deleted"))
     if "__class__" not in frame.cells:
         return vm.raise_user(RuntimeError("super(): __class__ cell not found"))
     try:
-        cls = attributes.cell_get(vm, frame.cells["__class__"], "__class__")
+        cls = cell_get(vm, frame.cells["__class__"], "__class__")
     except UserRaised:
         return vm.raise_user(RuntimeError("super(): empty __class__ cell"))
     return make_super(vm, cls, first)

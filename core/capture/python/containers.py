@@ -35,6 +35,7 @@ from jitney.capture.python.c_boundary import (
     safe_to_compare,
     specialise,
 )
+from jitney.capture.torch import rows
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
         key = expose(vm, key)
         if type(key) is torch.SymInt or type(key) is tuple:
             obj, key = _selected(vm, obj, key)
-        return vm.native(operator.getitem, obj, key)
+        row = rows.taken(vm, obj, key)
+        return vm.native(operator.getitem, obj, key) if row is None else row
     if kind is Array:
         return vm.handlers.arrays.getitem(vm, obj, key)
     method = python_method(vm, obj, "__getitem__")

@@ -14,6 +14,8 @@ import pytest
 import torch
 from helpers import check_scenario, outcome, t
 
+import jitney
+
 Compile = Callable[[Any], Any]
 
 
@@ -357,3 +359,43 @@ def test_method_of_a_builtin_reached_by_super_across_a_break() -> None:
         return [compile(fn)(items, t()) for _ in range(2)], list(items)
 
     check_scenario(scenario)
+
+
+@pytest.mark.parametrize("before", [5, len, None])
+def test_what_an_instance_hides_becomes_a_property(before: Any) -> None:
+    class Settings:
+        scale: Any = before
+
+    settings = Settings()
+    settings.scale = 4
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x + settings.scale
+
+    compiled = jitney.compile(fn, backend="eager")
+    assert compiled(torch.zeros(1)) == 4
+    Settings.scale = 7
+    assert compiled(torch.zeros(1)) == 4
+    Settings.scale = property(lambda self: 6)
+    assert compiled(torch.zeros(1)) == 6
+
+
+def test_a_variable_of_a_closure_is_emptied_and_filled() -> None:
+    scale: Any = 1
+
+    def fn(x: torch.Tensor, what: str) -> Any:
+        nonlocal scale
+        if what == "del":
+            del scale
+        if what == "set":
+            scale = 3
+        try:
+            return x * scale
+        except NameError as error:
+            return str(error)
+
+    compiled = jitney.compile(fn, backend="eager")
+    x = torch.ones(1)
+    told = [compiled(x, what) for what in ("", "del", "", "set", "", "del", "")]
+    assert [told[at] for at in (0, 3, 4)] == [1, 3, 3]
+    assert all(type(told[at]) is str and "scale" in told[at] for at in (1, 2, 5, 6))

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as functional
 from helpers import Compiled, check, t
 
+import jitney
+
 Fn = Callable[..., Any]
 
 METADATA: dict[str, Fn] = {
@@ -528,3 +530,20 @@ def test_new_of_a_size_makes_a_tensor_of_that_size() -> None:
     compiled = Compiled(reparametrise)
     for n, m in ((4, 6), (5, 3), (2, 2), (7, 3)):
         compiled(torch.ones(n, m), torch.zeros(n, m))
+
+
+@pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_packed_sequences_of_several_lengths_are_a_graph_break(
+    kind: type[torch.nn.RNNBase], dynamic: bool | None
+) -> None:
+    layer = kind(2, 3, bidirectional=True)
+    pack = torch.nn.utils.rnn.pack_padded_sequence
+
+    def fn(packed: torch.nn.utils.rnn.PackedSequence) -> torch.Tensor:
+        return layer(packed)[0].data * 2
+
+    compiled = jitney.compile(fn, backend="eager", dynamic=dynamic)
+    for longest in (3, 4, 6):
+        packed = pack(torch.randn(longest, 2, 2), torch.tensor([longest, 2]))
+        assert torch.equal(compiled(packed), fn(packed))

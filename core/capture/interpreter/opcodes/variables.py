@@ -14,6 +14,7 @@ from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.original_functions import genuine_builtin
 from jitney.capture.python import attributes
 from jitney.capture.python.builtins import import_name, make_super
+from jitney.capture.world.cells import cell_get, cell_set
 from jitney.capture.world.record import ABSENT
 
 op = OpcodeTable()
@@ -117,7 +118,7 @@ def load_deref(vm: Any, frame: Frame, instr: Any) -> None:
     name = instr.argval
     cell = frame.cells[name]
     try:
-        frame.stack.append(attributes.cell_get(vm, cell, name))
+        frame.stack.append(cell_get(vm, cell, name))
     except UserRaised as raised:
         if name in frame.info.cellvars and isinstance(raised.value, NameError):
             text = f"cannot access local variable '{name}' where it is not associated with a value"
@@ -127,25 +128,25 @@ def load_deref(vm: Any, frame: Frame, instr: Any) -> None:
 
 @op("STORE_DEREF")
 def store_deref(vm: Any, frame: Frame, instr: Any) -> None:
-    attributes.cell_set(vm, frame.cells[instr.argval], frame.stack.pop())
+    cell_set(vm, frame.cells[instr.argval], frame.stack.pop())
 
 
 @op("DELETE_DEREF")
 def delete_deref(vm: Any, frame: Frame, instr: Any) -> None:
-    attributes.cell_get(vm, frame.cells[instr.argval], instr.argval)
-    attributes.cell_set(vm, frame.cells[instr.argval], NULL)
+    cell_get(vm, frame.cells[instr.argval], instr.argval)
+    cell_set(vm, frame.cells[instr.argval], NULL)
 
 
 @op("LOAD_CLASSDEREF")
 def load_classderef(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.namespace.get(instr.argval, ABSENT)
-    frame.stack.append(attributes.cell_get(vm, frame.cells[instr.argval], instr.argval) if value is ABSENT else value)
+    frame.stack.append(cell_get(vm, frame.cells[instr.argval], instr.argval) if value is ABSENT else value)
 
 
 @op("LOAD_FROM_DICT_OR_DEREF")
 def load_from_dict_or_deref(vm: Any, frame: Frame, instr: Any) -> None:
     value = frame.stack.pop().get(instr.argval, ABSENT)
-    frame.stack.append(attributes.cell_get(vm, frame.cells[instr.argval], instr.argval) if value is ABSENT else value)
+    frame.stack.append(cell_get(vm, frame.cells[instr.argval], instr.argval) if value is ABSENT else value)
 
 
 # ------------------------------------------------------------------ globals and names

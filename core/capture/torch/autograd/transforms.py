@@ -25,10 +25,10 @@ from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.metadata import version_of
-from jitney.capture.python import attributes
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.capture.torch.tensors import Tracer
+from jitney.capture.world.cells import cell_get
 from jitney.capture.world.writes import writes
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import asked_after_devices
@@ -443,7 +443,7 @@ def _jacobian(name: str, code: types.CodeType) -> Callable[[Interpreter, types.F
         if kwargs:
             raise Break(f"what torch.func.{name} has made is called with keyword arguments", "")
         cells = zip(code.co_freevars, closure_cells(vm, fn), strict=True)
-        found = {key: attributes.cell_get(vm, cell, key) for key, cell in cells}
+        found = {key: cell_get(vm, cell, key) for key, cell in cells}
         inner = found.pop("func")
         settings = tuple((key, setting(vm, value)) for key, value in found.items())
         return _record(vm, Transform(name, settings), inner, args, kwargs)
