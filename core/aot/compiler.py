@@ -250,6 +250,9 @@ def backward_of(
     def module(absent: tuple[int, ...]) -> fx.GraphModule:
         return reduced(absent).module
 
+    if form == "between":  # which runs as it is
+        module = functools.cache(module)
+
     number = events.subject()
 
     def compile_absent(absent: tuple[int, ...], variant: Hashable = None) -> Callable[..., Sequence[Any]]:

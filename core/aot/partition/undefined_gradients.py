@@ -54,14 +54,45 @@ class _Reduced:
     def run(self) -> fx.Graph:
         """The copy."""
         for node in self.old.nodes:
+            if node.op not in ("placeholder", "output"):
+                self._look(node)
+        needed = self._needed()
+        for node in self.old.nodes:
             if node.op == "output":
                 self.graph.output(tuple(self._returned(n) for n in node.args[0]))
             elif node.op != "placeholder":
-                self._operator(node)
+                if node in needed:
+                    self._operator(node)
             elif node not in self.missing:
                 self.made[node] = self.graph.placeholder(node.name)
                 self.made[node].meta.update(node.meta)
         return self.graph
+
+    def _look(self, node: fx.Node) -> None:
+        """Is an operator's result missing?"""
+        from_outside = [a for a in node.all_input_nodes if a in self.dependent]
+        if from_outside:
+            self.dependent.add(node)
+            if all(a in self.missing for a in from_outside):
+                self.missing.add(node)
+
+    def _needed(self) -> set[fx.Node]:
+        """What the results that are there are made of."""
+        output: Any = self.old.output_node().args[0]
+        todo = [n for n in output if isinstance(n, fx.Node)]
+        todo += self.old.find_nodes(op="call_function", target=operator.setitem)
+        found: set[fx.Node] = set()
+        while todo:
+            node = todo.pop()
+            if node not in found and node not in self.missing:
+                found.add(node)
+                alone = self._alone(node)
+                todo += node.all_input_nodes if alone is None else [alone]
+        return found
+
+    def _alone(self, node: fx.Node) -> fx.Node | None:
+        absent = any(a in self.missing for a in node.all_input_nodes)
+        return _the_other(node, self.missing) if absent else None
 
     def _returned(self, value: Any) -> Any:
         if value in self.missing:
@@ -69,14 +100,7 @@ class _Reduced:
         return self.made[value] if isinstance(value, fx.Node) else value
 
     def _operator(self, node: fx.Node) -> None:
-        from_outside = [a for a in node.all_input_nodes if a in self.dependent]
-        absent = [a for a in from_outside if a in self.missing]
-        if from_outside:
-            self.dependent.add(node)
-            if len(absent) == len(from_outside):
-                self.missing.add(node)
-                return
-        alone = _the_other(node, self.missing) if absent else None
+        alone = self._alone(node)
         self.made[node] = self.made[alone] if alone is not None else self.graph.node_copy(node, self._value)
 
     def _value(self, node: fx.Node) -> fx.Node:

@@ -145,6 +145,8 @@ class Backward:
                     phase="backward",
                 )
             return self._as_traced(saved, numbers, tangents, absent)
+        if self.form == "between":  # small parts, one for each result, for those who look into the backward
+            return self._as_traced(saved, numbers, tangents, absent)
         run = self.compiled.get(absent) if variant is None else self.variants.get((absent, variant))
         grown = run is None and variant is None
         if run is None:
@@ -217,14 +219,20 @@ class Backward:
                 self.compiled[absent] = self.compile_absent(absent)
             return self.compiled[absent]
 
-    def once(self, ctx: Any, tangents: Sequence[torch.Tensor | None], again: DoubleBackward) -> tuple[Any, ...]:
+    def once(
+        self,
+        ctx: Any,
+        tangents: Sequence[torch.Tensor | None],
+        again: DoubleBackward,
+        saved: list[torch.Tensor] | None = None,
+    ) -> tuple[Any, ...]:
         """``once`` of this backward."""
         watched = getattr(ctx, "watched", None)
         if watched is None:
-            return once(self, self.name, ctx, tangents, again)
+            return once(self, self.name, ctx, tangents, again, saved)
         if watched.variant is not None:
             again = refusing(f"an extension has its backward run as {watched.variant!r}")
-        return once(functools.partial(self.of_run, watched), self.name, ctx, tangents, again)
+        return once(functools.partial(self.of_run, watched), self.name, ctx, tangents, again, saved)
 
 
 def own(results: Sequence[Any]) -> list[Any]:
@@ -274,14 +282,19 @@ def saved_and_kept_of(ctx: Any, *given: Any) -> list[torch.Tensor]:
 
 
 def once(
-    backward: Any, name: str, ctx: Any, tangents: Sequence[torch.Tensor | None], again: DoubleBackward
+    backward: Any,
+    name: str,
+    ctx: Any,
+    tangents: Sequence[torch.Tensor | None],
+    again: DoubleBackward,
+    saved: list[torch.Tensor] | None = None,
 ) -> tuple[Any, ...]:
     """Under ``create_graph=True``: the compiled backward's gradients, which can be differentiated again.
 
     Where they cannot, they hang on everything that they depend on, or the engine would find no way from them to an
     input, and say that their derivative is zero; differentiating them by anything raises.
     """
-    saved = [*ctx.saved_tensors]
+    saved = [*ctx.saved_tensors] if saved is None else saved
     values, reason = ([], again.reason) if again.reason else again.given(ctx, saved)
     with torch.no_grad():
         found = backward([*saved], ctx.numbers, tangents)

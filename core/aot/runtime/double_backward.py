@@ -79,6 +79,7 @@ class DoubleBackward:
         grad, autocast, dtype: torch's state where the graph begins.
         text: of the graph, if an earlier process has captured it.
         unread: inputs on whose numbers no gradient depends.
+        handed: which of the results its last inputs stand for, where it runs given some of them.
     """
 
     run: Callable[[], Callable[..., Sequence[Any]]]
@@ -91,9 +92,10 @@ class DoubleBackward:
     dtype: torch.dtype = torch.float32
     text: GraphText | None = None
     unread: frozenset[int] = frozenset()
+    handed: tuple[int, ...] = ()
 
     def _jitney_recipe(self, writer: Writer) -> Recipe:
-        facts = (self.tangents, self.strides, self.inputs, self.grad, self.autocast, self.dtype)
+        facts = (self.tangents, self.strides, self.inputs, self.grad, self.autocast, self.dtype, self.handed)
         if self.reason:
             return call("jitney.aot.runtime.double_backward:refusing", writer.ref(self.reason))
         try:
@@ -137,8 +139,6 @@ class DoubleBackward:
         if any(value is None for value in values):
             return [], "an input of it is gone (keep a reference to it)"
         looked_at = [v for v, found in zip(values, self.inputs, strict=True) if found.how in ("leaf", "alive")]
-        if handed is not None and handed.written() and any(found.how == "handed" for found in self.inputs):
-            return [], written
         return values, "" if tuple(v._version for v in looked_at) == getattr(ctx, "versions", ()) else written
 
     def again(self, inputs: Sequence[Any], batched: bool = False) -> Sequence[Any]:
@@ -174,8 +174,8 @@ class DoubleBackward:
 
     def first(
         self, values: Sequence[Any], tangents: Sequence[torch.Tensor | None], create: bool
-    ) -> tuple[list[Any], list[torch.Tensor | None], list[torch.Tensor | None]]:
-        """What stands for the graph's inputs and its tangents, and gradients by input that has one, under autograd.
+    ) -> tuple[list[Any], list[torch.Tensor | None], list[torch.Tensor | None], Sequence[Any]]:
+        """What stands for the graph's inputs and its tangents, gradients by input that has one, its results.
 
         Args:
             values: the graph's inputs.
@@ -206,7 +206,7 @@ class DoubleBackward:
             ends = [(end, weight) for end, weight in ends if end.requires_grad]
             begin = [v for v, found in zip(inputs, self.inputs, strict=True) if found.grad]
             found = _gradients([e for e, _ in ends], begin, [w for _, w in ends], True)
-        return inputs, weights, list(found)
+        return inputs, weights, list(found), results
 
     def second(
         self, values: Sequence[Any], tangents: Sequence[torch.Tensor | None], above: Sequence[torch.Tensor | None]
@@ -220,16 +220,49 @@ class DoubleBackward:
         """
         create = torch.is_grad_enabled()
         with torch.enable_grad():
-            inputs, weights, first = self.first(values, tangents, create)
+            inputs, weights, first, results = self.first(values, tangents, create)
             pairs = [(f, a) for f, a in zip(first, above, strict=True) if f is not None and a is not None]
             pairs = [(f, a) for f, a in pairs if f.requires_grad]
             # Gradients may depend on what the results do not: an autograd function says so, or somebody asks later.
             given = [*inputs, *weights]
             by = [isinstance(v, torch.Tensor) and v.requires_grad for v in given]
             wanted = [v for v, asked in zip(given, by, strict=True) if asked]
-            with torch_private.DisableAutocast():
+            with torch_private.DisableAutocast(), _Arrivals([results[at] for at in self.handed]) as arrivals:
                 found = iter(_gradients([f for f, _ in pairs], wanted, [a for _, a in pairs], create))
-        return [next(found) if asked else None for asked in by]
+            answers = [next(found) if asked else None for asked in by]
+            for at, arrived in enumerate(arrivals.gradients, len(values) - len(self.handed)):
+                if arrived is not None:
+                    answers[at] = arrived if answers[at] is None else answers[at] + arrived
+        return answers
+
+
+class _Arrivals:
+    """Takes what arrives at results for which others stand: where an operator has kept its result, a part comes there.
+
+    Args:
+        results: made by the operators whose results the program has.
+    """
+
+    def __init__(self, results: Sequence[torch.Tensor]) -> None:
+        self.results = results
+        self.gradients: list[torch.Tensor | None] = [None] * len(results)
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> _Arrivals:
+        for at, result in enumerate(self.results):
+            if result.requires_grad:
+                self._hooks.append(result.register_hook(functools.partial(self._arrived, at)))
+        return self
+
+    def _arrived(self, at: int, gradient: Any) -> Any:
+        if gradient is None:
+            return None
+        self.gradients[at] = gradient
+        return torch.zeros_like(gradient)
+
+    def __exit__(self, *error: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
 
 
 def _parts(of: Ends, stride: tuple[int, ...] | None, tangent: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
@@ -304,7 +337,7 @@ def connected(
     places = zip(values, again.inputs, strict=True)
     values = [v.detach().clone() if found.how == "written" else v for v, found in places]
     if torch_private.batched(tangents):  # what an autograd function makes of batches has no history
-        _, _, first = again.first(values, tangents, True)
+        _, _, first, _ = again.first(values, tangents, True)
         of = dict(zip((at for at, found in enumerate(again.inputs) if found.grad), first, strict=True))
         return tuple(None if gradient is None else of[at] for at, gradient in enumerate(gradients))
     known = {id(t) for t in (*values, *tangents) if isinstance(t, torch.Tensor)}
@@ -389,5 +422,6 @@ def _never() -> Callable[..., Sequence[Any]]:
 def from_disk(source: str, names: dict[str, Any], held: dict[str, Any], *facts: Any) -> DoubleBackward:
     """The same in a later process, where the graph is made of its text when it is needed."""
     text = GraphText(source, names, held)
-    tangents, strides, inputs, grad, autocast, dtype = facts
-    return DoubleBackward(functools.cache(text.forward), "", tangents, strides, inputs, grad, autocast, dtype, text)
+    *shapes, grad, autocast, dtype, handed = facts
+    run = functools.cache(text.forward)
+    return DoubleBackward(run, "", *shapes, grad, autocast, dtype, text, handed=handed)

@@ -147,9 +147,9 @@ class Glue:
         if self.cut is not None:
             self.namespace.update(_below=self.cut.below, _again_below=self.cut.again_below(self.again))
             lines.append("    if ctx.handed.cut():")
-            lines.append(f"        if _is_grad_enabled(): return _below.once(ctx, ({tangents}), _again_below)")
-            found = f"ctx.handed.take({saved}, ctx, _below, ({tangents}))"
-            lines.append(f"        return _below{how}{found}, ctx.numbers, ({tangents}))")
+            lines.append(f"        saved = ctx.handed.take({saved}, ctx, _below, ({tangents}))")
+            lines.append(f"        if _is_grad_enabled(): return _below.once(ctx, ({tangents}), _again_below, saved)")
+            lines.append(f"        return _below{how}saved, ctx.numbers, ({tangents}))")
         lines.append(f"    if _is_grad_enabled(): return _backward.once(ctx, ({tangents}), _again)")
         lines.append(f"    return _backward{how}{saved}(ctx, _backward, ({tangents})), ctx.numbers, ({tangents}))")
         return lines

@@ -25,6 +25,9 @@ from jitney.torch_compat import torch_private
 Tangents = Sequence[torch.Tensor | None]
 
 
+_PASSES = 32  # of the engine, about which something is remembered: some are nested, some are in other threads
+
+
 class HandedOut:
     """The results of one run that others were computed from, as long as they live.
 
@@ -34,22 +37,17 @@ class HandedOut:
 
     def __init__(self, count: int) -> None:
         self.hooked = False  # has somebody put a hook on the node of a result?
-        self._given: list[tuple[Any, int]] = [(_gone, 0)] * count
-        self._decided = (-1, False)  # in which pass of the engine, and how
-        self._unpacked: tuple[int, list[torch.Tensor]] = (-1, [])
+        self._given: list[_Given] = [_NOTHING] * count
+        self._decided: dict[int, bool] = {}  # by pass of the engine
+        self._unpacked: dict[int, list[torch.Tensor]] = {}
 
     def add(self, at: int, tensor: torch.Tensor) -> None:
         """The program gets this one."""
-        self._given[at] = weakref.ref(tensor), tensor._version
+        self._given[at] = _Given(weakref.ref(tensor), tensor._version, type(tensor.grad_fn), tensor.output_nr)
 
     def tensors(self) -> list[torch.Tensor | None]:
-        """Those that live."""
-        return [reference() for reference, _ in self._given]
-
-    def written(self) -> bool:
-        """Has somebody written to one that lives?"""
-        pairs = [(reference(), version) for reference, version in self._given]
-        return any(tensor is not None and tensor._version != version for tensor, version in pairs)
+        """Those that live, and are as they were handed out: somebody may ask for the gradient by such."""
+        return [given.tensor() for given in self._given]
 
     def decide(self, probe: Any) -> bool:
         """Is the backward cut in this pass of the engine?
@@ -58,34 +56,75 @@ class HandedOut:
             probe: a node that runs unless the pass is asked for certain gradients only.
         """
         number = torch_private.current_pass()
-        if self._decided[0] != number:
-            asked = not torch_private.will_run(probe)
-            self._decided = number, asked or self.hooked or any(map(_watched, self.tensors()))
-        return self._decided[1]
+        found = self._decided.get(number)
+        if found is None:
+            alive = any(t is not None for t in self.tensors())
+            asked = alive and not torch_private.will_run(probe)
+            looked_at = self.hooked or any(map(_watched, (given.reference() for given in self._given)))
+            found = asked or looked_at or self._may_be_asked_later()
+            _remember(self._decided, number, found)
+        return found
 
     def cut(self) -> bool:
-        """Was it decided in this pass that the backward is cut?"""
-        return self._decided == (torch_private.current_pass(), True)
+        """Is the backward of the graph itself cut in this pass, which ends with it?"""
+        found = self._decided.pop(torch_private.current_pass(), None) if self._decided else None
+        return self._may_be_asked_later() if found is None else found
+
+    def _may_be_asked_later(self) -> bool:
+        """Will what arrives have derivatives, by all that was handed out too?"""
+        return torch.is_grad_enabled() and all(t is not None for t in self.tensors())
 
     def saved_of(self, graph: Any, backward: Backward, tangents: Tangents) -> list[torch.Tensor]:
-        """What the graph's autograd function has saved, which needs it once more."""
+        """What the graph's autograd function has saved, which it may need once more."""
         number = torch_private.current_pass()
-        if self._unpacked[0] != number:
-            self._unpacked = number, saved_of(graph, backward, tangents, last=False)
-        return [*self._unpacked[1]]
+        if number in self._unpacked:
+            return [*self._unpacked[number]]
+        saved = saved_of(graph, backward, tangents, last=False)
+        if torch_private.will_run(graph):
+            _remember(self._unpacked, number, [*saved])
+        return saved
 
     def take(self, read: Callable[..., list[torch.Tensor]], graph: Any, *given: Any) -> list[torch.Tensor]:
         """The same for the last time."""
-        number, saved = self._unpacked
-        self._unpacked = -1, []
-        if number != torch_private.current_pass():
+        saved = self._unpacked.pop(torch_private.current_pass(), None)
+        if saved is None:
             return read(graph, *given)
         torch_private.clear_saved(graph)
+        kept = getattr(graph, "kept", None)
+        if kept is not None:
+            torch_private.clear_saved(kept.grad_fn)
         return saved
+
+
+def _remember(table: dict[int, Any], number: int, what: Any) -> None:
+    """Of passes that have ended nobody tells; the oldest is forgotten."""
+    table[number] = what
+    if len(table) > _PASSES:
+        table.pop(next(iter(table)), None)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A result as it was handed out."""
+
+    reference: Callable[[], torch.Tensor | None]
+    version: int
+    node: type
+    number: int
+
+    def tensor(self) -> torch.Tensor | None:
+        """The result, unless it is gone, was written to, or was given another history."""
+        found = self.reference()
+        if found is None or found._version != self.version:
+            return None
+        return found if type(found.grad_fn) is self.node and found.output_nr == self.number else None
 
 
 def _gone() -> None:
     return None
+
+
+_NOTHING = _Given(_gone, 0, type(None), 0)
 
 
 def _watched(tensor: torch.Tensor | None) -> bool:
@@ -103,7 +142,7 @@ def note_hooks(function: Any) -> None:
 def _noting(register: Any, of_tensor: bool) -> Any:
     @functools.wraps(register)
     def noting(node: Any, given: Any) -> Any:
-        if not of_tensor or any(given is tensor for tensor in node.handed.tensors()):
+        if not of_tensor or any(given is other.reference() for other in node.handed._given):
             node.handed.hooked = True
         return register(node, given)
 
@@ -173,8 +212,9 @@ class Link:
         given: list[torch.Tensor | None] = [None] * self.count
         for at, tangent in zip(self.tangents, tangents, strict=True):
             given[at] = tangent
+        saved = ctx.handed.saved_of(graph, self.between, given)
         if torch.is_grad_enabled():
-            found = once(self.between, self.between.name, graph, given, self.again)
+            found = once(self.between, self.between.name, graph, given, self.again, saved)
         else:
-            found = self.between(ctx.handed.saved_of(graph, self.between, given), graph.numbers, given)
+            found = self.between(saved, graph.numbers, given)
         return (*tangents, *(found[at] for at in self.intermediates), None)

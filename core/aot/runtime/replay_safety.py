@@ -59,7 +59,8 @@ def apart(again: DoubleBackward, module: fx.GraphModule, joint: Joint) -> Double
         return again
     if any(i.written for i in joint.intermediates) or len(results) < len(joint.intermediates):
         return refusing("it writes to the memory of a result from which it computes others")
-    return replace(again, run=functools.cache(lambda: _given_results(module, results).forward))
+    run = functools.cache(lambda: _given_results(module, results).forward)
+    return replace(again, run=run, handed=tuple(results))
 
 
 def _given_results(module: fx.GraphModule, results: Sequence[int]) -> fx.GraphModule:

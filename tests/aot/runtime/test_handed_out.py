@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,6 +64,13 @@ def written(x: torch.Tensor) -> Results:
     return y, y.exp().mean()
 
 
+def kept_by_operators(x: torch.Tensor) -> Results:
+    """Operators keep their results, so that second derivatives come there."""
+    a = torch.tanh(x * 2)
+    b = a.softmax(1)
+    return a, b, (b.exp() + a**3).sum()
+
+
 def expanded(x: torch.Tensor) -> Results:
     s = x.sum(0, keepdim=True)
     return s, s.expand(3, 4) + x, (s + 1).sum()
@@ -73,7 +81,7 @@ def without_a_gradient(x: torch.Tensor) -> Results:
     return y, (y * x).sum()
 
 
-PROGRAMS = [pair, steps, views, parts, view_of_argument, expanded, without_a_gradient]
+PROGRAMS = [pair, steps, kept_by_operators, views, parts, view_of_argument, expanded, without_a_gradient]
 
 
 def by_each(f: Program, x: torch.Tensor, i: int, j: int) -> list[Any]:
@@ -215,6 +223,116 @@ def test_a_hook_on_a_result_that_nobody_keeps(program: Program) -> None:
     torch.testing.assert_close(told(compile_fn(program, backend="aot_eager")), told(program))
 
 
+@pytest.mark.parametrize("program", [pair, kept_by_operators])
+def test_derivatives_where_a_hook_changes_what_arrives(program: Program) -> None:
+    def told(f: Program) -> Any:
+        x = t(3, 4).requires_grad_()
+        first, *_, last = f(x)
+        first.register_hook(lambda g: g * 3)
+        (g,) = grad(last, x, create_graph=True)
+        return g, grad(g.square().sum(), [x, first])
+
+    torch.testing.assert_close(told(compile_fn(program, backend="aot_eager")), told(program))
+
+
+def penalty_of_what_is_dropped(f: Program, x: torch.Tensor) -> None:
+    g, = grad(f(x)[-1], x, create_graph=True)  # fmt: skip
+    g.square().sum().backward()
+
+
+def penalty_after_a_write(f: Program, x: torch.Tensor) -> None:
+    y, z = f(x)
+    y.mul_(2)
+    (g,) = grad(z, x, create_graph=True)
+    g.square().sum().backward()
+
+
+def penalty_after_detaching(f: Program, x: torch.Tensor) -> None:
+    y, z = f(x)
+    y.detach_()
+    (g,) = grad(z, x, create_graph=True)
+    g.square().sum().backward()
+
+
+@pytest.mark.parametrize("ask", [penalty_of_what_is_dropped, penalty_after_a_write, penalty_after_detaching])
+def test_nobody_can_ask_for_what_is_gone(ask: Callable[[Program, torch.Tensor], None]) -> None:
+    def f(x: torch.Tensor) -> Results:
+        y = x * 2
+        return y, (y + x**3).sum()
+
+    xs = [t(3, 4).requires_grad_() for _ in range(2)]
+    ask(f, xs[0])
+    ask(compile_fn(f, backend="aot_eager"), xs[1])
+    torch.testing.assert_close(xs[1].grad, xs[0].grad)
+
+
+@pytest.mark.parametrize(
+    "inner", [lambda z, x: grad(z, x, retain_graph=True), lambda z, x: z.backward(retain_graph=True)]
+)
+def test_a_backward_inside_a_backward(inner: Any) -> None:
+    def told(f: Program) -> Any:
+        x = t(3, 4).requires_grad_()
+        y, z = f(x)
+        seen: list[Any] = []
+
+        def hook(gradient: torch.Tensor) -> None:
+            if not seen:
+                seen.append(0)
+                seen.append(inner(z, x))
+
+        y.register_hook(hook)
+        z.backward(retain_graph=True)
+        return x.grad, seen
+
+    torch.testing.assert_close(told(compile_fn(pair, backend="aot_eager")), told(pair))
+
+
+def test_backwards_of_one_run_in_several_threads() -> None:
+    x = t(3, 4).requires_grad_()
+    y, z = compile_fn(pair, backend="aot_eager")(x)
+    expected, found = grad(pair(x)[1], x), []
+
+    def ask() -> None:
+        found.extend(grad(z, x, retain_graph=True)[0] for _ in range(50))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 150 and all(torch.equal(g, expected[0]) for g in found) and y is not None
+
+
+def test_a_cut_backward_frees_what_it_is_done_with() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Results:
+        h = (x @ w).tanh()
+        return h, (h**2).sum()
+
+    h, z = compile_fn(f, backend="aot_eager")(t(3, 4).requires_grad_() * 1, t(4, 4))
+    h.retain_grad()
+    z.backward()
+    with pytest.raises(RuntimeError, match="freed"):
+        h.grad_fn.kept.grad_fn.saved_tensors  # noqa: B018
+
+
+def test_a_long_chain_of_results_compiles_no_more() -> None:
+    def f(x: torch.Tensor) -> Results:
+        found = []
+        for _ in range(30):
+            x = torch.tanh(x * 1.1)
+            found.append(x)
+        return tuple(found)
+
+    seen: list[str] = []
+    x = t(3, 4).requires_grad_()
+    with events.listen(lambda e: seen.append(e.kind) if isinstance(e, events.AtenGraph) else None):
+        results = compile_fn(f, backend="aot_eager")(x)
+        found = grad(results[-1].sum(), [x, *results[::10]])
+    assert seen.count("backward") == 1
+    results = f(x)
+    torch.testing.assert_close(found, grad(results[-1].sum(), [x, *results[::10]]))
+
+
 def test_a_graph_break_between() -> None:
     def f(x: torch.Tensor) -> Results:
         h = x * 2
@@ -266,8 +384,9 @@ def test_results_that_are_added_to_each_other_are_freed() -> None:
     assert all(reference() is None for reference in gone)
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("hooked", [False, True])
-def test_inside_a_checkpoint(hooked: bool) -> None:
+def test_inside_a_checkpoint(hooked: bool, create_graph: bool) -> None:
     """Its saved tensors may be read once."""
 
     def told(f: Program) -> Any:
@@ -275,7 +394,7 @@ def test_inside_a_checkpoint(hooked: bool) -> None:
         y, z = torch.utils.checkpoint.checkpoint(f, x, use_reentrant=False)
         if hooked:
             y.register_hook(lambda g: g * 2)
-        return grad(z + y.sum(), x)
+        return grad(z + y.sum(), x, create_graph=create_graph)
 
     torch.testing.assert_close(told(compile_fn(pair, backend="aot_eager")), told(pair))
 
