@@ -232,7 +232,8 @@ class DoubleBackward:
             answers = [next(found) if asked else None for asked in by]
             for at, arrived in enumerate(arrivals.gradients, len(values) - len(self.handed)):
                 if arrived is not None:
-                    answers[at] = arrived if answers[at] is None else answers[at] + arrived
+                    other = answers[at]
+                    answers[at] = arrived if other is None else other + arrived
         return answers
 
 
@@ -422,6 +423,6 @@ def _never() -> Callable[..., Sequence[Any]]:
 def from_disk(source: str, names: dict[str, Any], held: dict[str, Any], *facts: Any) -> DoubleBackward:
     """The same in a later process, where the graph is made of its text when it is needed."""
     text = GraphText(source, names, held)
-    *shapes, grad, autocast, dtype, handed = facts
+    tangents, strides, inputs, grad, autocast, dtype, handed = facts
     run = functools.cache(text.forward)
-    return DoubleBackward(run, "", *shapes, grad, autocast, dtype, text, handed=handed)
+    return DoubleBackward(run, "", tangents, strides, inputs, grad, autocast, dtype, text, handed=handed)
