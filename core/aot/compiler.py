@@ -250,7 +250,7 @@ def backward_of(
     def module(absent: tuple[int, ...]) -> fx.GraphModule:
         return reduced(absent).module
 
-    if form == "between":  # which runs as it is
+    if form == "between":  # much of which runs as it is
         module = functools.cache(module)
 
     number = events.subject()

@@ -54,6 +54,12 @@ def is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
+def draws(node: fx.Node) -> bool:
+    """Does it move a generator? The gradient of an operator that has drawn is given what that has drawn with."""
+    given = getattr(getattr(node.target, "_schema", None), "arguments", ())
+    return is_random(node) and not any(argument.name.startswith("philox") for argument in given)
+
+
 def is_factory(node: fx.Node) -> bool:
     """Does it make a tensor out of nothing but numbers?"""
     return _packet(node) in FACTORY_PACKETS

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import fx
@@ -33,7 +32,7 @@ from jitney.aot.partition.cost import (
 )
 from jitney.aot.partition.cse import merge_equal
 from jitney.aot.trace.joint import Joint
-from jitney.aot.trace.results import is_view, root_of
+from jitney.aot.trace.results import ancestors, is_view, root_of
 from jitney.aot.trace.sizes import is_symbolic
 
 SOURCE, SINK = "source", "sink"
@@ -79,19 +78,6 @@ def depends_on_tangents(joint: Joint) -> dict[fx.Node, bool]:
     found: dict[fx.Node, bool] = {}
     for node in joint.graph.nodes:
         found[node] = node in tangents or any(found[a] for a in node.all_input_nodes)
-    return found
-
-
-def ancestors(roots: Iterable[Any], given: Set[fx.Node] = frozenset()) -> set[fx.Node]:
-    """The nodes that these need, themselves included; not those that only ``given`` nodes need."""
-    found: set[fx.Node] = set()
-    todo = [n for n in roots if isinstance(n, fx.Node)]
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found.add(node)
-            if node not in given:
-                todo.extend(node.all_input_nodes)
     return found
 
 

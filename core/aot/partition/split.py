@@ -10,8 +10,9 @@ import torch
 from torch import fx
 
 from jitney.aot.partition.cost import has_effect
-from jitney.aot.partition.min_cut import Partition, ancestors
+from jitney.aot.partition.min_cut import Partition
 from jitney.aot.trace.joint import Joint
+from jitney.aot.trace.results import ancestors
 
 
 @dataclass

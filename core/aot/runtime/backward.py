@@ -23,6 +23,7 @@ from jitney.torch_compat.subclasses import wraps
 from jitney.torch_compat.tensor_iterator import hint
 
 Form = Literal["whole", "below", "between"]  # of a backward graph: see ``partition/backward_forms.py``
+FEW_PARTS = 2  # for which those who look into a backward wait for a compiler; of many results, each has a small part
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 # By position of the tangents that are missing: the backward graph without them.
 Reduced = Callable[[tuple[int, ...]], fx.GraphModule]
@@ -145,7 +146,7 @@ class Backward:
                     phase="backward",
                 )
             return self._as_traced(saved, numbers, tangents, absent)
-        if self.form == "between":  # small parts, one for each result, for those who look into the backward
+        if self.form == "between" and absent not in self.compiled and len(self.compiled) >= FEW_PARTS:
             return self._as_traced(saved, numbers, tangents, absent)
         run = self.compiled.get(absent) if variant is None else self.variants.get((absent, variant))
         grown = run is None and variant is None

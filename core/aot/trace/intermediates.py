@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.aot.partition.cost import draws, has_effect, is_random
 from jitney.aot.trace import functionalization
-from jitney.aot.trace.results import Visible
-from jitney.aot.trace.tracer import AtenTracer
+from jitney.aot.trace.results import Visible, ancestors
+from jitney.aot.trace.tracer import BACKWARD, AtenTracer
 from jitney.backends.backend import INTERMEDIATE
 from jitney.torch_compat import torch_private
 
@@ -97,6 +98,17 @@ class Stops:
             plain.update((f.gradient, f.gradient.all_input_nodes[0]) for f in found)
             return [], _resolved(plain)
         return found, _resolved(plain)
+
+
+def repeats_effects(graph: fx.Graph, gradients: Iterable[Any], intermediates: Sequence[Intermediate]) -> bool:
+    """Would an effect of the backward come twice, or not at all, if it were cut at intermediates?"""
+    stops = {i.gradient for i in intermediates}
+    if not stops:
+        return False
+    below = ancestors([g for g in gradients if g not in stops], stops)
+    between = ancestors([a for stop in stops for a in stop.all_input_nodes], stops)
+    effects = [n for n in graph.nodes if n.meta.get("phase") == BACKWARD and has_effect(n)]
+    return any((n in below) == (n in between) for n in effects if draws(n) or not is_random(n))
 
 
 def _resolved(plain: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:

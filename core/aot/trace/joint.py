@@ -16,7 +16,7 @@ from torch import fx
 from jitney.aot.partition.cost import has_effect, is_random
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import attention, functionalization, subclass_tracing
-from jitney.aot.trace.intermediates import Intermediate, Stops
+from jitney.aot.trace.intermediates import Intermediate, Stops, repeats_effects
 from jitney.aot.trace.inverses import only_moved
 from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, root_of
 from jitney.aot.trace.sizes import is_symbolic, refuse_unknown
@@ -365,7 +365,7 @@ def _backward(
     if joint.layout is None:
         joint.gradients = [None if g is None else tracer.nodes[id(functionalization.unwrapped(g))] for g in gradients]
         joint.intermediates, plain = stops.found(joint.tangents)
-        if joint.intermediates and any(n.meta.get("phase") is BACKWARD and has_effect(n) for n in joint.graph.nodes):
+        if repeats_effects(joint.graph, joint.gradients, joint.intermediates):
             raise NotSplit("its backward has effects, and results are computed from other results")
         _without_stops(joint, plain)
     else:

@@ -7,6 +7,7 @@ made again from the real tensors by the caller; inputs that were written to get 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -442,3 +443,16 @@ def root_of(node: fx.Node) -> fx.Node:
         if not isinstance(source, fx.Node) or not is_view(source if node.target is operator.getitem else node):
             return node
         node = source
+
+
+def ancestors(roots: Iterable[Any], given: Set[fx.Node] = frozenset()) -> set[fx.Node]:
+    """The nodes that these need, themselves included; not those that only ``given`` nodes need."""
+    found: set[fx.Node] = set()
+    todo = [n for n in roots if isinstance(n, fx.Node)]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            if node not in given:
+                todo.extend(node.all_input_nodes)
+    return found

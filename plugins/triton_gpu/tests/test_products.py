@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from test_tuning import Clock
 
 import jitney
+from jitney_lowering.decomposition import products
 from jitney_lowering.ir import Extern, index_width, matrix_product_of
 from jitney_triton_gpu import compiler
 from jitney_triton_gpu.code import Code
@@ -79,7 +80,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 def test_products_are_as_exact_as_eagers(name: str, dtype: torch.dtype, kernels: list[Any]) -> None:
     fn, sizes = PROGRAMS[name]
     check(fn, *(numbers(*size, dtype=dtype) for size in sizes))
-    assert any(matrix_product_of(kernel) for kernel in kernels)
+    is_sum = DEVICE == products.DEVICE and sizes[0][-1] <= products.FEW
+    assert is_sum or any(matrix_product_of(kernel) for kernel in kernels)
 
 
 def test_a_layer_and_what_follows_are_one_kernel(kernels: list[Any]) -> None:
