@@ -49,21 +49,26 @@ class HandedOut:
         """Those that live, and are as they were handed out: somebody may ask for the gradient by such."""
         return [given.tensor() for given in self._given]
 
-    def decide(self, probe: Any) -> bool:
-        """Is the backward cut in this pass of the engine?
-
-        Args:
-            probe: a node that runs unless the pass is asked for certain gradients only.
-        """
+    def decide(self) -> bool:
+        """Is the backward cut in this pass of the engine?"""
         number = torch_private.current_pass()
         found = self._decided.get(number)
         if found is None:
-            alive = any(t is not None for t in self.tensors())
-            asked = alive and not torch_private.will_run(probe)
-            looked_at = self.hooked or any(map(_watched, (given.reference() for given in self._given)))
-            found = asked or looked_at or self._may_be_asked_later()
+            found = self.hooked or self._is_watched() or self._may_be_asked() or self._may_be_asked_later()
             _remember(self._decided, number, found)
         return found
+
+    def _is_watched(self) -> bool:
+        """Does somebody look at what arrives at a result, as far as it tells?"""
+        for given in self._given:
+            tensor = given.reference()
+            if tensor is not None and (tensor.retains_grad or tensor._backward_hooks):
+                return True
+        return False
+
+    def _may_be_asked(self) -> bool:
+        """Are there certain gradients that the pass is asked for, those by what was handed out perhaps among them?"""
+        return not torch_private.will_run(_probe()[1]) and any(t is not None for t in self.tensors())
 
     def cut(self) -> bool:
         """Is the backward of the graph itself cut in this pass, which ends with it?"""
@@ -127,11 +132,6 @@ def _gone() -> None:
 _NOTHING = _Given(_gone, 0, type(None), 0)
 
 
-def _watched(tensor: torch.Tensor | None) -> bool:
-    """Does somebody look at what arrives at a result, as far as it tells?"""
-    return tensor is not None and bool(tensor.retains_grad or tensor._backward_hooks)
-
-
 def note_hooks(function: Any) -> None:
     """Let the nodes of an autograd function, each of which has ``handed``, tell it of hooks that are put on them."""
     node = function._backward_cls
@@ -150,10 +150,12 @@ def _noting(register: Any, of_tensor: bool) -> Any:
 
 
 @functools.cache
-def _probe() -> torch.Tensor:
-    """A leaf whose node runs in each pass of the engine that is not asked for certain gradients only."""
-    with torch_private.without_modes(), torch.inference_mode(False):
-        return torch.empty(0, device="cpu", requires_grad=True)
+def _probe() -> tuple[torch.Tensor, Any]:
+    """A leaf and its node, which runs in each pass of the engine that is not asked for certain gradients only."""
+    with torch_private.without_modes(), torch.inference_mode(False), torch.enable_grad():
+        leaf = torch.empty(0, device="cpu", requires_grad=True)
+        made: Any = leaf.view_as(leaf).grad_fn
+        return leaf, made.next_functions[0][0]
 
 
 class _Linked(torch.autograd.Function):
@@ -200,14 +202,13 @@ class Link:
         self, handed: HandedOut, results: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
         """The results, linked with what they were computed from."""
-        found: tuple[torch.Tensor, ...] = _linked(self, handed, *results, *sources, _probe())
+        found: tuple[torch.Tensor, ...] = _linked(self, handed, *results, *sources, _probe()[0])
         return found
 
-    def backward(self, ctx: Any, tangents: Tangents) -> tuple[torch.Tensor | None, ...]:
+    def backward(self, ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         """What goes to the graph, to what the results were computed from, and to the probe."""
-        nothing = (None,) * (len(self.intermediates) + 1)
-        if all(t is None for t in tangents) or not ctx.handed.decide(ctx.next_functions[-1][0]):
-            return (*tangents, *nothing)
+        if all([t is None for t in tangents]) or not ctx.handed.decide():
+            return tangents + (None,) * (len(self.intermediates) + 1)
         graph = ctx.next_functions[0][0]
         given: list[torch.Tensor | None] = [None] * self.count
         for at, tangent in zip(self.tangents, tangents, strict=True):
