@@ -207,7 +207,7 @@ class Link:
 
     def backward(self, ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         """What goes to the graph, to what the results were computed from, and to the probe."""
-        if all([t is None for t in tangents]) or not ctx.handed.decide():
+        if all(t is None for t in tangents) or not ctx.handed.decide():
             return tangents + (None,) * (len(self.intermediates) + 1)
         graph = ctx.next_functions[0][0]
         given: list[torch.Tensor | None] = [None] * self.count
