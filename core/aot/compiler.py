@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from jitney import events
+from jitney.aot.form import Form
 from jitney.aot.freeze import freeze
 from jitney.aot.partition.backward_forms import form_of, tangents_of
 from jitney.aot.partition.cost import is_random, may_run_again
@@ -19,10 +20,9 @@ from jitney.aot.partition.cse import merge_equal
 from jitney.aot.partition.min_cut import partition
 from jitney.aot.partition.split import Half, Saved, backward_half, forward_half, keep_old_values
 from jitney.aot.partition.undefined_gradients import without
-from jitney.aot.runtime.backward import Backward, Form, Tangent
+from jitney.aot.runtime.backward import Backward, Tangent
 from jitney.aot.runtime.backward_serialization import write_half
 from jitney.aot.runtime.cut import Cut
-from jitney.aot.runtime.double_backward import DoubleBackward
 from jitney.aot.runtime.glue import Glue
 from jitney.aot.runtime.replay_safety import apart, of_graph
 from jitney.aot.runtime.result_check import ANYTHING, checked
@@ -216,7 +216,7 @@ def _trained(
     glue = _glue(joint, inputs, saved, request)
     glue.again = again
     if joint.intermediates:
-        glue.cut = _cut_at_intermediates(second, joint, backward, request, again, module)
+        glue.cut = Cut(joint, *_cut_backward(second, joint, backward, request, gradients), apart(again, module, joint))
     glue.started = request.watch(gradients) if plain else None
     return _glued(glue, joint, forward, backward, module, request)
 
@@ -273,16 +273,17 @@ def backward_of(
     return Backward(tangents, places, compile_absent, module, lambda: write_half(half, saved), request.frame, form)
 
 
-def _cut_at_intermediates(
-    half: Half, joint: Joint, backward: Backward, request: AotRequest, again: DoubleBackward, module: fx.GraphModule
-) -> Cut:
-    """The same backward where somebody looks at what arrives at intermediates."""
+def _cut_backward(
+    half: Half, joint: Joint, backward: Backward, request: AotRequest, gradients: tuple[int, ...]
+) -> tuple[Backward, Backward]:
+    """The same backward below intermediates, and between them; the graph that is stored is written once for all."""
+    backward.text = functools.cache(backward.text)
     saved = len(half.inputs) - len(joint.tangents)
     places = [*[None] * len(joint.gradients), *range(len(joint.intermediates))]
-    between = backward_of(half, saved, places, request, form="between")
-    gradients = tuple(i for i, at in enumerate(backward.places) if at is not None)
     below = backward_of(half, saved, backward.places, request, gradients, "below")
-    return Cut(joint, below, between, apart(again, module, joint))
+    between = backward_of(half, saved, places, request, form="between")
+    below.text = between.text = backward.text
+    return below, between
 
 
 def _compiled(

@@ -16,7 +16,8 @@ from torch import fx
 from jitney import events
 from jitney._util import callers
 from jitney.aot.compiler import AotRequest, Freezing, Run, backward_of, compile_graph
-from jitney.aot.runtime.backward import Backward, Form
+from jitney.aot.form import Form
+from jitney.aot.runtime.backward import Backward
 from jitney.aot.runtime.backward_serialization import read_half
 from jitney.aot.runtime.result_check import ANYTHING, difference
 from jitney.aot.trace.joint import CANNOT_TRACE

@@ -18,7 +18,8 @@ from torch import fx
 from jitney import events
 from jitney._util import generated_code
 from jitney._util.ownership import trusted
-from jitney.aot.runtime.backward import Backward, Form, Tangent
+from jitney.aot.form import Form
+from jitney.aot.runtime.backward import Backward, Tangent
 from jitney.backends import SerializedGraph, registry
 from jitney.backends.identity import identity_of_handlers, packages
 from jitney.cache.digest import NotStorable, digest, of_code

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import operator
 import re
 import sys
 import traceback
@@ -321,6 +322,9 @@ current_autograd_node: Callable[[], Any] = _C._current_autograd_node
 # The number of the pass that autograd's engine is in, -1 outside; and whether that pass will run a node.
 current_pass: Callable[[], int] = _C._current_graph_task_id
 will_run: Callable[[Any], bool] = _C._will_engine_execute_node
+# The class of an autograd function's nodes, whose methods put hooks on them: this one for ``Tensor.register_hook``.
+node_class: Callable[[Any], type] = operator.attrgetter("_backward_cls")
+HOOKS_OF_TENSOR = "_register_hook_dict"
 # The number that the next autograd node will get: ties a backward operator to the forward one.
 next_sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
 # Autocast rewrites operators as they are called; compiled graphs have its casts in them already.

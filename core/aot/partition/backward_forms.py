@@ -14,9 +14,9 @@ from typing import Any
 
 from torch import fx
 
+from jitney.aot.form import Form
 from jitney.aot.partition.split import Half
 from jitney.aot.partition.undefined_gradients import without
-from jitney.aot.runtime.backward import Form
 
 
 def form_of(half: Half, saved: int, form: Form) -> Half:

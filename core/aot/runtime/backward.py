@@ -7,11 +7,12 @@ import functools
 import threading
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import fx
 
+from jitney.aot.form import Form
 from jitney.aot.runtime.double_backward import DoubleBackward, connected, refusal, refusing
 from jitney.cache.recipes import Recipe, Writer
 from jitney.config import config
@@ -22,7 +23,6 @@ from jitney.torch_compat.out_of_memory import advise
 from jitney.torch_compat.subclasses import wraps
 from jitney.torch_compat.tensor_iterator import hint
 
-Form = Literal["whole", "below", "between"]  # of a backward graph: see ``partition/backward_forms.py``
 FEW_PARTS = 2  # for which those who look into a backward wait for a compiler; of many results, each has a small part
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 # By position of the tangents that are missing: the backward graph without them.

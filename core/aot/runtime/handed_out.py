@@ -23,8 +23,6 @@ from jitney.cache.recipes import Recipe, Writer, call
 from jitney.torch_compat import torch_private
 
 Tangents = Sequence[torch.Tensor | None]
-
-
 _PASSES = 32  # of the engine, about which something is remembered: some are nested, some are in other threads
 
 
@@ -134,9 +132,9 @@ _NOTHING = _Given(_gone, 0, type(None), 0)
 
 def note_hooks(function: Any) -> None:
     """Let the nodes of an autograd function, each of which has ``handed``, tell it of hooks that are put on them."""
-    node = function._backward_cls
-    for name in ("register_hook", "register_prehook", "_register_hook_dict"):
-        setattr(node, name, _noting(getattr(node, name), name == "_register_hook_dict"))
+    node = torch_private.node_class(function)
+    for name in ("register_hook", "register_prehook", torch_private.HOOKS_OF_TENSOR):
+        setattr(node, name, _noting(getattr(node, name), name == torch_private.HOOKS_OF_TENSOR))
 
 
 def _noting(register: Any, of_tensor: bool) -> Any:

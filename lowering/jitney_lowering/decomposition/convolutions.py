@@ -11,10 +11,10 @@ from torch import Tensor
 
 from jitney_lowering.decomposition.table import aten, decomposes, is_empty, wide
 from jitney_lowering.ir.operations import HALVES
+from jitney_lowering.policy import GPU
 
 DEVICE = "cuda"
-FILTER = 81  # elements of the largest window of single channels that a kernel takes
-SUMMED = 9  # of the largest whose gradient is a sum for each element
+SUMMED = 9  # elements of the largest window whose gradient is a sum for each
 
 
 @decomposes(aten.convolution.default)
@@ -59,7 +59,7 @@ def _is_filter(x: Tensor, weight: Tensor, groups: int) -> bool:
     sizes = weight.shape
     if x.dim() != 3 or any(not isinstance(n, int) for n in sizes) or not x.dtype.is_floating_point:
         return False
-    return sizes[0] == groups == x.shape[1] and math.prod(sizes[1:]) <= FILTER
+    return sizes[0] == groups == x.shape[1] and math.prod(sizes[1:]) <= GPU.filter_window
 
 
 def _of_filter(

@@ -33,8 +33,7 @@ SUMMED = (torch.float32, torch.float64)
 @decomposes(aten.dot.default, aten.vdot.default)
 def dot(a: Tensor, b: Tensor) -> Any:
     """A sum of products."""
-    on_gpu = a.device.type == DEVICE and a.dtype.is_floating_point and b.dtype is a.dtype and not is_empty(a)
-    return (wide(a) * wide(b)).sum(0).to(a.dtype) if on_gpu or _is_summed(a, b) else NotImplemented
+    return (wide(a) * wide(b)).sum(0).to(a.dtype) if _is_summed(a, b, on_gpus=True) else NotImplemented
 
 
 @decomposes(aten.mv.default)
@@ -54,8 +53,10 @@ def addmv(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> 
     return product + (c if beta == 1 else c * beta)
 
 
-def _is_summed(a: Tensor, b: Tensor) -> bool:
-    return a.device.type == "cpu" and a.dtype in SUMMED and b.dtype is a.dtype and not is_empty(a)
+def _is_summed(a: Tensor, b: Tensor, on_gpus: bool = False) -> bool:
+    """Is a product of vectors a sum here? Libraries of CPUs add up halves and whole numbers in ways of their own."""
+    known = a.dtype in SUMMED if a.device.type == "cpu" else on_gpus and a.dtype.is_floating_point
+    return known and a.device.type in ("cpu", DEVICE) and b.dtype is a.dtype and not is_empty(a)
 
 
 @decomposes(aten.mm.default)
