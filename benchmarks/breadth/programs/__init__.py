@@ -5,18 +5,24 @@ from __future__ import annotations
 from ..row import Row
 from . import (
     attention,
+    audio,
+    biology,
     clustering,
     decoding,
     experts,
+    finance_and_statistics,
     generative,
     geometry,
+    graphics,
     graphs,
     images,
+    language,
     losses,
     metrics,
     norms,
     optimisers,
     particles,
+    physics,
     pointwise,
     quantised,
     recommenders,
@@ -26,6 +32,8 @@ from . import (
     scans,
     spectra,
     stencils,
+    tabular_and_control,
+    vision,
 )
 
 ROWS: tuple[Row, ...] = (
@@ -51,4 +59,12 @@ ROWS: tuple[Row, ...] = (
     *optimisers.ROWS,
     *reinforcement.ROWS,
     *geometry.ROWS,
+    *physics.ROWS,
+    *audio.ROWS,
+    *vision.ROWS,
+    *finance_and_statistics.ROWS,
+    *language.ROWS,
+    *biology.ROWS,
+    *graphics.ROWS,
+    *tabular_and_control.ROWS,
 )
