@@ -20,6 +20,7 @@ from jitney_lowering.ir.fold import folded
 from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
 from jitney_lowering.ir.operations import ALL, HALVES, OPERATIONS
 from jitney_lowering.ir.values import (
+    LINE,
     Apply,
     Constant,
     Load,
@@ -33,6 +34,7 @@ from jitney_lowering.ir.values import (
     masked,
     position,
     rebuild,
+    spacing,
     walk,
 )
 from jitney_lowering.policy import CPU, Policy
@@ -264,13 +266,16 @@ class Builder:
         if tensor.strided is not None:
             return True
         own = self.sizes.hint(count(tensor.size))
-        loads, costs = 0, []
+        loads, lines, costs = 0, 0, []
         varies: dict[Value, frozenset[Var]] = {}
+        every = variables(tensor.size)
         for v in walk(tensor.load(corner(tensor.size))):
             here = frozenset().union(*(varies[p] for p in v.parts))
             if isinstance(v, (Load, Position)):
                 here |= {a for a in v.index.atoms if isinstance(a, Var)}
             varies[v] = here
+            apart = spacing(v, every, self.sizes.hint) if isinstance(v, Load) and every and every[-1] in here else 1
+            lines += apart - 1  # neighbours come at once, these do not
             if math.prod(self.sizes.hint(var.size) for var in here) * MUCH_SMALLER <= own:
                 continue
             if isinstance(v, Load):
@@ -278,7 +283,7 @@ class Builder:
                 loads += bool(v.indirect) or self.sizes.hint(count(self.buffers[v.buffer].size)) * MUCH_SMALLER > own
             elif isinstance(v, Apply) and v.op != "cast":
                 costs.append(OPERATIONS[v.op].cost)
-        if not loads and sum(costs) <= self.policy.positions:
+        if not loads and sum(costs) + LINE * lines <= self.policy.positions:
             return True
         return loads <= 1 and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -17,8 +17,11 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
-from jitney_lowering.index import Index, Opaque
+from jitney_lowering.index import Index, Opaque, Var
 from jitney_lowering.ir.operations import FLOAT8, FLOATS, OPERATIONS
+
+LINE = 4  # cost, as of ``OPERATIONS``, of each line of a cache beyond the first that neighbours lie in
+FARTHEST = 8  # elements that are as far apart as that, or farther, come one by one
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -337,6 +340,18 @@ def cost_inside(var: Any, *roots: Value) -> int:
         if isinstance(v, Apply) and inside[v]:
             total += OPERATIONS[v.op].cost
     return total
+
+
+def spacing(load: Load, loops: Collection[Var], hint: Callable[[Index], int]) -> int:
+    """How many elements there are from one that is loaded to the next, along the loop that has them closest.
+
+    Args:
+        load: at places that may depend on the loops.
+        loops: those that go from one to the next.
+        hint: what a size may be.
+    """
+    strides = [load.index.stride(var) for var in loops if var in load.index.atoms]
+    return min((min(abs(hint(s)), FARTHEST) for s in strides if s is not None), default=1) or 1
 
 
 def rebuild(

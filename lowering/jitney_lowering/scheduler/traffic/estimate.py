@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from jitney_lowering.index import Var, product
 from jitney_lowering.ir.loops import Extern, Program, Strided
 from jitney_lowering.ir.operations import OPERATIONS
-from jitney_lowering.ir.values import Apply, Load, Position, Value, walk
+from jitney_lowering.ir.values import Apply, Load, Position, Value, spacing, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.size_guess import guess
@@ -38,6 +38,17 @@ def work(value: Value, loops: Sequence[Var]) -> float:
         elif isinstance(v, Load):
             loaded.setdefault(v.buffer, []).append(share)
     return spent + CACHED * sum(sum(shares) - max(shares) for shares in loaded.values())
+
+
+def lines(value: Value, loops: Sequence[Var], buffers: Collection[str]) -> int:
+    """Lines of a cache beyond the first that neighbours lie in, of what the innermost loop loads from the buffers.
+
+    One coordinate of points lies apart from the next point's: the cache hands out several lines for it.
+    """
+    if not loops:
+        return 0
+    reads = [v for v in walk(value) if isinstance(v, Load) and v.buffer in buffers and loops[-1] in v.index.atoms]
+    return sum(spacing(load, loops, guess) - 1 for load in reads)
 
 
 def time_of(program: Program, items: Sequence[Group | Extern], policy: Policy) -> float:

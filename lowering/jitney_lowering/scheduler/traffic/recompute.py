@@ -17,13 +17,13 @@ from typing import Any
 
 from jitney_lowering.index import Index, index, product
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
-from jitney_lowering.ir.values import Load, Value, cost, masked, rebuild, walk
+from jitney_lowering.ir.values import LINE, Load, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.simplify import substituted, without_dead
 from jitney_lowering.scheduler.size_guess import guess
 from jitney_lowering.scheduler.traffic import estimate
-from jitney_lowering.scheduler.traffic.estimate import CACHED, bytes_of, loaded, pinned, work
+from jitney_lowering.scheduler.traffic.estimate import CACHED, bytes_of, lines, loaded, pinned, work
 from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.masks import narrowed, ranges
 
@@ -174,6 +174,7 @@ class Recomputation:
         operations = each * sum(reads.values())
         operations += CACHED * (len(reads) - 1) * (len(operands) - 1) * max(reads.values())
         more = [o for o in operands if o not in self.reads[number] and self.maker.get(o) != number]
+        operations += LINE * lines(recipe.value, step.loops, more) * max(reads.values())
         grown = self.work[number] + each * len(reads)
         if grown > MOST_OPERATIONS or len(self.reads[number]) + len(more) > MOST_LOADS:
             return None
