@@ -36,10 +36,15 @@ def turned_round(steps: Sequence[Step]) -> list[Step]:
     while waiting:
         loop = waiting.popleft()
         for opposite, other in sorted(beside.get(loop, ()), key=lambda pair: pair[0]):
-            if other not in backwards and nests[other[0]].kind in ORDERLESS:
+            if other not in backwards and _goes_along(nests[other[0]], other[1]):
                 backwards[other] = backwards[loop] != opposite
                 waiting.append(other)
     return [_turned(step, backwards) if isinstance(step, Computed) else step for step in steps]
+
+
+def _goes_along(step: Computed, loop: Var) -> bool:
+    """May the step's loop be one with a scan's? Results of a reduction are all there before they are scanned."""
+    return step.kind in ORDERLESS and (step.kind == "pointwise" or loop in step.reduced)
 
 
 def _turned(step: Computed, backwards: dict[Loop, bool]) -> Computed:

@@ -9,13 +9,14 @@ from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, Computed, Extern, Program, Step
 from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.scheduler.group import Group, alone, iterations, join
-from jitney_lowering.scheduler.loop_order import along_rows
+from jitney_lowering.scheduler.loop_order import along_rows, like_rows
 from jitney_lowering.scheduler.precedence import Precedence, bits
 
 # How many of the latest groups are tried for a step that reads what they read, but nothing that they make.
 NEIGHBOURS = 16
 # So many times larger is what a step goes through than what it reads in common with others for nothing.
 SMALL = 16
+FEW = 1 << 16  # elements of buffers that are filled together, so that they are there for longer than needed
 
 
 class Fusion:
@@ -122,15 +123,23 @@ class Fusion:
         if self.precedence.has_between(one, other):
             return False
         members = sorted((*first.members, *second.members), key=lambda m: m.number)
-        group: Group | None = alone(members[0].step, members[0].number, self.policy)
-        for member in members[1:]:
-            group = join(group, member.step, member.number, self.names) if group else None
+        group = self._group([(m.step, m.number) for m in members])
+        rows = next((g for g in (first, second) if 0 < g.depth < len(g.spine)), None)
+        if group is None and rows is not None and self.policy.turned_row:
+            group = self._group([(like_rows(rows, m.step), m.number) for m in members])
         if group is None or (related and not _worth(group, first, second)):
             return False
         self.items[one], self.items[other] = group, Group((), 0, ())
         self.maker |= dict.fromkeys((m.step.buffer for m in second.members), one)
         self.precedence.unite(one, other)
         return True
+
+    def _group(self, steps: Sequence[tuple[Computed, int]]) -> Group | None:
+        """All the steps, with their numbers, as one group; None if they cannot be one."""
+        group: Group | None = alone(*steps[0], self.policy)
+        for step, number in steps[1:]:
+            group = join(group, step, number, self.names) if group else None
+        return group
 
     def _candidates(self, step: Computed, needs: int) -> Iterable[int]:
         makers = [at for at in sorted(bits(needs), reverse=True) if isinstance(self.items[at], Group)]
@@ -144,6 +153,8 @@ class Fusion:
     def _shares(self, group: Group, step: Computed) -> bool:
         """Is there something to be read once instead of twice? A number, or a row of all rows, is in the cache."""
         count = iterations(step.loops)
+        if not step.reads and not group.reads:  # constants, before something is added to them
+            return count is not None and count <= FEW
         for name in group.reads & step.reads:
             elements = self.program.buffers[name].extent.value
             if count is None or elements is None or elements * SMALL >= count:

@@ -14,8 +14,9 @@ from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.policy import CPU, LINE, Policy
+from jitney_lowering.scheduler.coordinates import coordinates
 from jitney_lowering.scheduler.simplify import substituted
-from jitney_lowering.scheduler.spaces import match
+from jitney_lowering.scheduler.spaces import Match, match
 
 IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
 UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced
@@ -161,9 +162,12 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     """The group with one more member, or None if it cannot be one."""
     if any(m.deferred and m.step.kind not in PARTIAL_KINDS for m in group.members):
         return None  # the position of an extreme of everything: a kernel of its own
-    if any(s.kind == SCATTER or s.apart for s in (step, *(m.step for m in group.members))):
-        return None  # who reads what it makes waits for all of it
+    steps = (step, *(m.step for m in group.members))
+    if any(s.apart for s in steps):
+        return None
     found = match(group.spine, step.loops, names)
+    if any(s.kind == SCATTER for s in steps) and not _scatter_together(group, step, found):
+        return None  # who reads what it makes waits for all of it
     if (not found.count and (group.spine or step.loops)) or _is_wider(group, step):
         return None
     members = group.members
@@ -184,6 +188,12 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     return None
 
 
+def _scatter_together(group: Group, step: Computed, found: Match) -> bool:
+    """Does each iteration of the same loops scatter to several buffers, whose threads wait for each other less?"""
+    plain = all(s.kind == SCATTER for s in (step, *(m.step for m in group.members)))
+    return plain and group.policy.scatters and found.count == len(found.spine) and not found.rest
+
+
 def _is_wider(group: Group, step: Computed) -> bool:
     """Is much more done for each of a few rows than what is reduced there? Many threads do it better afterwards."""
     rows, count = iterations(group.spine[: group.depth]), iterations(step.loops)
@@ -196,7 +206,7 @@ def _is_wider(group: Group, step: Computed) -> bool:
 
 def _as_members(step: Computed, number: int, depth: int, policy: Policy) -> list[Member]:
     """How the step may be a member, best first: a reduction within the row, or one over rows."""
-    if step.kind == "pointwise":
+    if step.kind in POINTWISE:
         return [Member(step, number)]
     first = next(i for i, v in enumerate(step.loops) if v in step.reduced)
     deferred = Member(step, number, deferred=True)
@@ -303,7 +313,15 @@ def _reachable(group: Group, member: Member, load: Load, outer: Sequence[Var]) -
         return True
     if maker.deferred:
         return False
-    return is_aligned(maker, member, load) or in_row(maker.step.place, load.index, outer)
+    return is_aligned(maker, member, load) or in_row(maker.step.place, load.index, outer) or _is_of(maker, load, outer)
+
+
+def _is_of(maker: Member, load: Load, outer: Sequence[Var]) -> bool:
+    """Is the place, wherever it lies among those of other rows, filled by the same row?"""
+    if not maker.pointwise or load.indirect:
+        return False
+    found = coordinates(maker.step, load.index)
+    return found is not None and all(found.get(var) is index(var) for var in outer)
 
 
 def in_row(made: Index, read: Index, outer: Sequence[Var]) -> bool:

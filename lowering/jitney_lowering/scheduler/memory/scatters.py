@@ -34,14 +34,15 @@ def scattered_in_place(
     order, buffers = list(items), dict(program.buffers)
     filled: dict[str, str] = {}
     targets = _targets(program, updates)
-    for scatter in [item for item in items if isinstance(item, Kernel) and _changes(item)]:
-        change = _changes(scatter)
-        assert change is not None
+    for change in [change for item in items for change in _changes(item)]:
+        at = next(n for n, item in enumerate(order) if change in _changes(item))
+        scatter = order[at]
+        assert isinstance(scatter, Kernel)
         copy = next((n for n, item in enumerate(order) if change.value.buffer in item.writes), None)
         old = None if copy is None else _copied(order[copy], change.value.buffer)
         if copy is None or old is None:
             continue
-        old, at = root(old, buffers), order.index(scatter)
+        old = root(old, buffers)
         if not alike(buffers[change.buffer], buffers[old]) or not _is_last(order, at, copy, old, buffers):
             continue
         rest = _without(order[copy], change.value.buffer)
@@ -59,12 +60,13 @@ def scattered_in_place(
     return order, buffers, filled
 
 
-def _changes(item: Kernel | Extern) -> Scatter | None:
-    """The only statement of a kernel that scatters."""
-    if not isinstance(item, Kernel) or len(item.body) != 1 or len(item.body[0].statements) != 1:
-        return None
-    (statement,) = item.body[0].statements
-    return statement if isinstance(statement, Scatter) else None
+def _changes(item: Kernel | Extern) -> list[Scatter]:
+    """What a kernel that does nothing else scatters."""
+    if not isinstance(item, Kernel) or len(item.body) != 1:
+        return []
+    statements = item.body[0].statements
+    found = [statement for statement in statements if isinstance(statement, Scatter)]
+    return found if len(found) == len(statements) else []
 
 
 def _targets(program: Program, updates: Mapping[int, int]) -> dict[str, str]:
@@ -122,14 +124,13 @@ def _may_be_changed(order: Sequence[Kernel | Extern], checks: Collection[str], u
 
 
 def _into(scatter: Kernel, change: Scatter, old: str) -> Kernel:
-    """The scatter that changes ``old`` itself."""
+    """The kernel with one of its scatters changing ``old`` itself."""
     value = rebuild(change.value, buffers={change.value.buffer: old})
     assert isinstance(value, Put)
     (nest,) = scatter.body
     buffers = {name: dtype for name, dtype in scatter.buffers.items() if name != change.value.buffer}
-    return replace(
-        scatter, body=(Nest(nest.loops, (replace(change, value=value),)),), buffers={old: value.dtype, **buffers}
-    )
+    statements = tuple(replace(change, value=value) if s is change else s for s in nest.statements)
+    return replace(scatter, body=(Nest(nest.loops, statements),), buffers={old: value.dtype, **buffers})
 
 
 def _without(item: Kernel | Extern, name: str) -> Kernel | None:

@@ -19,8 +19,9 @@ from jitney_lowering.index import Index, index, product
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.values import LINE, Load, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
+from jitney_lowering.scheduler.coordinates import coordinates
 from jitney_lowering.scheduler.group import Group
-from jitney_lowering.scheduler.simplify import substituted, without_dead
+from jitney_lowering.scheduler.simplify import without_dead
 from jitney_lowering.scheduler.size_guess import guess
 from jitney_lowering.scheduler.traffic import estimate
 from jitney_lowering.scheduler.traffic.estimate import CACHED, bytes_of, lines, loaded, pinned, work
@@ -64,24 +65,6 @@ def iteration(step: Computed, read: Load) -> Callable[[Index], Index] | None:
 
 def _same(i: Index) -> Index:
     return i
-
-
-def coordinates(step: Computed, place: Index) -> dict[Any, Index] | None:
-    """Which iteration of a pointwise step fills the place; None if that is not clear."""
-    strides = {var: step.place.stride(var) for var in step.vars}
-    known = [(stride, var) for var, stride in strides.items() if stride is not None]
-    if len(known) < len(strides):
-        return None
-    turned: dict[Any, Index] = {var: var.size - 1 - var for stride, var in known if guess(stride) < 0}
-    if turned:  # the same step, the other way
-        found = coordinates(substituted(step, turned, step.loops), place)
-        return found and {var: var.size - 1 - at if var in turned else at for var, at in found.items()}
-    table: dict[Any, Index] = {}
-    for stride, var in sorted(known, key=lambda pair: -guess(pair[0])):
-        if guess(stride) <= 0:
-            return None
-        table[var] = place // stride % var.size
-    return table if step.place.substitute(table) is place else None
 
 
 @dataclass
