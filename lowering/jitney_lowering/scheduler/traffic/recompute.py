@@ -157,11 +157,12 @@ class Recomputation:
         operations = each * sum(reads.values())
         operations += CACHED * (len(reads) - 1) * (len(operands) - 1) * max(reads.values())
         more = [o for o in operands if o not in self.reads[number] and self.maker.get(o) != number]
-        operations += LINE * lines(recipe.value, step.loops, more) * max(reads.values())
+        widest = guess(product(step.vars))
+        again = [o for o in more if self._bytes(o) < widest * self.program.buffers[o].dtype.itemsize]
+        operations += LINE * lines(recipe.value, step.loops, again) * max(reads.values())
         grown = self.work[number] + each * len(reads)
         if grown > MOST_OPERATIONS or len(self.reads[number]) + len(more) > MOST_LOADS:
             return None
-        widest = guess(product(step.vars))
         sizes = (min(self._bytes(o), widest * self.program.buffers[o].dtype.itemsize) for o in more)
         return sum(sizes) + operations / self.policy.recompute
 
