@@ -111,7 +111,7 @@ CPU = Policy(
     positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
 )  # fmt: skip
 GPU = Policy(
-    few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=16, long_row=32768,
+    few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
     alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_images=True,
     lone_samples=True, filter_window=81, streams=True,
     scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
