@@ -11,7 +11,7 @@ programs of ``benchmarks/breadth`` that this concerns took 1.07 times as long th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,6 +78,8 @@ class Recomputation:
         policy: what suits the machine.
         replaced: inputs that get a new value: nobody may read them longer than asked.
         saving: is a buffer computed again only if what it is computed from, held longer for that, is hardly larger?
+        whole: does a kernel that goes, as all that it makes is computed elsewhere, spare what it reads? It may be read
+            there instead, which is told only when there are groups again.
     """
 
     program: Program
@@ -86,6 +88,7 @@ class Recomputation:
     policy: Policy
     replaced: Collection[str] = ()
     saving: bool = False
+    whole: bool = False
     recipes: dict[str, _Recipe] = field(default_factory=dict)
     values: dict[str, Value | None] = field(default_factory=dict)  # see ``_value``
 
@@ -132,6 +135,8 @@ class Recomputation:
             return
         gained: float = self._bytes(name) * (1 + len(outside)) - new
         gained += estimate.LAUNCH / len(group.members)  # the kernel goes if all that it makes is computed elsewhere
+        if self.whole and self._is_last(name, group):
+            gained += sum(self._bytes(o) for o in self.reads[home])
         for number in outside:
             lost = self._loss(recipe, operands, number)
             if lost is None:
@@ -139,6 +144,12 @@ class Recomputation:
             gained -= lost
         if gained > 0:
             self._accept(recipe, operands, outside)
+
+    def _is_last(self, name: str, group: Group) -> bool:
+        """Does nobody need what the group makes besides, as it is computed elsewhere?"""
+        others = [b for b in group.makers if b != name and b not in self.recipes]
+        home = self.maker[name]
+        return not any(b in self.fixed or self.readers.get(b, set()) - {home} for b in others)
 
     def _held_longer(self, operands: Collection[str], outside: Collection[int]) -> int:
         """Bytes of temporaries that would be read after what reads them last now."""
@@ -253,15 +264,24 @@ def less_work(fused: Fused, replaced: Collection[str] = ()) -> Fused:
         replaced: inputs that get a new value.
     """
     for saving in (False, True):
-        rewritten = Recomputation(fused.program, fused.items, fused.steps, fused.policy, replaced, saving).rewritten()
-        if rewritten is None:
+        better = [other for other in _candidates(fused, replaced, saving) if other.time < fused.time]
+        for other in sorted(better, key=lambda other: other.time):
+            if other.peak <= fused.peak * SLACK:
+                return other
+        if not better:
             break
-        other = fused.again(without_dead(rewritten, fused.program))
-        if other.time >= fused.time:
-            break
-        if other.peak <= fused.peak * SLACK:
-            return other
     return fused
+
+
+def _candidates(fused: Fused, replaced: Collection[str], saving: bool) -> Iterator[Fused]:
+    """What may be better, each with other buffers that are computed again."""
+    seen: list[Collection[str]] = [()]
+    for whole in (False, True):
+        made = Recomputation(fused.program, fused.items, fused.steps, fused.policy, replaced, saving, whole)
+        rewritten = made.rewritten()
+        if rewritten is not None and made.recipes.keys() not in seen:
+            seen.append(made.recipes.keys())
+            yield fused.again(without_dead(rewritten, fused.program))
 
 
 def _gathers(value: Value) -> bool:
