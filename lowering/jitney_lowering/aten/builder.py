@@ -20,6 +20,7 @@ from jitney_lowering.ir.fold import folded
 from jitney_lowering.ir.loops import LAST, Buffer, Computed, Extern, Step, Strided
 from jitney_lowering.ir.operations import ALL, HALVES, OPERATIONS
 from jitney_lowering.ir.values import (
+    FEW_LINES,
     LINE,
     Apply,
     Constant,
@@ -262,7 +263,10 @@ class Builder:
     # ------------------------------------------------------------------ what is worth a step
 
     def is_trivial(self, tensor: Tensor) -> bool:
-        """May each reader compute it anew? What is the same for many elements, such as a row's mean, hardly counts."""
+        """May each reader compute it anew? What is the same for many elements, such as a row's mean, hardly counts.
+
+        What lies apart in memory, as one coordinate of points does, costs lines of the cache.
+        """
         if tensor.strided is not None:
             return True
         own = self.sizes.hint(count(tensor.size))
@@ -274,8 +278,8 @@ class Builder:
             if isinstance(v, (Load, Position)):
                 here |= {a for a in v.index.atoms if isinstance(a, Var)}
             varies[v] = here
-            apart = spacing(v, every, self.sizes.hint) if isinstance(v, Load) and every and every[-1] in here else 1
-            lines += apart - 1  # neighbours come at once, these do not
+            if isinstance(v, Load) and every and every[-1] in here and self._bytes(v.buffer) > FEW_LINES:
+                lines += spacing(v, every, self.sizes.hint) - 1
             if math.prod(self.sizes.hint(var.size) for var in here) * MUCH_SMALLER <= own:
                 continue
             if isinstance(v, Load):
@@ -286,6 +290,9 @@ class Builder:
         if not loads and sum(costs) + LINE * lines <= self.policy.positions:
             return True
         return loads <= 1 and len(costs) <= CHEAP_OPERATIONS and all(c <= CHEAP_OPERATION for c in costs)
+
+    def _bytes(self, name: str) -> int:
+        return self.sizes.hint(count(self.buffers[name].size)) * self.buffers[name].dtype.itemsize
 
     def is_large(self, tensor: Tensor) -> bool:
         """Has what is computed for one element grown too much?"""

@@ -22,6 +22,7 @@ from jitney_lowering.ir.operations import FLOAT8, FLOATS, OPERATIONS
 
 LINE = 4  # cost, as of ``OPERATIONS``, of each line of a cache beyond the first that neighbours lie in
 FARTHEST = 8  # elements that are as far apart as that, or farther, come one by one
+FEW_LINES = 1 << 10  # bytes of a table of which all lines are at hand
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -351,7 +352,7 @@ def spacing(load: Load, loops: Collection[Var], hint: Callable[[Index], int]) ->
         hint: what a size may be.
     """
     strides = [load.index.stride(var) for var in loops if var in load.index.atoms]
-    return min((min(abs(hint(s)), FARTHEST) for s in strides if s is not None), default=1) or 1
+    return min((1 if s is None else min(abs(hint(s)), FARTHEST) for s in strides), default=1) or 1
 
 
 def rebuild(

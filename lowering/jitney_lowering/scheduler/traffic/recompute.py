@@ -17,7 +17,7 @@ from typing import Any
 
 from jitney_lowering.index import Index, index, product
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
-from jitney_lowering.ir.values import LINE, Load, Value, cost, masked, rebuild, walk
+from jitney_lowering.ir.values import FEW_LINES, LINE, Load, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
 from jitney_lowering.scheduler.coordinates import coordinates
 from jitney_lowering.scheduler.group import Group
@@ -169,7 +169,8 @@ class Recomputation:
         operations += CACHED * (len(reads) - 1) * (len(operands) - 1) * max(reads.values())
         more = [o for o in operands if o not in self.reads[number] and self.maker.get(o) != number]
         widest = guess(product(step.vars))
-        again = [o for o in more if self._bytes(o) < widest * self.program.buffers[o].dtype.itemsize]
+        itemsize = self.program.buffers[recipe.step.buffer].dtype.itemsize
+        again = [o for o in more if FEW_LINES < self._bytes(o) < widest * itemsize]
         operations += LINE * lines(recipe.value, step.loops, again) * max(reads.values())
         grown = self.work[number] + each * len(reads)
         if grown > MOST_OPERATIONS or len(self.reads[number]) + len(more) > MOST_LOADS:
