@@ -112,6 +112,30 @@ def test_temporaries_are_changed_where_they_are(count: int) -> None:
     assert homes == {"x0"}
 
 
+@pytest.mark.parametrize(("keys", "kernels"), [(4, 3), (200, 5)])
+def test_crowded_sums_go_together(keys: int, kernels: int) -> None:
+    """Sums and counts by key: their zeros, the scatters, what they end in; two kernels more if places are many."""
+
+    def fn(i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        sums = torch.zeros(keys).index_add_(0, i, y)
+        counts = torch.zeros_like(sums).index_add_(0, i, torch.ones_like(y))
+        return sums / counts.clamp(min=1), sums
+
+    made = scheduled(fn, drawn(keys, 4096 if keys == 4 else 256), normal(4096 if keys == 4 else 256))
+    assert len(made.items) <= kernels and (keys == 4) == (len(made.items) == 3)
+    made.verify()
+
+
+def test_what_reads_a_sum_waits_for_all_of_it() -> None:
+    def fn(i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        sums = torch.zeros(4).index_add_(0, i, y)
+        return torch.zeros(4).index_add_(0, i, y - sums[i])
+
+    made = scheduled(fn, drawn(4, 4096), normal(4096))
+    scatters = [n for n, item in enumerate(made.items) if "sum=" in str(item)]
+    assert len(scatters) == 2
+
+
 def test_a_temporary_that_is_read_later_is_copied() -> None:
     def fn(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         z = x @ x

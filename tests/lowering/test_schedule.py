@@ -21,6 +21,7 @@ from jitney_lowering.index import Index, Names, Size, index
 from jitney_lowering.ir import Buffer, Computed, Extern, Kernel, Program, Strided, Value, apply, constant, load
 from jitney_lowering.policy import CPU, GPU, Policy
 from jitney_lowering.scheduler import Schedule, schedule
+from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.spaces import match
 
 F32, I64 = torch.float32, torch.int64
@@ -351,6 +352,18 @@ def test_what_reads_a_scan_backwards_is_turned_round_and_so_is_what_it_reads_bes
     (kernel,) = kernels(schedule(program))
     assert [type(s).__name__ for s in kernel.body[0].statements] == ["Store", "Scan", "Reduce", "Store"]
     assert len(kernel.body) == 2 and [s.name for s in kernel.scratch] == [f"s_{running.name}"]
+
+
+def test_a_reduction_that_a_scan_goes_on_with_stays_as_it_is() -> None:
+    m = Maker(I64)
+    x = m.input(9, 40, 8)
+    wide = m.pointwise((9, 40, 8), lambda i, j, k: apply("add", m.at(x, i, j, k), m.at(x, i, j, k)))
+    row = m.reduce("sum", (9, 40, 8), {2}, lambda i, j, k: m.at(wide, i, j, k))
+    running = m.scan((9, 40), 1, lambda i, j: m.at(row, i, 39 - j))
+    end = m.pointwise((9, 40), lambda i, j: m.at(running, i, 39 - j))
+    program = m.output(end, wide)
+    same(program, {})
+    assert "-" not in str(turned_round(program.steps)[0])
 
 
 def test_a_scan_of_long_rows_is_read_where_it_is_made() -> None:

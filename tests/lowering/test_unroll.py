@@ -41,6 +41,27 @@ def test_rows_of_three_are_threads_with_three_stores() -> None:
     assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [1000]
 
 
+def shaded(colours: torch.Tensor, normals: torch.Tensor, rough: torch.Tensor) -> torch.Tensor:
+    """Planes of colours, with what their pixels have in common in between."""
+    seen = colours
+    for _ in range(3):
+        half = F.normalize(normals + seen, dim=0)
+        shine = (half * normals).sum(0, keepdim=True).clamp(min=0) / (rough + 1)
+        seen = seen + shine * colours
+    return seen.clamp(0, 1)
+
+
+def test_planes_are_rows_of_what_their_pixels_have_in_common() -> None:
+    kernel = only(scheduled(shaded, torch.rand(3, 40, 50), torch.randn(3, 40, 50), torch.rand(1, 40, 50)))
+    assert not kernel.scratch
+    assert [v.size.value for v in (*kernel.outer, *kernel.body[0].loops)] == [2000]
+
+
+def test_a_copy_the_other_way_round_is_a_kernel_of_its_own() -> None:
+    made = scheduled(lambda x: x.exp().t().contiguous().sin().t() + x, torch.randn(64, 64))
+    assert all(not isinstance(item, Kernel) or not item.scratch for item in made.items)
+
+
 def test_longer_rows_that_need_scratch_are_threads_for_elements_where_that_is_cheap() -> None:
     kernel = only(scheduled(lambda x: (x * 2).sin() * (x * 2).sin()[:, :1], torch.randn(1000, 8)))
     assert (stores(kernel), kernel.scratch) == ([1], ())

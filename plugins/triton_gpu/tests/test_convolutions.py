@@ -106,3 +106,13 @@ def test_a_dot_product_is_a_sum(device: torch.device, monkeypatch: pytest.Monkey
         found = jitney.compile(lambda a, b: torch.dot(a, b).sqrt().relu(), backend="triton_gpu")(a.abs(), b.abs())
     torch.testing.assert_close(found, torch.dot(a.abs(), b.abs()).sqrt())
     assert not whole_of(seen)
+
+
+@pytest.mark.parametrize(("results", "whole"), [(4, False), (64, True)])
+def test_a_channel_with_many_results_is_the_librarys(results: int, whole: bool, device: torch.device) -> None:
+    x, weight = torch.randn(2, 1, 12, 12, device=device), torch.randn(results, 1, 3, 3, device=device)
+    seen: list[Any] = []
+    with events.listen(lambda e: seen.append(e) if isinstance(e, events.Lowered) else None), torch.no_grad():
+        got = jitney.compile(F.conv2d, backend="triton_gpu")(x, weight)
+    torch.testing.assert_close(got, F.conv2d(x, weight))
+    assert any("convolution" in name for name in whole_of(seen)) is whole

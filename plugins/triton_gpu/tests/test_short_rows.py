@@ -49,6 +49,24 @@ def boxes(a: torch.Tensor) -> torch.Tensor:
     return size.prod(-1)
 
 
+def planes(v: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        half = torch.nn.functional.normalize(v + v.roll(1, 0), dim=0)
+        v = v + (half * v).sum(0, keepdim=True).clamp(min=0) * half.flip(0)
+    return v.clamp(-2, 2)
+
+
+@pytest.mark.parametrize("shape", [(3, 150), (2, 7, 11), (4, 5, 6)])
+def test_one_kernel_for_planes(shape: tuple[int, ...], texts: list[str]) -> None:
+    x, y = torch.randn(shape, device=DEVICE), torch.randn(shape[1:], device=DEVICE)
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return planes(x * (1 + y)) - y
+
+    torch.testing.assert_close(jitney.compile(fn, backend="triton_gpu", dynamic=False)(x, y), fn(x, y))
+    assert len(texts) == 1
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("fn", "columns"), [(toned, 3), (marched, 3), (boxes, 4)])
 def test_one_kernel_without_rows(
