@@ -175,6 +175,8 @@ def lookup(vm: Interpreter, kind: type, name: str) -> Any:
 
 def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -> None:
     """Guard that no user's class before ``owner`` in the order of ``kind`` (None: no class at all) gets this name."""
+    if owner is not kind:
+        vm.world.guard_bases(kind)
     for cls in kind.__mro__:
         if cls is owner:
             return
@@ -561,6 +563,7 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     if name == "__class__" or owner is None:
         return vm.native(getattr, obj, name)
     mro = owner.__mro__
+    vm.world.guard_bases(owner)
     later = mro[mro.index(this) + 1 :]
     if vm.class_writes and (written := written_class_attr(vm, later, name)) is not ABSENT:
         return written

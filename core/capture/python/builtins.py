@@ -132,14 +132,26 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
         vm.world.guard(record.source, "instance", (classes, result))
         return result
-    vm.world.assumptions.asked(kind, classes)
+    _guard_derivation(vm, kind, classes)
     return bool(vm.native(isinstance, value, classes))
+
+
+def _guard_derivation(vm: Interpreter, cls: type, others: Any) -> None:
+    """Guard from what a class is derived, and what abstract classes say of it."""
+    vm.world.guard_bases(cls)
+    for other in vm.world.assumptions.asked(cls, others):
+        meta: Any = type(other)
+        if meta.__subclasscheck__ is not type.__subclasscheck__ and not vm.world.is_fresh(cls):
+            vm.world.guard(vm.world.const(cls), "subclass", (other, issubclass(cls, other)))
 
 
 @special(issubclass)
 def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if len(args) == 2 and isinstance(args[0], type):
-        vm.world.assumptions.asked(*args)
+        check = lookup(vm, type(args[1]), "__subclasscheck__") if isinstance(args[1], type) else None
+        if type(check) is PYTHON_FUNCTION and not attributes.trusted(type(args[1])):
+            return vm.truth(vm.call(check, args[1], args[0]))
+        _guard_derivation(vm, *args)
     return bool(vm.native(issubclass, *args))
 
 

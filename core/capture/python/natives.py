@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import trusted
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
@@ -488,8 +489,15 @@ def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, An
     if issubclass(cls, enum.Enum):
         if not cls.__members__ and (len(args) > 1 or kwargs):
             raise Break(f"the enumeration {args[0] if args else ''} is made by calling {cls.__name__}()")
+        guard_members(vm, cls)
         return vm.native(cls, *map(specialise, args), **kwargs)
     raise Break(f"an instance of the C class {cls.__module__}.{cls.__qualname__} is made")
+
+
+def guard_members(vm: Interpreter, cls: Any) -> None:
+    """Guard how many members an enumeration has: some libraries give them to one that is there already."""
+    if not vm.world.is_fresh(cls) and not trusted(cls):
+        vm.world.guard(vm.world.const(cls).attr("_member_map_"), "len", len(cls._member_map_))
 
 
 def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
