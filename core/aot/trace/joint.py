@@ -223,6 +223,8 @@ def _trace(
         raise NotSplit("a tensor that it makes requires grad by itself")
     if wanted or outer:
         visible = results.visible()
+        if any(v.value._backward_hooks for v in visible):
+            raise NotSplit("a result has a hook, which comes before those that the program may put on it")
         if joint.layout is not None:
             refuse_intermediates([*(v.value for v in visible), *outer.values()], [*wanted.values(), *outer.values()])
             visible = []

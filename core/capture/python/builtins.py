@@ -30,11 +30,11 @@ from jitney.capture.python import attributes, classes, containers, type_slots
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     PLAIN,
+    SYMBOLIC,
     caller,
     demanded,
     expose,
     plain_text,
-    printable,
     python_method,
     specialise,
 )
@@ -216,7 +216,7 @@ def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(dir)
 def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], (type, types.ModuleType)) and not vm.class_writes:
+    if args and isinstance(args[0], (type, types.ModuleType)) and attributes.trusted(args[0]):
         vm.world.assumptions.keep_private("dir() of a class or module")
         return vm.world.mark_fresh(vm.native(dir, args[0]))
     raise Break("dir() of an object")
@@ -306,7 +306,7 @@ def _format(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def format_value(vm: Interpreter, value: Any, spec: str = "") -> str:
     """``format(value, spec)``, as f-strings do it."""
-    value = printable(value)
+    value = specialise(value) if type(value) in SYMBOLIC else value
     if type(value) is str and not spec:
         return value
     method = python_method(vm, value, "__format__")
