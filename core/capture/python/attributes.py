@@ -360,6 +360,8 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
     except AttributeError as error:
         vm.world.guard(record.source, "lacks_attr", name)
         return vm.raise_user(error)
+    except Exception as error:
+        raise Break(f"{owner.__qualname__}.{name} raises {type(error).__name__}") from None
     if type(value) in SYMBOLIC or (
         record.source.is_const and trusted(obj) and isinstance(value, (str, int, type(None)))
     ):

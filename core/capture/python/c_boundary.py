@@ -228,13 +228,20 @@ def check_elements(vm: Interpreter, value: Any) -> None:
         for item in items:
             if isinstance(item, weakref.ref):
                 raise Break("weak references are compared by C code")
-            if _compares_itself(vm, item):
+            if _compares_itself(vm, item) or _compares_in_c(vm, item):
                 raise Break(f"items of class {type(item).__qualname__} are compared by C code")
             vm.world.distinct(item)
             check_elements(vm, item)
     elif isinstance(value, dict):
         record = vm.world.record_of(value)
         check_elements(vm, list((value if record is None else vm.world.content(record)).items()))
+
+
+def _compares_in_c(vm: Interpreter, value: Any) -> bool:
+    """Is it an object from outside that C code compares by what no guard describes?"""
+    if type(value) in PLAIN or is_transparent(vm, value) or vm.world.record_of(value) is None:
+        return False
+    return not default_equality(vm, value)
 
 
 def _compares_itself(vm: Interpreter, value: Any) -> bool:

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers import compile_fn, t
@@ -121,8 +122,13 @@ def _weak_proxy() -> Made:
     return weakref.proxy(owner), [lambda: owner.items.append(2)]
 
 
-VALUES = [_list, _nested, _dict, _defaultdict, _counter, _set, _subclass, _bytes, _array, _memory, _proxy, _values,
-          _exception, _iterator, _slice, _class, _weak_proxy]  # fmt: skip
+def _words() -> Made:
+    value = np.array(["a", "b"])[:1]
+    return value, [lambda: operator.setitem(value, 0, "1")]
+
+
+VALUES = [_words, _list, _nested, _dict, _defaultdict, _counter, _set, _subclass, _bytes, _array, _memory, _proxy,
+          _values, _exception, _iterator, _slice, _class, _weak_proxy]  # fmt: skip
 EXPRESSIONS = """
 str(o)
 repr(o)
@@ -168,6 +174,8 @@ list(reversed([o]))[0] is o
 copy.copy([o])[0] is o
 list(zip([o], [1]))[0][0] is o
 random.Random(0).choice([o]) is not None
+[o] == [1]
+(1,) == (o,)
 """.strip().splitlines()
 
 
