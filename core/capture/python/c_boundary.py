@@ -172,7 +172,9 @@ def _specialise(value: Any) -> Any:
         made = tuple(map(_specialise, value))
         return value if all(a is b for a, b in zip(made, value, strict=True)) else made
     if type(value) is slice:
-        return slice(specialise(value.start), specialise(value.stop), specialise(value.step))
+        parts = (value.start, value.stop, value.step)
+        found = tuple(map(specialise, parts))
+        return value if all(a is b for a, b in zip(found, parts, strict=True)) else slice(*found)
     return value
 
 

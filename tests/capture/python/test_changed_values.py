@@ -175,6 +175,7 @@ copy.copy([o])[0] is o
 list(zip([o], [1]))[0][0] is o
 random.Random(0).choice([o]) is not None
 [o] == [1]
+{}.pop("k", o) is o
 (1,) == (o,)
 """.strip().splitlines()
 
