@@ -94,6 +94,8 @@ def is_leaf(fn: types.FunctionType) -> bool:
     module = fn.__module__
     if module == "torch":
         return fn.__name__ in LEAF_FUNCTIONS
+    if module == "enum" and not fn.__qualname__.startswith(("EnumType.", "EnumMeta.")):
+        return False  # it reads what a member has, which is guarded
     if module.startswith("torch.nn.init") or (module == "inspect" and not fn.__name__.startswith("is")):
         return False
     if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):

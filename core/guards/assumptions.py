@@ -43,11 +43,18 @@ class Assumptions:
     lacking: dict[tuple[int, str], tuple[Any, str]] = field(default_factory=dict)
     subclasses: dict[tuple[int, int], tuple[type, type, bool]] = field(default_factory=dict)  # abstract classes', asked
 
-    def asked(self, cls: type, others: Any) -> None:
-        """Is ``cls`` a subclass of these? It was asked; abstract classes may answer otherwise in another process."""
+    def asked(self, cls: type, others: Any) -> list[type]:
+        """Is ``cls`` a subclass of these? It was asked; abstract classes may answer otherwise in another process.
+
+        Returns those of which it was not asked before.
+        """
+        found = []
         for other in each_class(others):
             if isinstance(other, type) and type(other) is not type and not (trusted(cls) and trusted(other)):
-                self.subclasses[id(cls), id(other)] = (cls, other, issubclass(cls, other))
+                if (id(cls), id(other)) not in self.subclasses:
+                    self.subclasses[id(cls), id(other)] = (cls, other, issubclass(cls, other))
+                    found.append(other)
+        return found
 
     def keep_private(self, reason: str) -> None:
         """What was captured holds in this process only."""

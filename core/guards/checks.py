@@ -128,6 +128,7 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "keys": _keys,
     "set": lambda v, x, pool: f"{pool.object(same_items)}({v}, {pool.object((*x,))})",
     "instance": lambda v, x, pool: f"_b.isinstance({v}, {pool.object(x[0])}) is {x[1]}",
+    "subclass": lambda v, x, pool: f"_b.issubclass({v}, {pool.object(x[0])}) is {x[1]}",
     "has": lambda v, x, pool: f"{pool.name(x)} in {v}",
     "lacks": lambda v, x, pool: f"{pool.name(x)} not in {v}",
     "lacks_attr": lambda v, x, pool: f"{pool.object(lacks_slot)}({v}, {x!r})",

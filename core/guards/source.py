@@ -182,9 +182,9 @@ class Guard:
             return f"{name} is a {self.expected.cls.__qualname__} in the context {brief(self.expected.context)}"
         if self.kind == "frozen":
             return f"{name}, whose numbers are in the graph (options={{'freeze': True}}), is as it was"
-        if self.kind == "instance":
+        if self.kind in ("instance", "subclass"):
             classes, answer = self.expected
-            return f"isinstance({name}, {getattr(classes, '__qualname__', None) or brief(classes)}) is {answer}"
+            return f"is{self.kind}({name}, {getattr(classes, '__qualname__', None) or brief(classes)}) is {answer}"
         return CHECKS[self.kind](name, self.expected, Pool()).replace("_b.", "")
 
     def found(self, value: Any) -> str:

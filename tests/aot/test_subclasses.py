@@ -625,6 +625,39 @@ def test_hooks_and_retained_graph() -> None:
     assert run(program) == run(compile_fn(program, backend="aot_eager"))
 
 
+def _by_result(y: Any, z: Any) -> Any:
+    return [picture(g) for g in torch.autograd.grad(z.sum(), [y], retain_graph=True)]
+
+
+def _hooked(y: Any, z: Any) -> Any:
+    seen: list[Any] = []
+    y.register_hook(lambda g: seen.append(picture(g)))
+    (y.sum() + z.sum()).backward()
+    return seen
+
+
+def _retained(y: Any, z: Any) -> Any:
+    y.retain_grad()
+    z.sum().backward()
+    return picture(y.grad)
+
+
+@pytest.mark.parametrize("look", [_by_result, _hooked, _retained])
+@pytest.mark.parametrize("plain", [False, True])
+def test_what_arrives_at_a_result_of_which_another_is_computed(look: Callable[..., Any], plain: bool) -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = w * 2 if plain else x * 2
+        return y, (x * y).exp()
+
+    def run(fn: Any) -> Any:
+        x, w = pair(3), t(3, seed=3).requires_grad_()
+        return look(*fn(x, w)), picture(x.grad), picture(w.grad)
+
+    with observe() as seen:
+        assert run(program) == run(compile_fn(program, backend="aot_eager"))
+    assert "a result is computed from another one" in seen.kept[0]
+
+
 def test_saved_tensors_hooks_see_outer_tensors() -> None:
     seen = []
 

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from jitney.aot.partition.cost import draws, has_effect, is_random
+from jitney.aot.signals import NotSplit
 from jitney.aot.trace import functionalization
 from jitney.aot.trace.results import Visible, ancestors
 from jitney.aot.trace.tracer import BACKWARD, AtenTracer
@@ -98,6 +99,24 @@ class Stops:
             plain.update((f.gradient, f.gradient.all_input_nodes[0]) for f in found)
             return [], _resolved(plain)
         return found, _resolved(plain)
+
+
+def refuse_intermediates(visible: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+    """Raise ``NotSplit`` if one of these results was computed from another tensor that the program sees.
+
+    The backward of a graph with tensors of subclasses cannot be cut there.
+    """
+    places = [(tensor.grad_fn, tensor.output_nr) for tensor in visible]
+    todo: list[Any] = [tensor.grad_fn for tensor in results]
+    seen = set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if any(edge in places for edge in node.next_functions if edge[0] is not None):
+            raise NotSplit("a result is computed from another one, beside tensors of a subclass")
+        todo += [above for above, _ in node.next_functions]
 
 
 def repeats_effects(graph: fx.Graph, gradients: Iterable[Any], intermediates: Sequence[Intermediate]) -> bool:

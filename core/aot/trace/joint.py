@@ -16,7 +16,7 @@ from torch import fx
 from jitney.aot.partition.cost import has_effect, is_random
 from jitney.aot.signals import NotSplit
 from jitney.aot.trace import attention, functionalization, subclass_tracing
-from jitney.aot.trace.intermediates import Intermediate, Stops, repeats_effects
+from jitney.aot.trace.intermediates import Intermediate, Stops, refuse_intermediates, repeats_effects
 from jitney.aot.trace.inverses import only_moved
 from jitney.aot.trace.results import GRADIENT_TYPES, Output, Result, Results, Update, root_of
 from jitney.aot.trace.sizes import is_symbolic, refuse_unknown
@@ -222,7 +222,12 @@ def _trace(
     if any(v.is_leaf for v in wanted.values()) or ((wanted or outer) and all(g.leaf is None for g in given)):
         raise NotSplit("a tensor that it makes requires grad by itself")
     if wanted or outer:
-        visible = results.visible() if joint.layout is None else ()
+        visible = results.visible()
+        if any(v.value._backward_hooks for v in visible):
+            raise NotSplit("a result has a hook, which comes before those that the program may put on it")
+        if joint.layout is not None:
+            refuse_intermediates([*(v.value for v in visible), *outer.values()], [*wanted.values(), *outer.values()])
+            visible = []
         _backward(joint, tracer, wanted, outer, [g.leaf for g in given], Stops(tracer, visible))
     _separate(joint, results.fresh if joint.trains else set())
     _drop_unused(joint)

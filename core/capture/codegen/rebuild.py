@@ -216,7 +216,14 @@ class Rebuilder:
     def _ordered(self, value: Any) -> str:
         name = self.assign(value, f"{self.constant(collections.OrderedDict)}()")
         self.lines.append(f"{name}.update({self._pairs(value)})")
+        self._own_attributes(name, value)
         return name
+
+    def _own_attributes(self, name: str, value: Any) -> None:
+        """What was written to an object of a C class that has a ``__dict__``, such as ``state_dict()._metadata``."""
+        for key, attribute in vars(value).items():
+            text = self.expr(attribute)
+            self.lines.append(f"{name}.__dict__[{key!r}] = {text}")
 
     def _defaultdict(self, value: Any) -> str:
         factory = self.expr(value.default_factory)
@@ -297,7 +304,9 @@ class Rebuilder:
 
     def _partial(self, value: Any) -> str:
         text = f"{self.constant(functools.partial)}({self.expr(value.func)}, {self.each(value.args)}"
-        return self.assign(value, f"{text}**{self._pairs(value.keywords)})")
+        name = self.assign(value, f"{text}**{self._pairs(value.keywords)})")
+        self._own_attributes(name, value)
+        return name
 
     def _property(self, value: Any) -> str:
         if not self.vm.world.is_fresh(value):

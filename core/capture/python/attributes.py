@@ -175,6 +175,8 @@ def lookup(vm: Interpreter, kind: type, name: str) -> Any:
 
 def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -> None:
     """Guard that no user's class before ``owner`` in the order of ``kind`` (None: no class at all) gets this name."""
+    if owner is not kind:
+        vm.world.guard_bases(kind)
     for cls in kind.__mro__:
         if cls is owner:
             return
@@ -358,6 +360,8 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
     except AttributeError as error:
         vm.world.guard(record.source, "lacks_attr", name)
         return vm.raise_user(error)
+    except Exception as error:
+        raise Break(f"{owner.__qualname__}.{name} raises {type(error).__name__}") from None
     if type(value) in SYMBOLIC or (
         record.source.is_const and trusted(obj) and isinstance(value, (str, int, type(None)))
     ):
@@ -561,6 +565,7 @@ def _super_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     if name == "__class__" or owner is None:
         return vm.native(getattr, obj, name)
     mro = owner.__mro__
+    vm.world.guard_bases(owner)
     later = mro[mro.index(this) + 1 :]
     if vm.class_writes and (written := written_class_attr(vm, later, name)) is not ABSENT:
         return written

@@ -30,11 +30,11 @@ from jitney.capture.python import attributes, classes, containers, type_slots
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     PLAIN,
+    SYMBOLIC,
     caller,
     demanded,
     expose,
     plain_text,
-    printable,
     python_method,
     specialise,
 )
@@ -132,14 +132,26 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
         result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
         vm.world.guard(record.source, "instance", (classes, result))
         return result
-    vm.world.assumptions.asked(kind, classes)
+    _guard_derivation(vm, kind, classes)
     return bool(vm.native(isinstance, value, classes))
+
+
+def _guard_derivation(vm: Interpreter, cls: type, others: Any) -> None:
+    """Guard from what a class is derived, and what abstract classes say of it."""
+    vm.world.guard_bases(cls)
+    for other in vm.world.assumptions.asked(cls, others):
+        meta: Any = type(other)
+        if meta.__subclasscheck__ is not type.__subclasscheck__ and not vm.world.is_fresh(cls):
+            vm.world.guard(vm.world.const(cls), "subclass", (other, issubclass(cls, other)))
 
 
 @special(issubclass)
 def _issubclass(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     if len(args) == 2 and isinstance(args[0], type):
-        vm.world.assumptions.asked(*args)
+        check = lookup(vm, type(args[1]), "__subclasscheck__") if isinstance(args[1], type) else None
+        if type(check) is PYTHON_FUNCTION and not attributes.trusted(type(args[1])):
+            return vm.truth(vm.call(check, args[1], args[0]))
+        _guard_derivation(vm, *args)
     return bool(vm.native(issubclass, *args))
 
 
@@ -204,7 +216,7 @@ def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(dir)
 def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], (type, types.ModuleType)) and not vm.class_writes:
+    if args and isinstance(args[0], (type, types.ModuleType)) and attributes.trusted(args[0]):
         vm.world.assumptions.keep_private("dir() of a class or module")
         return vm.world.mark_fresh(vm.native(dir, args[0]))
     raise Break("dir() of an object")
@@ -294,7 +306,7 @@ def _format(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def format_value(vm: Interpreter, value: Any, spec: str = "") -> str:
     """``format(value, spec)``, as f-strings do it."""
-    value = printable(value)
+    value = specialise(value) if type(value) in SYMBOLIC else value
     if type(value) is str and not spec:
         return value
     method = python_method(vm, value, "__format__")

@@ -75,6 +75,12 @@ def expose_items(vm: Interpreter, value: Any) -> Any:
     return type(value)(items)
 
 
+def held(vm: Interpreter, value: Any) -> Any:
+    """What a container from outside holds, its items as they are; any other value itself."""
+    record = vm.world.record_of(value)
+    return vm.world.content(record) if record is not None and isinstance(value, CONTENT_TYPES) else value
+
+
 def is_transparent(vm: Interpreter, value: Any) -> bool:
     """May C code look into a value from outside, since guards hold what it sees there?"""
     return isinstance(value, TRANSPARENT) or vm.world.set_orders.holds(value)
@@ -91,6 +97,21 @@ def refuse_opaque(vm: Interpreter, what: str, *values: Any) -> None:
         if vm.world.record_of(value) is not None:
             refuse_uncaptured(vm, value, f"{what} of a {kind.__qualname__}")
             raise Break(f"{what} of a {kind.__qualname__} from outside", "move it out of the compiled function")
+
+
+def refuse_opaque_within(vm: Interpreter, what: str, *values: Any) -> None:
+    """The same of what is in containers, too."""
+    for value in values:
+        if isinstance(value, FRESH_CONTAINERS):
+            items = expose(vm, value)
+            refuse_opaque_within(vm, what, *([*items.keys(), *items.values()] if isinstance(items, dict) else items))
+        else:
+            refuse_opaque(vm, what, value)
+
+
+def makes_own_class(value: Any) -> bool:
+    """Is what C code makes of the container (a copy, a union) of its own class?"""
+    return isinstance(value, (set, collections.deque, collections.defaultdict, collections.OrderedDict))
 
 
 def has_tensor(value: Any) -> bool:
@@ -111,7 +132,9 @@ def plain_text(value: Any) -> bool:
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
         return type(value) in FRESH_CONTAINERS and all(map(plain_text, items))
-    return isinstance(value, (type, slice))
+    if type(value) is slice:
+        return all(type(part) in PLAIN for part in (value.start, value.stop, value.step))
+    return isinstance(value, type)
 
 
 def specialise(value: Any) -> Any:
@@ -149,7 +172,9 @@ def _specialise(value: Any) -> Any:
         made = tuple(map(_specialise, value))
         return value if all(a is b for a, b in zip(made, value, strict=True)) else made
     if type(value) is slice:
-        return slice(specialise(value.start), specialise(value.stop), specialise(value.step))
+        parts = (value.start, value.stop, value.step)
+        found = tuple(map(specialise, parts))
+        return value if all(a is b for a, b in zip(found, parts, strict=True)) else slice(*found)
     return value
 
 
@@ -205,13 +230,20 @@ def check_elements(vm: Interpreter, value: Any) -> None:
         for item in items:
             if isinstance(item, weakref.ref):
                 raise Break("weak references are compared by C code")
-            if _compares_itself(vm, item):
+            if _compares_itself(vm, item) or _compares_in_c(vm, item):
                 raise Break(f"items of class {type(item).__qualname__} are compared by C code")
             vm.world.distinct(item)
             check_elements(vm, item)
     elif isinstance(value, dict):
         record = vm.world.record_of(value)
         check_elements(vm, list((value if record is None else vm.world.content(record)).items()))
+
+
+def _compares_in_c(vm: Interpreter, value: Any) -> bool:
+    """Is it an object from outside that C code compares by what no guard describes?"""
+    if type(value) in PLAIN or is_transparent(vm, value) or vm.world.record_of(value) is None:
+        return False
+    return not default_equality(vm, value)
 
 
 def _compares_itself(vm: Interpreter, value: Any) -> bool:

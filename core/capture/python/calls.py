@@ -178,6 +178,8 @@ def _call_leaf(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with a tensor")
         if any(_may_differ(vm, v) for v in (*args, *kwargs.values())):
             raise Break(f"{fn.__module__}.{fn.__qualname__} is called with an object from outside, and looks into it")
+    if args and isinstance(args[0], enum.EnumType):
+        natives.guard_members(vm, args[0])
     if fn.__module__.startswith("importlib"):
         vm.world.assumptions.keep_private(f"what {fn.__qualname__} finds")
     result = vm.native(fn, *args, **kwargs)

@@ -330,7 +330,7 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
     if record is not None and not readable:
         if lookup(vm, kind, "__iter__") is ABSENT and python_method(vm, value, "__getitem__"):
             return iter(SequenceView(vm, value))
-        if hasattr(kind, "__next__"):
+        if hasattr(kind, "__next__") and kind not in weakref.ProxyTypes:
             return value
         refuse_uncaptured(vm, value, f"a {kind.__qualname__} is iterated over")
         raise Break(f"an object of class {kind.__qualname__} from outside is iterated over")

@@ -184,17 +184,22 @@ def _value_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
             return vm.native(fn, iterable(vm, args[0]))
         if name in ("format", "format_map", "__mod__"):
             call_args = [printable(expose(vm, a)) for a in args]
+            if "." in owner and any(isinstance(a, type) for a in (*args, *kwargs.values())):
+                raise Break(f"str.{name} reads an attribute of a class")
             for value in [*call_args, *args, *kwargs.values()]:  # a shadow has not the class of what it stands for
                 if not c_boundary.plain_text(value):
                     raise Break(f"str.{name} of a tensor or an object", "format outside the compiled function")
                 vm.world.read_orders_within(value)
-            return vm.native(fn, *call_args, **{k: printable(v) for k, v in kwargs.items()})
+            return vm.native(fn, *call_args, **{k: printable(expose(vm, v)) for k, v in kwargs.items()})
     if isinstance(owner, tuple) and name in ("index", "count", "__contains__", "__eq__"):
         return _by_comparison(vm, fn, owner, name, args)
     if name in ("__getattribute__",):
         return attributes.load_attr(vm, owner, *args)
     if name == "__init__":
         return None
+    if isinstance(owner, tuple) and name == "__add__":
+        return vm.native(fn, *args, **kwargs)
+    c_boundary.refuse_opaque_within(vm, f"{type(owner).__qualname__}.{name}()", *args)
     return vm.native(fn, *[specialise(expose(vm, a)) for a in args], **{k: specialise(v) for k, v in kwargs.items()})
 
 
@@ -278,6 +283,8 @@ def _container_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Arg
         if isinstance(target, set) and name in ITERATING:
             call_args = [containers.merged(vm, a, given) for a, given in zip(args, call_args, strict=True)]
     method = getattr(_builtin_base(target), name, None)
+    if name in ("copy", "__copy__") and type(owner) is not type(target) and c_boundary.makes_own_class(owner):
+        raise Break(f"{type(owner).__qualname__}.{name}(), which makes one of that class")
     if method is None:
         raise Break(f"call of the C method {type(owner).__qualname__}.{name}", "call it outside the compiled function")
     method = method.__get__(target)
@@ -299,6 +306,8 @@ def _argument(vm: Interpreter, value: Any, name: str, target: Any) -> Any:
         return value
     if type(value) in PLAIN:
         return specialise(value)
+    if name == "__add__":
+        return c_boundary.held(vm, value)
     return iterable(vm, value) if name in ITERATING else expose(vm, value)
 
 
@@ -423,7 +432,10 @@ def _class_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, k
         containers.settle_items(vm, keys)
         return vm.world.mark_fresh(vm.native(fn, keys, *args[1:]))
     if name == "from_iterable":
-        return vm.native(fn, vm.native(map, Reentrant(vm, iter), iterable(vm, args[0])))
+        parts = iterable(vm, args[0])
+        if isinstance(parts, list | tuple) and any(vm.world.record_of(p) and hasattr(p, "__next__") for p in parts):
+            raise Break("itertools.chain.from_iterable() of iterators from outside the compiled function")
+        return vm.native(fn, vm.native(map, Reentrant(vm, iter), parts))
     if name == "__new__":
         return allocate(vm, args[0], fn, None, args[1:], kwargs)
     if name == "__subclasses__":

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney._util.ownership import trusted
 from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
@@ -30,6 +31,7 @@ from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
     PLAIN,
+    SYMBOLIC,
     callback,
     caller,
     check_elements,
@@ -37,6 +39,7 @@ from jitney.capture.python.c_boundary import (
     demanded,
     expose,
     has_tensor,
+    held,
     ordering,
     plain_text,
     printable,
@@ -118,18 +121,19 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
         return made
     if fn is divmod and len(args) == 2 and all(type(a) in (int, torch.SymInt) for a in args) and truth(vm, args[1]):
         return vm.native(operator.floordiv, *args), vm.native(operator.mod, *args)
+    at = _iterated_argument(fn, args)
+    seen = [expose(vm, a) for a in args] if at is None else [held(vm, a) if i == at else a for i, a in enumerate(args)]
     if key in KEEP_SYMBOLS and (fn is not pow or len(args) == 2):
-        call_args = [expose(vm, a) for a in args]
+        call_args = seen
         if fn not in (max, min) or not all(map(vm.symbols.scalars.compares, call_args)):
             call_args = list(exact(*call_args))
     else:
-        call_args = [specialise(expose(vm, a)) for a in args]
+        call_args = [*map(specialise, seen)]
         kwargs = {k: specialise(v) for k, v in kwargs.items()}
     if key in ITERATING:
-        at = 1 if fn is functools.reduce else 0
         if fn is functools.reduce:
             call_args[0] = caller(vm, args[0])
-        if len(call_args) > at and not (key in COMPARING and len(call_args) > 1):
+        if at is not None and 0 <= at < len(args):
             own = python_method(vm, args[at], "__iter__") is not None
             call_args[at] = _iterated(vm, fn, args[at] if own else call_args[at])
     elif fn is functools.cmp_to_key:
@@ -141,6 +145,8 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
             kwargs = {**kwargs, "key": ordering(vm, operator.gt if fn is max else operator.lt)}
         else:
             check_elements(vm, values)
+            if not (isinstance(values, FRESH_CONTAINERS) and all(type(v) in PLAIN for v in values)):
+                kwargs = {**kwargs, "key": functools.partial(expose, vm)}
     if fn is sum and call_args:
         return _python_sum(vm, *call_args, **kwargs)
     if fn is math.prod and call_args:
@@ -153,6 +159,15 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
             return functools.reduce(EXTREMES[fn], values)
         call_args = [values]
     return vm.native(fn, *call_args, **{k: caller(vm, v) if k == "key" else v for k, v in kwargs.items()})
+
+
+def _iterated_argument(fn: Any, args: list[Any]) -> int | None:
+    """Which argument the function goes over, whose items it may return; -1 where arguments are such items."""
+    if id(fn) not in ITERATING:
+        return None
+    if fn is functools.reduce:
+        return 1
+    return -1 if id(fn) in COMPARING and len(args) > 1 else 0
 
 
 def _iterated(vm: Interpreter, fn: Any, value: Any) -> Any:
@@ -220,7 +235,7 @@ MUTABLE = (list, dict, set, collections.deque, collections.OrderedDict, collecti
 
 def _make_iterated(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """list, tuple, set, frozenset, deque, zip, enumerate, reversed: the arguments are iterated over."""
-    if cls is frozenset and len(args) == 1 and type(args[0]) is frozenset and not kwargs:
+    if cls in (tuple, frozenset) and len(args) == 1 and type(args[0]) is cls and not kwargs:
         return args[0]
     if cls in (enumerate, collections.deque):
         first, rest = args[:1], [specialise(a) for a in args[1:]]
@@ -245,7 +260,8 @@ def _make_reversed(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
     if by_length and lookup(vm, type(args[0]), "__reversed__") is ABSENT:
         size = vm.call(len, args[0])
         return iter([getitem(vm, args[0], i) for i in range(size - 1, -1, -1)])
-    return vm.native(reversed, expose(vm, args[0]))
+    refuse_opaque(vm, "reversed()", args[0])
+    return vm.native(reversed, held(vm, args[0]))
 
 
 def _make_dict(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -343,7 +359,7 @@ def _make_str(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]
 
 def to_text(vm: Interpreter, value: Any, method: str) -> str:
     """``str(value)`` or ``repr(value)``."""
-    value = printable(value)
+    value = specialise(value) if type(value) in SYMBOLIC else value
     if has_tensor(value) or _deep_python(vm, value):
         raise Break("a tensor (or an object that may hold one) is turned into text", "print outside compiled code")
     if isinstance(value, types.FunctionType) and not vm.world.anchor(value).source.is_const:
@@ -354,6 +370,7 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
             return str(demanded(vm.call(found, value), str, name))
         if lookup(vm, type(value), name) is not object.__dict__.get(name):
             break
+    refuse_own_text(vm, value)
     if vm.world.record_of(value) is not None or vm.world.is_fresh(value):
         plain = isinstance(value, (*FRESH_CONTAINERS, str, int, float, BaseException, type, types.FunctionType))
         if not plain and not isinstance(value, enum.Enum):
@@ -368,12 +385,23 @@ def to_text(vm: Interpreter, value: Any, method: str) -> str:
     return text
 
 
+def refuse_own_text(vm: Interpreter, value: Any) -> None:
+    """Break where C code would write what no guard describes, or what a shadow does not show: its class."""
+    kind = type(value)
+    if isinstance(value, FRESH_CONTAINERS) and kind not in (*FRESH_CONTAINERS, torch.Size):
+        raise Break(f"a {kind.__qualname__} is turned into text", "print outside compiled code")
+    if isinstance(value, BaseException) and vm.world.record_of(value) is not None:
+        raise Break(f"a {kind.__qualname__} from outside is turned into text", "print outside compiled code")
+    if kind is slice and not plain_text(value):
+        raise Break("a slice of objects is turned into text", "print outside compiled code")
+
+
 def _deep_python(vm: Interpreter, value: Any) -> bool:
-    """Does a container hold an instance whose text is made by Python code?"""
+    """Does a container hold an instance whose text is made by Python code, or is no plain value's?"""
     if not isinstance(value, FRESH_CONTAINERS):
         return False
     items = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
-    return any(not plain_text(v) and (not isinstance(v, FRESH_CONTAINERS) or _deep_python(vm, v)) for v in items)
+    return any(not plain_text(v) and (type(v) not in FRESH_CONTAINERS or _deep_python(vm, v)) for v in items)
 
 
 def _make_plain(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -394,6 +422,7 @@ def items_of_bytes(vm: Interpreter, value: Any) -> Any:
     """What ``bytes()`` and ``int.from_bytes()`` are made of: bytes, or integers one by one."""
     if type(value) is Array:
         raise Break("bytes of an array")
+    refuse_opaque(vm, "bytes()", value)
     if type(value) in PLAIN or isinstance(value, (bytes, bytearray, memoryview)) or is_stand_in(value):
         return value
     return value if not hasattr(type(value), "__iter__") else [*map(specialise, vm.native(list, iterable(vm, value)))]
@@ -488,8 +517,15 @@ def make_value(vm: Interpreter, cls: type, args: list[Any], kwargs: dict[str, An
     if issubclass(cls, enum.Enum):
         if not cls.__members__ and (len(args) > 1 or kwargs):
             raise Break(f"the enumeration {args[0] if args else ''} is made by calling {cls.__name__}()")
+        guard_members(vm, cls)
         return vm.native(cls, *map(specialise, args), **kwargs)
     raise Break(f"an instance of the C class {cls.__module__}.{cls.__qualname__} is made")
+
+
+def guard_members(vm: Interpreter, cls: Any) -> None:
+    """Guard how many members an enumeration has: some libraries give them to one that is there already."""
+    if not vm.world.is_fresh(cls) and not trusted(cls):
+        vm.world.guard(vm.world.const(cls).attr("_member_map_"), "len", len(cls._member_map_))
 
 
 def allocate(vm: Interpreter, cls: type, new: Any, init: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

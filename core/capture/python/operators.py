@@ -6,6 +6,7 @@ import collections
 import functools
 import operator
 import re
+import sys
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ from jitney.capture.python.c_boundary import (
     default_equality,
     demanded,
     expose,
+    held,
+    makes_own_class,
     plain_text,
     printable,
     python_method,
@@ -92,7 +95,10 @@ def truth(vm: Interpreter, value: Any) -> bool:
             answer = vm.call(method, value)
             if type(answer) is torch.SymBool and name == "__bool__":
                 return vm.truth(answer)
-            return bool(specialise(demanded(answer, bool if name == "__bool__" else int, name)))
+            number = specialise(demanded(answer, bool if name == "__bool__" else int, name))
+            if not 0 <= number <= sys.maxsize:
+                raise Break(f"{name} gave {number}")
+            return bool(number)
         if lookup(vm, kind, name) is not ABSENT:
             refuse_opaque(vm, "the truth", value)
             break
@@ -137,7 +143,7 @@ def put_off(vm: Interpreter, target: Callable[..., Any], *values: Any) -> Any:
 def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """``a symbol b``; ``symbol`` may end in ``=`` for the in-place form."""
     if type(a) in (str, bytes):  # formatting
-        b = printable(b)
+        b = specialise(b) if type(b) in SYMBOLIC else b
     if type(a) in PLAIN and type(b) in PLAIN:
         target = BINARY[symbol.rstrip("=")]
         made = put_off(vm, target, a, b)
@@ -253,15 +259,25 @@ def _is_overridden(vm: Interpreter, name: str, kind: type, derived: type) -> boo
 def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """What C code makes of two values. It complains of their own classes, and of the operator as it is written."""
     base = symbol.rstrip("=")
-    left, right = expose(vm, a), expose(vm, b)
+    left, right = _operand(vm, a), printable(expose(vm, b)) if isinstance(a, (str, bytes)) else _operand(vm, b)
     try:
-        return vm.native(BINARY[base], left, printable(right) if isinstance(a, (str, bytes)) else right)
+        return vm.native(BINARY[base], left, right)
     except UserRaised as raised:
         found = UNSUPPORTED.fullmatch(str(raised.value)) if type(raised.value) is TypeError else None
         if found is None:
             raise
         one, other = (type(v).__name__ if type(v).__flags__ & HEAP else found[i] for i, v in ((1, a), (2, b)))
     return vm.raise_user(TypeError(f"unsupported operand type(s) for {symbol}: {one!r} and {other!r}"))
+
+
+def _operand(vm: Interpreter, value: Any) -> Any:
+    """A value as C code may see it. What a sequence or a dictionary holds becomes part of the result as it is."""
+    if not isinstance(value, (list, tuple, collections.deque, dict)):
+        return expose(vm, value)
+    content = held(vm, value)
+    if type(content) is not type(value) and makes_own_class(value):
+        raise Break(f"an operator on a {type(value).__qualname__} from outside")
+    return content
 
 
 def _unsupported(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
@@ -506,5 +522,6 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         vm.world.tell_apart(key, content)
         refuse_own_hash(vm, key)
         return vm.native(operator.contains, content, specialise(key))
-    refuse_opaque(vm, "membership", obj, key)
+    refuse_opaque(vm, "a search", obj)
+    refuse_opaque(vm, "membership", key)
     return vm.native(operator.contains, expose(vm, obj), specialise(key))

@@ -278,7 +278,8 @@ def _dtype(leaf: Any) -> torch.dtype:
 
 def _stacked(data: Any, dtype: torch.dtype) -> Any:
     if type(data) in (list, tuple):
-        parts = [_stacked(item, dtype) for item in data]
+        made = [_stacked(item, dtype) for item in data]
+        parts = [part.reshape(()) if is_stand_in(item) else part for part, item in zip(made, data, strict=True)]
         if any(part.shape != parts[0].shape for part in parts):
             raise Break("torch.tensor of items of several shapes", "")
         return torch.stack(parts) if parts else torch.empty(0, dtype=dtype)

@@ -58,9 +58,9 @@ class Symbols:
         dims = self._dims(real, source)
         inner = real.requires_grad and not real.is_leaf
         plain = real
-        if inner or (any(dims) and (real._is_view() or real.grad is not None)):
+        if inner or real.grad is not None or (any(dims) and real._is_view()):
             # Conversion of an inner node asks for its .grad (a warning); a view's base and a leaf's gradient bring
-            # symbols of their own.
+            # symbols of their own. That gradient may be of another size, where the program has replaced the data.
             plain = _unrelated(real)
             if isinstance(real, torch.nn.Parameter):
                 plain = torch.nn.Parameter(plain.detach(), real.requires_grad)

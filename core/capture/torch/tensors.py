@@ -38,6 +38,8 @@ STATISTICS = {"torch.nn.functional": 1, "torch": 3}
 
 
 TENSOR_CLASS = type(torch.FloatTensor)
+# Python's classes as torch takes them.
+DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 ASSERT = torch.ops.aten._assert_scalar.default
 
 
@@ -244,6 +246,8 @@ class Tracer(TorchFunctionMode):
 
     def call_whole(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a function as one operation, without the modes that it would ask first."""
+        if any(isinstance(a, type) for a in (*args, *kwargs.values())):
+            raise Break(f"{function_name(func)} is called with a class")
         modes = torch_private.function_modes()
         torch_private.set_function_modes([mode for mode in modes if mode is not self])
         try:
@@ -456,12 +460,12 @@ class Tracer(TorchFunctionMode):
             return self._map(number)
         if kind is TENSOR_CLASS:  # code finds it by no name; torch takes the text
             return f"{value.__module__}.{value.__name__}"
-        if isinstance(value, fx.node.base_types) or value is None or kind in (range, types.EllipsisType, type):
+        if isinstance(value, fx.node.base_types) or value is None or kind in (range, types.EllipsisType):
             return value
         if isinstance(value, torch.Generator):
             raise Break("a torch.Generator argument", "use the global generator, or draw outside the compiled function")
-        if isinstance(value, type):
-            return value
+        if kind is type and value in DTYPES:  # code finds a class by no name
+            return DTYPES[value]
         raise Break(f"an argument of class {kind.__qualname__} to a captured operation")
 
     def _bind(self, result: Any, node: fx.Node) -> None:

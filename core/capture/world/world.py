@@ -135,6 +135,11 @@ class World(GuardSet):
         self.fresh[id(value)] = value
         return value
 
+    def guard_bases(self, cls: type) -> None:
+        """Guard which classes a class is derived from: a program may give it others."""
+        if cls.__flags__ & HEAP and not self.is_fresh(cls) and not trusted(cls):
+            self.guard(self.const(cls).attr("__mro__"), "is", cls.__mro__)
+
     def read_order(self, value: set[Any] | frozenset[Any]) -> None:
         """The items of a set are looked at one after the other."""
         self.set_orders.read(value)

@@ -81,7 +81,7 @@ def test_return_inside_and_exceptions() -> None:
         except ValueError as error:
             return x * 2, str(error)
 
-    check(fn, t(), Box(n=0), calls=3, graphs=1, breaks=4)
+    check(fn, t(), Box(n=0), calls=3, graphs=1, breaks=5)
 
 
 def test_exception_that_leaves_the_frame() -> None:

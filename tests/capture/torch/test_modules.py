@@ -484,3 +484,9 @@ def test_attention_in_inference_whose_weights_nobody_wants(backend: str) -> None
         for wanted in (False, True):
             torch.testing.assert_close(compiled(x, wanted), program(x, wanted), rtol=0, atol=0)
     assert not seen.breaks and not seen.kept
+
+
+def test_a_state_dict_has_its_metadata() -> None:
+    model = torch.nn.BatchNorm1d(2)
+    made = compile_fn(lambda x: (x + 1, model.state_dict()))(t())[1]
+    assert made._metadata == model.state_dict()._metadata

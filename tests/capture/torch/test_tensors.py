@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as functional
-from helpers import Compiled, check, t
+from helpers import Compiled, check, check_scenario, t
 
 import jitney
 
@@ -547,3 +547,25 @@ def test_packed_sequences_of_several_lengths_are_a_graph_break(
     for longest in (3, 4, 6):
         packed = pack(torch.randn(longest, 2, 2), torch.tensor([longest, 2]))
         assert torch.equal(compiled(packed), fn(packed))
+
+
+@pytest.mark.parametrize("kind", [bool, int, float, complex])
+def test_python_classes_as_dtypes(kind: type) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return x.to(kind), torch.zeros(2, dtype=kind), (x > 0).to(dtype=kind), torch.sum(x, dtype=kind)
+
+    check(fn, t(), graphs=1, breaks=0)
+
+
+def test_a_list_of_tensors_of_one_element_is_one_of_numbers() -> None:
+    check(lambda x: torch.tensor([x[:1], x[1], x[None, 2:3]]), t())
+
+
+def test_a_gradient_from_before_the_data_was_replaced() -> None:
+    def story(compile: Any) -> Any:
+        x = t()
+        x.grad = torch.ones_like(x)
+        x.data = torch.zeros(2)
+        return compile(lambda v: v + 1)(x)
+
+    check_scenario(story)

@@ -81,6 +81,7 @@ def check_exc_match(vm: Any, frame: Frame, instr: Any) -> None:
         text = "catching classes that do not inherit from BaseException is not allowed"
         vm.raise_user(TypeError(text))
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)  # a subclass in C, whatever the class says of instances
+    vm.world.guard_bases(type(frame.stack[-1]))
     frame.stack.append(any(kind is cls for kind in wanted for cls in type(frame.stack[-1]).__mro__))
 
 

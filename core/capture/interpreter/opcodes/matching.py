@@ -39,6 +39,7 @@ def _match_kind(vm: Any, frame: Frame, abstract: type, flag: int) -> None:
     """Python asks the class, not ``__class__``, and of a class that is both, what it was first."""
     kind = type(frame.stack[-1])
     vm.world.assumptions.asked(kind, abstract)
+    vm.world.guard_bases(kind)
     frame.stack.append(bool(kind.__flags__ & flag))
 
 

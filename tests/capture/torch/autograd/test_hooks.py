@@ -262,3 +262,23 @@ def test_hooks_that_ask_whether_there_are_gradients() -> None:
         return [with_graph, without]
 
     torch.testing.assert_close(gradients(jitney.compile(fn, backend="eager")), gradients(fn))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_hooks_that_the_program_adds_to_a_result_come_after_those_in_the_graph(backend: str) -> None:
+    def run(fn: Callable[..., Any]) -> Any:
+        seen: list[Any] = []
+        x = torch.ones(2, requires_grad=True)
+        y = fn(x)
+        y.register_hook(lambda g: seen.append(g.tolist()))
+        (by_y,) = torch.autograd.grad(y.sum(), y, retain_graph=True)
+        y.sum().backward()
+        return seen, by_y.tolist(), x.grad
+
+    def fn(x: torch.Tensor) -> Any:
+        y = x * 2
+        y.register_hook(half)
+        return y
+
+    expected, found = run(fn), run(jitney.compile(fn, backend=backend, fullgraph=True))
+    assert expected[:2] == found[:2] and torch.equal(expected[2], found[2])
