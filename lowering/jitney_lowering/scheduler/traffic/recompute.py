@@ -163,18 +163,19 @@ class Recomputation:
         assert isinstance(group, Group)
         each = work(recipe.value, step.loops)
         reads = _reads(group, step.buffer)
-        if any(recipe.at(load) is None for load in reads):
+        if self.work[number] + each * len(reads) > MOST_OPERATIONS:
+            return None
+        if any(iteration(step, load) is None for load in reads):
             return None
         operations = each * sum(reads.values())
         operations += CACHED * (len(reads) - 1) * (len(operands) - 1) * max(reads.values())
         more = [o for o in operands if o not in self.reads[number] and self.maker.get(o) != number]
+        if len(self.reads[number]) + len(more) > MOST_LOADS:
+            return None
         widest = guess(product(step.vars))
         itemsize = self.program.buffers[recipe.step.buffer].dtype.itemsize
         again = [o for o in more if FEW_LINES < self._bytes(o) < widest * itemsize]
         operations += LINE * lines(recipe.value, step.loops, again) * max(reads.values())
-        grown = self.work[number] + each * len(reads)
-        if grown > MOST_OPERATIONS or len(self.reads[number]) + len(more) > MOST_LOADS:
-            return None
         sizes = (min(self._bytes(o), widest * self.program.buffers[o].dtype.itemsize) for o in more)
         return sum(sizes) + operations / self.policy.recompute
 
