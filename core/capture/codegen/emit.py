@@ -186,6 +186,7 @@ class Emitter:
     def broken(self) -> Emitted:
         """Capture stopped before the innermost frame's current instruction."""
         frames = self.vm.frames
+        self.rebuild.goes_on = True
         tail: list[str] = []
         thunk = "None"
         for depth in range(len(frames) - 1, -1, -1):

@@ -32,6 +32,7 @@ from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.default_device import enter_device, exit_device
 from jitney.torch_compat.global_state import enter_inference_mode, exit_inference_mode
+from jitney.torch_compat.operator_effects import count_writes
 
 # Where the running mean is among the arguments of a norm, by the module of its function.
 STATISTICS = {"torch.nn.functional": 1, "torch": 3}
@@ -100,6 +101,9 @@ class Tracer(TorchFunctionMode):
         self.changes_state = 0  # how many calls in the graph do
         self.grad_questions = 0  # how often the program has asked whether gradients are computed
         self.data_writes = 0  # how many give a tensor from outside other data
+        self.gradients: dict[int, Any] = {}  # id(leaf that the frame has made) -> its ``.grad``
+        self.accumulated: set[int] = set()  # ids of leaves from outside to which ``backward()`` was called
+        self.uses_tape = False  # does the graph go back over its own operations, which uses them up?
         self.pause = False
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
@@ -232,6 +236,8 @@ class Tracer(TorchFunctionMode):
                 raise
             args, kwargs = given_numbers
             result = self.run(func, args, kwargs)
+        with torch_private.DisableTorchFunction():
+            count_writes(name.partition(".")[0], args, kwargs)
         untouched = any(
             metadata.version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True)
         )

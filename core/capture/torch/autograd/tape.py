@@ -1,0 +1,74 @@
+"""What autograd has noted of stand-ins, which is what it will note of the tensors: the leaves, and what is used up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney.capture.interpreter.signals import Break, Restart
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
+
+
+def leaves(outputs: tuple[Any, ...]) -> list[Any]:
+    """The stand-ins at which the engine arrives from these; None for one that Python does not know."""
+    found: dict[int, Any] = {}
+    with torch_private.DisableTorchFunction():
+        for output in outputs:
+            if output.requires_grad and output.grad_fn is None:
+                found[id(output)] = output
+        nodes = [output.grad_fn for output in outputs if output.grad_fn is not None]
+        seen = set(nodes)
+        while nodes:
+            for following, _ in nodes.pop().next_functions:
+                if following is None or following in seen:
+                    continue
+                seen.add(following)
+                if following.name() == "torch::autograd::AccumulateGrad":
+                    found.setdefault(id(following.variable), following.variable)
+                else:
+                    nodes.append(following)
+    return list(found.values())
+
+
+def differentiated(
+    vm: Interpreter, outputs: tuple[Any, ...], inputs: Any, cotangents: Any, flags: dict[str, Any], what: str
+) -> tuple[Any, ...]:
+    """``torch.autograd.grad`` of the stand-ins, which uses their graph up: nothing may break after that."""
+    tracer = vm.tracer
+    tracer.pause = True
+    try:
+        found: tuple[Any, ...] = tracer.run(torch.autograd.grad, (outputs, inputs, cotangents), flags)
+    except Break as reason:
+        raise Restart(vm.break_step(), reason.reason, reason.hint, vm.user_stack()) from None
+    finally:
+        tracer.pause = False
+    if any(gradient is not None and gradient.layout is not torch.strided for gradient in found):
+        raise Restart(vm.break_step(), f"{what} gives sparse gradients", "leave out sparse=True to compile it")
+    retain = flags.get("retain_graph")
+    tracer.uses_tape |= not (flags.get("create_graph") if retain is None else retain)
+    return found
+
+
+def used_up(tracer: Any, tensor: Any) -> bool:
+    """Would every way back from this stand-in raise, since the graph has been gone through?"""
+    with torch_private.DisableTorchFunction():
+        if not tracer.uses_tape or type(tensor) is not torch_private.FakeTensor or tensor.grad_fn is None:
+            return False
+        found = leaves((tensor,))
+        return bool(found) and None not in found and all(_raises(tracer, tensor, leaf) for leaf in found)
+
+
+def _raises(tracer: Any, tensor: Any, leaf: Any) -> bool:
+    with tracer.fake_mode:
+        cotangent = torch.empty_like(tensor).detach()
+        try:
+            torch.autograd.grad(tensor, leaf, cotangent, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            return USED_UP in str(error)
+    return False
