@@ -272,6 +272,9 @@ class Emitter:
 
     def _unaliased(self, record: Record) -> None:
         """A written object must not be another one that was read under a different name."""
+        if isinstance(record.value, torch.Tensor):  # a training step writes to many: they are compared all at once
+            self.vm.world.apart.setdefault(torch.Tensor, {})[id(record.value)] = record.source
+            return
         for other in list(self.vm.world.records.values()):
             if (
                 other.owner is None
@@ -379,6 +382,10 @@ class Emitter:
             names = "".join(f"_o{i}, " for i in range(len(outputs)))
             call = f"{names}= _graph({arguments})" if names else f"_graph({arguments})"
             mutates = tracer.mutates_inputs()
+            for (
+                source
+            ) in tracer.tape.cleared:  # what it was is gone by the time that the graph needs memory, as in eager
+                graph_lines.append(f"_b.object.__setattr__({self.program.expression(source)}, 'grad', None)")
             if mutates and not tracer.checked:
                 graph_lines.append(call)
             else:

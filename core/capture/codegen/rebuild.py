@@ -152,7 +152,7 @@ class Rebuilder:
         elif isinstance(value, torch.nn.Buffer):
             text = self.assign(value, f"{self.constant(as_buffer)}({text}, {value.persistent!r})")
         self.remember(value, text)
-        gradient = self.vm.tracer.gradients.get(id(value))
+        gradient = self.vm.tracer.tape.gradients.get(id(value))
         if gradient is not None:
             self.lines.append(f"{text}.grad = {self.expr(gradient)}")
         return text

@@ -24,6 +24,7 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions, wrapper_subclasses
+from jitney.capture.torch.autograd.tape import Tape
 from jitney.capture.torch.function_names import OPERATORS, REFLECTED, TENSOR_FUNCTIONS, function_name
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.world.guard_set import GuardSet
@@ -101,9 +102,7 @@ class Tracer(TorchFunctionMode):
         self.changes_state = 0  # how many calls in the graph do
         self.grad_questions = 0  # how often the program has asked whether gradients are computed
         self.data_writes = 0  # how many give a tensor from outside other data
-        self.gradients: dict[int, Any] = {}  # id(leaf that the frame has made) -> its ``.grad``
-        self.accumulated: set[int] = set()  # ids of leaves from outside to which ``backward()`` was called
-        self.uses_tape = False  # does the graph go back over its own operations, which uses them up?
+        self.tape = Tape()
         self.pause = False
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0

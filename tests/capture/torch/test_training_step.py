@@ -94,7 +94,7 @@ def tiny_transformer() -> Training:
         def __init__(self) -> None:
             super().__init__()
             self.tokens, self.places = nn.Embedding(11, 8), nn.Parameter(torch.randn(5, 8) * 0.1)
-            self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True, norm_first=True)
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True, bias=False)
             self.head = nn.Linear(8, 11, bias=False)
             self.head.weight = self.tokens.weight
 

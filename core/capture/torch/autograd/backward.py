@@ -190,9 +190,9 @@ def _check_leaf(vm: Interpreter, leaf: Any) -> None:
             raise Break(f"{BACKWARD} to a tensor from outside that has hooks", HINT)
         if getattr(real, "grad_dtype", real.dtype) is not real.dtype:
             raise Break(f"{BACKWARD} to a tensor whose gradients are to have another dtype", HINT)
-        if id(leaf) not in vm.tracer.accumulated and holds_accumulator(real):
+        if id(leaf) not in vm.tracer.tape.accumulated and holds_accumulator(real):
             raise Break(f"{BACKWARD}, and somebody holds the place where gradients of a leaf are accumulated", HOLDERS)
-    vm.tracer.accumulated.add(id(leaf))
+    vm.tracer.tape.accumulated.add(id(leaf))
     vm.world.guard(source, "true", PLAIN_LEAF)
 
 

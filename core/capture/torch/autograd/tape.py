@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from jitney.capture.interpreter.signals import Break, Restart
+from jitney.guards import Source
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
 USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
+
+
+@dataclass
+class Tape:
+    """What a capture knows of the gradients that its graph computes.
+
+    Args:
+        gradients: id of a leaf that the frame has made -> its ``.grad``.
+        cleared: tensors from outside whose ``.grad`` is dropped before anything is computed.
+        accumulated: ids of leaves from outside to which ``backward()`` was called.
+        goes_back: does the graph go back over its own operations, which uses them up?
+    """
+
+    gradients: dict[int, Any] = field(default_factory=dict)
+    cleared: list[Source] = field(default_factory=list)
+    accumulated: set[int] = field(default_factory=set)
+    goes_back: bool = False
 
 
 def leaves(outputs: tuple[Any, ...]) -> list[Any]:
@@ -51,14 +70,14 @@ def differentiated(
     if any(gradient is not None and gradient.layout is not torch.strided for gradient in found):
         raise Restart(vm.break_step(), f"{what} gives sparse gradients", "leave out sparse=True to compile it")
     retain = flags.get("retain_graph")
-    tracer.uses_tape |= not (flags.get("create_graph") if retain is None else retain)
+    tracer.tape.goes_back |= not (flags.get("create_graph") if retain is None else retain)
     return found
 
 
 def used_up(tracer: Any, tensor: Any) -> bool:
     """Would every way back from this stand-in raise, since the graph has been gone through?"""
     with torch_private.DisableTorchFunction():
-        if not tracer.uses_tape or type(tensor) is not torch_private.FakeTensor or tensor.grad_fn is None:
+        if not tracer.tape.goes_back or type(tensor) is not torch_private.FakeTensor or tensor.grad_fn is None:
             return False
         found = leaves((tensor,))
         return bool(found) and None not in found and all(_raises(tracer, tensor, leaf) for leaf in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from helpers import compile_fn, observe
 from torch import nn
 
 import jitney
+from jitney import events
 
 Wrap = Callable[[Any], Any]
 
@@ -255,6 +257,20 @@ def test_batches_of_other_sizes(backend: Any) -> None:
     both(story, backend)
 
 
+def test_many_parameters_are_told_apart_by_one_check() -> None:
+    """Not two by two, which would be thousands of guards."""
+    model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(12)])
+
+    def fn(x: torch.Tensor) -> None:
+        model(x).sum().backward()
+
+    records: list[Any] = []
+    with events.listen(records.append):
+        compile_fn(fn)(t(1, 2))
+    (source,) = [e.source for e in records if isinstance(e, events.FrameCaptured)]
+    assert " is not _v" not in source
+
+
 def test_an_unused_parameter_has_no_gradient(backend: Any) -> None:
     def story(wrap: Wrap) -> Any:
         w, b = leaf(3), leaf(3)
@@ -318,6 +334,52 @@ def test_zero_grad_of_a_class_of_the_programs_own() -> None:
         return optimizer.cleared, model.weight.grad
 
     both(story)
+
+
+def cleared_at(first: bool, read: bool = False) -> tuple[list[bool], Any]:
+    """Was the old gradient gone when the graph ran, at each step? And the gradients after a step that raises."""
+    table = nn.Embedding(4, 3)
+    optimizer = torch.optim.SGD(table.parameters(), 0.1)
+    found: list[bool] = []
+    old: Any = None
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            found.append(old is not None and old() is None)
+            return graph.forward(*args)
+
+        return run
+
+    @jitney.compile(backend=backend, fullgraph=True)
+    def step(ids: torch.Tensor) -> Any:
+        before = table.weight.grad if read else None
+        if first:
+            optimizer.zero_grad()
+        loss = table(ids).sum()
+        if not first:
+            optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach(), before is None
+
+    for n in range(3):
+        step(torch.tensor([n, 0]))
+        assert table.weight.grad is not None
+        old = weakref.ref(table.weight.grad)
+    with pytest.raises(IndexError):
+        step(torch.tensor([9, 9]))
+    return found, table.weight.grad
+
+
+def test_old_gradients_are_gone_before_new_ones_need_memory() -> None:
+    assert cleared_at(first=True) == ([False, True, True, True], None)
+
+
+def test_old_gradients_stay_where_something_might_raise_before_they_go() -> None:
+    found, gradient = cleared_at(first=False)
+    assert found == [False] * 4 and gradient is not None
+    found, gradient = cleared_at(first=True, read=True)
+    assert found == [False] * 4
 
 
 # ------------------------------------------------------------------ a graph that has been gone through
