@@ -64,7 +64,8 @@ def differentiated(
     try:
         found: tuple[Any, ...] = tracer.run(torch.autograd.grad, (outputs, inputs, cotangents), flags)
     except Break as reason:
-        raise Restart(vm.break_step(), reason.reason, reason.hint, vm.user_stack()) from None
+        told = reason.reason.replace("torch.autograd.grad", what, 1)
+        raise Restart(vm.break_step(), told, reason.hint, vm.user_stack()) from None
     finally:
         tracer.pause = False
     if any(gradient is not None and gradient.layout is not torch.strided for gradient in found):
