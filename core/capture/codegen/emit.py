@@ -301,6 +301,9 @@ class Emitter:
             if found is ABSENT:
                 self.effects.append(f"{self.pool.object(empty_slot)}({target}, {name!r})")
                 continue
+            if name == "grad" and isinstance(value, torch.Tensor):  # a C slot, twice as fast as by ``object``
+                self.effects.append(f"{target}.grad = {self.rebuild.expr(found)}")
+                continue
             base = "type" if isinstance(value, type) else "object"
             self.effects.append(f"_b.{base}.__setattr__({target}, {name!r}, {self.rebuild.expr(found)})")
         if record.pending:
@@ -376,6 +379,7 @@ class Emitter:
         graph = None
         graph_lines: list[str] = []
         used = tracer.op_count > 0 or tracer.changes_state
+        tracer.tape.check_toggled(tracer)
         if used:
             tracer.finish(outputs)
             arguments, given = self._arguments(), call_text(self.signature)
@@ -385,7 +389,7 @@ class Emitter:
             for (
                 source
             ) in tracer.tape.cleared:  # what it was is gone by the time that the graph needs memory, as in eager
-                graph_lines.append(f"_b.object.__setattr__({self.program.expression(source)}, 'grad', None)")
+                graph_lines.append(f"{self.program.expression(source)}.grad = None")
             if mutates and not tracer.checked:
                 graph_lines.append(call)
             else:

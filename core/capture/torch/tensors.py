@@ -80,9 +80,10 @@ class Tracer(TorchFunctionMode):
         dense_gradients: bool = False,
         witness: ReentryWatch | None = None,
         caller: Callable[[], Callable[..., Any]] = lambda: call_here,
+        step: Callable[[], int] = lambda: 0,
     ) -> None:
         super().__init__()
-        self.caller = caller
+        self.caller, self.step = caller, step
         self.symbols = symbols
         self.guards = guards
         self.origin = origin
@@ -219,7 +220,7 @@ class Tracer(TorchFunctionMode):
                 before = args[0].requires_grad
             if before is (*args[1:], *kwargs.values(), True)[0]:
                 return args[0]
-            raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
+            self.tape.toggle(self, args[0], self.step())
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
             raise Break(f"{function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
         given = kwargs.get("out")

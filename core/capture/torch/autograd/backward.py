@@ -188,6 +188,8 @@ def _check_leaf(vm: Interpreter, leaf: Any) -> None:
     with torch_private.without_modes():
         if real._backward_hooks is not None or real._post_accumulate_grad_hooks is not None:
             raise Break(f"{BACKWARD} to a tensor from outside that has hooks", HINT)
+        if not real.requires_grad:
+            raise Break(f"{BACKWARD} to a tensor from outside that requires grad in compiled code only", HINT)
         if getattr(real, "grad_dtype", real.dtype) is not real.dtype:
             raise Break(f"{BACKWARD} to a tensor whose gradients are to have another dtype", HINT)
         if id(leaf) not in vm.tracer.tape.accumulated and holds_accumulator(real):

@@ -14,6 +14,8 @@ from jitney.torch_compat import torch_private
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
+TOGGLED = "requires_grad_() on a tensor from outside"
+TOGGLED_HINT = "call it outside compiled code, or have it as it was at the end"
 USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
 
 
@@ -26,12 +28,35 @@ class Tape:
         cleared: tensors from outside whose ``.grad`` is dropped before anything is computed.
         accumulated: ids of leaves from outside to which ``backward()`` was called.
         goes_back: does the graph go back over its own operations, which uses them up?
+        toggles: may it change whether a leaf from outside requires grad?
+        toggled: leaves from outside whose ``requires_grad`` has changed, and the step at which it did first.
     """
 
     gradients: dict[int, Any] = field(default_factory=dict)
     cleared: list[Source] = field(default_factory=list)
     accumulated: set[int] = field(default_factory=set)
     goes_back: bool = False
+    toggles: bool = True
+    toggled: dict[int, tuple[Any, int]] = field(default_factory=dict)
+
+    def toggle(self, tracer: Any, leaf: Any, step: int) -> None:
+        """``requires_grad`` of a leaf from outside changes, for a while; breaks where it may not."""
+        real = tracer.adopted[id(leaf)][0]
+        plain = type(leaf) is torch_private.FakeTensor and self.toggles
+        with torch_private.without_modes():
+            fits = plain and real.is_leaf and not real.is_inference()
+        if not fits or tracer.open_scopes or tracer.region is not None:
+            raise Break(TOGGLED, TOGGLED_HINT)
+        self.toggled.setdefault(id(leaf), (leaf, step))
+        tracer.data_writes += 1
+
+    def check_toggled(self, tracer: Any) -> None:
+        """At its end, a graph leaves ``requires_grad`` as it was: nothing else would tell the program."""
+        for leaf, step in self.toggled.values():
+            with torch_private.without_modes():
+                same = leaf.requires_grad == tracer.adopted[id(leaf)][0].requires_grad
+            if not same:
+                raise Restart(step, TOGGLED, TOGGLED_HINT)
 
 
 def leaves(outputs: tuple[Any, ...]) -> list[Any]:

@@ -18,7 +18,9 @@ STORIES: dict[str, Callable[[Wrap], Any]] = {}
 # Those with a graph break, and a part of its reason.
 BREAKS = {
     "a_step_with_a_break": "print() writes to the terminal",
-    "a_module_that_is_frozen_meanwhile": "requires_grad_() on a tensor from outside",
+    "parameters_that_stay_frozen": "requires_grad_() on a tensor from outside",
+    "parameters_that_are_thawed_meanwhile": "requires_grad_() on a tensor from outside",
+    "parameters_that_are_frozen_over_a_break": "requires_grad_() on a tensor from outside",
     "the_gradient_of_an_intermediate": "Tensor.retain_grad()",
     "an_error_that_is_caught": "backward() raised RuntimeError",
     "a_gradient_that_is_deleted": "the attribute grad",
@@ -280,17 +282,88 @@ def a_step_with_a_break(wrap: Wrap) -> Any:
 
 @story
 def a_module_that_is_frozen_meanwhile(wrap: Wrap) -> Any:
-    model, judge = nn.Linear(3, 2), nn.Linear(2, 2)
+    generator, judge = nn.Linear(2, 3), nn.Linear(3, 1)
+    first, second = optim.Adam(generator.parameters(), 0.1), optim.Adam(judge.parameters(), 0.1)
 
-    def step(x: torch.Tensor) -> None:
+    def step(x: torch.Tensor) -> Any:
+        for p in judge.parameters():
+            p.requires_grad = True
+        second.zero_grad()
+        fake = generator(torch.randn(4, 2))
+        loss = (judge(x) - judge(fake.detach())).mean().tanh()
+        loss.backward()
+        second.step()
         judge.requires_grad_(False)
-        judge(model(x)).sum().backward()
+        first.zero_grad()
+        fooled = judge(fake).mean().tanh()
+        fooled.backward()
+        first.step()
         judge.requires_grad_(True)
+        return loss.detach(), fooled.detach(), judge.weight.requires_grad
 
     step = wrap(step)
-    step(batch())
-    step(batch())
-    return end(model), end(judge)
+    return [step(batch()) for _ in range(3)], end(generator), end(judge)
+
+
+@story
+def a_use_of_frozen_parameters_beside_another(wrap: Wrap) -> Any:
+    model = nn.Linear(3, 2)
+
+    def fn(x: torch.Tensor) -> Any:
+        first = model(x).sum()
+        model.weight.requires_grad_(False)
+        second = model(x).square().sum()
+        model.weight.requires_grad_(True)
+        return first, second
+
+    first, second = wrap(fn)(batch())
+    (first + second).backward()
+    return first.detach(), second.detach(), end(model)
+
+
+@story
+def parameters_that_stay_frozen(wrap: Wrap) -> Any:
+    model = nn.Linear(3, 2)
+
+    def fn(x: torch.Tensor) -> None:
+        model.weight.requires_grad_(False)
+        model(x).square().sum().backward()
+
+    fn = wrap(fn)
+    fn(batch())
+    fn(batch())
+    return end(model), model.weight.requires_grad
+
+
+@story
+def parameters_that_are_thawed_meanwhile(wrap: Wrap) -> Any:
+    model = nn.Linear(3, 2)
+    model.weight.requires_grad_(False)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        model.weight.requires_grad_(True)
+        model(x).square().sum().backward()
+        model.weight.requires_grad_(False)
+        return model.weight.grad * 2
+
+    fn = wrap(fn)
+    return [fn(batch()) for _ in range(3)], end(model), model.weight.requires_grad
+
+
+@story
+def parameters_that_are_frozen_over_a_break(wrap: Wrap) -> Any:
+    model = nn.Linear(3, 2)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        model.weight.requires_grad_(False)
+        loss = model(x).square().sum()
+        print(end="")
+        model.weight.requires_grad_(True)
+        return loss
+
+    loss = wrap(fn)(batch())
+    loss.backward()
+    return loss.detach(), end(model)
 
 
 @story
