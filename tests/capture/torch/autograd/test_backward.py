@@ -15,6 +15,7 @@ from torch import nn
 
 import jitney
 from jitney import events
+from jitney.graph_compile.subgraphs import places_of
 
 Wrap = Callable[[Any], Any]
 
@@ -645,3 +646,31 @@ def test_functions_that_write_without_counting() -> None:
 
     for value in (1.0, float("inf")):
         same(compile_fn(fn)(torch.tensor([value, 3.0])), fn(torch.tensor([value, 3.0])))
+
+
+def test_graphs_that_go_back_stay_in_one_piece() -> None:
+    places: list[Any] = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        before = [n.meta["example_value"] for n in graph.graph.nodes if n.op == "placeholder"]
+        places.append(places_of(graph, before))
+        return graph.forward
+
+    w = leaf(3)
+
+    def back(x: torch.Tensor) -> torch.Tensor:
+        (w * x).exp().sum().backward()
+        return w.grad.sin().cos()
+
+    def frozen(x: torch.Tensor) -> torch.Tensor:
+        w.requires_grad_(False)
+        y = (w * x).exp().sin()
+        w.requires_grad_(True)
+        return y + w.sin()
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return (w * x).exp().sin()
+
+    for fn in (back, frozen, plain):
+        jitney.compile(fn, backend=keep, fullgraph=True)(t(3))
+    assert [len(found) for found in places] == [0, 0, 2]
