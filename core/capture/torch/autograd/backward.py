@@ -19,7 +19,7 @@ from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch import stand_in_attributes
 from jitney.capture.torch.autograd import tape
-from jitney.capture.torch.autograd.gradients import check_place, tensors_of
+from jitney.capture.torch.autograd.gradients import check_place, differentiated, tensors_of
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.autograd_engine import holds_accumulator, plain_engine, warn_of_cycles
 
@@ -127,7 +127,7 @@ def _backward(vm: Interpreter, tensors: Any, cotangents: Any, given: dict[str, A
     if not create and any(old is not None and _requires_grad(old) for old in before):
         raise Break(f"{BACKWARD} adds to a gradient that requires grad itself", HINT)
     flags = {"retain_graph": retain, "create_graph": bool(create), "allow_unused": True}
-    raw = tape.differentiated(vm, outputs, leaves, cotangents, flags, BACKWARD)
+    raw = differentiated(vm, outputs, leaves, cotangents, flags, BACKWARD)
     shared = _shared(vm, raw, leaves)
     arguments = (outputs, cotangents, leaves, shared, retain, bool(create))
     vm.tracer.pause = True

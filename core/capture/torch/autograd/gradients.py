@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture import metadata
-from jitney.capture.interpreter.signals import Break
+from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.python.containers import iterable
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch.autograd import tape, transforms
+from jitney.capture.torch.autograd import transforms
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _grad(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if any(tracer.source_of(tensor) is not None for tensor in inputs):
         _check_outside(vm, inputs)
     tracer.grad_questions += 1
-    made = tape.differentiated(vm, outputs, inputs, cotangents, flags, GRAD)
+    made = differentiated(vm, outputs, inputs, cotangents, flags, GRAD)
     tracer.record(torch.autograd.grad, (outputs, inputs, cotangents), flags, made)
     return made
 
@@ -86,3 +86,23 @@ def _check_outside(vm: Interpreter, inputs: tuple[Any, ...]) -> None:
             if hooks is not None:
                 raise Break(f"{GRAD} of a tensor that has hooks", HINT)
             vm.world.guard(source.attr("_backward_hooks"), "is", None)
+
+
+def differentiated(
+    vm: Interpreter, outputs: tuple[Any, ...], inputs: Any, cotangents: Any, flags: dict[str, Any], what: str
+) -> tuple[Any, ...]:
+    """``torch.autograd.grad`` of the stand-ins, which uses their graph up: nothing may break after that."""
+    tracer = vm.tracer
+    tracer.pause = True
+    try:
+        found: tuple[Any, ...] = tracer.run(torch.autograd.grad, (outputs, inputs, cotangents), flags)
+    except Break as reason:
+        told = reason.reason.replace("torch.autograd.grad", what, 1)
+        raise Restart(vm.break_step(), told, reason.hint, vm.user_stack()) from None
+    finally:
+        tracer.pause = False
+    if any(gradient is not None and gradient.layout is not torch.strided for gradient in found):
+        raise Restart(vm.break_step(), f"{what} gives sparse gradients", "leave out sparse=True to compile it")
+    retain = flags.get("retain_graph")
+    tracer.tape.goes_back |= not (flags.get("create_graph") if retain is None else retain)
+    return found

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
-
-if TYPE_CHECKING:
-    from jitney.capture.interpreter.interpreter import Interpreter
 
 TOGGLED = "requires_grad_() on a tensor from outside"
 TOGGLED_HINT = "call it outside compiled code, or have it as it was at the end"
@@ -78,26 +75,6 @@ def leaves(outputs: tuple[Any, ...]) -> list[Any]:
                 else:
                     nodes.append(following)
     return list(found.values())
-
-
-def differentiated(
-    vm: Interpreter, outputs: tuple[Any, ...], inputs: Any, cotangents: Any, flags: dict[str, Any], what: str
-) -> tuple[Any, ...]:
-    """``torch.autograd.grad`` of the stand-ins, which uses their graph up: nothing may break after that."""
-    tracer = vm.tracer
-    tracer.pause = True
-    try:
-        found: tuple[Any, ...] = tracer.run(torch.autograd.grad, (outputs, inputs, cotangents), flags)
-    except Break as reason:
-        told = reason.reason.replace("torch.autograd.grad", what, 1)
-        raise Restart(vm.break_step(), told, reason.hint, vm.user_stack()) from None
-    finally:
-        tracer.pause = False
-    if any(gradient is not None and gradient.layout is not torch.strided for gradient in found):
-        raise Restart(vm.break_step(), f"{what} gives sparse gradients", "leave out sparse=True to compile it")
-    retain = flags.get("retain_graph")
-    tracer.tape.goes_back |= not (flags.get("create_graph") if retain is None else retain)
-    return found
 
 
 def used_up(tracer: Any, tensor: Any) -> bool:
