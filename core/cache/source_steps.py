@@ -14,8 +14,8 @@ from typing import Any
 from jitney._util.ownership import trusted
 from jitney.guards.source import STEPS
 
-BY_NAME = {"dict_of": "__dict__", "class_dict": "__dict__", "call_values": "values"}
-BY_CLASS = {"item": "__getitem__", "key_at": "__iter__"}
+BY_NAME = {"dict_of": "__dict__", "class_dict": "__dict__", "values": "values"}
+BY_CLASS = {"item": "__getitem__", "keys": "__iter__"}
 
 
 def step(value: Any, kind: str, key: Any) -> Any:

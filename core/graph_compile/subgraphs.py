@@ -58,7 +58,7 @@ def places_of(graph: fx.GraphModule, inputs: Sequence[Any]) -> list[fx.Node]:
         inputs: FakeTensors and symbols, one per placeholder.
     """
     operations = _operations(graph)
-    if any(node.target is enter_inference_mode for node in operations):
+    if any(node.target is enter_inference_mode or _toggles(node) for node in operations):
         return []
     position = {node: i for i, node in enumerate(operations)}
     refused = [False] * (len(operations) + 1)  # by position: before this operation
@@ -88,6 +88,15 @@ def may_write(graph: fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 def _operations(graph: fx.GraphModule) -> list[fx.Node]:
     return [node for node in graph.graph.nodes if node.op not in ("placeholder", "output")]
+
+
+def _toggles(node: fx.Node) -> bool:
+    """Does it change whether an input requires grad? The next piece would not know."""
+    while node.target == "requires_grad_" and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+        if node.op == "placeholder":
+            return True
+    return False
 
 
 def _passes(value: Any) -> bool:

@@ -84,7 +84,7 @@ class ObservedValues:
         old = self.numbers.setdefault(source.name, value)
         if old is None or old != value:
             self.numbers[source.name] = None
-            return value not in (0, 1)
+            return value != 0
         return False
 
     def is_steady(self, source: Source, value: Any) -> bool:

@@ -25,9 +25,9 @@ KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "tuple_item": lambda base, key, raw: f"_b.tuple.__getitem__({base}, {key})",
     "dict_of": lambda base, key, raw: f"{base}.__dict__",
     "type_of": lambda base, key, raw: f"_b.type({base})",
-    "key_at": lambda base, key, raw: f"[*{base}][{key}]",
+    "keys": lambda base, key, raw: f"[*{base}]",
     "size": lambda base, key, raw: f"{base}.size({key})",
-    "call_values": lambda base, key, raw: f"[*{base}.values()][{key}]",
+    "values": lambda base, key, raw: f"[*{base}.values()]",
     "stride": lambda base, key, raw: f"{base}.stride({key})",
     "storage_offset": lambda base, key, raw: f"{base}.storage_offset()",
     "parts": lambda base, key, raw: f"_parts({base})",
@@ -50,8 +50,8 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "tuple_item": tuple.__getitem__,
     "dict_of": lambda base, key: base.__dict__,
     "type_of": lambda base, key: type(base),
-    "key_at": lambda base, key: [*base][key],
-    "call_values": lambda base, key: [*base.values()][key],
+    "keys": lambda base, key: [*base],
+    "values": lambda base, key: [*base.values()],
 }
 
 

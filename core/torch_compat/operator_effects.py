@@ -20,6 +20,18 @@ HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {
     _aten.batch_norm_gather_stats.default: (3, 4, None),
     _aten.batch_norm_gather_stats_with_counts.default: (3, 4, None),
 }
+# Functions whose writes the tensors' version counters do not count.
+UNCOUNTED = {
+    name: getattr(_aten, name).default
+    for name in (
+        "_amp_foreach_non_finite_check_and_unscale_",
+        "_amp_update_scale_",
+        "_fused_adagrad_",
+        "_fused_adam_",
+        "_fused_adamw_",
+        "_fused_sgd_",
+    )
+}
 
 
 def hidden_writes(node: Any) -> list[Any]:
@@ -50,3 +62,10 @@ def written_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list
         value = args[place] if place < len(args) else kwargs.get(argument.name)
         found += [t for t in (value if isinstance(value, list | tuple) else [value]) if isinstance(t, torch.Tensor)]
     return found
+
+
+def count_writes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Have version counters count what a call of a function, by its name, has written to without counting."""
+    if name in UNCOUNTED:
+        written = written_by(UNCOUNTED[name], args, kwargs)
+        torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])

@@ -29,6 +29,8 @@ OPERATIONS: dict[Callable[..., Any], str] = {
     operator.neg: "(-{})",
     operator.pos: "(+{})",
     abs: "_b.abs({})",
+    max: "_b.max({}, {})",
+    min: "_b.min({}, {})",
     math.sqrt: "_math.sqrt({})",
     math.log: "_math.log({})",
     math.exp: "_math.exp({})",
@@ -91,10 +93,11 @@ class Scalars:
         self.hints: dict[Any, float] = {}
         self.made: dict[Any, Any] = {}  # symbol -> the SymFloat that is it
 
-    @staticmethod
-    def applies(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-        """Is it float arithmetic with a symbol in it?"""
+    def applies(self, target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+        """Is it float arithmetic with a symbol in it? Of what is known, ``max`` and ``min`` are guards instead."""
         kinds = set(map(type, args))
+        if target in (max, min):
+            return len(args) == 2 and kinds <= {float, torch.SymFloat} and any(map(self.is_unknown, args))
         if (
             target not in OPERATIONS
             or OPERATIONS[target].count("{}") != len(args)

@@ -285,8 +285,8 @@ def test_steps_read_what_their_text_reads(kind: str) -> None:
         "attr": (Stepped(), "attribute"), "static_attr": (Stepped(), "plain"), "class_dict": (Stepped, "attribute"),
         "item": (Stepped(), "key"), "dict_item": (Stepped(), "key"), "list_item": ([4, 5], 1),
         "tuple_item": ((4, 5), 1),
-        "dict_of": (Stepped(), None), "type_of": (Stepped(), None), "key_at": (Stepped(), 0),
-        "call_values": (Stepped(), 0),
+        "dict_of": (Stepped(), None), "type_of": (Stepped(), None), "keys": (Stepped(), None),
+        "values": (Stepped(), None),
     }  # fmt: skip
     base, key = keys[kind]
     text = KINDS[kind]("base", repr(key), key)

@@ -85,7 +85,7 @@ def test_other_steps_are_taken() -> None:
     module.__dict__["x"] = 7
     assert (attribute(odd, "plain"), attribute(odd, "method"), attribute(odd, "cached")) == (3, len, 5)
     assert (attribute(holder, "part"), attribute(Holder, "own"), attribute(module, "x")) == (6, 1, 7)
-    assert (step(odd, "dict_item", "a"), step([1, 2], "item", 1), step({1: 2}, "key_at", 0)) == (1, 2, 1)
+    assert (step(odd, "dict_item", "a"), step([1, 2], "item", 1), step({1: 2}, "keys", None)) == (1, 2, [1])
     assert attribute(functools, "partial") is functools.partial
     assert attribute(Odd, "computed") is vars(Odd)["computed"]
     assert attribute(Odd, "cached") is vars(Odd)["cached"]

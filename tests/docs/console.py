@@ -32,7 +32,7 @@ from jitney.debug import reset_compile_times, set_logs
 BLOCK = re.compile(r"(?:^`([\w./]+)`:\n+)?^```(\w+)\n(.*?)^```$", re.M | re.S)
 EXAMPLE = "example.py"
 WHOLE = ("getting-started.md", "troubleshooting.md")  # pages of which all is run, in order
-BY_QUESTION = ("faq.md",)  # each section by itself
+BY_QUESTION = ("faq.md", "training.md")  # each section by itself
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

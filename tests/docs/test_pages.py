@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from console import WHOLE, Step, run_page, sections, steps
+from console import BY_QUESTION, WHOLE, Step, run_page, sections, steps
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -20,7 +20,7 @@ def test_the_examples_of_a_page_are_true(name, tmp_path, monkeypatch):
     assert "\n".join(run_page((DOCS / name).read_text(), tmp_path)) == ""
 
 
-QUESTIONS = sections((DOCS / "faq.md").read_text())
+QUESTIONS = {title: text for name in BY_QUESTION for title, text in sections((DOCS / name).read_text()).items()}
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda title: re.sub(r"\W+", "-", title.lower()).strip("-"))

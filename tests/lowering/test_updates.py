@@ -261,6 +261,48 @@ def test_kernels_write_to_an_input_after_the_checks_before_them() -> None:
     assert kernels(looked_up, IN_PLACE["a place in a table"][1](), scatters_in_order=True) == {"in2": 2}
 
 
+def test_new_values_wait_for_all_operators() -> None:
+    """A training step: each weight is written to before the next gradient is there, if the order is the program's."""
+
+    def step(x: T, *weights: T) -> T:
+        for weight in weights:
+            x = (x @ weight).relu()
+        slope = x
+        for weight in reversed(weights):
+            before = slope @ weight.mT
+            weight.sub_(x.mT @ slope, alpha=0.1)
+            slope = before * 2
+        return slope
+
+    def read_again(x: T, first: T, second: T) -> T:
+        first.add_(x)
+        second.mul_(2)
+        return (first @ x) @ x
+
+    def filled(fn: Callable[..., Any], args: tuple[Any, ...]) -> set[str]:
+        found: list[Schedule] = []
+
+        def compile_graph(graph: Any, inputs: Any, request: Any) -> Callable[..., Any]:
+            found.append(schedule(lower(graph, inputs, updates=request.updates), request.updates))
+            found[0].verify()
+            return graph.forward
+
+        backend = Backend("noting", compile_graph, level="aten", decompositions=decompositions())
+        jitney.compile(fn, backend=backend, fullgraph=True, dynamic=False)(*args)
+        return set(found[0].filled.values())
+
+    weights = [torch.randn(4, 4) for _ in range(3)]
+    assert filled(step, (torch.randn(4, 4), *weights)) == {"in1", "in2", "in3"}
+    assert filled(read_again, (torch.randn(4, 4), torch.randn(4, 4), torch.randn(9))) == {"in2"}
+    for seed in range(2):
+        found = []
+        for fn in (jitney.compile(step, backend="llvm_cpu"), step):
+            torch.manual_seed(seed)
+            args = [torch.randn(4, 4) / 2 for _ in range(4)]
+            found.append((fn(*args), args))
+        assert_close(*found)
+
+
 def test_a_wrong_index_before_or_after_a_kernels_write() -> None:
     def fn(k: T, at: T, new: T, before: T, after: T) -> tuple[T, T]:
         first = new.index_select(0, before) * 2

@@ -34,11 +34,13 @@ from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
 from jitney.capture.python.type_slots import is_own_slot
+from jitney.capture.torch.autograd import tape
 from jitney.capture.torch.parameters import as_buffer, as_parameter
 from jitney.capture.world.record import CONTENT_TYPES
 from jitney.capture.world.set_order import is_like, ordered_set, table_size
 from jitney.guards import Pool, Program
 from jitney.torch_compat import torch_private
+from jitney.torch_compat.autograd_engine import with_used_up_graph
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
@@ -71,6 +73,7 @@ class Rebuilder:
         self.kept: list[Any] = []
         self.made: dict[int, Made] = {}  # by id: how code was made of the user's
         self.owners = {id(r.content): r for r in vm.world.records.values() if r.content is not None}
+        self.goes_on = False  # is there a rest of the frame, which runs after the graph?
         self._count = 0
 
     def expr(self, value: Any) -> str:
@@ -139,13 +142,33 @@ class Rebuilder:
         source = self.vm.tracer.source_of(value)
         if source is not None:
             return self.remember(value, self.program.expression(source))
-        self.outputs.append(value)
+        used_up = tape.used_up(self.vm.tracer, value)
+        self.outputs.append(self._detached(value) if used_up else value)
         text = f"_o{len(self.outputs) - 1}"
-        if isinstance(value, torch.nn.Parameter):
+        if used_up:
+            text = self.assign(value, f"{self.constant(with_used_up_graph)}({text}, ({self._ways_back(value)}))")
+        elif isinstance(value, torch.nn.Parameter):
             text = self.assign(value, f"{self.constant(as_parameter)}({text}, {value.requires_grad})")
         elif isinstance(value, torch.nn.Buffer):
             text = self.assign(value, f"{self.constant(as_buffer)}({text}, {value.persistent!r})")
-        return self.remember(value, text)
+        self.remember(value, text)
+        gradient = self.vm.tracer.tape.gradients.get(id(value))
+        if gradient is not None:
+            self.lines.append(f"{text}.grad = {self.expr(gradient)}")
+        return text
+
+    def _ways_back(self, value: Any) -> str:
+        """The leaves from outside that the rest of a frame may ask for gradients; who gets a result keeps none."""
+        if not self.goes_on:
+            return ""
+        return self.each([leaf for leaf in tape.leaves((value,)) if self.vm.tracer.source_of(leaf) is not None])
+
+    def _detached(self, value: Any) -> Any:
+        """A stand-in without the history of this one, as another result of the graph."""
+        with torch_private.DisableTorchFunction():
+            made = value.detach()
+        self.vm.tracer.record(torch.Tensor.detach, (value,), {}, made)
+        return made
 
     def _array(self, value: Array) -> str:
         """An array over the tensor's memory, or a scalar with its value."""

@@ -66,7 +66,14 @@ class Loop(Interpreter):
             witness.settled.clear()
         world = World(
             lambda guards: Tracer(
-                symbols, guards, self.user_stack, self.reads_numbers, has_regions, witness, self.caller
+                symbols,
+                guards,
+                self.user_stack,
+                self.reads_numbers,
+                has_regions,
+                witness,
+                self.caller,
+                self.break_step,
             ),
             wrapper,
             adopt_array=lambda value, source: adopt(self, value, source),

@@ -74,8 +74,6 @@ WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.Me
 KNOWN_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 CALLER = {"_getframe", "_getframemodulename", "_caller"}
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-# torch keeps it from its own compiler; there is nothing in it that ours does not know.
-ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad if original_functions.is_own(torch.optim.Optimizer.zero_grad) else None
 MODULE_CALL = torch.nn.Module.__call__ if original_functions.is_own(torch.nn.Module.__call__) else None
 MODULE_CALLS = (MODULE_CALL, torch_private.module_call) if MODULE_CALL is not None else ()
 MODULE_FORWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -107,8 +105,6 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         return made(vm, fn, args, kwargs)
     if fn.__dict__ and is_constant_result(fn):
         return directive_rules.call_constant(vm, fn, args, kwargs)
-    if fn is ZERO_GRAD:
-        return bind_arguments(vm, fn.__wrapped__, args, kwargs)
     if fn.__code__ is torch_private.DISABLED_CODE:
         raise Break(f"{fn.__qualname__} is disabled for compiling by torch", "call it outside the compiled function")
     if fn in MODULE_CALLS:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jitney.capture.interpreter.binding import bind_arguments
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.python.c_boundary import expose
 from jitney.capture.tables import Args, FunctionTable, Kwargs
@@ -58,6 +59,48 @@ def _group_tensors(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _stepped(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
     """What is told of frozen parameters after a step waits for the graph, which writes to them."""
     vm.stepped.append(args[0])
+
+
+# Interpreted in the place of ``zero_grad()``.
+
+
+def _forget_gradients(parameters: Iterable[torch.Tensor]) -> None:
+    for parameter in parameters:
+        parameter.grad = None
+
+
+def _forget_all(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        _forget_gradients(group["params"])
+
+
+def _forget_all_of_module(module: torch.nn.Module) -> None:
+    _forget_gradients(module.parameters())
+
+
+def _sets_to_none(args: Args, kwargs: Kwargs) -> bool:
+    given = [*args[1:], *kwargs.values()] or [True]
+    return given[0] is True and kwargs.keys() <= {"set_to_none"}
+
+
+@special(torch.optim.Optimizer.zero_grad)
+def _zero_grad(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """Where all gradients become None, it does not matter which are there: nothing reads them, nothing is guarded."""
+    wrapped: Any = torch.optim.Optimizer.zero_grad  # torch keeps it from its own compiler
+    if _sets_to_none(args, kwargs):
+        return _cleared(vm, _forget_all, args)
+    return _cleared(vm, wrapped.__wrapped__, args, kwargs)
+
+
+@special(torch.nn.Module.zero_grad)
+def _zero_grad_of_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if _sets_to_none(args, kwargs) and not vm.truth(vm.call(getattr, args[0], "_is_replica", False)):
+        return _cleared(vm, _forget_all_of_module, args)
+    return _cleared(vm, torch.nn.Module.zero_grad, args, kwargs)
+
+
+def _cleared(vm: Interpreter, function: Any, args: Args, kwargs: Kwargs | None = None) -> Any:
+    return bind_arguments(vm, function, args[:1] if kwargs is None else args, kwargs or {})
 
 
 def waiting_steps(vm: Interpreter, rebuild: Rebuilder) -> Iterator[str]:

@@ -83,7 +83,7 @@ def tensor_attr(vm: Interpreter, tensor: Any, name: str) -> Any:
             kind = type(real).__name__
             return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
     elif name == "grad":
-        return None
+        return vm.tracer.tape.gradients.get(id(tensor))
     elif not hasattr(torch.Tensor, name):
         kind = python_type(vm, tensor).__name__
         return vm.raise_user(AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=tensor))
@@ -108,9 +108,15 @@ def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> No
         _replace_data(vm, tensor, value)
         return
     fits = _fits_gradient(tensor, value) if name == "grad" else not (hasattr(torch.Tensor, name) or name[:2] == "__")
+    if name == "grad" and source is None and fits and type(tensor) is torch_private.FakeTensor:
+        vm.tracer.tape.gradients[id(tensor)] = value
+        return
     if source is None or not fits or type(tensor) is not torch_private.FakeTensor:
         raise Break(f"assignment to Tensor.{name}", "change the tensor outside compiled code")
     record = vm.world.add(vm.tracer.real_of(tensor), source)
+    unread = "grad" not in record.slots and not any(step.key == "grad" for step in source.children.values())
+    if name == "grad" and value is None and unread and not vm.tracer.op_count:
+        vm.tracer.tape.cleared.append(source)
     record.slots[name] = value
     record.dirty = True
 

@@ -24,6 +24,7 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions, wrapper_subclasses
+from jitney.capture.torch.autograd.tape import Tape
 from jitney.capture.torch.function_names import OPERATORS, REFLECTED, TENSOR_FUNCTIONS, function_name
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.world.guard_set import GuardSet
@@ -32,6 +33,7 @@ from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.default_device import enter_device, exit_device
 from jitney.torch_compat.global_state import enter_inference_mode, exit_inference_mode
+from jitney.torch_compat.operator_effects import count_writes
 
 # Where the running mean is among the arguments of a norm, by the module of its function.
 STATISTICS = {"torch.nn.functional": 1, "torch": 3}
@@ -80,9 +82,10 @@ class Tracer(TorchFunctionMode):
         dense_gradients: bool = False,
         witness: ReentryWatch | None = None,
         caller: Callable[[], Callable[..., Any]] = lambda: call_here,
+        step: Callable[[], int] = lambda: 0,
     ) -> None:
         super().__init__()
-        self.caller = caller
+        self.caller, self.step = caller, step
         self.symbols = symbols
         self.guards = guards
         self.origin = origin
@@ -102,6 +105,7 @@ class Tracer(TorchFunctionMode):
         self.changes_state = 0  # how many calls in the graph do
         self.grad_questions = 0  # how often the program has asked whether gradients are computed
         self.data_writes = 0  # how many give a tensor from outside other data
+        self.tape = Tape()
         self.pause = False
         self.region: int | None = None  # the checkpointed region that is being captured
         self._regions = 0
@@ -218,7 +222,7 @@ class Tracer(TorchFunctionMode):
                 before = args[0].requires_grad
             if before is (*args[1:], *kwargs.values(), True)[0]:
                 return args[0]
-            raise Break("requires_grad_() on a tensor from outside", "call it outside compiled code")
+            self.tape.toggle(self, args[0], self.step())
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
             raise Break(f"{function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
         given = kwargs.get("out")
@@ -234,6 +238,8 @@ class Tracer(TorchFunctionMode):
                 raise
             args, kwargs = given_numbers
             result = self.run(func, args, kwargs)
+        with torch_private.DisableTorchFunction():
+            count_writes(name.partition(".")[0], args, kwargs)
         untouched = any(
             metadata.version_of(tensor) == version >= 0 for tensor, version in zip(out, versions, strict=True)
         )

@@ -296,9 +296,9 @@ class World(GuardSet):
                 source = record.source.step(kind, key)
                 content[key] = self.wrap(dict.__getitem__(real, key), source)
             else:
-                at = record.source.step("key_at", i)
+                at = record.source.step("keys").item(i)
                 wrapped = self.wrap(key, at)
-                value_at = record.source.step("call_values", i)
+                value_at = record.source.step("values").item(i)
                 content[wrapped] = self.wrap(dict.__getitem__(real, key), value_at)
         record.original = dict(content)
         content.update(record.overlay)
@@ -318,7 +318,7 @@ class World(GuardSet):
         base: Any = dict if isinstance(record.value, dict) else type(record.value)
         for i, key in enumerate(keys):
             if hashed_in_python(key):
-                wrapped = self.wrap(key, record.source.step("key_at", i))
+                wrapped = self.wrap(key, record.source.step("keys").item(i))
                 self.settle(wrapped, ())
                 self.settle(wrapped, by_hash.setdefault(hash(wrapped), []))
                 by_hash[hash(wrapped)].append(wrapped)
@@ -380,7 +380,7 @@ class World(GuardSet):
             return self._adopt_set([*real], real)
         self._settle_keys(record, real)
         self.guard(record.source, "len", len(real))
-        return self._adopt_set([self.wrap(v, record.source.step("key_at", i)) for i, v in enumerate(real)], real)
+        return self._adopt_set([self.wrap(v, record.source.step("keys").item(i)) for i, v in enumerate(real)], real)
 
     def _adopt_set(self, items: list[Any], real: Any) -> set[Any]:
         """The shadow of a set: its order depends on what was in it before, and on the size that it then had."""

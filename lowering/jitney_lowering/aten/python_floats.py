@@ -15,7 +15,7 @@ import torch
 from jitney_lowering.aten.builder import Builder
 from jitney_lowering.aten.tensor import Float, Tensor
 from jitney_lowering.index import Index
-from jitney_lowering.ir.scalar import Scalar, absolute, eq, one, two
+from jitney_lowering.ir.scalar import Scalar, absolute, eq, one, two, where
 from jitney_lowering.ir.values import constant, position
 from jitney_lowering.rules.quotients import floor_div
 from jitney_lowering.signals import NotLowered
@@ -92,6 +92,8 @@ OPERATIONS: dict[Any, tuple[Formula, Check]] = {
     operator.neg: (lambda a: -a, None),
     operator.pos: (lambda a: a, None),
     abs: (absolute, None),
+    max: (lambda a, b: where(b > a, b, a), None),
+    min: (lambda a, b: where(b < a, b, a), None),
     math.sqrt: (lambda a: one("sqrt", a), DOMAIN),
     math.log: (lambda a: one("log", a), DOMAIN),
     math.exp: (lambda a: one("exp", a), RANGE),

@@ -20,7 +20,7 @@ from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.memory.plan import Memory, plan
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
-from jitney_lowering.scheduler.memory.updates import filled_in_place, guarded, written_inputs
+from jitney_lowering.scheduler.memory.updates import filled_in_place, guarded, updates_last, written_inputs
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.simplify import clean
@@ -103,6 +103,7 @@ def schedule(
     if large is not None and not updates:
         gone = {name for n in dying if isinstance(name := program.inputs[n], str)}
         kernels = ordered(kernels, program, kept, gone)
+    kernels = updates_last(program, kernels, updates)
     kernels, buffers, filled = scattered_in_place(program, kernels, updates, kept)
     program = replace(program, buffers=buffers)
     kept |= {root(name, buffers) for name in kept}

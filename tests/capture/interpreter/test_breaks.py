@@ -212,7 +212,7 @@ def test_break_in_every_iteration() -> None:
             print(i, item, total)
         return x, total
 
-    check(fn, t(), ["a", "b", "c"], graphs=3, breaks=5)
+    check(fn, t(), ["a", "b", "c"], graphs=3, breaks=4)
 
 
 def test_break_in_nested_loops() -> None:

@@ -292,3 +292,23 @@ def test_a_tensor_of_items_of_several_shapes_fails_as_in_eager() -> None:
         return torch.tensor([[x.sum().item(), 1.0], [2.0]])
 
     assert graphs_of(f, (X,)) == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
+def test_the_larger_of_floats_that_only_the_graph_knows(backend: str) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        a, b = x.double().sum().item(), y.double().sum().item()
+        return max(a, 1.0) * min(2.0, b), x * max(a, b) + min(b, a), max(1.0, a), min(a, -1.0), max(max(a, b), 0.5)
+
+    values = [1.5, 0.25, -3.0, float("nan"), float("inf"), -0.0, 0.0]
+    calls = [(torch.tensor([a]), torch.tensor([b])) for a in values for b in values]
+    assert graphs_of(fn, *calls, backend=backend, fullgraph=True) == 1
+
+
+def test_the_larger_of_floats_and_integers_is_a_break() -> None:
+    """Which class it has nobody knows before the graph has run."""
+
+    def fn(x: torch.Tensor) -> Any:
+        return max(x.sum().item(), 1), x * 2
+
+    graphs_of(fn, (torch.tensor([3.5]),), (torch.tensor([0.5]),))

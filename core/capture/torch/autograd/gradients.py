@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitney.capture import metadata
-from jitney.capture.interpreter.signals import Break
+from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.python.containers import iterable
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.autograd import transforms
@@ -38,32 +38,32 @@ def _grad(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     plain = all(value is None or type(value) is bool for value in flags.values())
     if not plain or given.get("is_grads_batched") or not given.get("only_inputs", True):
         raise Break(f"{GRAD} with is_grads_batched, or without only_inputs", HINT)
+    check_place(vm, GRAD)
     tracer = vm.tracer
-    if isinstance(tracer, transforms.Body) or tracer.open_scopes or tracer.region is not None:
-        raise Break(f"{GRAD} inside a transform or a checkpoint, or in inference mode", HINT)
-    outputs, inputs = (_tensors(vm, given[name]) for name in ("outputs", "inputs"))
+    outputs, inputs = (tensors_of(vm, given[name], GRAD) for name in ("outputs", "inputs"))
     cotangents = given.get("grad_outputs")
     if cotangents is not None:
-        cotangents = _tensors(vm, cotangents, optional=True)
+        cotangents = tensors_of(vm, cotangents, GRAD, optional=True)
     if any(tracer.source_of(tensor) is not None for tensor in inputs):
         _check_outside(vm, inputs)
     tracer.grad_questions += 1
-    tracer.pause = True
-    try:
-        made = tracer.run(torch.autograd.grad, (outputs, inputs, cotangents), flags)
-    finally:
-        tracer.pause = False
-    if any(gradient is not None and gradient.layout is not torch.strided for gradient in made):
-        raise Break(f"{GRAD} gives sparse gradients", HINT)
+    made = differentiated(vm, outputs, inputs, cotangents, flags, GRAD)
     tracer.record(torch.autograd.grad, (outputs, inputs, cotangents), flags, made)
     return made
 
 
-def _tensors(vm: Interpreter, value: Any, optional: bool = False) -> tuple[Any, ...]:
-    """One tensor, or some in a container, as a tuple."""
+def check_place(vm: Interpreter, what: str) -> None:
+    """Break where the engine would go back over more, or less, than the graph."""
+    tracer = vm.tracer
+    if isinstance(tracer, transforms.Body) or tracer.open_scopes or tracer.region is not None:
+        raise Break(f"{what} inside a transform or a checkpoint, or in inference mode", HINT)
+
+
+def tensors_of(vm: Interpreter, value: Any, what: str, optional: bool = False) -> tuple[Any, ...]:
+    """One tensor, or some in a container, as a tuple; ``optional``: or None."""
     made = (value,) if isinstance(value, torch.Tensor) else vm.native(tuple, iterable(vm, value))
     if not all(type(t) is torch_private.FakeTensor or (optional and t is None) for t in made):
-        raise Break(f"{GRAD} of what are no plain tensors", HINT)
+        raise Break(f"{what} of what are no plain tensors", HINT)
     return made
 
 
@@ -86,3 +86,23 @@ def _check_outside(vm: Interpreter, inputs: tuple[Any, ...]) -> None:
             if hooks is not None:
                 raise Break(f"{GRAD} of a tensor that has hooks", HINT)
             vm.world.guard(source.attr("_backward_hooks"), "is", None)
+
+
+def differentiated(
+    vm: Interpreter, outputs: tuple[Any, ...], inputs: Any, cotangents: Any, flags: dict[str, Any], what: str
+) -> tuple[Any, ...]:
+    """``torch.autograd.grad`` of the stand-ins, which uses their graph up: nothing may break after that."""
+    tracer = vm.tracer
+    tracer.pause = True
+    try:
+        found: tuple[Any, ...] = tracer.run(torch.autograd.grad, (outputs, inputs, cotangents), flags)
+    except Break as reason:
+        told = reason.reason.replace("torch.autograd.grad", what, 1)
+        raise Restart(vm.break_step(), told, reason.hint, vm.user_stack()) from None
+    finally:
+        tracer.pause = False
+    if any(gradient is not None and gradient.layout is not torch.strided for gradient in found):
+        raise Restart(vm.break_step(), f"{what} gives sparse gradients", "leave out sparse=True to compile it")
+    retain = flags.get("retain_graph")
+    tracer.tape.goes_back |= not (flags.get("create_graph") if retain is None else retain)
+    return found

@@ -26,6 +26,7 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.metadata import version_of
 from jitney.capture.tables import Args, FunctionTable, Kwargs
+from jitney.capture.torch.autograd.tape import Tape
 from jitney.capture.torch.symbols import SYMBOLIC
 from jitney.capture.torch.tensors import Tracer
 from jitney.capture.world.cells import cell_get
@@ -52,6 +53,7 @@ class Body(Tracer):
         dense, witness = outer.dense_gradients, outer.witness
         super().__init__(outer.symbols, outer.guards, outer.origin, dense_gradients=dense, witness=witness)
         self.outer = outer
+        self.tape = Tape(toggles=False)
         self.adopted, self.versions = outer.adopted, outer.versions  # what is outside is outside here, too
         self.lifted: list[Any] = []
         self.numbers: dict[Any, fx.Node] = {}  # by expression

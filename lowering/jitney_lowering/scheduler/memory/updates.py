@@ -21,9 +21,7 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
     Nothing that can raise may come after such a kernel, nobody may read the input after it, and in the kernel each
     element is read only where the new one is made.
     """
-    checks = {check[0] for check in program.checks}
-    fail = [n for n, i in enumerate(items) if isinstance(i, Extern) or not i.writes.isdisjoint(checks)]
-    last = max(fail, default=-1)
+    last = _last_that_may_raise(program, items)
     outputs = [o.buffer if isinstance(o, Strided) else "" for o in program.outputs]
     last_read = {name: n for n, item in enumerate(items) for name in item.reads}
     makers = {name: n for n, item in enumerate(items) if isinstance(item, Kernel) for name in item.writes}
@@ -44,6 +42,39 @@ def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates:
             continue
         found[new] = old
     return found
+
+
+def _last_that_may_raise(program: Program, items: Sequence[Kernel | Extern]) -> int:
+    """The position of the last operator that runs as a whole, or of the last check; -1 without any."""
+    checks = {check[0] for check in program.checks}
+    may = [n for n, i in enumerate(items) if isinstance(i, Extern) or not i.writes.isdisjoint(checks)]
+    return max(may, default=-1)
+
+
+def updates_last(
+    program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int]
+) -> list[Kernel | Extern]:
+    """The items; kernels that make the new values of inputs come after all that may raise, if nobody else needs them.
+
+    So they may write to the inputs, whose new values need no memory of their own.
+    """
+    outputs = [o.buffer if isinstance(o, Strided) else "" for o in program.outputs]
+    new = {outputs[output] for output in updates}
+    last = _last_that_may_raise(program, items)
+    fixed = {check[0] for check in program.checks} | {name for name, b in program.buffers.items() if b.home is not None}
+    fixed |= {b.home[0] for b in program.buffers.values() if b.home is not None}
+    late: list[Kernel | Extern] = []
+    read, written = set[str](), set[str]()  # by the items that stay, behind the one that is looked at
+    for item in reversed(items[: last + 1]):
+        makes = isinstance(item, Kernel) and not item.writes.isdisjoint(new) and item.writes.isdisjoint(fixed)
+        if makes and item.writes.isdisjoint(read) and item.reads.isdisjoint(written):
+            late.append(item)
+        else:
+            read |= item.reads
+            written |= set(item.written) if isinstance(item, Extern) else set()
+    moved = set(map(id, late))
+    stays = [item for item in items[: last + 1] if id(item) not in moved]
+    return [*stays, *reversed(late), *items[last + 1 :]]
 
 
 def written_inputs(program: Program, updates: Mapping[int, int]) -> dict[str, str]:

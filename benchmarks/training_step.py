@@ -1,0 +1,158 @@
+"""A training step compiled whole, beside the model and the optimizer's step compiled on their own, and beside eager.
+
+All ways take turns in one process, in short blocks of steps; the medians over the blocks are compared. Each has a copy
+of the same model, and after the warm-up its parameters are compared with eager's: a way that trains otherwise is said
+to. ``torch`` is torch.compile of model and optimizer's step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import jitney
+
+WARM = 5
+Step = Callable[[], Any]
+
+
+class Attention(nn.Module):
+    """Causal self-attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.mix, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of (batch, length, width)."""
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.mix(x).chunk(3, -1))
+        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+class TinyGPT(nn.Module):
+    """A few layers of a narrow GPT."""
+
+    def __init__(self, words: int = 64, width: int = 32, layers: int = 4, length: int = 32) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers + 1))
+        self.attention = nn.ModuleList(Attention(width, 4) for _ in range(layers))
+        self.wide = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(layers))
+        self.narrow = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(layers))
+        self.head = nn.Linear(width, words, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        x = self.words(ids) + self.places.weight[: ids.size(1)]
+        for n, (attention, wide, narrow) in enumerate(zip(self.attention, self.wide, self.narrow, strict=True)):
+            x = x + attention(self.norms[2 * n](x))
+            x = x + narrow(F.gelu(wide(self.norms[2 * n + 1](x))))
+        return self.head(self.norms[-1](x))
+
+
+def mlp() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    """Four narrow layers."""
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    return model, (torch.randn(16, 32), torch.randint(10, (16,)))
+
+
+def gpt() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    """A tiny GPT on four rows."""
+    ids = torch.randint(64, (4, 33))
+    return TinyGPT(), (ids[:, :-1], ids[:, 1:])
+
+
+CASES = {"mlp": mlp, "gpt": gpt}
+
+
+def eager_step(model: Any, optimizer: Any, x: torch.Tensor, y: torch.Tensor, stepped: Step | None = None) -> Any:
+    """Forward, backward, clipping, update."""
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    (stepped or optimizer.step)()
+    return loss.detach()
+
+
+def ways(case: str, backend: str, with_torch: bool) -> dict[str, tuple[nn.Module, Step]]:
+    """By name: a model, and what does a step with it."""
+    torch.manual_seed(0)
+    first, (x, y) = CASES[case]()
+    names = ("eager", "parts", "whole", *(["torch"] if with_torch else []))
+    made: dict[str, tuple[nn.Module, Step]] = {}
+    for name in names:
+        model = copy.deepcopy(first)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        if name == "whole":
+            whole = jitney.compile(eager_step, backend=backend, fullgraph=True)
+            step = _bound(whole, model, optimizer, x, y)
+        elif name == "eager":
+            step = _bound(eager_step, model, optimizer, x, y)
+        else:
+            compile_ = torch.compile if name == "torch" else _with(backend)
+            step = _bound(eager_step, compile_(model), optimizer, x, y, compile_(optimizer.step))
+        made[name] = model, step
+    return made
+
+
+def _with(backend: str) -> Callable[[Any], Any]:
+    return lambda fn: jitney.compile(fn, backend=backend)
+
+
+def _bound(step: Any, *args: Any) -> Step:
+    return lambda: step(*args)
+
+
+def measure(case: str, backend: str, with_torch: bool, blocks: int) -> dict[str, float]:
+    """Microseconds of a step, by way; those that train otherwise than eager are NaN."""
+    made = ways(case, backend, with_torch)
+    for _, step in made.values():
+        for _ in range(WARM):
+            step()
+    wanted = list(made["eager"][0].parameters())
+    others = {
+        name
+        for name, (model, _) in made.items()
+        if not all(torch.allclose(a, b, 1e-2, 1e-3) for a, b in zip(model.parameters(), wanted, strict=True))
+    }
+    times: dict[str, list[float]] = {name: [] for name in made}
+    for _ in range(blocks):
+        for name, (_, step) in made.items():
+            begin = perf_counter()
+            for _ in range(10):
+                step()
+            times[name].append((perf_counter() - begin) / 10)
+    found = {name: median(each) * 1e6 for name, each in times.items()}
+    for name in others:
+        print(f"{case}: {name} trains otherwise than eager")
+        found[name] = math.nan
+    return found
+
+
+def main() -> None:
+    """A line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--backend", default="llvm_cpu")
+    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--no-torch", action="store_true", help="without torch.compile")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for case in options.cases.split(","):
+        found = measure(case, options.backend, not options.no_torch, options.blocks)
+        others = "  ".join(f"{name} {time:.0f} us ({time / found['whole']:.2f})" for name, time in found.items())
+        print(f"{case}: {others}   in brackets: over whole")
+
+
+if __name__ == "__main__":
+    main()

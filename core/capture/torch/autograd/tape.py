@@ -1,0 +1,96 @@
+"""What autograd has noted of stand-ins, which is what it will note of the tensors: the leaves, and what is used up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from jitney.capture.interpreter.signals import Break, Restart
+from jitney.guards import Source
+from jitney.torch_compat import torch_private
+
+TOGGLED = "requires_grad_() on a tensor from outside"
+TOGGLED_HINT = "call it outside compiled code, or have it as it was at the end"
+USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
+
+
+@dataclass
+class Tape:
+    """What a capture knows of the gradients that its graph computes.
+
+    Args:
+        gradients: id of a leaf that the frame has made -> its ``.grad``.
+        cleared: tensors from outside whose ``.grad`` is dropped before anything is computed.
+        accumulated: ids of leaves from outside to which ``backward()`` was called.
+        goes_back: does the graph go back over its own operations, which uses them up?
+        toggles: may it change whether a leaf from outside requires grad?
+        toggled: leaves from outside whose ``requires_grad`` has changed, and the step at which it did first.
+    """
+
+    gradients: dict[int, Any] = field(default_factory=dict)
+    cleared: list[Source] = field(default_factory=list)
+    accumulated: set[int] = field(default_factory=set)
+    goes_back: bool = False
+    toggles: bool = True
+    toggled: dict[int, tuple[Any, int]] = field(default_factory=dict)
+
+    def toggle(self, tracer: Any, leaf: Any, step: int) -> None:
+        """``requires_grad`` of a leaf from outside changes, for a while; breaks where it may not."""
+        real = tracer.adopted[id(leaf)][0]
+        plain = type(leaf) is torch_private.FakeTensor and self.toggles
+        with torch_private.without_modes():
+            fits = plain and real.is_leaf and not real.is_inference()
+        if not fits or tracer.open_scopes or tracer.region is not None:
+            raise Break(TOGGLED, TOGGLED_HINT)
+        self.toggled.setdefault(id(leaf), (leaf, step))
+        tracer.data_writes += 1
+
+    def check_toggled(self, tracer: Any) -> None:
+        """At its end, a graph leaves ``requires_grad`` as it was: nothing else would tell the program."""
+        for leaf, step in self.toggled.values():
+            with torch_private.without_modes():
+                same = leaf.requires_grad == tracer.adopted[id(leaf)][0].requires_grad
+            if not same:
+                raise Restart(step, TOGGLED, TOGGLED_HINT)
+
+
+def leaves(outputs: tuple[Any, ...]) -> list[Any]:
+    """The stand-ins at which the engine arrives from these; None for one that Python does not know."""
+    found: dict[int, Any] = {}
+    with torch_private.DisableTorchFunction():
+        for output in outputs:
+            if output.requires_grad and output.grad_fn is None:
+                found[id(output)] = output
+        nodes = [output.grad_fn for output in outputs if output.grad_fn is not None]
+        seen = set(nodes)
+        while nodes:
+            for following, _ in nodes.pop().next_functions:
+                if following is None or following in seen:
+                    continue
+                seen.add(following)
+                if following.name() == "torch::autograd::AccumulateGrad":
+                    found.setdefault(id(following.variable), following.variable)
+                else:
+                    nodes.append(following)
+    return list(found.values())
+
+
+def used_up(tracer: Any, tensor: Any) -> bool:
+    """Would every way back from this stand-in raise, since the graph has been gone through?"""
+    with torch_private.DisableTorchFunction():
+        if not tracer.tape.goes_back or type(tensor) is not torch_private.FakeTensor or tensor.grad_fn is None:
+            return False
+        found = leaves((tensor,))
+        return bool(found) and None not in found and all(_raises(tracer, tensor, leaf) for leaf in found)
+
+
+def _raises(tracer: Any, tensor: Any, leaf: Any) -> bool:
+    with tracer.fake_mode:
+        cotangent = torch.empty_like(tensor).detach()
+        try:
+            torch.autograd.grad(tensor, leaf, cotangent, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            return USED_UP in str(error)
+    return False

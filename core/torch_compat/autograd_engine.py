@@ -1,0 +1,59 @@
+"""What goes on around autograd's engine besides gradients: anomaly detection, hooks, who waits for a gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+from jitney.torch_compat import torch_private
+
+_MARK = "jitney: is this node kept?"
+USED_UP = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+    "after calling backward."
+)
+
+
+def plain_engine() -> bool:
+    """Does nobody look for NaN in gradients, nor at what autograd saves?"""
+    return not torch.is_anomaly_enabled() and torch_private.saved_tensors_hooks(True) is None
+
+
+def holds_accumulator(leaf: torch.Tensor) -> bool:
+    """Does anybody hold the node at which this leaf's gradients arrive? It may have hooks, which nobody can ask for."""
+    node: Any = get_gradient_edge(leaf).node
+    node.metadata[_MARK] = True
+    del node
+    again: Any = get_gradient_edge(leaf).node
+    return again.metadata.pop(_MARK, None) is not None
+
+
+def warn_of_cycles() -> None:
+    """Have torch give its warning about ``backward(create_graph=True)``, which it gives once."""
+    with torch_private.without_modes(), torch.enable_grad():
+        torch.ones((), requires_grad=True).backward(create_graph=True)
+
+
+class UsedUp(torch.autograd.Function):
+    """A result of the graph whose own graph has been gone through: a way back raises what the engine would."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, *leaves: torch.Tensor) -> torch.Tensor:
+        """The value."""
+        return value.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Raises ``RuntimeError``."""
+        raise RuntimeError(USED_UP)
+
+
+def with_used_up_graph(value: torch.Tensor, leaves: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """The value, as what requires grad and has no way back any more to these leaves, or to none that is known."""
+    with torch.enable_grad():
+        made: torch.Tensor = UsedUp.apply(value, *(leaves or (torch.empty(0, requires_grad=True),)))
+    return made
