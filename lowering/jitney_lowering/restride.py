@@ -1,4 +1,4 @@
-"""A tensor with the layout that somebody counts on."""
+"""Tensors with the layout that somebody counts on."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def restride(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype) ->
         return tensor.as_strided(tensor.shape, stride).detach()  # a result, as operators give it, is no view
     made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=tensor.device)
     return made.copy_(tensor)
+
+
+def numbers_in(tensor: torch.Tensor) -> torch.Tensor:
+    """The real numbers in a complex tensor's memory, which may stand for the conjugates."""
+    return torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
