@@ -371,9 +371,11 @@ class Wrapper:
         """The operator's result has the dtype and strides that the kernels were made for."""
         tensor = self.variables[buffer.name]
         stride, dtype = self._tuple(buffer.stride), self.constant(buffer.dtype)
+        lazy = f" or {tensor}.is_conj() is not {buffer.name in self.program.lazy}" if buffer.dtype.is_complex else ""
+        conjugated = ", True" if buffer.name in self.program.lazy else ""
         return [
-            f"if {tensor}.stride() != {stride} or {tensor}.dtype is not {dtype}: "
-            f"{tensor} = _restride({tensor}, {stride}, {dtype})"
+            f"if {tensor}.stride() != {stride} or {tensor}.dtype is not {dtype}{lazy}: "
+            f"{tensor} = _restride({tensor}, {stride}, {dtype}{conjugated})"
         ]
 
     def _argument(self, argument: Any) -> str:

@@ -70,14 +70,14 @@ def _frames_transformed(
     if sizes is None or return_complex is not True or align_to_window or not is_stand_in(input):
         return None
     hop, length = sizes
-    if window is None or input.dtype not in FLOATS or input.dim() not in (1, 2) or not _fits(window, length, input):
+    if input.dtype not in FLOATS or input.dim() not in (1, 2) or not _fits(window, length, input):
         return None
     if center:
         edges = [n_fft // 2] * 2
         input = torch.nn.functional.pad(input[(None,) * (3 - input.dim())], edges, pad_mode).view(*input.shape[:-1], -1)
     if input.shape[-1] < n_fft:
         return None
-    frames = input.unfold(-1, n_fft, hop) * _window(window, length, n_fft, input.dtype, input.device)
+    frames = input.unfold(-1, n_fft, hop) * _window(window, length, n_fft)
     scale = BY_ROOT if normalized else AS_IT_IS
     transformed = aten._fft_r2c.default(frames, [frames.dim() - 1], scale, onesided is not False)
     return transformed.transpose(-1, -2)
@@ -100,8 +100,7 @@ def _frames_added(
     if sizes is None or return_complex or not is_stand_in(input) or input.dtype not in COMPLEX:
         return None
     hop, width = sizes
-    real = input.dtype.to_real()
-    if input.dim() not in (2, 3) or not _fits(window, width, input) or (window is not None and window.is_complex()):
+    if input.dim() not in (2, 3) or not _fits(window, width, input):
         return None
     bins, count = input.shape[-2], input.shape[-1]
     whole = bins != n_fft if onesided is None else bool(onesided)
@@ -115,12 +114,12 @@ def _frames_added(
     frames = (input if input.dim() == 3 else input.unsqueeze(0)).transpose(1, 2)
     frames = frames if whole else frames[..., : n_fft // 2 + 1]
     frames = aten._fft_c2r.default(frames, [2], BY_ROOT if normalized else BY_SIZE, n_fft)
-    shape = _window(window, width, n_fft, real, input.device)
+    shape = _window(window, width, n_fft)
     signal = _added(frames * shape, total, n_fft, hop)
     weights = _added(shape.pow(2).expand(1, count, n_fft), total, n_fft, hop)
     signal, weights = signal[:, start:end], weights[:, start:end]
     result = signal / weights
-    return result if input.dim() == 3 else result.squeeze(0), weights.abs().min() >= LEAST
+    return result if input.dim() == 3 else result.squeeze(0), torch.logical_not(weights.abs().min() < LEAST)
 
 
 def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int] | None:
@@ -133,18 +132,15 @@ def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int] | No
 
 
 def _fits(window: Any, width: int, input: Any) -> bool:
-    """Is it a window of this width, or none?"""
-    if window is None:
-        return True
+    """Is it a window of this width? torch warns of none."""
     plain = is_stand_in(window) and window.dtype in FLOATS and window.device == input.device
     return plain and window.dim() == 1 and window.shape[0] == width
 
 
-def _window(window: Any, width: int, n_fft: int, dtype: torch.dtype, device: torch.device) -> Any:
-    """The window, or ones, in the middle of zeros."""
-    made = torch.ones(width, dtype=dtype, device=device) if window is None else window
+def _window(window: Any, width: int, n_fft: int) -> Any:
+    """The window in the middle of zeros."""
     left = (n_fft - width) // 2
-    return made if width == n_fft else torch.nn.functional.pad(made, (left, n_fft - width - left))
+    return window if width == n_fft else torch.nn.functional.pad(window, (left, n_fft - width - left))
 
 
 def _added(frames: Any, total: int, n_fft: int, hop: int) -> Any:

@@ -80,6 +80,7 @@ class Builder:
         self._refused: set[tuple[Value, Shape, str]] = set()
         self.asserts_caught = 0  # ``Checked`` values of kernels that raise an exception, which are the CPU's
         self.numbers = Numbers(self)
+        self.lazy: set[str] = set()  # buffers that others fill with what is conjugated or negated lazily
         self.node: fx.Node | None = None  # what is being lowered
         self._names = Names()
 
@@ -110,6 +111,8 @@ class Builder:
     def filled(self, buffer: Buffer, fake: torch.Tensor) -> Tensor:
         """All of a buffer that somebody else fills, who may conjugate or negate it lazily."""
         made = self.tensor(buffer)
+        if fake.is_conj() or fake.is_neg():
+            self.lazy.add(buffer.name)
         if fake.is_conj():
             self.numbers.conjugated.add(buffer.name)
         if not fake.is_neg():

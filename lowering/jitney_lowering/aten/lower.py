@@ -102,7 +102,6 @@ class _Lowering:
         self.inputs: list[str | Size | None] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.floats: set[int] = set()
-        self.lazy: set[str] = set()
         self.numbers: list[Index] = []
         self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
         self.outputs: list[Any] = []
@@ -130,7 +129,7 @@ class _Lowering:
             self.constants,
             frozenset(self.floats),
             tuple(dict.fromkeys(self.numbers)),
-            frozenset(self.lazy),
+            frozenset(self.builder.lazy),
         )
 
     @property
@@ -176,8 +175,6 @@ class _Lowering:
         size, stride = self._geometry(value)
         buffer = self.builder.buffer(value.dtype, size, stride, value.device, "in")
         self.builder.given.add(buffer.name)
-        if value.is_conj() or value.is_neg():
-            self.lazy.add(buffer.name)
         return self.builder.filled(buffer, value)
 
     def _geometry(self, value: torch.Tensor) -> tuple[tuple[Index, ...], tuple[Index, ...]]:

@@ -277,7 +277,7 @@ class Program:
         constants: tensors that the graph holds, by the name of their buffer: full before the first step.
         floats: the inputs that are Python floats; their buffers are float64 without dimensions.
         numbers: integers made of the sizes that kernels compute with: 64 bits must hold them.
-        lazy: buffers of inputs and constants that are conjugated or negated lazily.
+        lazy: buffers that others fill with what is conjugated or negated lazily.
     """
 
     buffers: dict[str, Buffer]
