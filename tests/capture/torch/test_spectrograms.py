@@ -86,3 +86,22 @@ def test_what_torch_refuses_it_refuses() -> None:
     ):
         with pytest.raises(RuntimeError):
             jitney.compile(call, backend="eager")(torch.randn(2, 50))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_transforms_of_sizes_that_change(dim: int, order: tuple[int, ...]) -> None:
+    """Backends count on the strides that are promised; ``reshape`` is a view or a copy by them."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        frames = (x.unfold(1, 8, 4) * 2).permute(order)
+        spectrum = torch.fft.rfft(frames, dim=dim)
+        back = torch.fft.irfft(spectrum, 8, dim=dim)
+        return spectrum, torch.fft.fft(frames * 1j, dim=dim), back, back.permute(1, 2, 0).reshape(-1)
+
+    compiled = jitney.compile(program, backend="aot_eager", dynamic=True, fullgraph=True)
+    for columns in (40, 52):
+        x = torch.randn(3, columns)
+        for got, wanted in zip(compiled(x), program(x), strict=True):
+            torch.testing.assert_close(got, wanted)
+            assert got.stride() == wanted.stride()
