@@ -10,22 +10,53 @@ complex one; operators that run as a whole see that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
+from torch import fx
 
 from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor
-from jitney_lowering.index import Index, index
-from jitney_lowering.ir.loops import Extern, Strided
+from jitney_lowering.index import Index, Opaque, index
+from jitney_lowering.ir.loops import Buffer, Extern, Strided
 from jitney_lowering.ir.operations import COMPLEX
 from jitney_lowering.ir.values import Pair, Value, apply, pair, position
 from jitney_lowering.signals import NoRule
 
-if TYPE_CHECKING:
-    from jitney_lowering.aten.builder import Builder
-
 aten = torch.ops.aten
 TWO = index(2)
+
+
+class Steps(Protocol):
+    """What is asked of the program under construction; see ``Builder``."""
+
+    buffers: dict[str, Buffer]
+    atoms: dict[Opaque, Value]
+    numbers: Numbers
+
+    def buffer(
+        self,
+        dtype: torch.dtype,
+        size: Sequence[Index],
+        stride: Sequence[Index],
+        device: torch.device,
+        prefix: str,
+        home: tuple[str, Index] | None = None,
+    ) -> Buffer:
+        """New memory, or a part of another buffer's."""
+
+    def tensor(self, buffer: Buffer) -> Tensor:
+        """All of a buffer."""
+
+    def stored(
+        self, tensor: Tensor, stride: Sequence[Index], home: tuple[str, Index] | None = None, *, apart: bool = False
+    ) -> Strided:
+        """A new buffer with these strides and the tensor's elements."""
+
+    def extern(self, step: Extern) -> None:
+        """Append an extern call."""
+
+    def nodes(self) -> tuple[fx.Node, ...]:
+        """What steps are made for now."""
 
 
 class Numbers:
@@ -35,7 +66,7 @@ class Numbers:
         builder: the program under construction.
     """
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Steps) -> None:
         self.builder = builder
         self.conjugated: set[str] = set()  # buffers whose imaginary parts have the other sign in memory
         self._stored: dict[str, tuple[Tensor, Tensor]] = {}  # parts that kernels have put there
@@ -91,7 +122,7 @@ class RealView(Tensor):
         of: the complex tensor.
     """
 
-    def __init__(self, builder: Builder, of: Tensor) -> None:
+    def __init__(self, builder: Steps, of: Tensor) -> None:
         super().__init__((*of.size, TWO), of.dtype.to_real(), of.device, self._number, paired=True)
         self.of = of
         self._builder = builder
@@ -144,7 +175,7 @@ class ComplexView(Tensor):
         """The element; never remembered, for the numbers may get a buffer at any time."""
         return self._load(at)
 
-    def realised(self, builder: Builder) -> Strided | None:
+    def realised(self, builder: Steps) -> Strided | None:
         """Where it lies, if its numbers lie there as they must."""
         lies = self.numbers.strided
         if lies is None or self.wanted is None or lies.stride != _doubled(self.wanted):

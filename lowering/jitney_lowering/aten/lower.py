@@ -16,7 +16,13 @@ from jitney.torch_compat import operator_effects, torch_private
 from jitney_lowering.aten.builder import Builder
 from jitney_lowering.aten.call import Call, Rule, axis, bound
 from jitney_lowering.aten.limits import limit_of
-from jitney_lowering.aten.nodes import (
+from jitney_lowering.aten.overflow import must_fit
+from jitney_lowering.aten.picks import Picks
+from jitney_lowering.aten.python_floats import computed
+from jitney_lowering.aten.tensor import ZERO, Float, Tensor, contiguous, corner, dense, overlaps, unrepeated
+from jitney_lowering.aten.torch_sizes import Sizes
+from jitney_lowering.aten.updates import IN_PLACE, Write, part_of, writes
+from jitney_lowering.graph_nodes import (
     is_mutable,
     is_strided,
     live_nodes,
@@ -26,12 +32,6 @@ from jitney_lowering.aten.nodes import (
     uses,
     why_not,
 )
-from jitney_lowering.aten.overflow import must_fit
-from jitney_lowering.aten.picks import Picks
-from jitney_lowering.aten.python_floats import computed
-from jitney_lowering.aten.tensor import ZERO, Float, Tensor, contiguous, corner, dense, overlaps, unrepeated
-from jitney_lowering.aten.torch_sizes import Sizes
-from jitney_lowering.aten.updates import IN_PLACE, Write, part_of, writes
 from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.loops import Extern, Number, Program, Strided
 from jitney_lowering.ir.values import Constant, Load, Pair, apply, constant, walk

@@ -15,13 +15,13 @@ from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.memory.in_place import root
+from jitney_lowering.scheduler.memory.numbers import with_numbers
 from jitney_lowering.scheduler.memory.order import ordered
 from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.memory.plan import Memory, plan
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
 from jitney_lowering.scheduler.memory.updates import filled_in_place, guarded, written_inputs
-from jitney_lowering.scheduler.numbers import with_numbers
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.simplify import clean
