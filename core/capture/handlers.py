@@ -14,7 +14,7 @@ from jitney.backends.registry import registry
 from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
-from jitney.capture.torch import control_flow, conversions, optimizers, parameters, scans
+from jitney.capture.torch import control_flow, conversions, optimizers, parameters, scans, spectrograms
 from jitney.capture.torch.autograd import backward, checkpoints, functions, gradients, hooks, transforms, vjp
 
 PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
@@ -29,6 +29,7 @@ TORCH = (
     optimizers.special,
     parameters.special,
     scans.special,
+    spectrograms.special,
     transforms.special,
     vjp.special,
 )

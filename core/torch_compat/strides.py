@@ -326,6 +326,37 @@ def _with_an_edge(x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
     return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch_private.suggest_memory_format(x))
 
 
+def _transformed(x: Any, dim: Sequence[int], length: Any, dtype: torch.dtype) -> Any:
+    """A transform along one dimension, which is innermost then; torch's cannot resize what has symbolic sizes."""
+    plain = x.device.type == "cpu" and not torch.backends.mkl.is_available()
+    if plain or len(dim) != 1 or all(type(n) is int for n in x.shape):
+        return NotImplemented
+    stride = x.stride()
+    order = [*sorted((d for d in range(x.dim()) if d != dim[0]), key=lambda d: stride[d], reverse=True), dim[0]]
+    size = [length if d == dim[0] else n for d, n in enumerate(x.shape)]
+    steps, step = [1] * x.dim(), 1
+    for d in reversed(order):
+        steps[d], step = step, step * size[d]
+    return torch.empty_strided(size, steps, dtype=dtype, device=x.device)
+
+
+@_rule(INSTEAD, aten._fft_r2c.default)
+def _real_transform(x: Any, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
+    length = x.shape[dim[-1]]
+    return _transformed(x, dim, length // 2 + 1 if onesided else length, x.dtype.to_complex())
+
+
+@_rule(INSTEAD, aten._fft_c2c.default)
+def _complex_transform(x: Any, dim: Sequence[int], normalization: int, forward: bool) -> Any:
+    return _transformed(x, dim, x.shape[dim[-1]], x.dtype) if dim else NotImplemented
+
+
+@_rule(INSTEAD, aten._fft_c2r.default)
+def _inverse_real_transform(x: Any, dim: Sequence[int], normalization: int, last_dim_size: Any) -> Any:
+    x = x.contiguous() if x.device.type == "cuda" else x
+    return _transformed(x, dim, last_dim_size, x.dtype.to_real())
+
+
 def _in_the_inputs_dtype(loss: Any, x: Any, target: Any, *more: Any, **named: Any) -> Any:
     """Losses whose result has the input's dtype, whatever the target's; torch's stand-ins have the wider one."""
     if x.dtype is target.dtype or not x.dtype.is_floating_point:

@@ -21,7 +21,7 @@ from jitney_lowering.index import Atom, Index, Size, index, render
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney_lowering.labels import labels
-from jitney_lowering.restride import restride
+from jitney_lowering.restride import numbers_in, restride
 from jitney_lowering.scheduler import Schedule
 from jitney_lowering.scheduler.memory.in_place import alike, root
 
@@ -214,7 +214,7 @@ class Wrapper:
         taken = {n: self.program.buffers[name] for n, name in enumerate(self.program.inputs)
                  if isinstance(name, str) and n not in self.program.floats}  # fmt: skip
         if taken:
-            self.namespace["_new"] = [lambda *inputs: _refuse_others(taken, inputs)]
+            self.namespace["_new"] = [lambda *inputs: _refuse_others(taken, inputs, self.program.lazy)]
             given = "".join(f"i{n}, " for n in range(len(self.program.inputs)))
             self.lines.append(f"if _new: _new[0]({given}); _new.clear()")
         for number, name in enumerate(self.program.inputs):
@@ -333,6 +333,8 @@ class Wrapper:
             return f"_as_strided({self._memory_as(view.dtype)}, {shape}, {self.size(offset)})"
         base = self.variables[view.buffer]
         tensor = base if view.dtype is buffer.dtype else f"{base}.view({self.constant(view.dtype)})"
+        if buffer.dtype.is_complex and not view.dtype.is_complex:
+            tensor = f"{self.constant(numbers_in)}({base})"
         if view.offset.value == 0:
             return f"_as_strided({tensor}, {shape})"
         return f"_as_strided({tensor}, {shape}, {base}.storage_offset() + {self.size(view.offset)})"
@@ -369,9 +371,11 @@ class Wrapper:
         """The operator's result has the dtype and strides that the kernels were made for."""
         tensor = self.variables[buffer.name]
         stride, dtype = self._tuple(buffer.stride), self.constant(buffer.dtype)
+        lazy = f" or {tensor}.is_conj() is not {buffer.name in self.program.lazy}" if buffer.dtype.is_complex else ""
+        conjugated = ", True" if buffer.name in self.program.lazy else ""
         return [
-            f"if {tensor}.stride() != {stride} or {tensor}.dtype is not {dtype}: "
-            f"{tensor} = _restride({tensor}, {stride}, {dtype})"
+            f"if {tensor}.stride() != {stride} or {tensor}.dtype is not {dtype}{lazy}: "
+            f"{tensor} = _restride({tensor}, {stride}, {dtype}{conjugated})"
         ]
 
     def _argument(self, argument: Any) -> str:
@@ -449,7 +453,7 @@ def _is_launched(item: Kernel | Extern) -> bool:
     return isinstance(item, Kernel) or item.into
 
 
-def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any]) -> None:
+def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any], lazy: frozenset[str]) -> None:
     """At the first call: kernels read memory as the graph says it is, and stand-ins may have been wrong about it."""
     for number, buffer in taken.items():
         tensor = inputs[number]
@@ -461,6 +465,8 @@ def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any]) -> None:
         if tensor.dtype is not buffer.dtype or not (alike or not tensor.numel()):
             facts = f"{tensor.dtype} {tuple(tensor.shape)} with strides {tensor.stride()}"
             raise BackendFailed(f"input {number} is {facts}; kernels were made for {buffer} ({buffer.stride})")
+        if (tensor.is_conj() or tensor.is_neg()) is not (buffer.name in lazy):
+            raise BackendFailed(f"input {number} is, or is not, conjugated or negated lazily, unlike its stand-in")
 
 
 class HasSizes(Protocol):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import fx
 
+from jitney_lowering.aten.complex_memory import ComplexView, Numbers, RealView, of_parts, parts_of
 from jitney_lowering.aten.one_hot import only_one
 from jitney_lowering.aten.row_order import MUCH_SMALLER, RowOrder
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, contiguous, corner, count, dense, variables
@@ -81,6 +82,8 @@ class Builder:
         self.limits: dict[str, Index] = {}  # buffer -> a number that its elements are below, and none is negative
         self._refused: set[tuple[Value, Shape, str]] = set()
         self.asserts_caught = 0  # ``Checked`` values of kernels that raise an exception, which are the CPU's
+        self.numbers = Numbers(self)
+        self.lazy: set[str] = set()  # buffers that others fill with what is conjugated or negated lazily
         self.node: fx.Node | None = None  # what is being lowered
         self._names = Names()
 
@@ -103,7 +106,24 @@ class Builder:
     def tensor(self, buffer: Buffer) -> Tensor:
         """All of a buffer."""
         strided = Strided(buffer.name, buffer.dtype, buffer.size, buffer.stride, ZERO)
-        return Tensor(buffer.size, buffer.dtype, buffer.device, strided=strided, wanted=buffer.stride, atoms=self.atoms)
+        element = self.numbers.element(buffer.name) if buffer.dtype.is_complex else None
+        return Tensor(
+            buffer.size, buffer.dtype, buffer.device, element, strided=strided, wanted=buffer.stride, atoms=self.atoms
+        )
+
+    def filled(self, buffer: Buffer, fake: torch.Tensor) -> Tensor:
+        """All of a buffer that somebody else fills, who may conjugate or negate it lazily."""
+        made = self.tensor(buffer)
+        if fake.is_conj() or fake.is_neg():
+            self.lazy.add(buffer.name)
+        if fake.is_conj():
+            self.numbers.conjugated.add(buffer.name)
+        if not fake.is_neg():
+            return made
+        return Tensor(
+            made.size, made.dtype, made.device, lambda at: apply("neg", made.load(at)), strided=made.strided,
+            wanted=made.wanted, atoms=made.atoms, paired=True,
+        )  # fmt: skip
 
     def strides_for(self, tensor: Tensor) -> Shape:
         """The strides that a buffer of this tensor should have: eager's, unless these overlap or leave holes."""
@@ -121,12 +141,15 @@ class Builder:
     def realise(self, tensor: Tensor, *, apart: bool = False) -> Strided:
         """Where the tensor lies; if nowhere yet, it is computed into a buffer, in a kernel of its own if wanted."""
         found = tensor.strided
-        if found is None and tensor.base is not None and tensor.whole:
-            self.realise(tensor.base, apart=apart)
+        below = tensor.of if isinstance(tensor, RealView) else tensor.base if tensor.whole else None
+        if found is None and below is not None:
+            self.realise(below, apart=apart)
             found = tensor.strided
         if found is None:
-            found = self.stored(tensor, self.strides_for(tensor), apart=apart)
-            tensor.lies(found, self.atoms)
+            view = tensor.realised(self) if isinstance(tensor, ComplexView) else None
+            found = view or self.stored(tensor, self.strides_for(tensor), apart=apart)
+            paired = self.numbers.element(found.buffer) if tensor.dtype.is_complex else None
+            tensor.lies(found, self.atoms, paired if view is None else tensor.element)
         return found
 
     def keep(self, tensor: Tensor) -> None:
@@ -144,6 +167,8 @@ class Builder:
         self, tensor: Tensor, stride: Sequence[Index], home: tuple[str, Index] | None = None, *, apart: bool = False
     ) -> Strided:
         """A new buffer with these strides and the tensor's elements."""
+        if tensor.dtype.is_complex:
+            return self.numbers.stored(tensor, stride, home, apart)
         buffer = self.buffer(tensor.dtype, tensor.size, stride, tensor.device, "b", home)
         every = variables(tensor.size)
         self._computed(
@@ -168,11 +193,13 @@ class Builder:
         """A reduction of ``loops.REDUCTIONS``, in the source's dtype, over these dimensions, which go.
 
         Args:
-            kind: which.
+            kind: which; of complex numbers a sum.
             source: its elements.
             dims: numbers from 0, ascending; the position that ``argmax`` gives counts in this order.
             wanted: eager's strides of the result.
         """
+        if source.dtype.is_complex:
+            return of_parts(*(self.reduce(kind, part, dims, wanted) for part in parts_of(source)))
         every = variables(source.size)
         kept = [d for d in range(len(every)) if d not in dims]
         size = [source.size[d] for d in kept]

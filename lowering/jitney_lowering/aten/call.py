@@ -12,12 +12,13 @@ from torch import fx
 from jitney_lowering.aten.builder import Builder, computable
 from jitney_lowering.aten.tensor import ONE, ZERO, Float, Shape, Tensor
 from jitney_lowering.index import Index, index
-from jitney_lowering.ir.operations import FLOAT8
+from jitney_lowering.ir.operations import COMPLEX, FLOAT8
 from jitney_lowering.ir.values import Value
 from jitney_lowering.signals import NoRule
 
 Rule = Callable[["Call"], Any]  # returns a Tensor, or a sequence of them for an operator with several results
 _REQUIRED = object()
+PAIRS: set[Any] = set()  # overloads whose rules take complex numbers, which are pairs
 MOVES: set[Any] = set()  # overloads that move and convert elements, and compute nothing: they take float8 as well
 
 
@@ -68,6 +69,12 @@ class Call:
             return index(value)
         raise NoRule(f"a {type(value).__name__} as a size")
 
+    @property
+    def is_complex(self) -> bool:
+        """Is an argument or the result complex?"""
+        values = self.val if isinstance(self.val, (list, tuple)) else [self.val]
+        return any(getattr(t, "dtype", None) in COMPLEX for t in (*self.tensors, *values))
+
     def refuse_unless(self, condition: bool, reason: str) -> None:
         """Raise ``NoRule`` with the reason if the condition does not hold."""
         if not condition:
@@ -79,6 +86,9 @@ class Call:
         devices = set()
         for t in (*self.tensors, *values):
             if not isinstance(t, (Tensor, torch.Tensor)) or isinstance(t, Float):
+                continue
+            if t.dtype in COMPLEX and self.node.target in PAIRS and t.device.type in ("cpu", "cuda"):
+                devices.add(t.device)
                 continue
             small = t.dtype in FLOAT8 and self.builder.policy.float8 and self.node.target in MOVES
             if not small and not computable(t.dtype, t.device):

@@ -14,7 +14,7 @@ from jitney.config import config
 from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects, torch_private
 from jitney_lowering.aten.builder import Builder
-from jitney_lowering.aten.call import Call, axis, bound
+from jitney_lowering.aten.call import Call, Rule, axis, bound
 from jitney_lowering.aten.limits import limit_of
 from jitney_lowering.aten.overflow import must_fit
 from jitney_lowering.aten.picks import Picks
@@ -22,11 +22,21 @@ from jitney_lowering.aten.python_floats import computed
 from jitney_lowering.aten.tensor import ZERO, Float, Tensor, contiguous, corner, dense, overlaps, unrepeated
 from jitney_lowering.aten.torch_sizes import Sizes
 from jitney_lowering.aten.updates import IN_PLACE, Write, part_of, writes
+from jitney_lowering.graph_nodes import (
+    is_mutable,
+    is_strided,
+    live_nodes,
+    made_of,
+    read_results,
+    shown_nodes,
+    uses,
+    why_not,
+)
 from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.loops import Extern, Number, Program, Strided
-from jitney_lowering.ir.values import Constant, Load, apply, constant, walk
+from jitney_lowering.ir.values import Constant, Load, Pair, apply, constant, walk
 from jitney_lowering.policy import CPU, Policy
-from jitney_lowering.rules import RULES, VIEWS
+from jitney_lowering.rules import COMPLEX_RULES, RULES, VIEWS
 from jitney_lowering.signals import NoRule, NotLowered
 
 PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -85,8 +95,8 @@ class _Lowering:
         self.given = list(inputs)
         self.sizes = Sizes(inputs)
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
-        self.writes = any(_is_mutable(n) for n in graph.graph.nodes)
-        shown = frozenset(graph.graph.nodes) if self.writes else _shown(graph.graph, updates)
+        self.writes = any(is_mutable(n) for n in graph.graph.nodes)
+        shown = frozenset(graph.graph.nodes) if self.writes else shown_nodes(graph.graph, updates)
         self.builder = Builder(self.sizes, relaxed, policy, shown)
         self.values: dict[fx.Node, Any] = {}  # Tensor, Index, plain values; lists of these
         self.inputs: list[str | Size | None] = []
@@ -95,8 +105,10 @@ class _Lowering:
         self.numbers: list[Index] = []
         self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
         self.outputs: list[Any] = []
-        self.live = _live(graph.graph)
+        self.live = live_nodes(graph.graph)
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live)
+        # The numbers of a complex input are another name of its memory.
+        self.in_place = {n: w for n, w in self.in_place.items() if not w.input.meta["val"].is_complex()}
         self.by_kernels = self._wholes() if policy.scatters or policy.scatters_in_order else set()
         # What comes before each: steps, what kernels look at, all that is looked at.
         self.input_writes: list[tuple[Write, int, int, int]] = []
@@ -117,6 +129,7 @@ class _Lowering:
             self.constants,
             frozenset(self.floats),
             tuple(dict.fromkeys(self.numbers)),
+            frozenset(self.builder.lazy),
         )
 
     @property
@@ -162,11 +175,11 @@ class _Lowering:
         size, stride = self._geometry(value)
         buffer = self.builder.buffer(value.dtype, size, stride, value.device, "in")
         self.builder.given.add(buffer.name)
-        return self.builder.tensor(buffer)
+        return self.builder.filled(buffer, value)
 
     def _geometry(self, value: torch.Tensor) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
         size = self.sizes.shape(value.shape)
-        if not _is_strided(value):  # sparse, quantised, opaque: only extern calls handle it, as it is
+        if not is_strided(value):  # sparse, quantised, opaque: only extern calls handle it, as it is
             return size, contiguous(size)
         stride = self.sizes.shape(value.stride())
         return size, dense(size, stride, self.sizes.hint) or stride
@@ -178,7 +191,8 @@ class _Lowering:
         if not isinstance(value, torch.Tensor):
             raise NotLowered(f"the attribute {node.target} is no tensor")
         with torch_private.without_modes():
-            if not value.dim() and value.device.type == "cpu" and not value.is_complex() and _is_strided(value):
+            plain = is_strided(value) and value.dtype is not torch.complex32
+            if not value.dim() and value.device.type == "cpu" and plain:
                 element = constant(value.item(), value.dtype)
                 self.values[node] = Tensor((), value.dtype, value.device, lambda at: element)
                 return
@@ -212,7 +226,7 @@ class _Lowering:
             source = args[0]
             corner_of = tuple([ZERO] * len(source.size))
             made = Float(lambda at: apply("cast", source.load(corner_of), dtype=torch.float64))
-        if self.writes or (_uses(node, None, self.live) > 1 and not self.builder.is_trivial(made)):
+        if self.writes or (uses(node, None, self.live) > 1 and not self.builder.is_trivial(made)):
             self.builder.realise(made)
         return made
 
@@ -242,14 +256,25 @@ class _Lowering:
 
     def _by_rule(self, node: fx.Node, val: Any) -> Any:
         """What the operator's rule makes; raises ``NoRule``."""
-        rule = RULES.get(node.target)
         if node in self.whole:
             raise NoRule(self.whole[node])
-        if rule is None:
-            raise NoRule(_why_not(node))
+        if node.target not in RULES and node.target not in COMPLEX_RULES:
+            raise NoRule(why_not(node))
         arguments = self._arguments(bound(node.target, node.args, node.kwargs))
         call = Call(self.builder, node, self._beside(arguments, val), val)
         call.check()
+        if not call.is_complex:
+            return self._made(call, RULES.get(node.target))
+        if self.writes:
+            raise NoRule("complex numbers beside writes")
+        try:
+            return self._made(call, COMPLEX_RULES.get(node.target) or RULES.get(node.target))
+        except TypeError as error:  # no formula
+            raise NoRule(str(error)) from error
+
+    def _made(self, call: Call, rule: Rule | None) -> Any:
+        if rule is None:
+            raise NoRule(why_not(call.node))
         made = rule(call)
         for result in made if isinstance(made, (list, tuple)) else [made]:
             result.load(corner(result.size))  # what cannot be computed says so now
@@ -315,7 +340,7 @@ class _Lowering:
         if not written:
             return
         buffers = {self.builder.realise(self.values[a]).buffer for a in written}
-        readers = _made_of({root for a in written for root in self._made_there(a, buffers)}, self.values)
+        readers = made_of({root for a in written for root in self._made_there(a, buffers)}, self.values)
         for node in [n for n in self.values if n in readers]:
             value = self.values[node]
             for tensor in value if isinstance(value, (list, tuple)) else [value]:
@@ -348,7 +373,7 @@ class _Lowering:
 
     def _is_shared(self, node: fx.Node, number: int | None, result: Tensor) -> bool:
         """Is it worth computing once for all its readers? Of a view, that is asked of what it is a view of."""
-        return node.target not in VIEWS and _uses(node, number, self.live) > 1 and not self.builder.is_trivial(result)
+        return node.target not in VIEWS and uses(node, number, self.live) > 1 and not self.builder.is_trivial(result)
 
     def _arguments(self, value: Any) -> Any:
         """Nodes replaced by what they stand for."""
@@ -372,7 +397,7 @@ class _Lowering:
         if not isinstance(value, Tensor) or isinstance(value, Float) or value.size or value.device.type != "cpu":
             return value
         element = value.load(())
-        if isinstance(element, Constant):
+        if all(isinstance(v, (Constant, Pair)) for v in walk(element)):
             return Tensor((), value.dtype, one.device, lambda at: element)
         place = self.builder.realise(value)
         if self.writes or (place, one.device) not in self.moved:
@@ -401,12 +426,14 @@ class _Lowering:
                                 if isinstance(s, Strided)}  # fmt: skip
         written |= {self.values[a].strided.buffer for a in operator_effects.hidden_writes(node)}
         several = isinstance(val, (list, tuple))
-        read = _read_results(node, self.live) if several else set()
+        read = read_results(node, self.live) if several else set()
         results: list[Any] = []
         for number, fake in enumerate(val if several else [val]):
             if isinstance(fake, torch.Tensor) and (not several or number in read):
                 size, stride = self._geometry(fake)
-                results.append(self.builder.tensor(self.builder.buffer(fake.dtype, size, stride, fake.device, "x")))
+                results.append(
+                    self.builder.filled(self.builder.buffer(fake.dtype, size, stride, fake.device, "x"), fake)
+                )
             else:
                 if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                     raise NotLowered(f"{node.target} gives a number that only the graph knows")
@@ -454,7 +481,7 @@ class _Lowering:
         mask must that attention reads.
         """
         strided = self.builder.realise(tensor)
-        if not _is_strided(fake):
+        if not is_strided(fake):
             return strided
         stride = self._geometry(fake)[1]
         if any(s == 0 for s in tensor.size) or not self._differ(strided, stride):
@@ -498,7 +525,7 @@ class _Lowering:
     def _result(self, tensor: Tensor, fake: Any) -> Strided:
         """The tensor with eager's strides, expanded dimensions included."""
         strided = self.builder.realise(tensor)
-        if not _is_strided(fake):
+        if not is_strided(fake):
             return strided
         stride = self._geometry(fake)[1]
         if any(s == 0 for s in tensor.size):
@@ -506,94 +533,3 @@ class _Lowering:
         if self._differ(strided, stride):
             return self._expanded(tensor, stride) or strided
         return Strided(strided.buffer, strided.dtype, tensor.size, stride, strided.offset)
-
-
-# --- what is asked of nodes -----------------------------------------------------------------------------------------
-
-
-def _is_strided(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
-
-
-def _shown(graph: fx.Graph, updates: Mapping[int, int]) -> frozenset[fx.Node]:
-    """The results that are not copied into an input, and all that they are views of."""
-    (results,) = graph.output_node().args
-    waiting = [node for n, node in enumerate(results) if n not in updates and isinstance(node, fx.Node)]  # type: ignore[arg-type]
-    seen: set[fx.Node] = set()
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            if node.target in VIEWS or node.target is operator.getitem:
-                waiting += node.all_input_nodes
-    return frozenset(seen)
-
-
-def _is_random(node: fx.Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def _is_mutable(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
-
-
-def _why_not(node: fx.Node) -> str:
-    return "random" if _is_random(node) else "no rule"
-
-
-def _has_effect(node: fx.Node) -> bool:
-    """Must it run though nobody reads its result?"""
-    if node.op != "call_function" or not isinstance(node.target, torch_private.OPERATOR_CLASSES):
-        return False
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or schema.is_mutable or not schema.returns:
-        return True
-    return _is_random(node) or bool(operator_effects.hidden_writes(node))
-
-
-def _live(graph: fx.Graph) -> frozenset[fx.Node]:
-    """Nodes whose results somebody reads, or that have effects."""
-    live: set[fx.Node] = set()
-    for node in reversed(graph.nodes):
-        if node.op == "output" or node in live or _has_effect(node):
-            live.add(node)
-            live.update(node.all_input_nodes)
-    return frozenset(live)
-
-
-def _made_of(roots: Collection[fx.Node], among: Collection[fx.Node]) -> set[fx.Node]:
-    """These nodes, and all that are made of them, directly or not."""
-    seen, waiting = set(roots), list(roots)
-    while waiting:
-        for user in waiting.pop().users:
-            if user in among and user not in seen:
-                seen.add(user)
-                waiting.append(user)
-    return seen
-
-
-def _read_results(node: fx.Node, live: frozenset[fx.Node]) -> set[int]:
-    """Which of several results are read."""
-    read: set[int] = set()
-    for user in node.users:
-        if user in live:
-            if user.target is not operator.getitem:  # the list as a whole
-                return set(range(len(node.meta["val"])))
-            read.add(user.args[1])  # type: ignore[arg-type]
-    return read
-
-
-def _uses(node: fx.Node, number: int | None, live: frozenset[fx.Node]) -> int:
-    """How many operators read the value, views counting as what reads them; ``number`` of several results."""
-    total = 0
-    for user in node.users:
-        if user not in live:
-            continue
-        if number is not None and user.target is operator.getitem and user.args[1] != number:
-            continue
-        if user.target is operator.getitem or user.target in VIEWS:
-            total += _uses(user, None, live)
-        else:
-            total += 1
-    return total

@@ -32,6 +32,8 @@ class Tensor:
         whole: does a view show every element of its base?
         wanted: the strides that eager gives it, for the day when it gets a buffer.
         atoms: what computed indices are, for a tensor in memory that may be read at such.
+        paired: is an element made of two loads, as a complex one, or one of such a pair? Then ``element`` says how,
+            of a tensor in memory too.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class Tensor:
         whole: bool = True,
         wanted: Shape | None = None,
         atoms: Mapping[Opaque, Value] | None = None,
+        paired: bool = False,
     ) -> None:
+        self.paired = paired or dtype.is_complex
         self.size = tuple(size)
         self.dtype = dtype
         self.device = device
@@ -81,7 +85,7 @@ class Tensor:
         return found
 
     def _load(self, at: Shape) -> Value:
-        strided = self.strided
+        strided = None if self.paired else self.strided
         if strided is not None:
             where = place(strided, at)
             computed = tuple([(a, self._atom(a)) for a in where.atoms if isinstance(a, Opaque)])
@@ -100,10 +104,13 @@ class Tensor:
             below = below.base
         raise KeyError(atom)
 
-    def lies(self, strided: Strided, atoms: Mapping[Opaque, Value]) -> None:
-        """From now on it is there, in memory."""
+    def lies(
+        self, strided: Strided, atoms: Mapping[Opaque, Value], element: Callable[[Shape], Value] | None = None
+    ) -> None:
+        """From now on it is there, in memory; ``element``: how complex ones are put together."""
         self._strided, self.atoms = strided, atoms
-        self.base = self._element = self._remap = None
+        self.base = self._remap = None
+        self._element, self.paired = element, element is not None
         self._memo.clear()
 
     @property
@@ -119,7 +126,7 @@ class Tensor:
 
     def view(self, size: Sequence[Index], remap: Callable[[Shape], Sequence[Index]], *, whole: bool = True) -> Tensor:
         """The same elements, seen otherwise."""
-        return Tensor(size, self.dtype, self.device, base=self, remap=remap, whole=whole)
+        return Tensor(size, self.dtype, self.device, base=self, remap=remap, whole=whole, paired=self.paired)
 
     def __repr__(self) -> str:
         where = self._strided.buffer if self._strided else "a view" if self.base else "computed"

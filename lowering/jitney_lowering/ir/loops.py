@@ -277,6 +277,7 @@ class Program:
         constants: tensors that the graph holds, by the name of their buffer: full before the first step.
         floats: the inputs that are Python floats; their buffers are float64 without dimensions.
         numbers: integers made of the sizes that kernels compute with: 64 bits must hold them.
+        lazy: buffers that others fill with what is conjugated or negated lazily.
     """
 
     buffers: dict[str, Buffer]
@@ -288,6 +289,7 @@ class Program:
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     floats: frozenset[int] = frozenset()
     numbers: tuple[Index, ...] = ()
+    lazy: frozenset[str] = frozenset()
 
     def verify(self) -> None:
         """Every buffer is filled once and before it is read, dtypes agree, loop variables are the nest's own."""

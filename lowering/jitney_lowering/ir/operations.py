@@ -25,6 +25,9 @@ ALL = NUMBERS | {torch.bool}
 FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz})
 """Loaded, stored, chosen from and converted, if the policy has ``Policy.float8``; nothing is computed in them."""
 
+COMPLEX = frozenset({torch.complex64, torch.complex128})
+"""No operation's: values are pairs of real ones (``values.Pair``) while a graph is lowered."""
+
 
 @dataclass(frozen=True)
 class Operation:

@@ -14,6 +14,7 @@ from jitney_lowering.index import Atom, Compound, Index, Size
 from jitney_lowering.ir.loops import SCANS, SCATTER, Buffer, Computed, Extern, Number, Program, Strided
 from jitney_lowering.ir.operations import HALVES, OPERATIONS
 from jitney_lowering.ir.values import SCATTERED, Apply, Checked, Constant, Load, Position, Put, Value, walk
+from jitney_lowering.restride import numbers_in
 
 Grid = torch.Tensor
 
@@ -76,7 +77,8 @@ class _Run:
     # ------------------------------------------------------------------ operators
 
     def _call(self, step: Extern) -> None:
-        results = step.target(*self._argument(step.args), **self._argument(dict(step.kwargs)))
+        target = numbers_in if step.target is torch.ops.aten.view_as_real.default else step.target
+        results = target(*self._argument(step.args), **self._argument(dict(step.kwargs)))
         made = list(results) if isinstance(results, (list, tuple)) else [results]
         for name, result in zip(step.buffers, made, strict=False):
             if name is None:

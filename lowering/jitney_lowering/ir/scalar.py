@@ -40,7 +40,7 @@ class Scalar:
         """What it is, if that is known now."""
         return self.value.value if isinstance(self.value, Constant) else None
 
-    def like(self, number: Number) -> Scalar:
+    def like(self, number: Number | complex) -> Scalar:
         """A constant of the same dtype; ints wrap around, as they do in eager."""
         return Scalar(constant(wrapped(number, self.dtype), self.dtype))
 
@@ -109,10 +109,12 @@ class Scalar:
     __float__ = __int__ = __index__ = __bool__
 
 
-def wrapped(number: Number, dtype: torch.dtype) -> Number:
+def wrapped(number: Number | complex, dtype: torch.dtype) -> Number | complex:
     """A number as ``dtype`` holds it, if it is an integer type; C's wrap around."""
-    if dtype is torch.bool or dtype.is_floating_point:
+    if dtype is torch.bool or dtype.is_floating_point or dtype.is_complex:
         return number
+    if isinstance(number, complex):
+        raise NoRule(f"{number} as {dtype}")
     limits = torch.iinfo(dtype)
     return (int(number) - limits.min) % (limits.max - limits.min + 1) + limits.min
 

@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 
 from jitney_lowering.index import Index, Opaque, Var
-from jitney_lowering.ir.operations import FLOAT8, FLOATS, OPERATIONS
+from jitney_lowering.index import index as to_index
+from jitney_lowering.ir.operations import COMPLEX, FLOAT8, FLOATS, OPERATIONS
 
 LINE = 4  # cost, as of ``OPERATIONS``, of each line of a cache beyond the first that neighbours lie in
 FARTHEST = 8  # elements that are as far apart as that, or farther, come one by one
@@ -182,11 +183,33 @@ class Ref(Value):
         return self.name
 
 
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Pair(Value):
+    """A complex number, as its real and its imaginary part; ``dtype`` is complex.
+
+    Only while a graph is lowered: steps compute the parts.
+    """
+
+    re: Value
+    im: Value
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """Both parts."""
+        return (self.re, self.im)
+
+    def show(self, part: Callable[[Value], str]) -> str:
+        """Readable text."""
+        return f"({part(self.re)} + i {part(self.im)})"
+
+
 # Of positions that are known: what loops that were written out choose by.
 _TRUTHS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
 _NEUTRAL = {"and": True, "or": False}  # truth values that do not matter
+
+ZERO = to_index(0)
 
 _known: WeakValueDictionary[Any, Value] = WeakValueDictionary()
 
@@ -196,8 +219,18 @@ def _same(made: Value, key: Any) -> Any:
     return found
 
 
-def constant(value: bool | int | float, dtype: torch.dtype) -> Value:
+def pair(re: Value, im: Value) -> Pair:
+    """A complex number of its parts, which have one dtype."""
+    return _same(Pair(re.dtype.to_complex(), re, im), (Pair, re, im))
+
+
+def constant(value: bool | int | float | complex, dtype: torch.dtype) -> Value:
     """A number, converted to ``dtype`` as torch converts a Python scalar."""
+    if dtype.is_complex:
+        real = dtype.to_real()
+        return pair(constant(complex(value).real, real), constant(complex(value).imag, real))
+    if isinstance(value, complex):
+        raise TypeError(f"{value} as {dtype}")
     if dtype is torch.bool:
         value = bool(value)
     elif dtype.is_floating_point:
@@ -264,6 +297,8 @@ def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
     Raises:
         TypeError: the number or the dtypes of the operands do not fit the operation.
     """
+    if dtype in COMPLEX or any(isinstance(a, Pair) for a in args):
+        return complex_operation(op, args, dtype)
     row = OPERATIONS[op]
     if len(args) != row.arity:
         raise TypeError(f"{op} takes {row.arity} operands, got {len(args)}")
@@ -287,6 +322,46 @@ def apply(op: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
     if op == "cast" and isinstance(args[0], Constant) and _casts_cleanly(args[0].value, result):
         return constant(args[0].value, result)
     return _same(Apply(result, op, args), (Apply, op, args, result))
+
+
+def complex_operation(op: str, args: tuple[Value, ...], dtype: torch.dtype | None = None) -> Value:
+    """An operation on complex numbers as operations on their parts, by the formulas of eager's ``c10::complex``.
+
+    Raises:
+        TypeError: there is no such formula.
+    """
+    if op == "cast" and dtype is not None:
+        (x,) = args
+        if not isinstance(x, Pair):
+            real = apply("cast", x, dtype=dtype.to_real())
+            return pair(real, constant(0, real.dtype))
+        if dtype not in COMPLEX:
+            raise TypeError(f"a complex number as {dtype}")
+        return pair(*(apply("cast", part, dtype=dtype.to_real()) for part in x.parts))
+    if op == "where":
+        condition, a, b = args
+        if isinstance(a, Pair) and isinstance(b, Pair):
+            return pair(apply("where", condition, a.re, b.re), apply("where", condition, a.im, b.im))
+    elif op in _OF_COMPLEX and all(isinstance(a, Pair) and a.dtype is args[0].dtype for a in args):
+        return _OF_COMPLEX[op](*args)
+    raise TypeError(f"{op} of {', '.join(str(a.dtype) for a in args)}")
+
+
+def _complex_product(a: Pair, b: Pair) -> Value:
+    """All four products, whatever is 0: one with an infinity is nan."""
+    re = apply("sub", apply("mul", a.re, b.re), apply("mul", a.im, b.im))
+    return pair(re, apply("add", apply("mul", a.re, b.im), apply("mul", a.im, b.re)))
+
+
+_OF_COMPLEX: dict[str, Callable[..., Value]] = {
+    "add": lambda a, b: pair(apply("add", a.re, b.re), apply("add", a.im, b.im)),
+    "sub": lambda a, b: pair(apply("sub", a.re, b.re), apply("sub", a.im, b.im)),
+    "mul": _complex_product,
+    "neg": lambda a: pair(apply("neg", a.re), apply("neg", a.im)),
+    "eq": lambda a, b: apply("and", apply("eq", a.re, b.re), apply("eq", a.im, b.im)),
+    "ne": lambda a, b: apply("or", apply("ne", a.re, b.re), apply("ne", a.im, b.im)),
+    "isnan": lambda a: apply("or", apply("isnan", a.re), apply("isnan", a.im)),
+}
 
 
 def holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
@@ -361,6 +436,7 @@ def rebuild(
     index: Callable[[Index], Index] | None = None,
     buffers: Mapping[str, str] = MappingProxyType({}),
     memo: dict[Any, Value] | None = None,
+    places: Mapping[str, tuple[str, Index]] = MappingProxyType({}),
 ) -> Value:
     """The same computation with other leaves.
 
@@ -368,9 +444,12 @@ def rebuild(
         value: what to rewrite.
         leaf: values to be put in place of others (looked up before anything below is).
         index: a function over index expressions, such as one that substitutes variables.
-        buffers: other names of buffers.
+        buffers: other names of buffers; or, in ``places``, the names of others and where these begin there.
         memo: a dict shared between calls with equal arguments.
+        places: see ``buffers``.
     """
+    if buffers:
+        places = {old: (new, ZERO) for old, new in buffers.items()}
     memo = {} if memo is None else memo
     leaf = leaf or {}
     for v in walk(value):
@@ -380,10 +459,12 @@ def rebuild(
             memo[v] = leaf[v]
         elif isinstance(v, Apply):
             memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
+        elif isinstance(v, Pair):
+            memo[v] = pair(memo[v.re], memo[v.im])
         elif isinstance(v, Position):
             memo[v] = position(index(v.index), v.dtype) if index else v
         elif isinstance(v, (Load, Put)):
-            memo[v] = _rebuilt_access(v, index, buffers, memo)
+            memo[v] = _rebuilt_access(v, index, places, memo)
         elif isinstance(v, Checked):
             memo[v] = checked(memo[v.value], memo[v.condition], v.message, v.exception)
         else:
@@ -392,12 +473,17 @@ def rebuild(
 
 
 def _rebuilt_access(
-    v: Load | Put, index: Callable[[Index], Index] | None, buffers: Mapping[str, str], memo: Mapping[Any, Value]
+    v: Load | Put,
+    index: Callable[[Index], Index] | None,
+    places: Mapping[str, tuple[str, Index]],
+    memo: Mapping[Any, Value],
 ) -> Value:
     new = {atom: indirect(memo[value], *atom.bounds()) for atom, value in v.indirect}
     place = v.index.substitute({a: n[0] for a, n in new.items()}) if new else v.index
     mask = None if v.mask is None else memo[v.mask]
-    name, place, computed = buffers.get(v.buffer, v.buffer), index(place) if index else place, tuple(new.values())
+    name, start = places.get(v.buffer, (v.buffer, ZERO))
+    place, computed = index(place) if index else place, tuple(new.values())
+    place = place if start is ZERO else place + start
     if isinstance(v, Put):
         return put(name, place, computed, memo[v.value], v.kind, mask)
     return load(name, place, v.dtype, computed, mask)
@@ -419,6 +505,8 @@ def masked(value: Value, mask: Value, free: Container[Value] = ()) -> Value:
             memo[v] = load(v.buffer, place, v.dtype, new, both)
         elif isinstance(v, Apply):
             memo[v] = apply(v.op, *(memo[a] for a in v.args), dtype=v.dtype)
+        elif isinstance(v, Pair):
+            memo[v] = pair(memo[v.re], memo[v.im])
         elif isinstance(v, Checked):
             fine = apply("or", memo[v.condition], apply("not", mask))
             memo[v] = checked(memo[v.value], fine, v.message, v.exception)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.aten.call import MOVES, Rule
+from jitney_lowering.aten.call import MOVES, PAIRS, Rule
 
 # Their decorators fill the table of pointwise rules.
 from jitney_lowering.rules import activations as activations
@@ -16,6 +16,7 @@ from jitney_lowering.rules import losses as losses
 from jitney_lowering.rules import quotients as quotients
 from jitney_lowering.rules import random as random
 from jitney_lowering.rules.bags import BAGS
+from jitney_lowering.rules.complex_numbers import COMPLEX_RULES, LIKE_REAL
 from jitney_lowering.rules.convolutions import CONVOLUTIONS
 from jitney_lowering.rules.creation import CREATION
 from jitney_lowering.rules.gathers import GATHERS
@@ -66,5 +67,6 @@ MOVES |= {
     aten.zeros_like.default, aten.new_zeros.default, aten.zero.default, aten.full.default, aten.full_like.default,
     aten.new_full.default, aten.fill.Scalar, aten.fill.Tensor, aten.where.self,
 }  # fmt: skip
+PAIRS |= {*COMPLEX_RULES, *LIKE_REAL}
 
-__all__ = ["RULES", "VIEWS"]
+__all__ = ["COMPLEX_RULES", "RULES", "VIEWS"]

@@ -26,7 +26,7 @@ def number(value: Any, dtype: torch.dtype) -> Scalar:
     """A number or symbolic size as an element."""
     if isinstance(value, Index):
         return Scalar(position(value)).to(dtype)
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float)) and not (isinstance(value, complex) and dtype.is_complex):
         raise NoRule(f"a {type(value).__name__} as an element")
     if dtype in FLOAT8 and not abs(value) <= torch.finfo(dtype).max:
         raise NoRule(f"{value} in {dtype}")  # some are errors

@@ -44,6 +44,8 @@ def _dtype(operand: Any) -> torch.dtype | None:
         return torch.get_default_dtype()
     if isinstance(operand, Tensor):
         return operand.dtype
+    if isinstance(operand, complex):
+        return torch.get_default_dtype().to_complex()
     if isinstance(operand, bool):
         return torch.bool
     if isinstance(operand, (int, Index)):
@@ -52,4 +54,4 @@ def _dtype(operand: Any) -> torch.dtype | None:
 
 
 def _category(dtype: torch.dtype) -> int:
-    return 2 if dtype.is_floating_point else 0 if dtype is torch.bool else 1
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 0 if dtype is torch.bool else 1

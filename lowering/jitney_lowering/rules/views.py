@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from jitney_lowering.aten.call import Call, Rule, axis, is_spread, projected
-from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor
+from jitney_lowering.aten.tensor import ONE, ZERO, Shape, Tensor, count
 from jitney_lowering.index import Index, at_most, index, min_
 from jitney_lowering.ir.values import Value, apply
 from jitney_lowering.signals import NoRule
@@ -263,6 +263,25 @@ def unfold(call: Call) -> Tensor:
     return x.view(call.size, lambda at: [*at[:dim], at[dim] * step + at[-1], *at[dim + 1 : -1]])
 
 
+@view(aten.as_strided.default, aten.as_strided_copy.default)
+def as_strided(call: Call) -> Tensor:
+    """Any places in the memory of a tensor that has all of it, in row-major order."""
+    x, _, steps, first = call.args
+    given = call.node.args[0].meta["val"]  # type: ignore[union-attr]
+    own = given.is_contiguous() and (first is None or given.storage_offset() == 0)
+    call.refuse_unless(own, "places in memory that is another tensor's")
+    flat = reshaped(call.builder.spread(x), (count(x.size),))
+    strides, begin = [call.index(s) for s in steps], index(0 if first is None else first)
+
+    def place(at: Shape) -> Index:
+        return functools.reduce(lambda total, pair: total + pair[0] * pair[1], zip(at, strides, strict=True), begin)
+
+    last = place(tuple([n - 1 for n in call.size]))
+    low, inside = begin.bounds()[0], at_most(last, count(x.size) - 1)
+    call.refuse_unless(low is not None and low >= 0 and inside, "places that may be outside of the tensor")
+    return flat.view(call.size, lambda at: [place(at)], whole=False)
+
+
 # --- other shapes ---------------------------------------------------------------------------------------------------
 
 
@@ -348,7 +367,7 @@ def roll(call: Call) -> Tensor:
     if any(not isinstance(s, int) for s in shifts):
         raise NoRule("rolled by a symbolic number")
     if not dims:
-        flat = reshaped(x, (call.size[0],) if len(call.size) == 1 else (_count(x),))
+        flat = reshaped(x, (call.size[0],) if len(call.size) == 1 else (count(x.size),))
         turned = _turned(flat, {0: shifts[0]})
         flat_result = Tensor(flat.size, x.dtype, x.device, lambda at: flat.load(tuple(turned(at))))
         return call.result(reshaped(flat_result, call.size).load)
@@ -356,13 +375,6 @@ def roll(call: Call) -> Tensor:
     for shift, dim in zip(shifts, dims, strict=True):
         steps[axis(dim, len(x.size))] = steps.get(axis(dim, len(x.size)), 0) + shift
     return _copy(call, x, _turned(x, steps))
-
-
-def _count(x: Tensor) -> Index:
-    total = ONE
-    for s in x.size:
-        total = total * s
-    return total
 
 
 def _turned(x: Tensor, steps: dict[int, int]) -> Callable[[Shape], Sequence[Index]]:

@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.aten.call import Call, Rule, registering
+from jitney_lowering.aten.call import Call, Rule, axis, registering
 from jitney_lowering.aten.tensor import ZERO, Shape, Tensor
 from jitney_lowering.index import Index, index, max_, min_
 from jitney_lowering.ir.scalar import Scalar, where
 from jitney_lowering.ir.values import Value, apply, constant, masked, position
 from jitney_lowering.rules.pools import pair
 from jitney_lowering.rules.promotion import opmath
-from jitney_lowering.rules.views import reshaped
+from jitney_lowering.rules.views import reshaped, sliced
 
 aten = torch.ops.aten
 WINDOWS: dict[Any, Rule] = {}
@@ -157,6 +157,41 @@ def col2im(call: Call) -> Tensor:
         return functools.reduce(operator.add, values).to(call.dtype).value
 
     return call.result(element)
+
+
+@window(aten.unfold_backward.default)
+def unfold_backward(call: Call) -> Tensor:
+    """The sum of the windows of a dimension; the place in a window is the last dimension.
+
+    Elements are numbered by the last window that may have begun before them, and how far they are from its first.
+    """
+    x, _, dim, size, step = call.args
+    call.refuse_unless(x.dtype.is_floating_point and bool(call.size), "windows of whole numbers, or of one element")
+    call.refuse_unless(isinstance(size, int) and isinstance(step, int), "windows of a symbolic size")
+    dim = axis(dim, len(call.size))
+    overlap, compute = -(-size // step), opmath(x.dtype)
+    call.refuse_unless(0 < overlap <= MOST, f"no window, or more than {MOST}, around an element")
+    source, count = call.builder.spread(x), x.size[dim]
+    if not call.builder.policy.chooses and overlap > 1:  # neighbours in memory are what vectors read
+        call.builder.realise(source)
+
+    def one(at: Shape, back: int) -> Scalar:
+        number, inner = at[dim] - back, at[dim + 1] + back * step
+        there = _within(number, count) if back else [_less(number, count)]
+        there += [_less(inner, index(size))] if (back + 1) * step > size else []
+        value = source.load((*at[:dim], number, *at[dim + 2 :], inner))
+        inside = functools.reduce(lambda a, b: apply("and", a, b), there)
+        return where(Scalar(inside), Scalar(masked(value, inside)).to(compute), 0.0)
+
+    def element(at: Shape) -> Value:
+        return functools.reduce(operator.add, [one(at, back) for back in range(overlap - 1, -1, -1)]).to(x.dtype).value
+
+    rows = (call.size[dim] + step - 1) // step
+    rest = call.size[dim + 1 :]
+    cut = Tensor((*call.size[:dim], rows, index(step), *rest), x.dtype, x.device, element)
+    if not call.builder.policy.chooses:
+        call.builder.realise(cut)
+    return sliced(reshaped(cut, (*call.size[:dim], rows * step, *rest)), dim, ZERO, call.size[dim])
 
 
 def _within(i: Index, size: Index) -> list[Value]:

@@ -15,6 +15,7 @@ from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.memory.in_place import root
+from jitney_lowering.scheduler.memory.numbers import with_numbers
 from jitney_lowering.scheduler.memory.order import ordered
 from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.memory.plan import Memory, plan
@@ -95,6 +96,9 @@ def schedule(
         for item in _kernels(items, program, names)
         if not isinstance(item, Extern) or not _is_done(item, program)
     ]
+    buffers = dict(program.buffers)
+    kernels = [with_numbers(item, buffers) if isinstance(item, Kernel) else item for item in kernels]
+    program = replace(program, buffers=buffers)
     kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
     kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
     if takes is not None:
@@ -129,13 +133,11 @@ def needed_bytes(made: Schedule) -> int:
 
 
 def _is_done(item: Extern, program: Program) -> bool:
-    """Does it only join parts which are where they belong?"""
-    if len(item.buffers) != 1 or item.buffers[0] is None:
+    """Does it only join parts which are where they belong, or name what is in memory already?"""
+    if item.reason != "joined" or len(item.buffers) != 1 or item.buffers[0] is None:
         return False
-    made = program.buffers[item.buffers[0]]
-    root = made.name if made.home is None else made.home[0]
-    homes = [program.buffers[name].home for name in item.reads]
-    return bool(homes) and all(home is not None and home[0] == root for home in homes)
+    whole = root(item.buffers[0], program.buffers)
+    return bool(item.reads) and all(root(name, program.buffers) == whole for name in item.reads)
 
 
 def _kernels(items: Sequence[Group | Extern], program: Program, names: Names) -> list[Kernel | Extern]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Buffer, Extern
+from jitney_lowering.scheduler.memory.in_place import root
 from jitney_lowering.scheduler.memory.successors import FRESH
 
 
@@ -22,7 +23,7 @@ def postponed(
         buffers: the program's.
         lasting: buffers that are there until the end, whoever reads them: outputs, constants.
     """
-    order = _Order(items)
+    order = _Order(items, buffers)
     for item in reversed(items):
         if item is items[-1] or not isinstance(item, Extern) or not _may_wait(item, buffers):
             continue
@@ -36,12 +37,12 @@ def postponed(
 class _Order:
     """Items in a row, who reads what of them, and where each is now."""
 
-    def __init__(self, items: Sequence[Kernel | Extern]) -> None:
+    def __init__(self, items: Sequence[Kernel | Extern], buffers: Mapping[str, Buffer]) -> None:
         self.items = list(items)
         self._at = {id(item): number for number, item in enumerate(items)}
         self._readers: dict[str, list[Kernel | Extern]] = {}
         for item in items:
-            for name in item.reads:
+            for name in {*item.reads, *(root(name, buffers) for name in item.reads)}:
                 self._readers.setdefault(name, []).append(item)
         self._effects = [item for item in items if isinstance(item, Extern) and item.has_effect]
 

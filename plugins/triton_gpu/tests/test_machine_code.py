@@ -72,6 +72,19 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
         lambda x, b, y: F.gelu(x + b, approximate="tanh") + y,
         lambda: (r(33, 64).to(HALF), r(64).to(HALF), r(33, 64).to(HALF)),
     ),
+    "complex numbers": (
+        lambda z, w, x: (
+            z * x / w,
+            (1j * z).exp().abs().sum(1),
+            z.conj() * w.sum(0),
+            torch.polar(x, x).t().contiguous(),
+        ),
+        lambda: (r(33, 70, dtype=torch.complex64), r(33, 70, dtype=torch.complex64), r(33, 70)),
+    ),
+    "overlapping frames": (
+        lambda z, x, w: (z.real.unfold(1, 16, 4) * w, torch.ops.aten.unfold_backward(x, [2, 76], 1, 16, 4)),
+        lambda: (r(2, 76, dtype=torch.complex64), r(2, 16, 16), r(16)),
+    ),
     "transposition": (lambda x: x.t().contiguous() * 2, lambda: (r(70, 90),)),
     "three axes turned": (lambda x: x.permute(2, 0, 1).contiguous().exp(), lambda: (r(12, 70, 90),)),
     "softmax": (lambda x: x.softmax(-1), lambda: (r(33, 70),)),

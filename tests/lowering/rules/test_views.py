@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from lowering.graphs import faked, kinds, lowered
+from lowering.graphs import faked, kinds, lowered, trained
 
 from jitney_lowering import CPU, GPU, Policy
 from jitney_lowering.ir import Extern, Strided
@@ -163,3 +163,26 @@ def test_rows_that_begin_at_multiples_do_so_for_operators(policy: Policy, times:
     (product,) = [step for step in found.program.steps if isinstance(step, Extern) and "bmm" in str(step.target)]
     assert [n.value for n in product.args[1].stride][-2:] == [8, 1]
     assert times == 1 or product.args[1].stride[0].value == 0
+
+
+@pytest.mark.parametrize("policy", [CPU, GPU], ids=["cpu", "gpu"])
+def test_as_strided_reads_any_places(policy: Policy) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        y = x * 2
+        return y.as_strided((3, 4), (5, 2), 7) + 1, y.as_strided((2, 3, 4), (6, 2, 1)).exp()
+
+    lowered(fn, torch.randn(4, 6), policy=policy)
+
+
+def test_as_strided_in_memory_of_another_runs_as_a_whole() -> None:
+    lowered(lambda x: x[1:].as_strided((3, 4), (5, 2), 1) + 1, torch.randn(4, 6), whole=["as_strided.default"])
+
+
+@pytest.mark.parametrize("policy", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize(("size", "step"), [(4, 2), (5, 2), (3, 3), (2, 5), (7, 1)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_of_windows(size: int, step: int, dynamic: bool, policy: Policy) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return x.unfold(1, size, step).sin()
+
+    trained(fn, torch.randn(3, 17, 2, requires_grad=True), dynamic=dynamic, policy=policy)

@@ -60,9 +60,16 @@ class Accesses:
         self.scalar = scalar
         self.vector = vector
 
-    def load(self, buffer: str, x: Index, at: Lanes) -> Reg:
-        """``buffer[x]`` in the lanes that are iterations, anything in the others."""
+    def load(self, buffer: str, x: Index, at: Lanes, wanted: Reg | None = None) -> Reg:
+        """``buffer[x]`` in the lanes that are iterations, anything in the others.
+
+        ``wanted``: a truth value for each lane; where it is false nothing is read.
+        """
         type_ = typed(self._scalar(buffer), at.width)
+        if wanted is not None and wanted.known == 0:
+            return literal(0, type_)
+        if wanted is not None and wanted.known is None:
+            return self._load_wanted(type_, buffer, x, at, wanted)
         if at.width == 1:
             return self.f.load(type_, self.scope.address(buffer, x, self.scalar), _bytes(type_))
         step = self._step(x, at)
@@ -226,15 +233,45 @@ class Accesses:
             self.f.store(vector, place, _bytes(vector.type))
         return True
 
+    # Where it is wanted
+
+    def _load_wanted(self, type_: Type, buffer: str, x: Index, at: Lanes, wanted: Reg) -> Reg:
+        f = self.f
+        if at.width == 1:
+            return f.load(
+                type_, self._place_if(wanted, self.scope.address(buffer, x, self.scalar), type_), _bytes(type_)
+            )
+        step = self._step(x, at)
+        mask = wanted if at.mask is None else f.binary("and", wanted, at.mask)
+        if step is not None and abs(step.size) == 1 and self.scope.machine.masks(type_.bits):
+            run = self._run(buffer, x, step, at)
+            if step.size == 1:
+                return self._load_run(type_, run, mask)
+            return self._reversed(self._load_run(type_, run, self._reversed(mask)))
+        if self.scope.machine.target.gathers(type_.bits):
+            return self._gather(type_, buffer, x, at, mask)
+        place = self._place(buffer, x, step, at)
+        made: Reg | None = None
+        for lane in range(at.width):
+            pointer = self._place_if(f.extract(mask, lane), place(lane), type_)
+            made = f.insert(made, f.load(typed(type_.scalar), pointer, _bytes(type_)), lane, at.width)
+        assert made is not None
+        return made
+
+    def _place_if(self, wanted: Reg, pointer: Reg, type_: Type) -> Reg:
+        """The address, or one of a number that may be read and is not looked at."""
+        other = self._stack(typed(type_.scalar))
+        return self.f.value(PTR, f"select i1 {wanted.name}, ptr {pointer.name}, ptr {other.name}")
+
     # Anywhere
 
-    def _gather(self, type_: Type, buffer: str, x: Index, at: Lanes) -> Reg:
+    def _gather(self, type_: Type, buffer: str, x: Index, at: Lanes, mask: Reg | None = None) -> Reg:
         f, scalar = self.f, self._scalar(buffer)
         base, places = self._anywhere(buffer, x, at)
         pointers = f.value(
             typed("ptr", at.width), f"getelementptr {scalar}, ptr {base.name}, {places.type.text} {places.name}"
         )
-        mask = at.mask or literal(1, typed("i1", at.width))
+        mask = mask or at.mask or literal(1, typed("i1", at.width))
         symbol = f"llvm.masked.gather.{type_.suffix}.{pointers.type.suffix}"
         f.declare(symbol, type_.text, [pointers.type.text, "i32", mask.type.text, type_.text])
         return f.invoke(symbol, type_, [pointers, literal(_bytes(type_), I32), mask, literal(0, type_)])

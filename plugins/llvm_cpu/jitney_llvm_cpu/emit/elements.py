@@ -95,7 +95,10 @@ class Elements:
                 source = torch.int64 if made.type.scalar == "i64" else torch.int32
                 return casts.cast(self.f, made, source, value.dtype)
             case Load():
-                return self.loaded(value.buffer, value.index, at)
+                wanted = None
+                if value.mask is not None:
+                    wanted = self._value(value.mask, at) if at.width > 1 else self.scalar(value.mask)
+                return self.loaded(value.buffer, value.index, at, wanted)
             case Apply():
                 args = [self._value(a, at) if at.width > 1 else self.scalar(a) for a in value.args]
                 sources = [a.dtype for a in value.args]
@@ -153,9 +156,9 @@ class Elements:
 
     # Memory
 
-    def loaded(self, buffer: str, x: Index, at: Lanes) -> Reg:
-        """What is at ``buffer[x]`` now, never remembered."""
-        return from_memory(self.f, self.accesses.load(buffer, x, at), self.scope.memory[buffer].dtype)
+    def loaded(self, buffer: str, x: Index, at: Lanes, wanted: Reg | None = None) -> Reg:
+        """What is at ``buffer[x]`` now, never remembered; anything where it is not ``wanted``."""
+        return from_memory(self.f, self.accesses.load(buffer, x, at, wanted), self.scope.memory[buffer].dtype)
 
     def store(self, buffer: str, x: Index, value: Reg, at: Lanes) -> None:
         """``buffer[x] = value`` in the lanes that are iterations."""

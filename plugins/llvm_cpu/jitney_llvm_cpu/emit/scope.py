@@ -139,7 +139,8 @@ class Scope:
         if isinstance(value, Load):
             self.opaque.update(value.indirect)
             floor = max(NEST, self.load_floor) if self.memory[value.buffer].written else self.load_floor
-            return max(floor, self.level(value.index))
+            asked = FUNCTION if value.mask is None else self.value_level(value.mask)
+            return max(floor, self.level(value.index), asked)
         return max((self.value_level(p) for p in value.parts), default=FUNCTION)
 
     # Integers

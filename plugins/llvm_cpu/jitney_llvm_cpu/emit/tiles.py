@@ -56,7 +56,7 @@ def plan(nest: Nest, machine: Machine) -> Plan | None:
     along = loops[-1]
     found: dict[Var, list[Load]] = {}
     for value in walk(*(s.value for s in nest.statements)):
-        if not isinstance(value, Load) or value.indirect:
+        if not isinstance(value, Load) or value.indirect or value.mask is not None:
             continue
         stride = value.index.stride(along)
         if stride is None or stride.value in (-1, 0, 1):
