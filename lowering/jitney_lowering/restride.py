@@ -24,3 +24,8 @@ def restride(tensor: torch.Tensor, stride: Sequence[int], dtype: torch.dtype, co
 def numbers_in(tensor: torch.Tensor) -> torch.Tensor:
     """The real numbers in a complex tensor's memory, which may stand for the conjugates."""
     return torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
+
+
+def conjugated(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers in other memory: lazily conjugated if ``tensor`` is not, and the other way round."""
+    return tensor.resolve_conj() if tensor.is_conj() else torch.conj_physical(tensor).conj()

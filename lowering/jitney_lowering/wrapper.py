@@ -21,7 +21,7 @@ from jitney_lowering.index import Atom, Index, Size, index, render
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney_lowering.labels import labels
-from jitney_lowering.restride import numbers_in, restride
+from jitney_lowering.restride import conjugated, numbers_in, restride
 from jitney_lowering.scheduler import Schedule
 from jitney_lowering.scheduler.memory.in_place import alike, root
 
@@ -213,6 +213,11 @@ class Wrapper:
     def _begin(self) -> None:
         taken = {n: self.program.buffers[name] for n, name in enumerate(self.program.inputs)
                  if isinstance(name, str) and n not in self.program.floats}  # fmt: skip
+        for number, buffer in taken.items():
+            if buffer.dtype.is_complex:  # operators that another backend runs may be lazier than their stand-ins
+                lazy = buffer.name in self.program.lazy
+                change = f"{self.constant(conjugated)}(i{number})"
+                self.lines.append(f"if i{number}.is_conj() is not {lazy}: i{number} = {change}")
         if taken:
             self.namespace["_new"] = [lambda *inputs: _refuse_others(taken, inputs, self.program.lazy)]
             given = "".join(f"i{n}, " for n in range(len(self.program.inputs)))

@@ -157,6 +157,8 @@ class Backward:
             for t, stride, layout in zip(tangents, self.strides, self.tangents, strict=True)
             if t is not None
         ]
+        if any(t.is_conj() or t.is_neg() for t in given):  # the graph was traced with numbers as they are in memory
+            given = [t.resolve_conj().resolve_neg() for t in given]
         autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
         try:
             with torch_private.DisableAutocast() if autocast else _NOTHING:
