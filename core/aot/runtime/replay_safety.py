@@ -26,7 +26,7 @@ def of_graph(module: fx.GraphModule, joint: Joint) -> DoubleBackward:
         module: as captured.
         joint: what was traced of it, before the cut.
     """
-    reason = _why_not(joint)
+    reason = _why_not(joint) or _once(module)
     if reason:
         return refusing(reason)
     tangents = tuple(_ends(joint, at) for at in joint.tangents)
@@ -93,6 +93,11 @@ def _ends(joint: Joint, at: int) -> Ends:
         for i, view in views
         if not view.detached
     )
+
+
+def _once(module: fx.GraphModule) -> str:
+    marked = any(getattr(node.target, "once_differentiable", False) for node in module.graph.nodes)
+    return "it calls a function that is marked with once_differentiable" if marked else ""
 
 
 def _why_not(joint: Joint) -> str:

@@ -41,6 +41,7 @@ from jitney.capture.numpy.memory import FETCHES
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
 from jitney.capture.torch import rows
+from jitney.capture.torch.autograd.backward import backward
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
 from jitney.capture.world.record import ABSENT, Record, empty_slot
@@ -386,10 +387,8 @@ class Emitter:
             names = "".join(f"_o{i}, " for i in range(len(outputs)))
             call = f"{names}= _graph({arguments})" if names else f"_graph({arguments})"
             mutates = tracer.mutates_inputs()
-            for (
-                source
-            ) in tracer.tape.cleared:  # what it was is gone by the time that the graph needs memory, as in eager
-                graph_lines.append(f"{self.program.expression(source)}.grad = None")
+            if tracer.tape.clears_first(tracer.graph.nodes, backward):  # as in eager, before the graph needs memory
+                graph_lines += [f"{self.program.expression(source)}.grad = None" for source in tracer.tape.cleared]
             if mutates and not tracer.checked:
                 graph_lines.append(call)
             else:

@@ -14,9 +14,8 @@ from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
 from jitney_lowering.ir.values import Load, walk
 from jitney_lowering.policy import CPU, LINE, Policy
-from jitney_lowering.scheduler.coordinates import coordinates
 from jitney_lowering.scheduler.simplify import substituted
-from jitney_lowering.scheduler.spaces import Match, match
+from jitney_lowering.scheduler.spaces import Match, coordinates, match
 
 IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
 UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced

@@ -56,7 +56,7 @@ def backward(
 def _landed(gradient: torch.Tensor, leaf: torch.Tensor, shared: bool) -> torch.Tensor:
     """A gradient in memory of its own that is laid out like the leaf, as ``AccumulateGrad`` would have it."""
     if not shared and _laid_out(gradient, leaf):
-        return gradient
+        return gradient if gradient.requires_grad else gradient.detach()  # which is no view, whatever it was before
     if leaf.is_contiguous() or not _is_dense(leaf):
         return gradient.clone(memory_format=torch.contiguous_format)
     return gradient.new_empty_strided(leaf.size(), leaf.stride()).copy_(gradient)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 special = FunctionTable()
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined] # a classmethod, not a function
+ONCE = torch.autograd.function.once_differentiable(lambda ctx: None).__code__  # that of all that are so marked
 METHODS = {"forward": False, "setup_context": False, "backward": True, "vjp": True}  # name -> is it for the backward?
 WRITES = ("STORE_GLOBAL", "STORE_SUBSCR", "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_DEREF", "DELETE_DEREF")
 OPCODES = {"UNARY_NEGATIVE": operator.neg, "UNARY_INVERT": operator.invert, "UNARY_NOT": operator.not_,
@@ -58,12 +59,15 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Break(f"{cls.__qualname__}.apply() with keyword arguments")
     reader = Reader(vm, f"the autograd.Function {cls.__qualname__}")
     reader.check(cls)
+    once = any(getattr(getattr(cls, name, None), "__code__", None) is ONCE for name in ("backward", "vjp"))
+    vm.tracer.tape.once |= once
     call_args = [expose(vm, a) for a in rest]
     for value in call_args:
         reader.argument(value)
     functions = {i: value for i, value in enumerate(call_args) if isinstance(value, types.FunctionType)}
     call_args = [value for i, value in enumerate(call_args) if i not in functions]
     apply = run_function_with(cls, functions) if functions else run_function(cls)
+    apply.once_differentiable = once  # type: ignore[attr-defined] # backends that trace through it have to know
     vm.tracer.pause = True
     try:
         result = vm.tracer.run(apply, tuple(call_args), {})

@@ -93,6 +93,8 @@ def differentiated(
 ) -> tuple[Any, ...]:
     """``torch.autograd.grad`` of the stand-ins, which uses their graph up: nothing may break after that."""
     tracer = vm.tracer
+    if flags.get("create_graph") and tracer.tape.once:
+        raise Break(f"{what} with create_graph=True beside a function marked with once_differentiable", HINT)
     tracer.pause = True
     try:
         found: tuple[Any, ...] = tracer.run(torch.autograd.grad, (outputs, inputs, cotangents), flags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,15 @@ TOGGLED_HINT = "call it outside compiled code, or have it as it was at the end"
 USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
 
 
+# What raises nothing, whatever the numbers are: what optimizers and those who clip gradients do with them.
+QUIET = frozenset(
+    "_set_grad_enabled abs add add_ addcdiv addcdiv_ addcmul addcmul_ clamp clamp_ clone copy_ detach detach_ div "
+    "div_ eq fill_ float full_like ge getitem gt item le lerp lerp_ linalg_vector_norm lt matmul max maximum mean "
+    "min minimum mul mul_ ne neg neg_ new_zeros norm ones_like pow reciprocal rsqrt rsqrt_ sign sqrt sqrt_ square "
+    "square_ stack sub sub_ sum tensor to truediv vector_norm where zero_ zeros zeros_like".split()
+)
+
+
 @dataclass
 class Tape:
     """What a capture knows of the gradients that its graph computes.
@@ -25,6 +35,7 @@ class Tape:
         cleared: tensors from outside whose ``.grad`` is dropped before anything is computed.
         accumulated: ids of leaves from outside to which ``backward()`` was called.
         goes_back: does the graph go back over its own operations, which uses them up?
+        once: has it a function that is marked with ``once_differentiable``?
         toggles: may it change whether a leaf from outside requires grad?
         toggled: leaves from outside whose ``requires_grad`` has changed, and the step at which it did first.
     """
@@ -33,6 +44,7 @@ class Tape:
     cleared: list[Source] = field(default_factory=list)
     accumulated: set[int] = field(default_factory=set)
     goes_back: bool = False
+    once: bool = False
     toggles: bool = True
     toggled: dict[int, tuple[Any, int]] = field(default_factory=dict)
 
@@ -46,6 +58,13 @@ class Tape:
             raise Break(TOGGLED, TOGGLED_HINT)
         self.toggled.setdefault(id(leaf), (leaf, step))
         tracer.data_writes += 1
+
+    def clears_first(self, nodes: Iterable[Any], backward: Any) -> bool:
+        """May old gradients go before the graph runs? Not if it may raise once there are new ones."""
+        targets = [node.target for node in nodes if node.op.startswith("call")]
+        after = targets[targets.index(backward) + 1 :] if backward in targets else []
+        names = [target if isinstance(target, str) else getattr(target, "__name__", "") for target in after]
+        return all(name in QUIET or name.startswith("_foreach_") or name == backward.__name__ for name in names)
 
     def check_toggled(self, tracer: Any) -> None:
         """At its end, a graph leaves ``requires_grad`` as it was: nothing else would tell the program."""

@@ -19,10 +19,10 @@ from jitney_lowering.index import Index, index, product
 from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
 from jitney_lowering.ir.values import FEW_LINES, LINE, Load, Value, cost, masked, rebuild, walk
 from jitney_lowering.policy import Policy
-from jitney_lowering.scheduler.coordinates import coordinates
 from jitney_lowering.scheduler.group import Group
 from jitney_lowering.scheduler.simplify import without_dead
 from jitney_lowering.scheduler.size_guess import guess
+from jitney_lowering.scheduler.spaces import coordinates
 from jitney_lowering.scheduler.traffic import estimate
 from jitney_lowering.scheduler.traffic.estimate import CACHED, bytes_of, lines, loaded, pinned, work
 from jitney_lowering.scheduler.traffic.fused import Fused

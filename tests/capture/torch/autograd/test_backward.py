@@ -674,3 +674,91 @@ def test_graphs_that_go_back_stay_in_one_piece() -> None:
     for fn in (back, frozen, plain):
         jitney.compile(fn, backend=keep, fullgraph=True)(t(3))
     assert [len(found) for found in places] == [0, 0, 2]
+
+
+def test_gradients_are_no_views(backend: str) -> None:
+    def story(wrap: Wrap) -> Any:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+
+        @wrap
+        def step(x: torch.Tensor) -> None:
+            model(x).square().sum().backward()
+
+        step(t(2, 3))
+        views = [p.grad._is_view() for p in model.parameters()]
+        model.weight.grad.detach_()
+        model.weight.grad.zero_()
+        step(t(2, 3))
+        model.weight.grad.add_(model.weight, alpha=0.1)
+        return views, [p.grad.detach() for p in model.parameters()], "Add" in type(model.weight.grad.grad_fn).__name__
+
+    both(story, backend)
+
+
+def test_a_module_that_changes_its_dtype_after_a_backward(backend: str) -> None:
+    def story(wrap: Wrap) -> Any:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+
+        @wrap
+        def step(x: torch.Tensor) -> None:
+            model(x).square().sum().backward()
+
+        step(t(2, 3))
+        model.double()
+        step(t(2, 3).double())
+        return [p.grad for p in model.parameters()]
+
+    both(story, backend)
+
+
+class Once(torch.autograd.Function):
+    """A square whose gradient cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * g * x
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("outside", [False, True])
+def test_what_is_differentiable_once_is_not_differentiated_twice(backend: str, outside: bool) -> None:
+    w, v = leaf(3, 3), leaf(3, 3, seed=1)
+
+    def forward() -> torch.Tensor:
+        return Once.apply(w * v).square().sum()  # type: ignore[no-any-return]
+
+    def step() -> None:
+        (forward_ if outside else forward)().backward(create_graph=True)
+        (w.grad**2).sum().backward()  # type: ignore[operator]
+
+    forward_ = jitney.compile(forward, backend=backend)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        (step if outside else jitney.compile(step, backend=backend))()
+
+
+def test_old_gradients_stay_where_something_may_raise_after_backward(backend: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @jitney.compile(backend=backend)
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+        return torch.linalg.cholesky(y)
+
+    step(t(2, 3), torch.eye(3))
+    step(t(2, 3), torch.eye(3))
+    with pytest.raises(RuntimeError, match="cholesky"):
+        step(t(2, 3), -torch.eye(3))
+    assert all(p.grad is not None for p in model.parameters())
