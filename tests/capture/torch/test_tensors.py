@@ -558,7 +558,14 @@ def test_python_classes_as_dtypes(kind: type) -> None:
 
 
 def test_a_list_of_tensors_of_one_element_is_one_of_numbers() -> None:
-    check(lambda x: torch.tensor([x[:1], x[1], x[None, 2:3]]), t())
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([x[:1], x[1], x[None, 2:3]])
+
+    try:
+        fn(t())
+    except TypeError as refusal:  # in processes in which it asks tensors for their length before their number
+        pytest.skip(str(refusal))
+    check(fn, t())
 
 
 def test_a_gradient_from_before_the_data_was_replaced() -> None:
