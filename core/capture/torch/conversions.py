@@ -25,6 +25,7 @@ special = FunctionTable()
 
 READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__"}
 UNREAD = object()
+DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}  # Python's classes
 MAKERS = {torch.tensor: 0, torch.as_tensor: 0, torch.Tensor.new_tensor: 1}  # how many arguments come before the data
 CHECKED = "a tensor's value is not what the program takes it for"  # begins the text of a check that fails
 MOST = 64  # numbers that one call reads

@@ -86,21 +86,20 @@ def _sets_to_none(args: Args, kwargs: Kwargs) -> bool:
 @special(torch.optim.Optimizer.zero_grad)
 def _zero_grad(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """Where all gradients become None, it does not matter which are there: nothing reads them, nothing is guarded."""
-    wrapped: Any = torch.optim.Optimizer.zero_grad  # torch keeps it from its own compiler
-    if _sets_to_none(args, kwargs):
-        return _cleared(vm, _forget_all, args)
-    return _cleared(vm, wrapped.__wrapped__, args, kwargs)
+    function: Any = torch.optim.Optimizer.zero_grad
+    if not _sets_to_none(args, kwargs):
+        return bind_arguments(vm, function.__wrapped__, args, kwargs)  # torch keeps it from its own compiler
+    function = _forget_all
+    return bind_arguments(vm, function, args[:1], {})
 
 
 @special(torch.nn.Module.zero_grad)
 def _zero_grad_of_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if _sets_to_none(args, kwargs) and not vm.truth(vm.call(getattr, args[0], "_is_replica", False)):
-        return _cleared(vm, _forget_all_of_module, args)
-    return _cleared(vm, torch.nn.Module.zero_grad, args, kwargs)
-
-
-def _cleared(vm: Interpreter, function: Any, args: Args, kwargs: Kwargs | None = None) -> Any:
-    return bind_arguments(vm, function, args[:1] if kwargs is None else args, kwargs or {})
+    function: Any = torch.nn.Module.zero_grad
+    if not _sets_to_none(args, kwargs) or vm.truth(vm.call(getattr, args[0], "_is_replica", False)):
+        return bind_arguments(vm, function, args, kwargs)
+    function = _forget_all_of_module
+    return bind_arguments(vm, function, args[:1], {})
 
 
 def waiting_steps(vm: Interpreter, rebuild: Rebuilder) -> Iterator[str]:

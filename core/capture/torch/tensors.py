@@ -37,14 +37,8 @@ from jitney.torch_compat.operator_effects import count_writes
 
 # Where the running mean is among the arguments of a norm, by the module of its function.
 STATISTICS = {"torch.nn.functional": 1, "torch": 3}
-
-
 TENSOR_CLASS = type(torch.FloatTensor)
-# Python's classes as torch takes them.
-DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 ASSERT = torch.ops.aten._assert_scalar.default
-
-
 CHECKED_LATE = "a tensor's value has to be checked after a write to an input"
 
 
@@ -470,8 +464,8 @@ class Tracer(TorchFunctionMode):
             return value
         if isinstance(value, torch.Generator):
             raise Break("a torch.Generator argument", "use the global generator, or draw outside the compiled function")
-        if kind is type and value in DTYPES:  # code finds a class by no name
-            return DTYPES[value]
+        if kind is type and value in conversions.DTYPES:  # code finds a class by no name
+            return conversions.DTYPES[value]
         raise Break(f"an argument of class {kind.__qualname__} to a captured operation")
 
     def _bind(self, result: Any, node: fx.Node) -> None:

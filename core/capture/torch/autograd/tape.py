@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import fx
 
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.guards import Source
@@ -15,12 +17,10 @@ from jitney.torch_compat import torch_private
 TOGGLED = "requires_grad_() on a tensor from outside"
 TOGGLED_HINT = "call it outside compiled code, or have it as it was at the end"
 USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
-
-
-# What raises nothing, whatever the numbers are: what optimizers and those who clip gradients do with them.
+# torch's functions that raise nothing, whatever the numbers are: what optimizers and those who clip gradients call.
 QUIET = frozenset(
     "_set_grad_enabled abs add add_ addcdiv addcdiv_ addcmul addcmul_ clamp clamp_ clone copy_ detach detach_ div "
-    "div_ eq fill_ float full_like ge getitem gt item le lerp lerp_ linalg_vector_norm lt matmul max maximum mean "
+    "div_ eq fill_ float full_like ge gt item le lerp lerp_ linalg_vector_norm lt matmul max maximum mean "
     "min minimum mul mul_ ne neg neg_ new_zeros norm ones_like pow reciprocal rsqrt rsqrt_ sign sqrt sqrt_ square "
     "square_ stack sub sub_ sum tensor to truediv vector_norm where zero_ zeros zeros_like".split()
 )
@@ -61,10 +61,9 @@ class Tape:
 
     def clears_first(self, nodes: Iterable[Any], backward: Any) -> bool:
         """May old gradients go before the graph runs? Not if it may raise once there are new ones."""
-        targets = [node.target for node in nodes if node.op.startswith("call")]
-        after = targets[targets.index(backward) + 1 :] if backward in targets else []
-        names = [target if isinstance(target, str) else getattr(target, "__name__", "") for target in after]
-        return all(name in QUIET or name.startswith("_foreach_") or name == backward.__name__ for name in names)
+        calls = [node for node in nodes if node.op.startswith("call")]
+        first = next((at for at, node in enumerate(calls) if node.target is backward), len(calls))
+        return all(node.target is backward or _is_quiet(node) for node in calls[first:])
 
     def check_toggled(self, tracer: Any) -> None:
         """At its end, a graph leaves ``requires_grad`` as it was: nothing else would tell the program."""
@@ -73,6 +72,16 @@ class Tape:
                 same = leaf.requires_grad == tracer.adopted[id(leaf)][0].requires_grad
             if not same:
                 raise Restart(step, TOGGLED, TOGGLED_HINT)
+
+
+def _is_quiet(node: fx.Node) -> bool:
+    if node.target is operator.getitem:  # a tensor may hold indices that are out of range
+        return not any(isinstance(leaf, fx.Node) for leaf in torch_private.tree_flatten(node.args[1])[0])
+    if isinstance(node.target, str):
+        return node.target in QUIET
+    name, module = (getattr(node.target, key, None) or "" for key in ("__name__", "__module__"))
+    own = module.partition(".")[0] in ("", "torch", "_operator")  # who knows what a function of that name may do else
+    return own and (name in QUIET or name.startswith("_foreach_"))
 
 
 def leaves(outputs: tuple[Any, ...]) -> list[Any]:
