@@ -65,3 +65,8 @@ def t(*sizes: int, seed: int = 0) -> torch.Tensor:
         count *= size
     values = torch.sin(torch.arange(count, dtype=torch.float32) * 1.7 + seed) * 1.3
     return values.reshape(sizes or (4, 6))
+
+
+def leaf(*sizes: int, seed: int = 0) -> torch.Tensor:
+    """The same, of which gradients are wanted."""
+    return t(*sizes, seed=seed).requires_grad_()

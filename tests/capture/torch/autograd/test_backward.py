@@ -9,29 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from captured.table import t
+from captured.table import leaf, t
 from helpers import compile_fn, observe
 from torch import nn
+from torch.testing import assert_close as same
 
 import jitney
 from jitney import events
 from jitney.graph_compile.subgraphs import places_of
 
 Wrap = Callable[[Any], Any]
-
-
-@pytest.fixture(params=["eager", "aot_eager"])
-def backend(request: pytest.FixtureRequest) -> Any:
-    """A backend that runs the captured graph, and one that traces through it."""
-    return request.param
-
-
-def leaf(*sizes: int, seed: int = 0) -> torch.Tensor:
-    return t(*sizes, seed=seed).requires_grad_()
-
-
-def same(got: Any, wanted: Any) -> None:
-    torch.testing.assert_close(got, wanted)
 
 
 def both(story: Callable[[Wrap], Any], backend: Any = "eager", whole: bool = True) -> None:
