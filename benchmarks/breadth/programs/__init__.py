@@ -9,12 +9,14 @@ from . import (
     biology,
     bits,
     clustering,
+    codecs,
     combinatorial,
     communications,
     decoding,
     detection,
     diffusion,
     environments,
+    evaluation,
     experts,
     finance_and_statistics,
     forecasting,
@@ -49,7 +51,9 @@ from . import (
     sound,
     spectra,
     stencils,
+    tables,
     tabular_and_control,
+    training_steps,
     vision,
 )
 
@@ -101,4 +105,8 @@ ROWS: tuple[Row, ...] = (
     *language_blocks.ROWS,
     *detection.ROWS,
     *sound.ROWS,
+    *codecs.ROWS,
+    *training_steps.ROWS,
+    *tables.ROWS,
+    *evaluation.ROWS,
 )

@@ -38,7 +38,7 @@ def hyperplane_search(base: Tensor, query: Tensor, planes: Tensor, k: int = 10) 
 
 
 def hyperplanes(place: Place) -> Made:
-    n, q, d = place.size(2000, 65_536), place.size(32, 128), 64
+    n, q, d = place.size(2000, 32_768), place.size(32, 128), 64
     planes = (2 * place.randint(2, d, 128) - 1).float()
     grid = [(place.randint(16, rows, d) - 7.75) / 16 for rows in (n, q)]
     return hyperplane_search, (grid[0], grid[1], planes)

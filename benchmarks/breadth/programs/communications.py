@@ -34,7 +34,7 @@ def ofdm_receiver(samples: Tensor, pilots: Tensor, every: int, prefix: int) -> t
 
 
 def ofdm(place: Place) -> Made:
-    batch, count, carriers, every = place.size(16, 128), 14, place.size(512, 2048), 8
+    batch, count, carriers, every = place.size(16, 256), 14, place.size(512, 2048), 8
     samples = place.randn(batch, count, carriers + carriers // 16, 2)
     pilots = (2.0 * place.randint(2, carriers // every, 2) - 1) / 2**0.5
     return ofdm_receiver, (samples, pilots, every, carriers // 16)

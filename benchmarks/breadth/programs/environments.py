@@ -87,7 +87,7 @@ def value_iteration(reward: Tensor, wall: Tensor, slip: float = 0.1, gamma: floa
 
 
 def grid_values(place: Place) -> Made:
-    batch, n = place.size(8, 64), place.size(48, 256)
+    batch, n = place.size(8, 32), place.size(48, 256)
     return value_iteration, (place.randn(batch, n, n), place.rand(batch, n, n) > 0.75)
 
 

@@ -196,7 +196,7 @@ class HoltWinters(nn.Module):
 
 
 def holt_winters(place: Place) -> Made:
-    series, length, period = place.size(512, 32_768), place.size(36, 48), 12
+    series, length, period = place.size(512, 65_536), place.size(36, 20), 12
     wave = 1.5 + torch.sin(torch.arange(length, device=place.device) * (2 * math.pi / period))
     return HoltWinters(series, period).to(place.device), (wave * (0.8 + 0.4 * place.rand(series, length)),)
 

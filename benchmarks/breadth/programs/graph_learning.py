@@ -254,7 +254,7 @@ def components(edges: Tensor, weight: Tensor, n: int) -> tuple[Tensor, Tensor, T
 
 
 def hooking(place: Place) -> Made:
-    n = place.size(20_000, 1 << 20)
+    n = place.size(20_000, 1 << 22)
     return components, (place.randint(n, 2, n // 2), place.rand(n // 2), n)
 
 

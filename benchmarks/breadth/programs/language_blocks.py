@@ -95,7 +95,7 @@ class AbsorbedDecoding(nn.Module):
 
 
 def absorbed(place: Place) -> Made:
-    b, t, d, heads, latent, rope = place.size(16, 32), place.size(512, 4096), place.size(128, 1024), 8, 64, 16
+    b, t, d, heads, latent, rope = place.size(16, 64), place.size(512, 8192), place.size(128, 1024), 8, 64, 16
     model = AbsorbedDecoding(d, heads, latent, 32, rope).to(place.device)
     return model, (place.randn(b, d), place.randn(b, t, latent + rope), t // 2 + place.randint(t // 2, b))
 
@@ -326,7 +326,7 @@ class TestTimeTraining(nn.Module):
 
 
 def test_time(place: Place) -> Made:
-    b, n, d = place.size(2, 16), place.size(64, 256), place.size(64, 512)
+    b, n, d = place.size(2, 16), place.size(64, 128), place.size(64, 512)
     return TestTimeTraining(d, 4, place.size(8, 16)).to(place.device), (place.randn(b, n, d).requires_grad_(),)
 
 
@@ -382,7 +382,7 @@ def group_relative(
 
 
 def grpo(place: Place) -> Made:
-    prompts, group, n, vocabulary = place.size(2, 4), 4, place.size(32, 256), place.size(1000, 16_000)
+    prompts, group, n, vocabulary = place.size(2, 4), 4, place.size(32, 192), place.size(1000, 16_000)
     b = prompts * group
     base = -math.log(vocabulary) + 0.3 * place.randn(b, n)
     return group_relative, (

@@ -38,7 +38,7 @@ def filtered_back_projection(sinogram: Tensor, angles: Tensor, size: int) -> tup
 
 
 def tomography(place: Place) -> Made:
-    batch, views, size = place.size(1, 4), place.size(48, 180), place.size(96, 384)
+    batch, views, size = place.size(1, 4), place.size(48, 72), place.size(96, 512)
     angles = torch.arange(views, device=place.device) * (math.pi / views) + 0.01
     return filtered_back_projection, (place.rand(batch, views, int(1.5 * size)), angles, size)
 

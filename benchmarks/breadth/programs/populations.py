@@ -50,7 +50,7 @@ class MetapopulationSeir(nn.Module):
 
 
 def epidemic(place: Place) -> Made:
-    regions, ages, days = place.size(64, 1024), 8, place.size(10, 14)
+    regions, ages, days = place.size(64, 1024), 8, 6
     people = 1000 + 500 * place.rand(regions, ages)
     infected = 10 * place.rand(regions, ages)
     zero = torch.zeros_like(people)
@@ -221,7 +221,7 @@ class FoodWeb(nn.Module):
 
 
 def food_web(place: Place) -> Made:
-    batch, species, steps = place.size(64, 4096), place.size(12, 32), 10
+    batch, species, steps = place.size(64, 4096), place.size(12, 32), 7
     return FoodWeb(species).to(place.device), (0.3 * place.randn(batch, species), place.randn(steps, batch, species))
 
 

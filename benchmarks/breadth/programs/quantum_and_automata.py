@@ -57,7 +57,7 @@ class VariationalCircuit(nn.Module):
 
 
 def circuit(place: Place) -> Made:
-    model = VariationalCircuit(place.size(8, 12), place.size(2, 3)).to(place.device)
+    model = VariationalCircuit(place.size(8, 14), place.size(2, 1)).to(place.device)
     return model, (torch.tensor(0.7, device=place.device),)
 
 
@@ -174,7 +174,7 @@ def rule_table(state: Tensor, rules: Tensor, steps: int = 40) -> tuple[Tensor, T
 
 
 def elementary(place: Place) -> Made:
-    batch, width = place.size(32, 256), place.size(256, 4096)
+    batch, width = place.size(32, 128), place.size(256, 4096)
     return rule_table, (place.randint(2, batch, width), torch.arange(batch, device=place.device) * 7 % 256)
 
 
@@ -227,7 +227,7 @@ def sandpile(grains: Tensor, rounds: int = 24) -> tuple[Tensor, Tensor]:
 
 
 def avalanches(place: Place) -> Made:
-    batch, n = place.size(4, 32), place.size(96, 512)
+    batch, n = place.size(4, 16), place.size(96, 512)
     return sandpile, (place.randint(12, batch, n, n).to(torch.int32),)
 
 

@@ -245,7 +245,7 @@ class FieldAware(nn.Module):
 
 
 def field_aware(place: Place) -> Made:
-    batch, fields, rows = place.size(256, 8192), place.size(16, 24), place.size(4000, 200_000)
+    batch, fields, rows = place.size(256, 16_384), place.size(16, 24), place.size(4000, 200_000)
     return FieldAware(fields, rows).to(place.device), (place.randint(rows, batch, fields), place.rand(batch, fields))
 
 

@@ -164,7 +164,7 @@ def quadrotor(state: Tensor, thrust: Tensor, dt: float) -> Tensor:
 
 
 def cross_entropy_method(start: Tensor, goal: Tensor, noise: Tensor, elites: int = 32) -> tuple[Tensor, Tensor]:
-    """Plans of a quadrotor: sample around a mean, roll out, keep the elites, refit; three times over."""
+    """Plans of a quadrotor: sample around a mean, roll out, keep the elites, refit; twice over."""
     rounds, samples, horizon, _ = noise.shape
     mean = noise.new_full((horizon, 4), 9.81 / 4)
     std = torch.ones_like(mean)
@@ -188,11 +188,11 @@ def cross_entropy_method(start: Tensor, goal: Tensor, noise: Tensor, elites: int
 
 
 def cem(place: Place) -> Made:
-    samples, horizon = place.size(256, 8192), place.size(10, 20)
+    samples, horizon = place.size(256, 16_384), 9
     start = torch.zeros(13)
     start[2], start[6] = 1.0, 1.0
     goal = torch.tensor([1.0, -0.5, 2.0])
-    noise = place.randn(3, samples, horizon, 4)
+    noise = place.randn(2, samples, horizon, 4)
     return cross_entropy_method, (start.to(place.device), goal.to(place.device), noise)
 
 
@@ -239,7 +239,7 @@ class HopperPolicy(nn.Module):
     def forward(self, body: Tensor, velocity: Tensor, leg: Tensor, leg_rate: Tensor) -> tuple[Tensor, Tensor]:
         dt = 0.02
         effort = body.new_zeros(body.size(0))
-        for _ in range(8):
+        for _ in range(6):
             command = torch.tanh(self.net(torch.cat([velocity, leg, leg_rate], dim=-1)))
             for _ in range(2):
                 swing, length = leg.unbind(-1)

@@ -37,7 +37,7 @@ def yin(signal: Tensor, frame: int, hop: int, low: int, high: int, threshold: fl
 
 
 def pitches(place: Place) -> Made:
-    batch, length = place.size(2, 8), place.size(16_000, 64_000)
+    batch, length = place.size(2, 6), place.size(16_000, 64_000)
     t = torch.arange(length, device=place.device) / 16_000
     tone = torch.sin(2 * math.pi * (150 + 37 * torch.arange(batch, device=place.device)[:, None]) * t)
     return yin, (tone + 0.02 * place.randn(batch, length), 512, 256, 32, 256)
