@@ -90,3 +90,15 @@ def test_few_operations_stay_with_their_neighbours() -> None:
         return x[s > 3].sum() + b
 
     assert check(fn, "aot_eager", gradient=False) == (0, 1)
+
+
+def test_sizes_that_an_operation_has_made_need_no_check_after_writes() -> None:
+    """A batch norm in training has written to its statistics by then."""
+    norm = torch.nn.BatchNorm1d(3)
+
+    def fn(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        y = long(norm(x))
+        return y, torch.bincount(s, minlength=3), s.nonzero().sum()
+
+    check(fn, "aot_eager", gradient=True)
+    assert norm.num_batches_tracked == 8

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import fx
+
+from jitney.torch_compat import torch_private
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{n}__": getattr(operator, f"__{n}__")
@@ -32,3 +35,11 @@ def function_name(func: Any) -> str:
         return f"Tensor.{name}()"
     module = getattr(func, "__module__", None) or ""
     return f"{module}.{name}" if module.startswith("torch") else str(name)
+
+
+def is_torch_own(node: fx.Node) -> bool:
+    """Is it one of torch's functions or methods, rather than an operator that somebody has registered?"""
+    if isinstance(node.target, torch_private.OPERATOR_CLASSES):
+        return getattr(node.target, "namespace", "") in ("aten", "prims")
+    module = getattr(node.target, "__module__", None) or ""
+    return node.op == "call_method" or module.partition(".")[0] in ("torch", "_operator")

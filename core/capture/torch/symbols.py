@@ -235,6 +235,10 @@ class Symbols:
                     self._sized.setdefault(expr, (node, dim, size))
                     self.unknown.add(expr)
 
+    def is_size_of(self, expr: Any, node: fx.Node) -> bool:
+        """Is it about sizes of this operation's result alone?"""
+        return all(symbol in self._sized and self._sized[symbol][0] is node for symbol in expr.free_symbols)
+
     def checks(self) -> list[Any]:
         """What the results of the latest operations take for granted of unknown numbers: expressions, each once."""
         found: list[Any] = []

@@ -25,7 +25,13 @@ from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions, wrapper_subclasses
 from jitney.capture.torch.autograd.tape import Tape
-from jitney.capture.torch.function_names import OPERATORS, REFLECTED, TENSOR_FUNCTIONS, function_name
+from jitney.capture.torch.function_names import (
+    OPERATORS,
+    REFLECTED,
+    TENSOR_FUNCTIONS,
+    function_name,
+    is_torch_own,
+)
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.world.guard_set import GuardSet
 from jitney.guards import Source
@@ -325,15 +331,21 @@ class Tracer(TorchFunctionMode):
             node.meta["checkpoint"] = self.region
         self.op_count += 1
         self._bind(result, node)
-        self.record_checks()
+        self.record_checks(node)
 
     def check_argument(self, value: Any) -> None:
         """Break where the graph cannot hold this, before an operation that may write to it has run."""
         self._map(value)
 
-    def record_checks(self) -> None:
-        """Append checks of what the stand-ins take for granted of numbers that only the running graph knows."""
+    def record_checks(self, node: fx.Node | None = None) -> None:
+        """Append checks of what the stand-ins take for granted of numbers that only the running graph knows.
+
+        What torch's rules say of sizes of the result that they have just made is so: ``node`` made it.
+        """
+        own = node if node is not None and is_torch_own(node) else None
         for expr in self.symbols.checks():
+            if own is not None and self.symbols.is_size_of(expr, own):
+                continue
             condition = self.symbols.expression(expr, self.graph, self._placeholder)
             if condition is not True:
                 if self.mutates_inputs():  # where the check fails, the frame would begin again and write once more
