@@ -152,7 +152,8 @@ def module_of(piece: Piece, owner: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(owner, graph)
 
 
-CompilePiece = Callable[[int, fx.GraphModule, Sequence[Any]], Compiled]
+# ``compile_piece(number of the backend, graph, inputs, updates)``; updates: see ``CompileRequest``.
+CompilePiece = Callable[[int, fx.GraphModule, Sequence[Any], Mapping[int, int]], Compiled]
 
 
 def place(
@@ -163,7 +164,7 @@ def place(
     Args:
         module: an ATen graph with one tuple as output.
         backends: in order of preference.
-        compile_piece: ``compile_piece(number of the backend, graph, inputs)``.
+        compile_piece: compiles one of the graphs.
         request: the whole graph's.
     """
     pieces = split(module.graph, backends, request)
@@ -173,13 +174,45 @@ def place(
     if all(piece.owner < 0 for piece in pieces):
         return module.forward
     if len(pieces) == 1:
-        return compile_piece(
-            pieces[0].owner, module, [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
-        )
-    return _joined(module, pieces, compile_piece)
+        inputs = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
+        return compile_piece(pieces[0].owner, module, inputs, request.updates)
+    return _joined(module, pieces, compile_piece, updates_of_last(module.graph, pieces, request.updates))
 
 
-def _joined(module: fx.GraphModule, pieces: Sequence[Piece], compile_piece: CompilePiece) -> Compiled:
+def updates_of_last(
+    graph: fx.Graph, pieces: Sequence[Piece], updates: Mapping[int, int]
+) -> dict[int, tuple[fx.Node, fx.Node]]:
+    """Outputs that the last piece makes, and the inputs that it may write them to, since nothing fails after it.
+
+    Nobody else may see the input's old value: neither as a result, nor through what another piece has made of it.
+    """
+    last, placeholders = pieces[-1], graph.find_nodes(op="placeholder")
+    results: Any = graph.output_node().args[0]
+    here = set(last.nodes)
+    found = {}
+    for at, number in updates.items():
+        new, old = results[at], placeholders[number]
+        elsewhere = [user for user in old.users if user not in here]
+        plain = results.count(new) == 1 and old not in results and not any(map(_may_be_a_view, elsewhere))
+        if plain and new in last.outputs and old in last.inputs:
+            found[at] = (new, old)
+    return found
+
+
+def _may_be_a_view(node: fx.Node) -> bool:
+    """May the result share memory with an argument?"""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or node.target in operator_effects.VIEWS:
+        return True
+    return any(made.alias_info is not None for made in schema.returns)
+
+
+def _joined(
+    module: fx.GraphModule,
+    pieces: Sequence[Piece],
+    compile_piece: CompilePiece,
+    updates: Mapping[int, tuple[fx.Node, fx.Node]],
+) -> Compiled:
     """One function that calls the pieces in order."""
     names: dict[fx.Node, str] = {}
     namespace: dict[str, Any] = {}
@@ -192,10 +225,19 @@ def _joined(module: fx.GraphModule, pieces: Sequence[Piece], compile_piece: Comp
             names[node] = f"c{len(namespace)}"
             namespace[names[node]] = getattr(module, node.target)
     lines = []
+    filled: frozenset[int] = frozenset()
     for number, piece in enumerate(pieces):
         part = module_of(piece, module)
         inputs = [n.meta["val"] for n in piece.inputs]
-        namespace[f"piece{number}"] = compile_piece(piece.owner, part, inputs) if piece.owner >= 0 else part.forward
+        if piece.owner >= 0:
+            last = updates if number == len(pieces) - 1 else {}
+            own = {piece.outputs.index(new): piece.inputs.index(old) for new, old in last.values()}
+            made_of = compile_piece(piece.owner, part, inputs, own)
+            places = {piece.outputs[at] for at in getattr(made_of, "filled", ())}
+            filled = frozenset(at for at, (new, _) in last.items() if new in places)
+            namespace[f"piece{number}"] = made_of
+        else:
+            namespace[f"piece{number}"] = part.forward
         given = ", ".join(names[n] for n in piece.inputs)
         names |= {node: f"t{number}_{at}" for at, node in enumerate(piece.outputs)}
         made = "".join(f"{names[n]}, " for n in piece.outputs)
@@ -205,4 +247,6 @@ def _joined(module: fx.GraphModule, pieces: Sequence[Piece], compile_piece: Comp
     namespace |= {f"k{i}": value for i, value in constants.items()}
     results = "".join(f"k{i}, " if i in constants else f"{names[n]}, " for i, n in enumerate(output.args[0]))
     source = "\n".join([f"def run({', '.join(parameters)}):", *lines, f"    return ({results})", ""])
-    return build(source, f"<jitney placement {next(_counter)}>", namespace, "run")
+    run: Any = build(source, f"<jitney placement {next(_counter)}>", namespace, "run")
+    run.filled = filled
+    return run  # type: ignore[no-any-return]

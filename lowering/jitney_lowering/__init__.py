@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jitney_lowering.aten.lower import lower
     from jitney_lowering.decomposition import decompositions
     from jitney_lowering.description import describe
+    from jitney_lowering.host_arithmetic import HostNumbers, host_numbers
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
     from jitney_lowering.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
@@ -35,6 +36,7 @@ __all__ = [
     "GPU",
     "VIEWS",
     "Convolution",
+    "HostNumbers",
     "Index",
     "Kernel",
     "Launch",
@@ -51,6 +53,7 @@ __all__ = [
     "decompositions",
     "describe",
     "hints",
+    "host_numbers",
     "lower",
     "needed_bytes",
     "philox",
@@ -62,6 +65,7 @@ _HOMES = {
     "aten.lower": ("lower",),
     "decomposition": ("decompositions",),
     "description": ("describe",),
+    "host_arithmetic": ("HostNumbers", "host_numbers"),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
     "memory_format": ("CHANNEL_REDUCTIONS", "Convolution", "channels_last", "hints"),
