@@ -18,6 +18,14 @@ from jitney.backends.backend_fields import supports
 from jitney.torch_compat import operator_effects
 
 EAGER = "eagerly"
+CALLS = 2  # operators on single numbers of the host for each result that are called rather than made a kernel of
+# Operators that torch also has as functions of its own, which take a third of the time to call.
+FACES: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._local_scalar_dense.default: torch.Tensor.item,
+    torch.ops.aten.add.Tensor: torch.add,
+    torch.ops.aten.mul.Tensor: torch.mul,
+    torch.ops.aten.sub.Tensor: torch.sub,
+}
 _counter = itertools.count()
 
 
@@ -93,7 +101,16 @@ def split(graph: fx.Graph, backends: Sequence[Backend], request: CompileRequest)
         written |= dict.fromkeys(targets, number)
         effect = {number} if keeps_order else effect
     _connect(graph, pieces, where)
+    for piece in pieces if len(pieces) > 1 else ():
+        piece.owner = -1 if _counts(piece) else piece.owner
     return _ordered(pieces)
+
+
+def _counts(piece: Piece) -> bool:
+    """Does it do little with single numbers of the host, as step counters? A kernel makes a tensor for each, too."""
+    found = _tensors([*piece.nodes, *piece.inputs])
+    few = len(piece.nodes) <= CALLS * len(piece.outputs)
+    return few and bool(found) and all(not t.dim() and t.device.type == "cpu" for t in found)
 
 
 def _written(node: fx.Node) -> list[fx.Node]:
@@ -150,6 +167,13 @@ def module_of(piece: Piece, owner: fx.GraphModule) -> fx.GraphModule:
         made[node] = graph.node_copy(node, made.__getitem__)
     graph.output(tuple(made[n] for n in piece.outputs))
     return fx.GraphModule(owner, graph)
+
+
+def _eagerly(part: fx.GraphModule) -> Compiled:
+    for node in part.graph.nodes:
+        node.target = FACES.get(node.target, node.target) if node.op == "call_function" else node.target
+    part.recompile()
+    return part.forward
 
 
 # ``compile_piece(number of the backend, graph, inputs, updates)``; updates: see ``CompileRequest``.
@@ -237,7 +261,7 @@ def _joined(
             filled = frozenset(at for at, (new, _) in last.items() if new in places)
             namespace[f"piece{number}"] = made_of
         else:
-            namespace[f"piece{number}"] = part.forward
+            namespace[f"piece{number}"] = _eagerly(part)
         given = ", ".join(names[n] for n in piece.inputs)
         names |= {node: f"t{number}_{at}" for at, node in enumerate(piece.outputs)}
         made = "".join(f"{names[n]}, " for n in piece.outputs)
@@ -249,4 +273,4 @@ def _joined(
     source = "\n".join([f"def run({', '.join(parameters)}):", *lines, f"    return ({results})", ""])
     run: Any = build(source, f"<jitney placement {next(_counter)}>", namespace, "run")
     run.filled = filled
-    return run  # type: ignore[no-any-return]
+    return run

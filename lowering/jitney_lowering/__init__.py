@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jitney_lowering.decomposition import decompositions
     from jitney_lowering.description import describe
     from jitney_lowering.host_arithmetic import HostNumbers, host_numbers
+    from jitney_lowering.host_calls import PREPARE, with_numbers
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
     from jitney_lowering.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
@@ -34,6 +35,7 @@ __all__ = [
     "CHANNEL_REDUCTIONS",
     "CPU",
     "GPU",
+    "PREPARE",
     "VIEWS",
     "Convolution",
     "HostNumbers",
@@ -59,6 +61,7 @@ __all__ = [
     "philox",
     "schedule",
     "sizes_in",
+    "with_numbers",
 ]
 
 _HOMES = {
@@ -66,6 +69,7 @@ _HOMES = {
     "decomposition": ("decompositions",),
     "description": ("describe",),
     "host_arithmetic": ("HostNumbers", "host_numbers"),
+    "host_calls": ("PREPARE", "with_numbers"),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
     "memory_format": ("CHANNEL_REDUCTIONS", "Convolution", "channels_last", "hints"),

@@ -23,6 +23,7 @@ from jitney_lowering.host_calls import PREPARE, power
 from jitney_lowering.rules import RULES
 
 aten = torch.ops.aten
+SIGNS: dict[Any, str] = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def host_numbers(
     """
     placeholders = graph.graph.find_nodes(op="placeholder")
     pairs = enumerate(zip(placeholders, inputs, strict=True))
-    given = {node: n for n, (node, value) in pairs if isinstance(value, torch.SymFloat) and node.users}
+    given = {node: n for n, (node, value) in pairs if isinstance(value, torch.SymFloat)}
     mode = next((v.fake_mode for v in inputs if isinstance(v, torch_private.FakeTensor)), None)
     if not given or mode is None:
         return None
@@ -121,6 +122,10 @@ class _Split:
 
     def _compute(self, node: fx.Node) -> None:
         name = self.names[node] = f"h{len(self.names)}"
+        if node.target in SIGNS:
+            a, b = (self.names[n] if isinstance(n, fx.Node) else self._constant(n) for n in node.args)
+            self.lines.append(f"{name} = {a} {SIGNS[node.target]} {b}")
+            return
         target = power if node.target is operator.pow else node.target
         function = f"_{getattr(target, '__name__', 'call')}"
         self.namespace[function] = target
@@ -128,9 +133,7 @@ class _Split:
         self.lines.append(f"{name} = {function}({', '.join(arguments)})")
 
     def _constant(self, number: Any) -> str:
-        if math.isfinite(number):
-            return repr(number)
-        return f"float('{number}')"
+        return f"({number!r})" if math.isfinite(number) else f"float('{number}')"
 
     def _finished(
         self, module: fx.GraphModule, graph: fx.Graph, copies: dict[fx.Node, fx.Node], inputs: list[Any]

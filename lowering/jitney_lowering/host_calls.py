@@ -27,7 +27,7 @@ def with_numbers(
         numbers = prepare(inputs)
         outputs = run(*inputs) if boxed is None else boxed(inputs)
         if not numbers:
-            return outputs  # type: ignore[no-any-return]
+            return outputs
         results = [*outputs]
         for place, number in zip(places, numbers, strict=True):
             results[place] = number

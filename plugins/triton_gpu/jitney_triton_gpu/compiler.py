@@ -74,7 +74,9 @@ def compile_graph(
 
 def _numbers(graph: fx.GraphModule, inputs: Sequence[Any]) -> HostNumbers | None:
     """The graph without arithmetic of numbers that it is given, which Python does."""
-    devices = {t.device for n in graph.graph.nodes for t in _tensors(n.meta.get("val")) if t.device.type in DEVICE_TYPES}
+    devices = {
+        t.device for n in graph.graph.nodes for t in _tensors(n.meta.get("val")) if t.device.type in DEVICE_TYPES
+    }
     if len(devices) != 1:
         return None  # several are refused later
     return host_numbers(graph, inputs, packed, devices.pop())
@@ -140,13 +142,13 @@ def _compile(
     if request.detailed:
         found = describe(made, inputs)
         request.scheduled(found.launches, found.arena, found.before, found.after)
-    if options.dump or request.detailed:
-        request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
-    wrapper.namespace.update(linked)
     if numbers is not None:
         wrapper.source += numbers.source
         wrapper.namespace.update(numbers.namespace)
         exec(numbers.source, wrapper.namespace)
+    if options.dump or request.detailed:
+        request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
+    wrapper.namespace.update(linked)
     traits = None if INTERPRETED or options.records is False else traits_of(wrapper, request)
     given = (wrapper.source, wrapper.namespace, wrapper.allocation)
     code = (launcher.module, launcher.functions, launcher.device)

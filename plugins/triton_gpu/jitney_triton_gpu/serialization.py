@@ -16,7 +16,7 @@ from jitney.backends import CompileRequest, SerializedGraph, build_function
 from jitney.backends.devices import raw_stream
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
-from jitney_lowering.host_calls import PREPARE, with_numbers
+from jitney_lowering import PREPARE, with_numbers
 from jitney_lowering.index import Size, index
 from jitney_triton_gpu.code import Function, Parameter
 from jitney_triton_gpu.cuda_graphs.recorded import Traits, replayed
