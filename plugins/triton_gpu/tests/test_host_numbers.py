@@ -33,13 +33,14 @@ def equal(found: Any, wanted: Any) -> None:
     elif isinstance(wanted, float):
         assert type(found) is float and found.hex() == wanted.hex()
     else:
-        torch.testing.assert_close(found, wanted, rtol=0 if wanted.dtype is torch.float64 else 2e-6, atol=0)
+        torch.testing.assert_close(found, wanted, rtol=0 if wanted.dtype is torch.float64 else 2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_numbers_are_eagers(name: str, device: torch.device) -> None:
     fn = PROGRAMS[name]
     compiled = jitney.compile(fn, backend="triton_gpu", fullgraph=True)
+    torch.manual_seed(0)
     x = torch.rand(3, 4, 4, device=device)
     for a, b in NUMBERS:
         if name == "the larger" or math.isfinite(a) or "result" in name:
