@@ -355,7 +355,7 @@ def test_versions_beside_an_operation_on_lists() -> None:
         return (q * q).sum()
 
     found = []
-    for run in (fn, jitney.compile(fn, backend="aot_eager", fullgraph=True)):
+    for run in (fn, compile_fn(fn, backend="aot_eager")):
         q, listed = torch.arange(3.0).requires_grad_(), [torch.ones(3), torch.zeros(3)]
         before = (q * q).sum()  # autograd keeps q, of which nobody is to have written
         run(q, listed).backward()

@@ -1,4 +1,4 @@
-"""``inspect.signature`` of Python functions, wrapped ones too: all it looks at is guarded. What it binds is made at once."""
+"""``inspect.signature`` of Python functions, wrapped ones too: all that it looks at is guarded. Binding is done at once."""
 
 from __future__ import annotations
 
