@@ -1,4 +1,4 @@
-"""``inspect.signature`` of Python functions, wrapped ones too: all that it looks at is guarded. Binding is done at once."""
+"""``inspect.signature`` of Python functions, wrapped ones too: all that it looks at is guarded."""
 
 from __future__ import annotations
 
