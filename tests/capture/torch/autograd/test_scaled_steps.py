@@ -81,7 +81,8 @@ def trained(backend: str | None, make: Make, fullgraph: bool = False, **options:
 def same(backend: str, make: Make, fullgraph: bool = False, **options: bool) -> list[Any]:
     """Compare with eager; the graph breaks."""
     told: list[Any] = []
-    with events.listen(lambda e: told.append(e.reason) if isinstance(e, (events.GraphBreak, events.GraphKept)) else None):
+    kinds = (events.GraphBreak, events.GraphKept)
+    with events.listen(lambda e: told.append(e.reason) if isinstance(e, kinds) else None):
         found = trained(backend, make, fullgraph, **options)
     close = {"eager": 0.0, "aot_eager": 1e-6}.get(backend, 1e-4)
     slack = {"rtol": close, "atol": close / 10}
