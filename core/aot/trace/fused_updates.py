@@ -1,8 +1,8 @@
 """torch's fused optimizers, and what a gradient scaler does to a list of gradients, operator by operator.
 
 Their functional forms return lists of copies, which ATen graphs cannot hold, and nothing could be fused with them. The
-formulas are those of ``aten/src/ATen/native/cpu/Fused*Kernel.cpp`` and ``native/cuda/fused_*``: of halves in float32, which
-is rounded at the end, and nothing is written where ``found_inf`` is 1.
+formulas are those of ``ATen/native/cpu/Fused*Kernel.cpp`` and ``native/cuda/fused_*``: halves are computed with in
+float32 and rounded at the end, and nothing is written where ``found_inf`` is 1.
 """
 
 from __future__ import annotations
