@@ -1,8 +1,8 @@
 """Checkpointed regions of a graph that goes back over itself: what the way back reads of them is computed again.
 
-Where forward and backward are graphs of their own the cut does that (``min_cut.py``). In a whole training step both are in
-one graph: each region's operators that the way back needs are there twice, the second time right before they are read,
-so that nothing of the region is kept meanwhile. Random operators run once, as everywhere.
+Where forward and backward are graphs of their own the cut does that (``min_cut.py``). In a whole training step both are
+in one graph: each region's operators that the way back needs are there twice, the second time right before they are
+read, so that nothing of the region is kept meanwhile. Random operators run once, as everywhere.
 """
 
 from __future__ import annotations
