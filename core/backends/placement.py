@@ -109,7 +109,8 @@ def split(graph: fx.Graph, backends: Sequence[Backend], request: CompileRequest)
 def _counts(piece: Piece) -> bool:
     """Does it do little with single numbers of the host, as step counters? A kernel makes a tensor for each, too."""
     found = _tensors([*piece.nodes, *piece.inputs])
-    few = len(piece.nodes) <= CALLS * len(piece.outputs)
+    calls = sum(1 for node in piece.nodes if _tensors([node, *node.all_input_nodes]))  # others are Python's arithmetic
+    few = calls <= CALLS * len(piece.outputs)
     return few and bool(found) and all(not t.dim() and t.device.type == "cpu" for t in found)
 
 
@@ -203,19 +204,31 @@ def place(
     return _joined(module, pieces, compile_piece, updates_of_last(module.graph, pieces, request.updates))
 
 
+def last_to_fail(pieces: Sequence[Piece]) -> int:
+    """The number of the last piece, but for those that compute single numbers, operator by operator."""
+    for number in range(len(pieces) - 1, 0, -1):
+        if pieces[number].owner >= 0 or any(t.dim() for t in _tensors(pieces[number].nodes)):
+            return number
+    return 0
+
+
 def updates_of_last(
     graph: fx.Graph, pieces: Sequence[Piece], updates: Mapping[int, int]
 ) -> dict[int, tuple[fx.Node, fx.Node]]:
     """Outputs that the last piece makes, and the inputs that it may write them to, since nothing fails after it.
 
-    Nobody else may see the input's old value: neither as a result, nor through what another piece has made of it.
+    Nobody else may see the input's old value: neither as a result, nor through what another piece has made of it, nor
+    in what comes after.
     """
-    last, placeholders = pieces[-1], graph.find_nodes(op="placeholder")
+    number = last_to_fail(pieces)
+    last, placeholders = pieces[number], graph.find_nodes(op="placeholder")
     results: Any = graph.output_node().args[0]
-    here = set(last.nodes)
+    here, after = set(last.nodes), {node for piece in pieces[number + 1 :] for node in piece.nodes}
     found = {}
-    for at, number in updates.items():
-        new, old = results[at], placeholders[number]
+    for at, argument in updates.items():
+        new, old = results[at], placeholders[argument]
+        if not after.isdisjoint(old.users):
+            continue
         elsewhere = [user for user in old.users if user not in here]
         plain = results.count(new) == 1 and old not in results and not any(map(_may_be_a_view, elsewhere))
         if plain and new in last.outputs and old in last.inputs:
@@ -254,7 +267,7 @@ def _joined(
         part = module_of(piece, module)
         inputs = [n.meta["val"] for n in piece.inputs]
         if piece.owner >= 0:
-            last = updates if number == len(pieces) - 1 else {}
+            last = updates if number == last_to_fail(pieces) else {}
             own = {piece.outputs.index(new): piece.inputs.index(old) for new, old in last.values()}
             made_of = compile_piece(piece.owner, part, inputs, own)
             places = {piece.outputs[at] for at in getattr(made_of, "filled", ())}

@@ -128,7 +128,7 @@ class _Copy:
             return self.copies[node]
         if len(self.copies) > MOST:
             raise _Unknown
-        made = node.meta.get("example_value")
+        made: Any = node.meta.get("example_value")
         if not is_stand_in(made) or made.device.type != "cpu" or made.numel() != 1 or made.dtype.is_complex:
             raise _Unknown
         self.copies[node] = self._input(node, made) if node.op == "placeholder" else self._operation(node)

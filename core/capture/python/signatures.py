@@ -94,7 +94,7 @@ def _unwrapped(function: Any) -> tuple[list[Any], Any]:
         if "__signature__" in vars(function):
             break
         wrappers.append(function)
-        function = function.__wrapped__
+        function = vars(function)["__wrapped__"]
     return wrappers, function
 
 

@@ -42,9 +42,12 @@ def _skips(flags: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _take_back(skip: torch.Tensor, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    there: dict[torch.device, torch.Tensor] = {}
     with torch.no_grad():
         for now, before in pairs:
-            now.copy_(torch.where(skip, before, now))
+            if now.device not in there:  # step counters may be on the host
+                there[now.device] = skip.to(now.device)
+            now.copy_(torch.where(there[now.device], before, now))
 
 
 @special(GradScaler._maybe_opt_step)
