@@ -254,6 +254,17 @@ def _old_too(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return old, x
 
 
+def _a_number_follows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.add_(y.exp())
+    return y.exp().sum().sin()
+
+
+def _a_number_of_it_follows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    old = x.cos().sum() + y.exp().sum()
+    x.add_(y.exp())
+    return old.sin()
+
+
 # A program, and which inputs each piece of the backend may write to, by output.
 WRITES: dict[str, tuple[Callable[..., Any], list[dict[int, int]]]] = {
     "the last piece": (_last, [{0: 1}]),
@@ -261,13 +272,15 @@ WRITES: dict[str, tuple[Callable[..., Any], list[dict[int, int]]]] = {
     "another has read the old value": (_read_before, [{0: 1}]),
     "another may have a view of it": (_seen_before, [{}]),
     "the old value is a result, too": (_old_too, [{1: 0}]),
+    "only a number follows": (_a_number_follows, [{1: 1}]),
+    "a number of the old value follows": (_a_number_of_it_follows, [{1: 2}]),
 }
 
 
 @pytest.mark.parametrize("case", WRITES)
 def test_the_last_piece_may_write_to_inputs(case: str, installed: Registry) -> None:
     fn, wanted = WRITES[case]
-    backend, told = filling("one", "exp", "add", "clone")
+    backend, told = filling("one", "exp", "add", "clone", "sum")
     installed.register_backend(backend)
     installed.register_backend(only("two", "sin"))
     arguments = [torch.rand(3, 3) for _ in range(4)]
