@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -21,6 +22,7 @@ from jitney.aot.runtime.backward import Backward
 from jitney.aot.runtime.backward_serialization import read_half
 from jitney.aot.runtime.result_check import ANYTHING, difference
 from jitney.aot.trace.joint import CANNOT_TRACE
+from jitney.aot.trace.sizes import unknown
 from jitney.backends import Argument, BoundBackend, CompileRequest, Kind
 from jitney.backends.backend_fields import PartFailed, guarded_rules
 from jitney.backends.extension_calls import graph_check
@@ -31,7 +33,7 @@ from jitney.capture.codegen.emit import Emitted
 from jitney.capture.codegen.graph_runner import checked_once, keeping_state, runs_eagerly
 from jitney.config import config
 from jitney.errors import AotError, BackendFailed, JitneyError
-from jitney.graph_compile.branches import over_compiled
+from jitney.graph_compile.branches import FEWEST, over_compiled
 from jitney.graph_compile.subgraphs import Piece, cut, in_turn, may_write, places_of
 from jitney.guards.frozen import can_freeze
 from jitney.torch_compat import markers, torch_private
@@ -92,8 +94,8 @@ def graph_function(
     if events.detailed() and backend.transforms:
         events.emit(events.GraphCaptured(*place, graph, emitted.inputs, transformed=True))
     at = backend.split(graph, emitted.inputs, request, places_of)
-    if backend.backend.level == "aten" and any(map(_is_eager, graph.graph.nodes)):
-        at = _around_eager(graph, at, places_of(graph, emitted.inputs))
+    if backend.backend.level == "aten" and any(_is_eager(n) or unknown(n) for n in graph.graph.nodes):
+        at = _apart(graph, at, places_of(graph, emitted.inputs))
     if at:
         frozen = emitted.freeze if _may_freeze(backend, graph, emitted.inputs, request) else None
         compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
@@ -131,16 +133,39 @@ def _is_eager(node: fx.Node) -> bool:
     return node.op == "call_function" and runs_eagerly(node.target)
 
 
-def _around_eager(graph: fx.GraphModule, at: Sequence[fx.Node], places: Sequence[fx.Node]) -> list[fx.Node]:
-    """The nodes before which to cut: as wanted, and around operations that run eagerly, where that may be."""
-    wanted, after = set(at), False
+def _takes_out(node: fx.Node) -> bool:
+    """Is it one of several results of an operation?"""
+    source = node.args[0] if node.target is operator.getitem else None
+    return isinstance(source, fx.Node) and isinstance(source.meta.get("example_value"), (tuple, list))
+
+
+def _apart(graph: fx.GraphModule, at: Sequence[fx.Node], places: Sequence[fx.Node]) -> list[fx.Node]:
+    """The nodes before which to cut: as wanted, and around operations that run as they were captured.
+
+    Those are each operation that runs eagerly, and neighbours whose sizes depend on data, or that come in between.
+    """
+    kinds: dict[fx.Node, str] = {}
     for node in graph.graph.nodes:
-        if _is_eager(node):
+        if node.op in ("placeholder", "output"):
+            continue
+        if _takes_out(node) and node.args[0] in kinds:
+            kinds[node] = kinds[node.args[0]]
+        else:
+            depends = unknown(node) or any(map(unknown, node.all_input_nodes))
+            kinds[node] = "eager" if _is_eager(node) else "unknown" if depends else "plain"
+    nodes = [*kinds]
+    runs = [(kind, [*run]) for kind, run in itertools.groupby(nodes, kinds.__getitem__)]
+    for number, (kind, run) in enumerate(runs):
+        beside = {k for k, _ in (*runs[max(number - 1, 0) : number], *runs[number + 1 : number + 2])}
+        if kind == "plain" and "unknown" in beside and len(run) < FEWEST:
+            kinds.update(dict.fromkeys(run, "unknown"))
+    wanted = set(at)
+    for node, previous in zip(nodes[1:], nodes, strict=False):
+        one = kinds[node] == "eager" and not _takes_out(node)
+        if one or kinds[node] != kinds[previous]:
             wanted.add(node)
-            after = True
-        elif after and node.target is not operator.getitem:
-            wanted.add(node)
-            after = False
+    if nodes and kinds[nodes[0]] == "eager":
+        wanted.add(nodes[0])
     return [node for node in places if node in wanted]
 
 

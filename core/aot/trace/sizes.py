@@ -113,11 +113,19 @@ class SizeNodes:
 def refuse_unknown(graph: fx.Graph) -> None:
     """Raise ``NotSplit`` for a graph whose tensors have sizes that only running it tells, or that checks numbers."""
     for node in graph.nodes:
-        if node.target is torch.ops.aten._assert_scalar.default:
-            raise NotSplit("it checks a number read from a tensor")
-        values = node.meta.get("example_value")
-        for value in values if isinstance(values, (tuple, list)) else (values,):
-            sizes: tuple[Any, ...] = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
-            sizes = tuple(n for n in sizes if type(n) is torch.SymInt)
-            if any(map(torch_private.free_unbacked_symbols, sizes)):
-                raise NotSplit("sizes in it depend on the values of tensors")
+        reason = unknown(node)
+        if reason:
+            raise NotSplit(reason)
+
+
+def unknown(node: fx.Node) -> str:
+    """Why no functional graph may hold an operation as it was captured: its sizes depend on data; empty if it may."""
+    if node.target is torch.ops.aten._assert_scalar.default:
+        return "it checks a number read from a tensor"
+    values = node.meta.get("example_value")
+    for value in values if isinstance(values, (tuple, list)) else (values,):
+        sizes: tuple[Any, ...] = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+        sizes = tuple(n for n in sizes if type(n) is torch.SymInt)
+        if any(map(torch_private.free_unbacked_symbols, sizes)):
+            return "sizes in it depend on the values of tensors"
+    return ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
-from jitney_lowering.ir.values import Load, walk
+from jitney_lowering.ir.values import Load, Value, cost, walk
 from jitney_lowering.policy import CPU, LINE, Policy
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import Match, coordinates, match
@@ -137,7 +137,14 @@ def _is_shared(step: Computed, policy: Policy) -> bool:
     if step.kind not in PARTIAL_KINDS or policy.long_row is None or not step.vars:
         return False
     rows, length = iterations(step.vars), iterations(step.reduced)
-    return rows is not None and length is not None and rows < policy.few_rows and length >= policy.long_row
+    if rows is None or length is None or rows >= policy.few_rows:
+        return False
+    return length * _element(step.value, policy) >= policy.long_row
+
+
+def _element(value: Value, policy: Policy) -> float:
+    """How long an element takes, as times what loading one of four bytes does, which goes on beside operations."""
+    return max(1, cost(value) / (4 * policy.recompute)) if policy.recompute else 1
 
 
 def iterations(loops: Sequence[Var]) -> int | None:
