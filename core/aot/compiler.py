@@ -18,6 +18,7 @@ from jitney.aot.partition.backward_forms import form_of, tangents_of
 from jitney.aot.partition.cost import is_random, may_run_again
 from jitney.aot.partition.cse import merge_equal
 from jitney.aot.partition.min_cut import partition
+from jitney.aot.partition.regions import compute_regions_again
 from jitney.aot.partition.split import Half, Saved, backward_half, forward_half, keep_old_values
 from jitney.aot.partition.undefined_gradients import without
 from jitney.aot.runtime.backward import Backward, Tangent
@@ -155,6 +156,7 @@ def _inferred(
     module: fx.GraphModule, inputs: Sequence[Any], joint: Joint, request: AotRequest
 ) -> Callable[..., Sequence[Any]]:
     merge_equal(joint)
+    compute_regions_again(joint)
     half, _ = forward_half(joint, ())
     if request.freezing is not None:
         _freeze(half, joint, request.freezing)

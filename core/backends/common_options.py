@@ -20,10 +20,13 @@ class OwnOptions:
         freeze: in inference, take parameters and buffers for constants: what depends on them alone is computed while
             the graph is compiled, and a batch norm goes into the weights before it. It is compiled again when one of
             them is replaced or written to. For backends that take ATen graphs.
+        drop_grads: where a function begins with ``zero_grad()``, let the gradients go that it ends with: ``.grad`` is
+            None between calls, and their memory is free.
     """
 
     crosscheck: bool | int = False
     freeze: bool = False
+    drop_grads: bool = False
 
     def __post_init__(self) -> None:
         if type(self.crosscheck) is int and self.crosscheck < 1:

@@ -18,6 +18,14 @@ from jitney.backends.backend_fields import supports
 from jitney.torch_compat import operator_effects
 
 EAGER = "eagerly"
+CALLS = 2  # operators on single numbers of the host for each result that are called rather than made a kernel of
+# Operators that torch also has as functions of its own, which take a third of the time to call.
+FACES: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._local_scalar_dense.default: torch.Tensor.item,
+    torch.ops.aten.add.Tensor: torch.add,
+    torch.ops.aten.mul.Tensor: torch.mul,
+    torch.ops.aten.sub.Tensor: torch.sub,
+}
 _counter = itertools.count()
 
 
@@ -93,7 +101,17 @@ def split(graph: fx.Graph, backends: Sequence[Backend], request: CompileRequest)
         written |= dict.fromkeys(targets, number)
         effect = {number} if keeps_order else effect
     _connect(graph, pieces, where)
+    for piece in pieces if len(pieces) > 1 else ():
+        piece.owner = -1 if _counts(piece) else piece.owner
     return _ordered(pieces)
+
+
+def _counts(piece: Piece) -> bool:
+    """Does it do little with single numbers of the host, as step counters? A kernel makes a tensor for each, too."""
+    found = _tensors([*piece.nodes, *piece.inputs])
+    calls = sum(1 for node in piece.nodes if _tensors([node, *node.all_input_nodes]))  # others are Python's arithmetic
+    few = calls <= CALLS * len(piece.outputs)
+    return few and bool(found) and all(not t.dim() and t.device.type == "cpu" for t in found)
 
 
 def _written(node: fx.Node) -> list[fx.Node]:
@@ -152,7 +170,15 @@ def module_of(piece: Piece, owner: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(owner, graph)
 
 
-CompilePiece = Callable[[int, fx.GraphModule, Sequence[Any]], Compiled]
+def _eagerly(part: fx.GraphModule) -> Compiled:
+    for node in part.graph.nodes:
+        node.target = FACES.get(node.target, node.target) if node.op == "call_function" else node.target
+    part.recompile()
+    return part.forward
+
+
+# ``compile_piece(number of the backend, graph, inputs, updates)``; updates: see ``CompileRequest``.
+CompilePiece = Callable[[int, fx.GraphModule, Sequence[Any], Mapping[int, int]], Compiled]
 
 
 def place(
@@ -163,7 +189,7 @@ def place(
     Args:
         module: an ATen graph with one tuple as output.
         backends: in order of preference.
-        compile_piece: ``compile_piece(number of the backend, graph, inputs)``.
+        compile_piece: compiles one of the graphs.
         request: the whole graph's.
     """
     pieces = split(module.graph, backends, request)
@@ -173,13 +199,57 @@ def place(
     if all(piece.owner < 0 for piece in pieces):
         return module.forward
     if len(pieces) == 1:
-        return compile_piece(
-            pieces[0].owner, module, [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
-        )
-    return _joined(module, pieces, compile_piece)
+        inputs = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
+        return compile_piece(pieces[0].owner, module, inputs, request.updates)
+    return _joined(module, pieces, compile_piece, updates_of_last(module.graph, pieces, request.updates))
 
 
-def _joined(module: fx.GraphModule, pieces: Sequence[Piece], compile_piece: CompilePiece) -> Compiled:
+def last_to_fail(pieces: Sequence[Piece]) -> int:
+    """The number of the last piece, but for those that compute single numbers, operator by operator."""
+    for number in range(len(pieces) - 1, 0, -1):
+        if pieces[number].owner >= 0 or any(t.dim() for t in _tensors(pieces[number].nodes)):
+            return number
+    return 0
+
+
+def updates_of_last(
+    graph: fx.Graph, pieces: Sequence[Piece], updates: Mapping[int, int]
+) -> dict[int, tuple[fx.Node, fx.Node]]:
+    """Outputs that the last piece makes, and the inputs that it may write them to, since nothing fails after it.
+
+    Nobody else may see the input's old value: neither as a result, nor through what another piece has made of it, nor
+    in what comes after.
+    """
+    number = last_to_fail(pieces)
+    last, placeholders = pieces[number], graph.find_nodes(op="placeholder")
+    results: Any = graph.output_node().args[0]
+    here, after = set(last.nodes), {node for piece in pieces[number + 1 :] for node in piece.nodes}
+    found = {}
+    for at, argument in updates.items():
+        new, old = results[at], placeholders[argument]
+        if not after.isdisjoint(old.users):
+            continue
+        elsewhere = [user for user in old.users if user not in here]
+        plain = results.count(new) == 1 and old not in results and not any(map(_may_be_a_view, elsewhere))
+        if plain and new in last.outputs and old in last.inputs:
+            found[at] = (new, old)
+    return found
+
+
+def _may_be_a_view(node: fx.Node) -> bool:
+    """May the result share memory with an argument?"""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or node.target in operator_effects.VIEWS:
+        return True
+    return any(made.alias_info is not None for made in schema.returns)
+
+
+def _joined(
+    module: fx.GraphModule,
+    pieces: Sequence[Piece],
+    compile_piece: CompilePiece,
+    updates: Mapping[int, tuple[fx.Node, fx.Node]],
+) -> Compiled:
     """One function that calls the pieces in order."""
     names: dict[fx.Node, str] = {}
     namespace: dict[str, Any] = {}
@@ -192,10 +262,19 @@ def _joined(module: fx.GraphModule, pieces: Sequence[Piece], compile_piece: Comp
             names[node] = f"c{len(namespace)}"
             namespace[names[node]] = getattr(module, node.target)
     lines = []
+    filled: frozenset[int] = frozenset()
     for number, piece in enumerate(pieces):
         part = module_of(piece, module)
         inputs = [n.meta["val"] for n in piece.inputs]
-        namespace[f"piece{number}"] = compile_piece(piece.owner, part, inputs) if piece.owner >= 0 else part.forward
+        if piece.owner >= 0:
+            last = updates if number == last_to_fail(pieces) else {}
+            own = {piece.outputs.index(new): piece.inputs.index(old) for new, old in last.values()}
+            made_of = compile_piece(piece.owner, part, inputs, own)
+            places = {piece.outputs[at] for at in getattr(made_of, "filled", ())}
+            filled = frozenset(at for at, (new, _) in last.items() if new in places)
+            namespace[f"piece{number}"] = made_of
+        else:
+            namespace[f"piece{number}"] = _eagerly(part)
         given = ", ".join(names[n] for n in piece.inputs)
         names |= {node: f"t{number}_{at}" for at, node in enumerate(piece.outputs)}
         made = "".join(f"{names[n]}, " for n in piece.outputs)
@@ -205,4 +284,6 @@ def _joined(module: fx.GraphModule, pieces: Sequence[Piece], compile_piece: Comp
     namespace |= {f"k{i}": value for i, value in constants.items()}
     results = "".join(f"k{i}, " if i in constants else f"{names[n]}, " for i, n in enumerate(output.args[0]))
     source = "\n".join([f"def run({', '.join(parameters)}):", *lines, f"    return ({results})", ""])
-    return build(source, f"<jitney placement {next(_counter)}>", namespace, "run")
+    run: Any = build(source, f"<jitney placement {next(_counter)}>", namespace, "run")
+    run.filled = filled
+    return run

@@ -416,10 +416,12 @@ def _placing(bound: Sequence[BoundBackend], automatic: bool) -> Backend:
     backends = [_if_able(b.backend) if automatic else b.backend for b in bound]
 
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest) -> Compiled:
-        def compile_piece(number: int, piece: fx.GraphModule, given: Sequence[Any]) -> Compiled:
-            own = replace(request, backend=bound[number].name, options=bound[number].options)
-            if piece is not graph:  # its outputs are others
-                own = replace(own, updates={}, cache_key=None)
+        def compile_piece(
+            number: int, piece: fx.GraphModule, given: Sequence[Any], updates: Mapping[int, int]
+        ) -> Compiled:
+            own = replace(request, backend=bound[number].name, options=bound[number].options, updates=updates)
+            if piece is not graph:
+                own = replace(own, cache_key=None)
             return bound[number].compile(piece, given, own)
 
         return place(graph, backends, compile_piece, request)

@@ -28,6 +28,7 @@ from jitney.capture.interpreter.resume import pops
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.capture.tables import Handlers
+from jitney.capture.torch.stand_in_attributes import drop_gradients
 from jitney.config import config
 from jitney.errors import CaptureError
 from jitney.guards import Source
@@ -55,6 +56,7 @@ class Settings:
     handlers: Handlers
     max_steps: int
     has_regions: bool = False
+    drops_gradients: bool = False  # those that the frame ends with, where it has begun without
     whole: bool = False  # is a graph break an error?
     fault_stack: tuple[FrameSummary, ...] = ()  # the user's lines that were interpreted when capture raised
 
@@ -179,6 +181,8 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
             value = vm.run()
             if vm.pending is not None:
                 raise vm.pending
+            if settings.drops_gradients:
+                drop_gradients(vm)
         except Break as reason:
             stopped = _stop(vm, reason)
             _let_go(reason, start.outside)

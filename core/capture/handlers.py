@@ -15,7 +15,16 @@ from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import control_flow, conversions, optimizers, parameters, scans, spectrograms
-from jitney.capture.torch.autograd import backward, checkpoints, functions, gradients, hooks, transforms, vjp
+from jitney.capture.torch.autograd import (
+    backward,
+    checkpoints,
+    functions,
+    gradients,
+    hooks,
+    scaled_steps,
+    transforms,
+    vjp,
+)
 
 PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
 TORCH = (
@@ -28,6 +37,7 @@ TORCH = (
     conversions.special,
     optimizers.special,
     parameters.special,
+    scaled_steps.special,
     scans.special,
     spectrograms.special,
     transforms.special,

@@ -47,6 +47,7 @@ def compile_frame(owner: CodeEntries, arguments: dict[str, Any], cells: tuple[An
         handlers=handlers(),
         max_steps=config.max_trace_steps,
         has_regions=session.backend.backend.level == "aten",
+        drops_gradients=session.backend.own.drop_grads,
         whole=session.fullgraph,
     )
     try:

@@ -396,6 +396,7 @@ def frame_key(owner: CodeEntries) -> str | None:
     return digest(
         environment(), settings(), flags(), session.identity, identity_of_handlers(), everything_said(),
         (session.fullgraph, session.dynamic, torch.distributed.is_available() and torch.distributed.is_initialized()),
+        session.backend.own.drop_grads,
         (of_code(target.code), target.signature(), str(target.globals.get("__name__")), of_code(home.shown)),
         label(owner),
     )  # fmt: skip

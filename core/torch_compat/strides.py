@@ -69,7 +69,14 @@ class StandInMode(torch_private.LeanFakeTensorMode):
                 instead = INSTEAD[func](*args, **kwargs)
             if instead is not NotImplemented:
                 return instead
-        made: Any = super().dispatch(func, types, args, kwargs)
+        known = _beside_unknown((*args, *kwargs.values()))
+        for tensor, _ in known:
+            tensor.constant = None
+        try:
+            made: Any = super().dispatch(func, types, args, kwargs)
+        finally:
+            for tensor, constant in known if not func._schema.is_mutable else ():
+                tensor.constant = constant
         for position, name in _written_lists(func):
             written = args[position] if position < len(args) else kwargs[name]
             torch.autograd.graph.increment_version([x for x in written if not x.is_inference()])
@@ -95,6 +102,14 @@ class StandInMode(torch_private.LeanFakeTensorMode):
                 dtype = next((d for d in kept if d is not args[0].dtype), args[0].dtype)
                 return made[0], *(m.new_empty_strided(m.shape, m.stride(), dtype=dtype) for m in made[1:3]), *made[3:]
             return _laid_out(made, wanted)
+
+
+def _beside_unknown(values: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Tensors whose numbers are known, and these, beside a float that nobody knows yet: torch would want both."""
+    leaves = [leaf for v in values for leaf in (v if type(v) in (list, tuple) else (v,))]
+    if not any(type(leaf) is torch.SymFloat for leaf in leaves):
+        return []
+    return [(x, x.constant) for x in leaves if type(x) is torch_private.FakeTensor and x.constant is not None]
 
 
 @functools.cache

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from jitney_lowering.aten.lower import lower
     from jitney_lowering.decomposition import decompositions
     from jitney_lowering.description import describe
+    from jitney_lowering.host_arithmetic import HostNumbers, host_numbers
+    from jitney_lowering.host_calls import PREPARE, with_numbers
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
     from jitney_lowering.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
@@ -33,8 +35,10 @@ __all__ = [
     "CHANNEL_REDUCTIONS",
     "CPU",
     "GPU",
+    "PREPARE",
     "VIEWS",
     "Convolution",
+    "HostNumbers",
     "Index",
     "Kernel",
     "Launch",
@@ -51,17 +55,21 @@ __all__ = [
     "decompositions",
     "describe",
     "hints",
+    "host_numbers",
     "lower",
     "needed_bytes",
     "philox",
     "schedule",
     "sizes_in",
+    "with_numbers",
 ]
 
 _HOMES = {
     "aten.lower": ("lower",),
     "decomposition": ("decompositions",),
     "description": ("describe",),
+    "host_arithmetic": ("HostNumbers", "host_numbers"),
+    "host_calls": ("PREPARE", "with_numbers"),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
     "memory_format": ("CHANNEL_REDUCTIONS", "Convolution", "channels_last", "hints"),

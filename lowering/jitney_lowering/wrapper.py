@@ -95,6 +95,7 @@ class Wrapper:
         self.variables: dict[str, str] = {}  # buffer -> the variable of a tensor that begins where it begins
         self.blocks = self.schedule.memory.blocks
         self.views: set[str] = set()  # the arena's
+        self.given_floats: dict[str, str] = {}  # buffer of a Python float that the graph is given -> its variable
         self.seen: set[str] = set()  # checks that have been looked at
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
@@ -222,12 +223,14 @@ class Wrapper:
             self.namespace["_new"] = [lambda *inputs: _refuse_others(taken, inputs, self.program.lazy)]
             given = "".join(f"i{n}, " for n in range(len(self.program.inputs)))
             self.lines.append(f"if _new: _new[0]({given}); _new.clear()")
+        read = {name for item in self.schedule.items if isinstance(item, Kernel) for name in item.reads}
         for number, name in enumerate(self.program.inputs):
             if isinstance(name, str) and number in self.program.floats:
-                self.variables[name] = f"f{number}"
-                self.lines.append(
-                    f"f{number} = _tensor(i{number}, dtype=_float64, device={self.constant(self.device)})"
-                )
+                self.given_floats[name] = self.variables[name] = f"i{number}"
+                if name in read:
+                    self.variables[name] = f"f{number}"
+                    device = self.constant(self.device)
+                    self.lines.append(f"f{number} = _tensor(i{number}, dtype=_float64, device={device})")
             elif isinstance(name, str):
                 self.variables[name] = f"i{number}"
         for name, tensor in self.program.constants.items():
@@ -385,7 +388,7 @@ class Wrapper:
 
     def _argument(self, argument: Any) -> str:
         if isinstance(argument, Number):
-            return f"{self._strided(argument)}.item()"
+            return self.given_floats.get(argument.buffer) or f"{self._strided(argument)}.item()"
         if isinstance(argument, Strided):
             return self._strided(argument)
         if isinstance(argument, Index):

@@ -344,3 +344,21 @@ def test_several_calls_accumulate() -> None:
     for i in range(3):
         assert torch.equal(f(expected, t(4) + i), compiled(found, t(4) + i))
         assert torch.equal(expected, found)
+
+
+def test_versions_beside_an_operation_on_lists() -> None:
+    """It counts for what it writes to, and for nothing else."""
+
+    def fn(q: torch.Tensor, listed: list[torch.Tensor]) -> torch.Tensor:
+        q.data.mul_(0.5)
+        torch._foreach_add_(listed, 1.0)
+        return (q * q).sum()
+
+    found = []
+    for run in (fn, compile_fn(fn, backend="aot_eager")):
+        q, listed = torch.arange(3.0).requires_grad_(), [torch.ones(3), torch.zeros(3)]
+        before = (q * q).sum()  # autograd keeps q, of which nobody is to have written
+        run(q, listed).backward()
+        before.backward()
+        found.append((q.grad, listed, q._version, [t._version for t in listed]))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)

@@ -204,3 +204,94 @@ def test_a_failure_names_the_backend_whose_piece_it_was(installed: Registry) -> 
     with pytest.raises(BackendFailed, match="backend bad, inference.*no such luck") as caught, torch.no_grad():
         jitney.compile(lambda x: x.exp().sin(), backend=["bad", "two"])(torch.ones(2))
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def filling(name: str, *operators: str) -> tuple[Backend, list[dict[int, int]]]:
+    """A backend that writes to inputs itself where it may, and what it was told of them."""
+    told: list[dict[int, int]] = []
+    backend = only(name, *operators)
+
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], request: Any) -> Callable[..., Any]:
+        updates = dict(request.updates)
+        told.append(updates)
+
+        def run(*given: Any) -> Any:
+            outputs = list(graph(*given))
+            for at, number in updates.items():
+                outputs[at] = given[number].copy_(outputs[at])
+            return tuple(outputs)
+
+        run.filled = frozenset(updates)  # type: ignore[attr-defined]
+        return run
+
+    return replace(backend, compile=compile_graph), told
+
+
+def _last(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.add_(y.sin().exp())
+
+
+def _followed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.add_(y.exp())
+    return x.exp().sin()
+
+
+def _read_before(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    made = x.sin()
+    x.add_(made.exp())
+    return made
+
+
+def _seen_before(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    turned = x.t().sin()
+    x.add_(turned.exp())
+    return turned
+
+
+def _old_too(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    old = x.clone()
+    x.add_(y.sin().exp())
+    return old, x
+
+
+def _a_number_follows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.add_(y.exp())
+    return y.exp().sum().sin()
+
+
+def _a_number_of_it_follows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    old = x.cos().sum() + y.exp().sum()
+    x.add_(y.exp())
+    return old.sin()
+
+
+# A program, and which inputs each piece of the backend may write to, by output.
+WRITES: dict[str, tuple[Callable[..., Any], list[dict[int, int]]]] = {
+    "the last piece": (_last, [{0: 1}]),
+    "a piece follows": (_followed, [{}]),
+    "another has read the old value": (_read_before, [{0: 1}]),
+    "another may have a view of it": (_seen_before, [{}]),
+    "the old value is a result, too": (_old_too, [{1: 0}]),
+    "only a number follows": (_a_number_follows, [{1: 1}]),
+    "a number of the old value follows": (_a_number_of_it_follows, [{1: 2}]),
+}
+
+
+@pytest.mark.parametrize("case", WRITES)
+def test_the_last_piece_may_write_to_inputs(case: str, installed: Registry) -> None:
+    fn, wanted = WRITES[case]
+    backend, told = filling("one", "exp", "add", "clone", "sum")
+    installed.register_backend(backend)
+    installed.register_backend(only("two", "sin"))
+    arguments = [torch.rand(3, 3) for _ in range(4)]
+    compiled = jitney.compile(fn, backend=["one", "two"])
+    for x, y in (arguments[:2], arguments[2:]):
+        mine, other = x.clone(), x.clone()
+        with torch.no_grad():
+            assert all(torch.equal(a, b) for a, b in zip(_tuple(compiled(mine, y)), _tuple(fn(other, y)), strict=True))
+        assert torch.equal(mine, other)
+    assert told == wanted
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else () if value is None else (value,)

@@ -68,7 +68,8 @@ def _mergeable(node: fx.Node) -> bool:
         return False
     if operator_effects.hidden_writes(node) or any(node in operator_effects.hidden_writes(user) for user in node.users):
         return False
-    return isinstance(node.meta["val"], torch.Tensor | tuple | list)
+    number = node.target is torch.ops.aten._local_scalar_dense.default and type(node.meta["val"]) is torch.SymFloat
+    return number or isinstance(node.meta["val"], torch.Tensor | tuple | list)
 
 
 def _key(value: Any) -> Hashable:

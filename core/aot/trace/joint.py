@@ -204,9 +204,9 @@ def _trace(
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # capture has given them, from the lines that they name
-        returned, final_state = _run(module, values, tracer)
+        returned, final_state, uncounted = _run(module, values, tracer)
     _check_random(tracer.graph, inputs)
-    results = Results(tracer, values, entrance, before, returned, ambient_grad, _writes_many(module))
+    results = Results(tracer, values, entrance, before, returned, ambient_grad, uncounted)
     joint = Joint(
         tracer.graph,
         entrance.nodes,
@@ -261,10 +261,14 @@ def _separate(joint: Joint, fresh: set[int]) -> None:
         joint.outputs[at] = copy
 
 
-def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[tuple[Any, ...], list[Any]]:
-    """Call the captured operations, in order; the graph's outputs, and the calls that changed torch's state."""
+def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[tuple[Any, ...], list[Any], set[int]]:
+    """Call the captured operations, in order.
+
+    Returns the graph's outputs, the calls that changed torch's state, and memory that was written to uncounted.
+    """
     values: dict[fx.Node, Any] = {}
     state: list[Any] = []
+    uncounted: set[int] = set()
     arguments = iter(given)
     storages = {functionalization.storage_of(v) for v in given if functionalization.is_wrapped(v)}
     for node in module.graph.nodes:
@@ -273,9 +277,10 @@ def _run(module: fx.GraphModule, given: list[Any], tracer: AtenTracer) -> tuple[
             continue
         args = _mutable(fx.node.map_arg(node.args, values.__getitem__))
         if node.op == "output":
-            return tuple(args[0]), state
+            return tuple(args[0]), state, uncounted
         kwargs = _mutable(fx.node.map_arg(node.kwargs, values.__getitem__))
         args, kwargs = without_symbols(node.target, args), without_symbols(node.target, kwargs)
+        uncounted |= _written_in_lists(node, args)
         if node.target is enter_inference_mode:
             raise NotSplit("a part of it runs in inference mode")
         if "out" in kwargs and getattr(node.target, "__name__", "") in MIXES_UP_OUT:
@@ -461,9 +466,12 @@ MIXES_UP_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")
 LOOKS_AT_GRAD_MODE = (torch.ops.aten.mkldnn_rnn_layer.default,)
 
 
-def _writes_many(module: fx.GraphModule) -> bool:
-    names = (str(getattr(n.target, "__name__", n.target)) for n in module.graph.nodes)
-    return any(name.startswith("_foreach_") and name.endswith("_") for name in names)
+def _written_in_lists(node: fx.Node, args: Sequence[Any]) -> set[int]:
+    """The memory of what a ``_foreach`` operation writes to, of whose versions functionalization loses count."""
+    name = str(getattr(node.target, "__name__", node.target))
+    if not name.startswith("_foreach_") or not name.endswith("_"):
+        return set()
+    return {functionalization.storage_of(v) for v in args[0] if functionalization.is_wrapped(v)}
 
 
 def _drop_unused(joint: Joint) -> None:

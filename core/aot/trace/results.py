@@ -137,7 +137,7 @@ class Results:
         before: what is needed of each input from before the program ran.
         returned: its results.
         ambient_grad: was grad mode on where the program began?
-        foreach: does a foreach operation write to tensors? Functionalization then loses count of the versions.
+        uncounted: memory that is written to by operations on lists, of whose versions functionalization loses count.
     """
 
     tracer: AtenTracer
@@ -146,7 +146,7 @@ class Results:
     before: list[Before]
     returned: tuple[Any, ...]
     ambient_grad: bool
-    foreach: bool
+    uncounted: Set[int]
     outputs: list[Any] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
@@ -394,10 +394,13 @@ class Results:
                     i,
                     self._append_update(value) if written else None,
                     tracked=tracked,
-                    silent=functionalization.version(value) == before.version >= 0 and not self.foreach,
+                    silent=functionalization.version(value) == before.version >= 0 and not self._is_uncounted(value),
                     geometry=self._geometry(before) if shaped else None,
                 )
             )
+
+    def _is_uncounted(self, value: Any) -> bool:
+        return functionalization.storage_of(value) in self.uncounted
 
     def _input(self, at: int) -> fx.Node:
         place = self.entrance.layout.inputs[at]

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from jitney.aot.trace.fused_updates import IN_OPERATORS
+
 _ONE_HOT = torch.nn.functional.one_hot  # the original: programs may replace it
 _RRELU = torch.nn.functional.rrelu
 
@@ -48,6 +50,7 @@ REWRITTEN: dict[Any, Callable[..., Any]] = {
     _RRELU: rrelu,
     torch.nn.Parameter: parameter,
     torch.nn.Buffer: buffer,
+    **IN_OPERATORS,
 }
 
 # They make constants of symbolic integers, and keep 32 bits of one that is not in a list.

@@ -20,6 +20,7 @@ from jitney.aot.trace.sizes import SizeNodes, is_symbolic
 from jitney.torch_compat import torch_private
 
 FORWARD, BACKWARD = "forward", "backward"
+GOES_BACK = "goes_back"  # marks what the engine computes where a graph goes back over its own operations
 ATOMS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -162,6 +163,8 @@ class AtenTracer(torch_private.TorchDispatchMode):
             running = torch_private.current_autograd_node()
             if running is not None:
                 stack, region = self.stacks.get(running._sequence_nr(), ((), None))
+        elif torch_private.current_autograd_node() is not None:
+            node.meta[GOES_BACK] = True
         node.meta.update(val=value, phase=self.phase, user_stack=stack)
         if region is not None:
             node.meta["checkpoint"] = region

@@ -26,6 +26,7 @@ from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.kinds import is_stand_in
+from jitney.capture.numpy.foreseen import foreseen
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
@@ -84,6 +85,7 @@ KEEP_SYMBOLS = {id(v) for v in vars(operator).values() if isinstance(v, types.Bu
 }
 
 
+LATER_WINS = {max: ">", min: "<"}  # how the second of two arguments must compare with the first to be the result
 EXTREMES: dict[Any, Callable[[Any, Any], Any]] = {max: torch.sym_max, min: torch.sym_min}
 
 
@@ -119,6 +121,10 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     made = None if kwargs else put_off(vm, fn, *args)
     if made is not None:
         return made
+    if fn in LATER_WINS and not kwargs and len(args) == 2 and any(map(vm.symbols.scalars.is_unknown, args)):
+        wins = foreseen(vm, LATER_WINS[fn], args[1], args[0])  # an int or a float, whichever it is
+        if wins is not None:
+            return args[1] if wins else args[0]
     if fn is divmod and len(args) == 2 and all(type(a) in (int, torch.SymInt) for a in args) and truth(vm, args[1]):
         return vm.native(operator.floordiv, *args), vm.native(operator.mod, *args)
     at = _iterated_argument(fn, args)

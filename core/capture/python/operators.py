@@ -17,6 +17,7 @@ from jitney._util.ownership import HEAP
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
+from jitney.capture.numpy.foreseen import foreseen
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
@@ -325,6 +326,9 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if unknown and {type(a), type(b)} <= {int, torch.SymInt}:
             return vm.native(COMPARE[symbol], a, b)
         if unknown:
+            known = foreseen(vm, symbol, a, b)
+            if known is not None:
+                return known
             raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
         if torch.SymBool in (type(a), type(b)) or not all(map(vm.symbols.scalars.compares, (a, b))):
             a, b = specialise(a), specialise(b)

@@ -1,4 +1,4 @@
-"""``inspect.signature`` of plain Python functions: all that it looks at is guarded. What it binds is made at once."""
+"""``inspect.signature`` of Python functions, wrapped ones too: all that it looks at is guarded."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 special = FunctionTable()
 
+DEEP = 8  # functions around a function
 HINT = "call it outside the compiled function"
 
 
@@ -69,14 +70,32 @@ def _is_type(value: Any) -> bool:
 def _signature(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     target = args[0] if args else None
     function = target.__func__ if type(target) is types.MethodType else target
-    if kwargs or len(args) != 1 or type(function) is not types.FunctionType or not _plain(function):
+    wrappers, inner = _unwrapped(function)
+    if kwargs or len(args) != 1 or type(inner) is not types.FunctionType or not _plain(inner):
         raise Break("inspect.signature of more than a plain function", HINT)
-    if not vm.world.is_fresh(function):
+    if any(map(vm.world.is_fresh, wrappers)) or (wrappers and vm.world.is_fresh(inner)):
+        raise Break("inspect.signature of a function that the frame has wrapped", HINT)
+    if not vm.world.is_fresh(inner):
         source = vm.world.anchor(function).source
         if not source.is_const:
             vm.world.guard(source, "is", function)
-        _guard(vm, function)
+        for wrapper in wrappers:
+            outside = vm.world.const(wrapper)
+            vm.world.guard(outside.attr("__wrapped__"), "is", wrapper.__wrapped__)
+            vm.world.guard_disjoint(outside.step("dict_of"), "__signature__")
+        _guard(vm, inner)
     return vm.native(inspect.signature, target)
+
+
+def _unwrapped(function: Any) -> tuple[list[Any], Any]:
+    """The plain functions around a function, by ``functools.wraps``, outermost first, and that function."""
+    wrappers: list[Any] = []
+    while type(function) is types.FunctionType and "__wrapped__" in vars(function) and len(wrappers) < DEEP:
+        if "__signature__" in vars(function):
+            break
+        wrappers.append(function)
+        function = vars(function)["__wrapped__"]
+    return wrappers, function
 
 
 def _reader(name: str) -> Any:

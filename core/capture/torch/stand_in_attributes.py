@@ -121,6 +121,14 @@ def store_tensor_attr(vm: Interpreter, tensor: Any, name: str, value: Any) -> No
     record.dirty = True
 
 
+def drop_gradients(vm: Interpreter) -> None:
+    """Leave ``.grad`` empty, at its end, of tensors for which the frame has emptied it before all else."""
+    cleared = {*map(id, vm.tracer.tape.cleared)}
+    for record in vm.world.records.values():
+        if id(record.source) in cleared and "grad" in record.slots:
+            record.slots["grad"] = None
+
+
 def _fits_gradient(tensor: Any, value: Any) -> bool:
     """May it be the tensor's gradient? Torch says what is wrong with others."""
     if value is None:

@@ -226,6 +226,11 @@ class Symbols:
         self.unknown.add(made.node.expr)
         return made
 
+    def read_by(self, expr: Any) -> tuple[Any, ...]:
+        """The tensor's node that a number is read of; empty for other numbers."""
+        node = self._nodes.get(expr) if expr in self.unknown else None
+        return () if node is None or node.target != "item" else node.args
+
     def learn_sizes(self, made: Any, node: fx.Node) -> None:
         """Note the sizes of a result that only the running graph knows."""
         for dim, size in enumerate(made.shape if self.env.pending_fresh_unbacked_symbols else ()):

@@ -94,6 +94,7 @@ OPERATIONS: dict[Any, tuple[Formula, Check]] = {
     abs: (absolute, None),
     max: (lambda a, b: where(b > a, b, a), None),
     min: (lambda a, b: where(b < a, b, a), None),
+    math.pow: (lambda a, b: two("pow", a, b), POWER),
     math.sqrt: (lambda a: one("sqrt", a), DOMAIN),
     math.log: (lambda a: one("log", a), DOMAIN),
     math.exp: (lambda a: one("exp", a), RANGE),

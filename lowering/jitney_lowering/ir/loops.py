@@ -118,7 +118,7 @@ class Computed:
     The place of a scan's result depends on ``reduced`` too, those are its innermost loops, and it has several rows.
     ``vars`` and ``reduced`` are in the order of the loops that the lowering proposes, ``order`` says how they
     interleave (a permutation of both: what the data's memory order suggests), outermost first. What is ``apart`` is a
-    kernel of its own.
+    kernel of its own; what is ``late`` goes with others that are.
     """
 
     buffer: str
@@ -130,6 +130,7 @@ class Computed:
     order: tuple[Var, ...] = ()
     nodes: tuple[fx.Node, ...] = ()
     apart: bool = False
+    late: bool = False
 
     @property
     def loops(self) -> tuple[Var, ...]:

@@ -21,7 +21,13 @@ from jitney_lowering.scheduler.memory.peak import peak
 from jitney_lowering.scheduler.memory.plan import Memory, plan
 from jitney_lowering.scheduler.memory.scatters import scattered_in_place
 from jitney_lowering.scheduler.memory.successors import taken_over
-from jitney_lowering.scheduler.memory.updates import filled_in_place, guarded, updates_last, written_inputs
+from jitney_lowering.scheduler.memory.updates import (
+    filled_in_place,
+    guarded,
+    updates_last,
+    with_late_counters,
+    written_inputs,
+)
 from jitney_lowering.scheduler.postpone import postponed
 from jitney_lowering.scheduler.products import Takes, joined
 from jitney_lowering.scheduler.simplify import clean
@@ -86,7 +92,8 @@ def schedule(
         dying: positions of inputs that are gone once they have been read for the last time.
     """
     names = Names()
-    fused = Fused.of(program, turned_round(clean(program)), names, policy)
+    steps = with_late_counters(program, turned_round(clean(program)), updates)
+    fused = Fused.of(program, steps, names, policy)
     if policy.recompute:
         replaced = {name for n in updates.values() if isinstance(name := program.inputs[n], str)}
         fused = placed(less_work(with_early_parts(with_parted_results(fused)), replaced))

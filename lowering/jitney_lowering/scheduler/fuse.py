@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jitney_lowering.index import Index, Names
 from jitney_lowering.ir.loops import LAST, SCATTER, Computed, Extern, Program, Step
@@ -100,6 +100,34 @@ class Fusion:
             if sizes not in latest or not self._merge(latest[sizes], at, related=False):
                 latest[sizes] = at
 
+    def merge_totals(self) -> None:
+        """Make few kernels of many that reduce tensors of equal ranges to numbers, such as the norms of gradients."""
+        readers: dict[str, list[int]] = {}
+        for at, item in enumerate(self.items):
+            for name in item.reads:
+                readers.setdefault(name, []).append(at)
+        latest: dict[tuple[Index, ...], int] = {}
+        for at, item in enumerate(self.items):
+            if not isinstance(item, Group) or not item.members or not self._is_total(item):
+                continue
+            sizes = tuple(v.size for v in item.spine)
+            first = latest.get(sizes)
+            if first is None or not self._outlive(first, at, readers) or not self._merge(first, at, related=False):
+                latest[sizes] = at
+
+    def _is_total(self, group: Group) -> bool:
+        count = math.prod(v.size.value or self.policy.alike for v in group.spine)
+        plain = all(m.deferred and not m.step.vars and m.step.loops == group.spine for m in group.members)
+        return plain and count <= self.policy.alike
+
+    def _outlive(self, one: int, other: int, readers: Mapping[str, Sequence[int]]) -> bool:
+        """Is all that the first group reads needed once the other one has run, too? Nothing is kept for it then."""
+        first = self.items[one]
+        after = self.precedence.before
+        return all(
+            name not in self.maker or any(after[at] >> other & 1 for at in readers[name]) for name in first.reads
+        )
+
     def _read_elsewhere(self) -> frozenset[str]:
         """What is read of what other items make, or must be in memory.
 
@@ -168,11 +196,13 @@ class Fusion:
     def _shares(self, group: Group, step: Computed) -> bool:
         """Is there something to be read once instead of twice? A number, or a row of all rows, is in the cache.
 
-        Or do both fill small buffers, and read nothing? Then they are one launch.
+        Or do both fill small buffers, and read nothing, or compute with numbers? Then they are one launch.
         """
         count = iterations(step.loops)
         if not step.reads and not group.reads:
             return count is not None and count <= FEW
+        if (self.policy.alike or step.late) and not step.loops and not group.spine:  # one thread has the work of both
+            return True
         for name in group.reads & step.reads:
             elements = self.program.buffers[name].extent.value
             if count is None or elements is None or elements * SMALL >= count:
@@ -194,6 +224,7 @@ def fuse(steps: Sequence[Step], program: Program, names: Names, policy: Policy =
     for number, step in enumerate(steps):
         fusion.add(step, number)
     if policy.alike:
+        fusion.merge_totals()
         fusion.merge_alike()
     return [item for item in fusion.ordered_items() if isinstance(item, Extern) or item.members]
 

@@ -178,7 +178,7 @@ def join(group: Group, step: Computed, number: int, names: Names) -> Group | Non
     if any(m.deferred and m.step.kind not in PARTIAL_KINDS for m in group.members):
         return None  # the position of an extreme of everything: a kernel of its own
     steps = (step, *(m.step for m in group.members))
-    if any(s.apart for s in steps):
+    if any(s.apart or s.late is not step.late for s in steps):
         return None
     found = match(group.spine, step.loops, names)
     if any(s.kind == SCATTER for s in steps) and not _scatter_together(group, step, found):

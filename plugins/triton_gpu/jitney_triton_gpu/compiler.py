@@ -12,12 +12,25 @@ import torch
 from torch import fx
 
 from jitney.backends import CompileRequest, warn
-from jitney_lowering import GPU, VIEWS, Kernel, NotLowered, Schedule, Wrapper, describe, lower, needed_bytes, schedule
+from jitney_lowering import (
+    GPU,
+    VIEWS,
+    HostNumbers,
+    Kernel,
+    NotLowered,
+    Schedule,
+    Wrapper,
+    describe,
+    host_numbers,
+    lower,
+    needed_bytes,
+    schedule,
+)
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
 from jitney_triton_gpu.cuda_graphs.trial import TRAINING
-from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory
+from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory, packed
 from jitney_triton_gpu.failures import KernelFailed, first_line
 from jitney_triton_gpu.launcher import Launcher, tuner_of
 from jitney_triton_gpu.options import TritonGpuOptions
@@ -37,9 +50,13 @@ def compile_graph(
     """
     whole: dict[fx.Node, str] = {}
     retries = Retries()
+    as_given = graph.forward
+    numbers = _numbers(graph, inputs)
+    if numbers is not None:
+        graph, inputs = numbers.graph, numbers.inputs
     while True:
         try:
-            return _compile(graph, inputs, request, whole, retries)
+            return _compile(graph, inputs, request, whole, retries, numbers)
         except KernelFailed as failed:
             if retries.refused(failed.shapes):
                 continue
@@ -52,7 +69,22 @@ def compile_graph(
             reason = refusal.reason
         if reason is not None:
             request.lowered(0, [("the whole graph", reason)])
-            return graph.forward
+            return as_given
+
+
+def _numbers(graph: fx.GraphModule, inputs: Sequence[Any]) -> HostNumbers | None:
+    """The graph without arithmetic of numbers that it is given, which Python does."""
+    devices = {
+        t.device for n in graph.graph.nodes for t in _tensors(n.meta.get("val")) if t.device.type in DEVICE_TYPES
+    }
+    if len(devices) != 1:
+        return None  # several are refused later
+    return host_numbers(graph, inputs, packed, devices.pop())
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return [v for v in several if isinstance(v, torch.Tensor)]
 
 
 def next_operators(nodes: Collection[fx.Node], whole: Container[fx.Node]) -> list[fx.Node]:
@@ -88,6 +120,7 @@ def _compile(
     request: CompileRequest,
     whole: Mapping[fx.Node, str],
     retries: Retries,
+    numbers: HostNumbers | None,
 ) -> Callable[..., Sequence[Any]]:
     options: TritonGpuOptions = request.options
     program = lower(
@@ -109,13 +142,18 @@ def _compile(
     if request.detailed:
         found = describe(made, inputs)
         request.scheduled(found.launches, found.arena, found.before, found.after)
+    if numbers is not None:
+        wrapper.source += numbers.source
+        wrapper.namespace.update(numbers.namespace)
+        exec(numbers.source, wrapper.namespace)
     if options.dump or request.detailed:
         request.save("output_code", f"{program}\n\n{made}\n\n{launcher.source}\n\n{wrapper.source}\n")
     wrapper.namespace.update(linked)
     traits = None if INTERPRETED or options.records is False else traits_of(wrapper, request)
     given = (wrapper.source, wrapper.namespace, wrapper.allocation)
     code = (launcher.module, launcher.functions, launcher.device)
-    return finished(run, Made(*given, *code, options.relaxed_math, traits), request)
+    places = () if numbers is None else numbers.places
+    return finished(run, Made(*given, *code, options.relaxed_math, traits, places), request)
 
 
 def residuals(graph: fx.GraphModule) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,13 @@ class Memory:
     empty_strided = staticmethod(torch.empty_strided)
     if not INTERPRETED and fresh_cuda is not None:
         fresh = staticmethod(fresh_cuda)
+
+
+def packed(numbers: Sequence[float], device: torch.device) -> torch.Tensor:
+    """Floats as a tensor of a device, for which the host does not wait."""
+    if device.type != "cuda":
+        return torch.tensor(numbers, dtype=torch.float64, device=device)
+    return torch.tensor(numbers, dtype=torch.float64, pin_memory=True).to(device, non_blocking=True)
 
 
 def on_device(run: Callable[..., Any], device: torch.device) -> Callable[..., Any]:

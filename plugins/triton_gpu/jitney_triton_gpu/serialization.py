@@ -16,6 +16,7 @@ from jitney.backends import CompileRequest, SerializedGraph, build_function
 from jitney.backends.devices import raw_stream
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
+from jitney_lowering import PREPARE, with_numbers
 from jitney_lowering.index import Size, index
 from jitney_triton_gpu.code import Function, Parameter
 from jitney_triton_gpu.cuda_graphs.recorded import Traits, replayed
@@ -36,6 +37,7 @@ class Made:
         device: where.
         relaxed: may a product and a sum be rounded once?
         traits: for a graph that is recorded.
+        places: of results that are numbers which the text's ``prepare`` computes; see ``HostNumbers``.
     """
 
     source: str
@@ -46,6 +48,7 @@ class Made:
     device: torch.device
     relaxed: bool
     traits: Traits | None
+    places: tuple[int, ...] = ()
 
     def serialize(self) -> SerializedGraph:
         """What ``load`` makes the function again of; called after the first run."""
@@ -64,6 +67,7 @@ class Made:
             "device": str(self.device),
             "relaxed": self.relaxed,
             "traits": None if self.traits is None else self._traits(self.traits),
+            "places": list(self.places),
         }
         return SerializedGraph(data, (*blobs, *writer.blobs))
 
@@ -121,7 +125,7 @@ def load(serialized: SerializedGraph, request: CompileRequest) -> Callable[..., 
     if data["traits"] is not None:
         written, *others = data["traits"]
         traits = Traits(frozenset(written), *others)
-    shared = (data["allocation"], data["module"], functions, device, data["relaxed"], traits)
+    shared = (data["allocation"], data["module"], functions, device, data["relaxed"], traits, tuple(data["places"]))
     made = Made(data["source"], namespace, *shared)
     return finished(run, made, request)
 
@@ -131,6 +135,9 @@ def finished(run: Callable[..., Any], made: Made, request: CompileRequest) -> Ca
     guarded: Any = on_device(run, made.device)
     if made.traits is not None:
         guarded = replayed(guarded, made.device, made.traits, request)
+    prepare = made.namespace.get(PREPARE)
+    if prepare is not None:
+        guarded = with_numbers(guarded, prepare, made.places)
     guarded.serialize = made.serialize
     whole: Callable[..., Any] = guarded
     return whole

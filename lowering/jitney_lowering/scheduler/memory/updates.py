@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.loops import Extern, Program, Strided
+from jitney_lowering.ir.loops import Computed, Extern, Program, Step, Strided
+from jitney_lowering.ir.values import cost
 from jitney_lowering.scheduler.memory.in_place import alike, replaces
+
+CHEAP = 8  # the cost of what is computed once more, at the end
 
 
 def filled_in_place(program: Program, items: Sequence[Kernel | Extern], updates: Mapping[int, int]) -> dict[str, str]:
@@ -75,6 +78,25 @@ def updates_last(
     moved = set(map(id, late))
     stays = [item for item in items[: last + 1] if id(item) not in moved]
     return [*stays, *reversed(late), *items[last + 1 :]]
+
+
+def with_late_counters(program: Program, steps: Sequence[Step], updates: Mapping[int, int]) -> list[Step]:
+    """The steps; those come last, by themselves, that make the new value of an input of one element out of inputs.
+
+    What counts the steps of an optimizer is read for numbers that may be refused, and changes only once they are not.
+    """
+    given = {*(name for name in program.inputs if isinstance(name, str)), *program.constants}
+    read = {name for step in steps for name in step.reads} | {check[0] for check in program.checks}
+    new = {o.buffer for n in updates if isinstance(o := program.outputs[n], Strided)}
+
+    def is_late(step: Step) -> bool:
+        if not isinstance(step, Computed) or step.loops or step.kind != "pointwise" or step.buffer not in new:
+            return False
+        plain = step.buffer not in read and program.buffers[step.buffer].home is None
+        return plain and step.reads <= given and cost(step.value) <= CHEAP
+
+    late = [replace(step, late=True) for step in steps if isinstance(step, Computed) and is_late(step)]
+    return [*(step for step in steps if not is_late(step)), *late]
 
 
 def written_inputs(program: Program, updates: Mapping[int, int]) -> dict[str, str]:

@@ -33,7 +33,7 @@ class Cuda:
         self._lock = threading.Lock()
         self._turns = threading.Lock()
         self._last: tuple[int, torch.cuda.Event] | None = None  # a stream, and what ran there last
-        self._prepared = False
+        self._prepared = threading.local()  # each thread has a handle of cuBLAS's
         self._memory = torch.cuda.get_device_properties(device).total_memory
         self._kept: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
 
@@ -42,15 +42,15 @@ class Cuda:
         return torch.cuda.is_current_stream_capturing()
 
     def prepare(self) -> None:
-        """See ``Recorder``. cuBLAS has a workspace for each stream, of 32 MiB on an H200.
+        """See ``Recorder``. cuBLAS has a workspace for each thread and stream, of 32 MiB on an H200.
 
         It is no recording's memory: else the first one would count it, and keep it for all others. Where the library
         refuses, as it may while algorithms have to be deterministic, the graph itself will tell.
         """
         with self._lock:
-            if self._prepared or self.is_busy():
+            if hasattr(self._prepared, "done") or self.is_busy():
                 return
-            self._prepared = True
+            self._prepared.done = True
             self.side.wait_stream(torch.cuda.current_stream(self.device))
             with (
                 torch.cuda.stream(self.side),

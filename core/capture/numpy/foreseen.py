@@ -1,0 +1,180 @@
+"""Comparisons of numbers that the graph reads out of tensors, computed before it runs: of tensors that the host has.
+
+An optimizer's step counter is a tensor of one number on the CPU, and some optimizers do something else once they have
+counted far enough. What the graph computes of such tensors, given before the frame begins, is computed here of copies,
+while capturing and as a guard at each call: the branch is taken that eager would take. Few numbers come often (all
+parameters have the same counter), so answers are remembered.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from jitney.capture import metadata
+from jitney.capture.kinds import is_stand_in
+from jitney.guards import Source
+from jitney.torch_compat import torch_private
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.interpreter import Interpreter
+
+MOST = 64  # operations of one comparison
+REMEMBERED = 1 << 12  # answers of one kind of comparison
+# Operations of tensors of one number, by name: as methods, functions, and functions of lists.
+COMPUTED = frozenset("add sub mul div pow neg abs sqrt exp log maximum minimum clamp_min clamp_max reciprocal".split())
+MADE = frozenset({torch.tensor, torch.zeros, torch.ones, torch.full})
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_answers: dict[str, dict[tuple[Any, ...], bool]] = {}  # what is computed, as text -> numbers -> the answer
+
+
+class Foreseen:
+    """What a comparison of numbers gives that are computed of tensors on the host.
+
+    Args:
+        module: from these tensors, to which it does not write, to the answer.
+    """
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.run = module.forward
+        self.answers = _answers.setdefault(module.code, {})
+
+    def __call__(self, *tensors: torch.Tensor) -> bool:
+        """The answer for the numbers that they hold now."""
+        numbers = [t.item() for t in tensors]
+        key = tuple([(n, math.copysign(1.0, n), t.dtype) for n, t in zip(numbers, tensors, strict=True)])
+        if key not in self.answers:
+            if len(self.answers) >= REMEMBERED:
+                self.answers.clear()
+            with torch_private.without_modes(), torch.no_grad():
+                self.answers[key] = bool(self.run(*tensors))
+        return self.answers[key]
+
+
+def foreseen(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
+    """What a comparison of such numbers gives, which is guarded; None where only the running graph knows."""
+    try:
+        found = _Copy(vm)
+        graph_args = (found.number(a), found.number(b))
+    except _Unknown:
+        return None
+    found.graph.output(found.graph.call_function(COMPARISONS[symbol], graph_args))
+    asked = Foreseen(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
+    given = list(found.given.values())
+    with torch_private.without_modes():
+        answer = asked(*(real for real, _ in given))
+    for _, source in given:
+        source.wanted = True
+    if given:
+        vm.world.foreseen.append((asked, tuple(source for _, source in given), answer))
+    return answer
+
+
+def in_order(graph: fx.Graph) -> fx.Graph:
+    """The graph with its placeholders first, as they must be."""
+    first = next(iter(graph.nodes))
+    for node in reversed(graph.find_nodes(op="placeholder")):
+        first.prepend(node)
+        first = node
+    return graph
+
+
+def _is_constant(value: Any) -> bool:
+    plain = value is None or type(value) in (int, float, bool, torch.dtype, torch.device, torch.Size, str)
+    return plain or (type(value) is tuple and all(map(_is_constant, value)))
+
+
+class _Unknown(Exception):
+    """Only the running graph knows."""
+
+
+class _Copy:
+    """A graph of its own for what a number is computed of."""
+
+    def __init__(self, vm: Interpreter) -> None:
+        self.vm = vm
+        self.graph = fx.Graph()
+        self.given: dict[fx.Node, tuple[torch.Tensor, Source]] = {}  # a placeholder of it -> the tensor
+        self.copies: dict[fx.Node, fx.Node] = {}
+
+    def number(self, value: Any) -> Any:
+        """A number, or the node that computes it."""
+        if type(value) is torch.SymInt or type(value) is torch.SymFloat:
+            return self._symbol(value)
+        return value
+
+    def _symbol(self, value: Any) -> Any:
+        symbols = self.vm.symbols
+        expr = value.node.expr
+        found = symbols.scalars.definitions.get(expr)
+        if found is not None:
+            arguments = tuple([self.number(a) for a in found.args])
+            return self.graph.call_function(found.target, arguments)
+        (tensor,) = symbols.read_by(expr) or (None,)
+        if not isinstance(tensor, fx.Node):
+            raise _Unknown
+        return self.graph.call_method("item", (self._tensor(tensor),))
+
+    def _tensor(self, node: fx.Node) -> fx.Node:
+        """The copy of a tensor's node, after those of all that it is computed of, in the order of the graph."""
+        if node in self.copies:
+            return self.copies[node]
+        if len(self.copies) > MOST:
+            raise _Unknown
+        made: Any = node.meta.get("example_value")
+        if not is_stand_in(made) or made.device.type != "cpu" or made.numel() != 1 or made.dtype.is_complex:
+            raise _Unknown
+        self.copies[node] = self._input(node, made) if node.op == "placeholder" else self._operation(node)
+        return self.copies[node]
+
+    def _input(self, node: fx.Node, made: Any) -> fx.Node:
+        real, source = self.vm.tracer.adopted.get(id(made), (None, None))
+        if real is None or source is None or type(real) is not torch.Tensor or self._is_shared(made):
+            raise _Unknown
+        placed = self.graph.placeholder(f"t{len(self.given)}")
+        self.given[placed] = real, source
+        return placed
+
+    def _is_shared(self, made: Any) -> bool:
+        """Is there another tensor in its memory, by which the program may have written to it?"""
+        known = [other for other in self.vm.tracer.known() if type(other) is torch_private.FakeTensor]
+        with torch_private.DisableTorchFunction():
+            place = metadata.storage(made)
+            return any(other is not made and metadata.storage(other) == place for other in known)
+
+    def _operation(self, node: fx.Node) -> fx.Node:
+        """One operation; of an operation on lists that on the tensors at one place."""
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        args, kwargs = list(node.args), dict(node.kwargs)
+        if node.target is operator.getitem:
+            many, at = node.args
+            name = getattr(many.target, "__name__", "") if isinstance(many, fx.Node) else ""
+            if not name.startswith("_foreach_") or type(at) is not int or not isinstance(many, fx.Node):
+                raise _Unknown
+            name = name.removeprefix("_foreach_")
+            args = [a[at] if isinstance(a, (list, tuple)) else a for a in many.args]
+            kwargs = {k: v[at] if isinstance(v, (list, tuple)) else v for k, v in many.kwargs.items()}
+        elif node.target in MADE and all(map(_is_constant, (*args, *kwargs.values()))):
+            return self.graph.call_function(node.target, tuple(args), kwargs)
+        plain = name.removesuffix("_")
+        if plain not in COMPUTED:
+            raise _Unknown
+        arguments = tuple(map(self._argument, args)), {k: self._argument(v) for k, v in kwargs.items()}
+        if name == plain:
+            return self.graph.call_method(plain, *arguments)
+        written = self.graph.call_function(getattr(torch, plain), *arguments)
+        return self.graph.call_method("type_as", (written, arguments[0][0]))
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return self._tensor(value)
+        if type(value) not in (int, float, bool):
+            raise _Unknown
+        return value
