@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
+from jitney.aot.partition.activations import read_results
 from jitney.aot.partition.cost import (
     bytes_of,
     is_cheap,
@@ -90,6 +91,7 @@ def partition(joint: Joint, budget: float = 1.0) -> Partition:
             what must not run twice; between them, what costs most time to compute again is kept first.
     """
     merge_equal(joint)
+    read_results(joint)
     cut = _Cut(joint)
     saved = cut.minimum(cut.expensive)
     if budget < 1:
