@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from jitney_llvm_cpu.onednn.packed import PackedConvolution
+from jitney_llvm_cpu.onednn.question import IDENTITY
 from jitney_lowering import hints
 from jitney_lowering.ir import Extern
 
@@ -28,7 +29,6 @@ WORK_IN_ONE_THREAD = 8_000_000  # multiplications
 
 _aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-IDENTITY: tuple[Any, ...] = ("none", [], "")  # what is applied to the result: nothing
 _NEEDED = ("_convolution_pointwise", "_reorder_convolution_weight", "_get_mkldnn_serialized_md")
 
 
@@ -61,10 +61,15 @@ def with_packed_weights(graph: fx.GraphModule) -> fx.GraphModule:
 
 def called_instead(extern: Extern) -> Any:
     """What the wrapper calls in an operator's place; None for the operator, such as one that the program called."""
+    return PackedConvolution() if may_be_packed(extern) else None
+
+
+def may_be_packed(extern: Extern) -> bool:
+    """Is it an operator for weights in order, rather than one that the program called?"""
     mkldnn = operators()
     if mkldnn is None or extern.target is not mkldnn._convolution_pointwise.default:
-        return None
-    return PackedConvolution() if tuple(extern.args[7:]) == IDENTITY else None
+        return False
+    return tuple(extern.args[7:]) == IDENTITY
 
 
 def _is_packed(node: fx.Node, mkldnn: Any) -> bool:
