@@ -197,7 +197,8 @@ drop:
 name:
   %c6 = call i32 @aoti_torch_get_storage_offset(ptr %handle, ptr %offset.p)
   %offset = load i64, ptr %offset.p
-  %c7 = call i32 @aoti_torch__reinterpret_tensor(ptr %handle, i64 %rank, ptr %sizes, ptr %right, i64 %offset, ptr %new.p)
+  %c7 = call i32 @aoti_torch__reinterpret_tensor(ptr %handle, i64 %rank, ptr %sizes, ptr %right, i64 %offset,
+    ptr %new.p)
   %c67 = or i32 %c6, %c7
   %named = icmp eq i32 %c67, 0
   br i1 %named, label %replace, label %failed

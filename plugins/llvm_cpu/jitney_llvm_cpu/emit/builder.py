@@ -138,8 +138,8 @@ class Module:
 
     def __str__(self) -> str:
         tables = [
-            f"{name} = private constant [{len(values)} x i64] [{', '.join(f'i64 {value}' for value in values)}], align 8"
-            for values, name in self.tables.items()
+            f"{name} = private constant [{len(row)} x i64] [{', '.join(f'i64 {n}' for n in row)}], align 8"
+            for row, name in self.tables.items()
         ]
         return "\n".join([*self.declarations.values(), *self.definitions, *tables, *map(str, self.functions)]) + "\n"
 

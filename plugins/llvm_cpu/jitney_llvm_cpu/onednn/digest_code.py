@@ -165,11 +165,11 @@ def text(parallel: str, aes: int) -> str:
         "LAST": "\n  ".join(_mixed("i64", "%block.one", "%byte.end", "%b", str(_signed(FINAL)))),
         "AGAIN": "\n  ".join(_mixed("i64", "%block.two", "%block.one", "0", str(_signed(PRIME)))),
     }
-    body = _BODY
+    code = _BODY
     for name, value in fields.items():
-        body = body.replace(f"@{name}@", value)
+        code = code.replace(f"@{name}@", value)
     part = f"<{aes // 8} x i64>"
-    return parallel + body + (f"declare {part} @{_AES[aes]}({part}, {part})\n" if aes else "")
+    return parallel + code + (f"declare {part} @{_AES[aes]}({part}, {part})\n" if aes else "")
 
 
 _BODY = """

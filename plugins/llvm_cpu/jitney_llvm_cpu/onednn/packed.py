@@ -150,16 +150,15 @@ class PackedConvolution:
             result, other = self._packed(x, *given), _plain(x, *given)
             trial.compare(result.stride() == other.stride() and torch.equal(result, other))
             return result
-        packs = trial.packs_next
-        result = None
+        packs, made = trial.packs_next, None
         begin = perf_counter()
         if timed is None or not timed(packs):
             begin = perf_counter()
-            result = self._packed(x, *given) if packs else _plain(x, *given)
+            made = self._packed(x, *given) if packs else _plain(x, *given)
         trial.add(packs, perf_counter() - begin)
         if self.kept is not None and not any(trial.packs is not False for trial in [*self.trials.values()]):
             self.kept = None
-        return result
+        return made
 
     def _packed(
         self,
