@@ -14,7 +14,7 @@ from jitney_llvm_cpu.engine import Dump, Engine, Library
 from jitney_llvm_cpu.failures import raise_failed
 from jitney_llvm_cpu.machine import Machine, engine, machine
 from jitney_llvm_cpu.onednn import calls
-from jitney_llvm_cpu.onednn.native import address_of, handles, tensor_of
+from jitney_llvm_cpu.onednn.native import address_of, handles, tensors_of
 from jitney_llvm_cpu.onednn.packed import PackedConvolution
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_llvm_cpu.products import call_of, shims_of
@@ -60,8 +60,7 @@ class Native:
             before = [f"room = {wrapper.constant(handles)}({len(handed)})"]
             address = f"{wrapper.constant(address_of)}(room)"
             room = Place(pointers.setdefault(address, len(pointers)), index(0)), tuple(handed)
-            tensor = wrapper.constant(tensor_of)
-            after = [f"{variable} = {tensor}(room[{n}])" for n, variable in enumerate(handed.values())]
+            after = [f"{', '.join(handed.values())}, = {wrapper.constant(tensors_of)}(room)"]
         sizes = sizes_in(run, [place.offset for place in places.values()])
         entry = f"e{len(self.entries)}"
         self.entries.append(Entry(entry, run, places, sizes, made, dropped, room))

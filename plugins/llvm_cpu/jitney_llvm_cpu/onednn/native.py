@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -364,9 +364,12 @@ def handle_of(tensor: Tensor) -> int:
     return int(_pointer(_aoti.unsafe_alloc_void_ptr_from_tensor(tensor), None))
 
 
-def tensor_of(handle: int) -> Tensor:
-    """The tensor of a handle, which is gone then."""
-    made: Tensor = _aoti.alloc_tensor_by_stealing_from_void_ptr(_new_capsule(handle, None, None))
+def tensors_of(handles: Iterable[int]) -> list[Tensor]:
+    """The tensors of handles, which are gone then.
+
+    torch's function for a single one does not steal it, whatever its name says.
+    """
+    made: list[Tensor] = _aoti.alloc_tensors_by_stealing_from_void_ptrs([_new_capsule(h, None, None) for h in handles])
     return made
 
 

@@ -33,9 +33,8 @@ class Question:
         room = native.handles(_TENSORS)
         if functions.tensors(data, at, _TENSORS, native.address_of(room), ctypes.addressof(self._after)):
             raise RuntimeError("llvm_cpu: torch makes no tensors of what native code describes")
-        x, weight, bias = (native.tensor_of(handle) if handle else None for handle in room)
-        assert x is not None and weight is not None
-        self.x, self.weight, self.bias = x, weight, bias
+        self.x, self.weight, *rest = native.tensors_of(handle for handle in room if handle)
+        self.bias = rest[0] if rest else None
 
     @functools.cached_property
     def arguments(self) -> tuple[Any, ...]:
