@@ -24,17 +24,22 @@ def products_of_pixels(graph: fx.Graph) -> None:
         graph: functional ATen operators, each node with its FakeTensor in ``meta["val"]``. It is changed.
     """
     for node in graph.find_nodes(op="call_function", target=_aten.convolution.default):
-        if _is_product(*node.args[:2], node.args[3:]):
+        if _is_product(node.args[:2], node.args[3:]):
             _forward(graph, node)
     for node in graph.find_nodes(op="call_function", target=_aten.convolution_backward.default):
-        if _is_product(*node.args[1:3], node.args[4:10]):
+        if _is_product(node.args[1:3], node.args[4:10]):
             _backward(graph, node)
 
 
-def _is_product(x: Any, weight: Any, numbers: Sequence[Any]) -> bool:
-    """Is it of one pixel, with a window of one pixel, that reads all channels? ``numbers``: as from ``stride`` on."""
+def _is_product(tensors: Sequence[Any], numbers: Sequence[Any]) -> bool:
+    """Is it of one pixel, with a window of one pixel, that reads all channels?
+
+    Args:
+        tensors: input and weight.
+        numbers: the operator's arguments from ``stride`` on.
+    """
     _, padding, _, transposed, _, groups = numbers
-    values = x.meta["val"], weight.meta["val"]
+    values = [tensor.meta["val"] for tensor in tensors]
     if any(v.device.type != "cpu" or v.dtype not in _DTYPES or v.layout is not torch.strided for v in values):
         return False
     single = all(type(n) is int and n == 1 for v in values for n in v.shape[2:])
