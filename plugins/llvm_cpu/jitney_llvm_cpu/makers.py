@@ -48,7 +48,7 @@ NEEDED = (
     "aoti_torch_create_tensor_from_blob", "aoti_torch_delete_tensor_object", "aoti_torch_device_type_cpu",
     "aoti_torch_dtype_float32", "aoti_torch_get_data_ptr", "aoti_torch_get_sizes", "aoti_torch_get_strides",
     "aoti_torch_get_dtype", "aoti_torch_get_storage_offset", "aoti_torch_empty_strided", "aoti_torch_copy_",
-    "aoti_torch__reinterpret_tensor",
+    "aoti_torch__reinterpret_tensor", "aoti_torch_dtype_bfloat16", "aoti_torch_dtype_float16",
 )  # fmt: skip
 
 # Of ``data``, ``desc`` and ``made`` see ``ir``.

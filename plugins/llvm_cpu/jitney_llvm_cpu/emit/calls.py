@@ -59,15 +59,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Make:
-    """A call of ``i32 @<function>(ptr data, ptr desc, ptr made)``; see ``makers.ir``.
+    """A call of ``i32 @<function>(i64 threads, ptr data, ptr desc, ptr made)``; see ``makers.ir``.
 
     Args:
         function: the symbol.
         arguments: tensors; None for those that are absent.
         numbers: the other arguments, in order: integers and lists of them.
         result: the buffer that it makes, with the strides and dtype that this must have.
-        state: the name under which the entry has a pointer; then the function is given that and the number of threads
-            before all else.
+        state: the name under which the entry has a pointer that the function is given before all else.
     """
 
     function: str
@@ -154,9 +153,9 @@ class CallWriter:
             where = self.table
             for at, value in enumerate(table):
                 f.store(self._number(value), f.element("i64", where, number(at)), 8)
-        first = [pointer(call.state), threads] if call.state else []
-        f.declare(call.function, "i32", [*("ptr", "i64")[: len(first)], "ptr", "ptr", "ptr"])
-        self._succeed(f.invoke(call.function, I32, [*first, self.data, where, self.handle(result)]))
+        parts = [*([pointer(call.state)] if call.state else []), threads, self.data, where, self.handle(result)]
+        f.declare(call.function, "i32", [part.type.text for part in parts])
+        self._succeed(f.invoke(call.function, I32, parts))
 
     def drop(self, made: int) -> None:
         """Nobody reads this result any more."""

@@ -41,7 +41,7 @@ def call_of(extern: Extern, program: Program, state: str) -> Make:
     buffer = program.buffers[made]
     result = Strided(made, buffer.dtype, buffer.size, buffer.stride, index(0))
     return Make(
-        "jitney_packed" if packed else "jitney_make_convolution",
+        "jitney_packed" if packed else "jitney_convolution",
         tuple(None if t is None else argument(t) for t in (x, weight, bias)),
         tuple(tuple(map(_index, n)) if isinstance(n, (list, tuple)) else _index(n) for n in numbers),
         argument(result),

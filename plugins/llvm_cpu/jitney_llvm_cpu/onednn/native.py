@@ -4,7 +4,7 @@
       |
       v
     table of the state: a row for this shape and number of threads?
-      |-- plain:  jitney_make_convolution
+      |-- plain:  jitney_convolution
       |-- packed: the digest of the weights is the table's?  yes: torch's operator with the row's handle
       |             | no
       |-- ask ------+--> the state's callback: Python (``packed.py``), which then puts another table in the place
@@ -27,177 +27,15 @@ from torch import Tensor
 
 from jitney_llvm_cpu import makers, symbols
 from jitney_llvm_cpu.engine import Engine
-from jitney_llvm_cpu.onednn import digest_code
+from jitney_llvm_cpu.onednn import native_code
+from jitney_llvm_cpu.onednn.native_code import DIMS, LAYOUTS
 from jitney_llvm_cpu.shims import tried
-from jitney_llvm_cpu.target import Target
 
 ASK, PLAIN, PACKED = range(3)
-LAYOUTS = 4  # rows of a table
-_DIMS = 5
 REFUSED = 1  # what a callback returns for an exception
 UNANSWERED = 2  # what ``jitney_packed`` returns where it would ask, and nobody is there
 
-OPERATOR = "aoti_torch_cpu_mkldnn__convolution_pointwise"
-EXPORTED = ("jitney_delete", "jitney_make_convolution", "jitney_packed")
-
-_TEXT = """
-%jitney.state = type { ptr, i64, i64, ptr }
-%jitney.row = type { i64, i64, ptr, [5 x i64] }
-%jitney.table = type { i64, i64, i64, i64, [4 x %jitney.row] }
-@jitney.none = private constant [5 x i8] c"none\\00"
-@jitney.empty = private constant [1 x i8] c"\\00"
-@jitney.algorithm = private constant ptr @jitney.empty
-
-declare i32 @OPERATOR(ptr, ptr, ptr, ptr, i64, ptr, i64, ptr, i64, i64, ptr, ptr, i64, ptr, ptr)
-
-define ptr @jitney_publish(ptr %state, ptr %table) {
-  %old = atomicrmw xchg ptr %state, ptr %table seq_cst
-  ret ptr %old
-}
-
-define i64 @jitney_users(ptr %state) {
-  %users.p = getelementptr %jitney.state, ptr %state, i32 0, i32 1
-  %users = load atomic i64, ptr %users.p seq_cst, align 8
-  ret i64 %users
-}
-
-; Was there a call with packed weights since the last question?
-define i64 @jitney_hits(ptr %state) {
-  %hits.p = getelementptr %jitney.state, ptr %state, i32 0, i32 2
-  %hits = atomicrmw xchg ptr %hits.p, i64 0 seq_cst
-  ret i64 %hits
-}
-
-define i32 @jitney_packed(ptr %state, i64 %threads, ptr %data, ptr %desc, ptr %made) {
-entry:
-  %n0 = load i64, ptr %desc
-  %stride = getelementptr i64, ptr %desc, i64 1
-  %n1.p = getelementptr i64, ptr %stride, i64 %n0
-  %n1 = load i64, ptr %n1.p
-  %padding = getelementptr i64, ptr %n1.p, i64 1
-  %n2.p = getelementptr i64, ptr %padding, i64 %n1
-  %n2 = load i64, ptr %n2.p
-  %dilation = getelementptr i64, ptr %n2.p, i64 1
-  %transposed.p = getelementptr i64, ptr %dilation, i64 %n2
-  %n3.p = getelementptr i64, ptr %transposed.p, i64 1
-  %n3 = load i64, ptr %n3.p
-  %output = getelementptr i64, ptr %n3.p, i64 1
-  %groups.p = getelementptr i64, ptr %output, i64 %n3
-  %groups = load i64, ptr %groups.p
-  %tensors = getelementptr i64, ptr %groups.p, i64 1
-  %rank.p = getelementptr i64, ptr %tensors, i64 1
-  %rank = load i64, ptr %rank.p
-  %sizes = getelementptr i64, ptr %tensors, i64 2
-  %users.p = getelementptr %jitney.state, ptr %state, i32 0, i32 1
-  %u0 = atomicrmw add ptr %users.p, i64 1 seq_cst
-  %table = load atomic ptr, ptr %state seq_cst, align 8
-  %digest.p = getelementptr %jitney.table, ptr %table, i32 0, i32 0
-  %bytes.p = getelementptr %jitney.table, ptr %table, i32 0, i32 1
-  %otherwise.p = getelementptr %jitney.table, ptr %table, i32 0, i32 2
-  %count.p = getelementptr %jitney.table, ptr %table, i32 0, i32 3
-  %otherwise = load i64, ptr %otherwise.p
-  %count = load i64, ptr %count.p
-  br label %rows
-rows:
-  %r = phi i64 [ 0, %entry ], [ %r.next, %other ]
-  %more = icmp ult i64 %r, %count
-  br i1 %more, label %row, label %decide
-row:
-  %row.threads.p = getelementptr %jitney.table, ptr %table, i32 0, i32 4, i64 %r, i32 0
-  %row.threads = load i64, ptr %row.threads.p
-  %same.threads = icmp eq i64 %row.threads, %threads
-  br i1 %same.threads, label %dims, label %other
-dims:
-  %d = phi i64 [ 0, %row ], [ %d.next, %equal ]
-  %dims.more = icmp ult i64 %d, %rank
-  br i1 %dims.more, label %dim, label %found
-dim:
-  %row.size.p = getelementptr %jitney.table, ptr %table, i32 0, i32 4, i64 %r, i32 3, i64 %d
-  %row.size = load i64, ptr %row.size.p
-  %size.p = getelementptr i64, ptr %sizes, i64 %d
-  %size = load i64, ptr %size.p
-  %same.size = icmp eq i64 %row.size, %size
-  br i1 %same.size, label %equal, label %other
-equal:
-  %d.next = add i64 %d, 1
-  br label %dims
-other:
-  %r.next = add i64 %r, 1
-  br label %rows
-found:
-  %row.mode.p = getelementptr %jitney.table, ptr %table, i32 0, i32 4, i64 %r, i32 1
-  %row.mode = load i64, ptr %row.mode.p
-  %row.handle.p = getelementptr %jitney.table, ptr %table, i32 0, i32 4, i64 %r, i32 2
-  %row.handle = load ptr, ptr %row.handle.p
-  br label %decide
-decide:
-  %mode = phi i64 [ %otherwise, %rows ], [ %row.mode, %found ]
-  %packed = phi ptr [ null, %rows ], [ %row.handle, %found ]
-  switch i64 %mode, label %ask [ i64 1, label %plain  i64 2, label %compare ]
-plain:
-  %u1 = atomicrmw sub ptr %users.p, i64 1 seq_cst
-  %code.plain = call i32 @jitney_make_convolution(ptr %data, ptr %desc, ptr %made)
-  ret i32 %code.plain
-compare:
-  %digest = load i64, ptr %digest.p
-  %bytes = load i64, ptr %bytes.p
-  %weight.p = getelementptr ptr, ptr %data, i64 1
-  %weight = load ptr, ptr %weight.p
-  %now = call i64 @jitney_digest(ptr %weight, i64 %bytes, i64 %threads)
-  %same = icmp eq i64 %now, %digest
-  br i1 %same, label %run, label %ask
-run:
-  %code.run = call i32 @jitney_run_packed(ptr %data, ptr %tensors, ptr %packed, ptr %padding, i64 %n1, ptr %stride,
-    i64 %n0, ptr %dilation, i64 %n2, i64 %groups, ptr %made)
-  %hits.p = getelementptr %jitney.state, ptr %state, i32 0, i32 2
-  store atomic i64 1, ptr %hits.p seq_cst, align 8
-  %u2 = atomicrmw sub ptr %users.p, i64 1 seq_cst
-  ret i32 %code.run
-ask:
-  %u3 = atomicrmw sub ptr %users.p, i64 1 seq_cst
-  %callback.p = getelementptr %jitney.state, ptr %state, i32 0, i32 3
-  %callback = load ptr, ptr %callback.p
-  %nobody = icmp eq ptr %callback, null
-  br i1 %nobody, label %unanswered, label %call
-unanswered:
-  ret i32 2
-call:
-  %code.ask = call i32 %callback(ptr %data, ptr %desc, ptr %made, i64 %threads)
-  ret i32 %code.ask
-}
-
-define internal i32 @jitney_run_packed(ptr %data, ptr %tensors, ptr %packed, ptr %padding, i64 %n1, ptr %stride,
-    i64 %n0, ptr %dilation, i64 %n2, i64 %groups, ptr %made) {
-entry:
-  %handles = alloca [3 x ptr]
-  %after.p = alloca ptr
-  %result.p = alloca ptr
-  store ptr null, ptr %result.p
-  %failed = call i32 @jitney_tensors(ptr %data, ptr %tensors, i64 3, ptr %handles, ptr %after.p)
-  %good = icmp eq i32 %failed, 0
-  br i1 %good, label %run, label %end
-run:
-  %x = load ptr, ptr %handles
-  %bias.p = getelementptr ptr, ptr %handles, i64 2
-  %bias = load ptr, ptr %bias.p
-  %none = icmp eq ptr %bias, null
-  %given = select i1 %none, ptr null, ptr %bias.p
-  %code = call i32 @OPERATOR(ptr %x, ptr %packed, ptr %given, ptr %padding, i64 %n1, ptr %stride, i64 %n0,
-    ptr %dilation, i64 %n2, i64 %groups, ptr @jitney.none, ptr null, i64 0, ptr @jitney.algorithm, ptr %result.p)
-  call void @jitney_delete(ptr %handles, i64 3, i64 1)
-  %done = icmp eq i32 %code, 0
-  br i1 %done, label %adopt, label %refused
-adopt:
-  %result = load ptr, ptr %result.p
-  %after = load ptr, ptr %after.p
-  %adopted = call i32 @jitney_adopt(ptr %result, ptr %after, ptr %made)
-  ret i32 %adopted
-refused:
-  ret i32 %code
-end:
-  ret i32 %failed
-}
-"""
+EXPORTED = ("jitney_delete", "jitney_convolution", "jitney_packed")
 
 Callback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
@@ -218,7 +56,7 @@ class _Row(ctypes.Structure):
         ("threads", ctypes.c_int64),
         ("mode", ctypes.c_int64),
         ("handle", ctypes.c_void_p),
-        ("sizes", ctypes.c_int64 * _DIMS),
+        ("sizes", ctypes.c_int64 * DIMS),
     ]
 
 
@@ -296,12 +134,14 @@ def _link(own: Engine, parallel: str) -> frozenset[str]:
     found = makers.makers(own)
     if "convolution" not in found.names:
         return frozenset()
-    text = _text(own.target, parallel)
-    packed = "" if text is None else tried(own, text, "packed convolutions", _attempts)
-    usable = text is not None and not packed
-    library = own.compile(text if usable and text is not None else makers.ir(found.names))
-    names = EXPORTED if usable else EXPORTED[:-1]
-    for name in names:
+    plain = native_code.plain(parallel)
+    failed = tried(own, plain, "convolutions", _attempts)
+    if failed:
+        return frozenset()
+    packed = native_code.packed(parallel, own.target)
+    usable = packed is not None and not tried(own, packed, "packed convolutions", _packed_attempts)
+    library = own.compile(packed if usable and packed is not None else plain)
+    for name in EXPORTED if usable else EXPORTED[:-1]:
         symbols.register(name, library.address(name))
     _libraries.append(library)
     return frozenset({"convolution", "packed"} if usable else {"convolution"})
@@ -311,14 +151,6 @@ def _link(own: Engine, parallel: str) -> frozenset[str]:
 _libraries: list[Any] = []
 _names: list[frozenset[str]] = []
 _lock = threading.Lock()
-
-
-def _text(target: Target, parallel: str) -> str | None:
-    needed = (OPERATOR, "aoti_torch_delete_tensor_object")
-    if any(symbols.find(name) is None for name in needed):
-        return None
-    parts = makers.ir(frozenset({"convolution"})), digest_code.text(parallel, digest_code.aes_bytes(target))
-    return "".join(parts) + _TEXT.replace("OPERATOR", OPERATOR)
 
 
 def functions() -> Functions | None:
@@ -385,17 +217,32 @@ def address_of(room: Any) -> int:
 
 # ------------------------------------------------------------------ the trial
 
+_CASES = ((1, True), (2, False), (2, True), (1, False))
+
 
 def _attempts(library: Any) -> list[tuple[str, Any]]:
-    cases = ((1, True), (2, False), (2, True), (1, False))
-    return [("packed", _Attempt(library, *case)) for case in cases]
+    return [("convolution", _Plain(library, *case)) for case in _CASES]
 
 
-class _Attempt(makers.ConvolutionTrial):
-    """The convolution of the other trial, with weights in order; then others are no longer those of the digest."""
+def _packed_attempts(library: Any) -> list[tuple[str, Any]]:
+    return [("packed", _Packed(library, *case)) for case in _CASES]
+
+
+class _Plain(makers.ConvolutionTrial):
+    """The convolution of the other trial, whose weights are put in another order first."""
 
     def __init__(self, library: Any, groups: int, bias: bool) -> None:
-        super().__init__(library, "jitney_make_convolution", groups, bias)
+        super().__init__(library, "jitney_delete", groups, bias)
+        address = ctypes.c_void_p
+        call = library.function("jitney_convolution", ctypes.c_int64, *[address] * 3, result=ctypes.c_int32)
+        self.function = functools.partial(call, 1)
+
+
+class _Packed(makers.ConvolutionTrial):
+    """The same with weights in order; then others are no longer those of the digest."""
+
+    def __init__(self, library: Any, groups: int, bias: bool) -> None:
+        super().__init__(library, "jitney_delete", groups, bias)
         self.packed = _functions(library).packed
         x, weight, _ = self.call.tensors
         assert x is not None and weight is not None
