@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import os
 import re
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 import jitney
 from jitney import events
 from jitney.errors import BackendFailed
-from jitney_llvm_cpu import launch, machine
+from jitney_llvm_cpu import launch, machine, makers
 from jitney_llvm_cpu.onednn import calls, native, packed
 from jitney_llvm_cpu.onednn.trial import Trial
 from jitney_llvm_cpu.shims import dtype_code
@@ -273,6 +274,54 @@ def test_a_child_process_may_call_too() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+# ------------------------------------------------------------------ the order of weights
+
+# Channels, filters, window, groups; in the last ones threads share the weights.
+WEIGHTS = [
+    (8, 6, (3, 3), 1), (8, 12, (1, 7), 2), (8, 12, (3, 1), 4), (8, 8, (3, 3), 8), (1, 4, (3, 3), 1), (8, 5, (1, 1), 1),
+    (32, 96, (5, 3), 1), (64, 64, (7, 7), 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(("channels", "filters", "window", "groups"), WEIGHTS)
+def test_weights_with_channels_first_of_images_with_channels_last(
+    channels: int, filters: int, window: tuple[int, int], groups: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    module = nn.Conv2d(channels, filters, window, padding="same", groups=groups).to(dtype)
+    compiled = jitney.compile(module, backend="llvm_cpu", options={"packed_weights": False})
+    for grad in (False, True):
+        x = torch.randn(3, channels, 9, 8, dtype=dtype).to(memory_format=torch.channels_last)
+        with torch.set_grad_enabled(grad):
+            compare(compiled(x), module(x), dtype)
+            module.weight.data[1] = float("nan")
+            compare(compiled(x), module(x), dtype)
+            nn.init.normal_(module.weight)
+
+
+def test_the_order_of_weights_does_not_change_the_numbers(library: Any) -> None:
+    x = torch.randn(2, 8, 9, 7).to(memory_format=torch.channels_last)
+    weight = torch.randn(6, 8, 3, 3)
+    for images in (x, x.contiguous(), x[:, :, :, ::2]):
+        expected = F.conv2d(images, weight)
+        numbers = [[1, 1], [0, 0], [1, 1], False, [0, 0], 1]
+        call = makers.Description((images, weight, None), numbers, [(expected.stride(), x.dtype)])
+        made = []
+        for name, first in (("jitney_make_convolution", ()), ("jitney_convolution", (1,))):
+            types = [ctypes.c_int64] * len(first) + [ctypes.c_void_p] * 3
+            assert library.function(name, *types, result=ctypes.c_int32)(*first, call.data, call.desc, call.made) == 0
+            made += native.tensors_of([call.made[0]])
+        assert torch.equal(made[0], made[1])
+        torch.testing.assert_close(made[1], expected)
+
+
+@pytest.fixture(scope="module")
+def library() -> Any:
+    machine.machine(0)
+    return native._libraries[-1]
+
+
 # ------------------------------------------------------------------ weights in order
 
 
@@ -312,6 +361,14 @@ def test_python_is_asked_only_where_native_code_knows_nothing(monkeypatch: pytes
         for _ in range(3):
             compare(compiled(x), module(x))
         assert len(asked) == 2
+
+
+def test_a_kernel_writes_where_the_result_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, _, x = packed_layer(monkeypatch)
+    code = code_of(module.requires_grad_(False), x)
+    assert re.search(
+        r"^    (t\d+), = _c\d+\(room\)\n    (t\d+) = \1\n    del \1\n    return \(\2, \)", code, re.MULTILINE
+    )
 
 
 def test_calls_with_the_same_weights_between_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
