@@ -13,6 +13,7 @@ from jitney_llvm_cpu.launch import Native
 from jitney_llvm_cpu.memory_pool import memory
 from jitney_llvm_cpu.onednn.calls import is_called
 from jitney_llvm_cpu.onednn.convolutions import called_instead, with_packed_weights
+from jitney_llvm_cpu.onednn.matrices import with_products
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_llvm_cpu.products import NATIVE, native_call
 from jitney_llvm_cpu.serialization import entries_of, keepable
@@ -28,8 +29,9 @@ def compile_graph(
 ) -> Callable[..., Sequence[Any]]:
     """The function of one graph; see ``Backend``."""
     options: LlvmCpuOptions = request.options
-    if request.kind == "inference" and options.packed_weights:
-        graph = with_packed_weights(graph)
+    if request.kind == "inference":
+        graph = with_products(graph)
+        graph = with_packed_weights(graph) if options.packed_weights else graph
     native = Native(options)
     policy = replace(POLICY, lone_images=native.machine.target.gathers(FLOAT))
     try:

@@ -28,7 +28,7 @@ BYTES_IN_ONE_THREAD = 1 << 20
 WORK_IN_ONE_THREAD = 8_000_000  # multiplications
 
 _aten = torch.ops.aten
-_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _NEEDED = ("_convolution_pointwise", "_reorder_convolution_weight", "_get_mkldnn_serialized_md")
 
 
@@ -78,11 +78,11 @@ def _is_packed(node: fx.Node, mkldnn: Any) -> bool:
         return False
     x, weight = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]
     plain = all(type(n) is int for n in (*weight.shape, *weight.stride()))
-    if x.device.type != "cpu" or x.dim() not in _FORMATS or not plain or not _supported(x.dtype, mkldnn):
+    if x.device.type != "cpu" or x.dim() not in FORMATS or not plain or not _supported(x.dtype, mkldnn):
         return False
-    memory_format = _FORMATS[x.dim()]
+    memory_format = FORMATS[x.dim()]
     dense = weight.is_contiguous() or weight.is_contiguous(memory_format=memory_format)
-    return dense and _has_channels_last(x) and _gains(node)
+    return dense and has_channels_last(x) and _gains(node)
 
 
 def _gains(node: fx.Node) -> bool:
@@ -101,7 +101,7 @@ def _supported(dtype: torch.dtype, mkldnn: Any) -> bool:
     return dtype is torch.float32 or (dtype in asked and bool(getattr(mkldnn, asked[dtype], bool)()))
 
 
-def _has_channels_last(x: torch.Tensor) -> bool:
+def has_channels_last(x: torch.Tensor) -> bool:
     """In memory, whatever the batch: no guard is made of its strides."""
     size, stride = hints(x.shape), hints(x.stride())
     expected, step = {}, 1

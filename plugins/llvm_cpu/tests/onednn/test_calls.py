@@ -515,3 +515,48 @@ def test_convolutions_of_pixels_are_products() -> None:
 def test_other_convolutions_of_pixels_are_none(module: nn.Module) -> None:
     module.requires_grad_(False)
     assert "aten.convolution" in code_of(module, given(2, 8, torch.float32, False)[0][:, :, :1, :1])
+
+
+# ------------------------------------------------------------------ windows of one pixel
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_in_one_thread_images_are_multiplied_as_matrices(last: bool, dynamic: bool) -> None:
+    torch.manual_seed(0)
+    parts = [nn.Conv2d(8, 12, 1, bias=False), nn.BatchNorm2d(12), nn.ReLU(), nn.Conv2d(12, 4, 1, bias=False)]
+    module = nn.Sequential(*parts).eval().requires_grad_(False)
+    compiled = jitney.compile(module, backend="llvm_cpu", dynamic=dynamic)
+    for batch in (2, 1, 3, *([0] * dynamic)):
+        x = given(batch, 8, torch.float32, last)[0]
+        compare(compiled(x), module(x))
+        x[:, 0, 0, 0] = float("nan")
+        compare(compiled(x), module(x))
+    code = code_of(module, given(2, 8, torch.float32, last)[0])
+    assert "aten.mm" in code and "convolution" not in code
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Conv2d(8, 8, 1),
+        nn.Conv2d(8, 8, 1, bias=False, stride=2),
+        nn.Conv2d(8, 8, 1, bias=False, padding=1),
+        nn.Conv2d(8, 8, 1, bias=False, groups=2),
+        nn.Conv2d(8, 8, 1, bias=False).double(),
+        nn.Conv2d(8, 8, 3, bias=False),
+    ],
+)
+def test_in_one_thread_other_convolutions_are_convolutions(module: nn.Module) -> None:
+    x = given(2, 8, next(module.parameters()).dtype, True)[0]
+    assert "convolution" in code_of(module.requires_grad_(False), x)
