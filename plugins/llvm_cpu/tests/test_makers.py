@@ -129,6 +129,12 @@ def test_convolutions_are_called_from_native_code_as_far_as_their_trials_pass(mo
     assert native._link(engine, parallel) == left
 
 
+def test_without_handles_in_python_nothing_is_called_from_native_code(monkeypatch):
+    engine = Engine(Target.host())
+    monkeypatch.setattr(native, "_aoti", None)
+    assert native._link(engine, threads(engine).ir) == frozenset()
+
+
 def test_a_description_has_all_numbers():
     x, row = torch.zeros(2, 3), torch.zeros(3)
     call = Description((x, None, row), [[1, 2], 5, True], [((4, 1), torch.float32)])

@@ -132,7 +132,7 @@ def available(own: Engine, parallel: str) -> frozenset[str]:
 
 def _link(own: Engine, parallel: str) -> frozenset[str]:
     found = makers.makers(own)
-    if "convolution" not in found.names:
+    if "convolution" not in found.names or not all(hasattr(_aoti, name) for name in _CONVERTERS):
         return frozenset()
     plain = native_code.plain(parallel)
     failed = tried(own, plain, "convolutions", _attempts)
@@ -184,7 +184,8 @@ def _delete() -> Callable[[int], Any]:
 
 # ------------------------------------------------------------------ handles and tensors
 
-_aoti: Any = torch._C._aoti
+_aoti: Any = getattr(torch._C, "_aoti", None)
+_CONVERTERS = ("unsafe_alloc_void_ptr_from_tensor", "alloc_tensors_by_stealing_from_void_ptrs")
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
