@@ -65,7 +65,7 @@ class _Facts:
     def launch(self, number: int, label: Label, item: Kernel | Extern) -> events.Launch:
         """One item of the schedule."""
         extern = isinstance(item, Extern)
-        reason = ("called from native code" if item.into else item.reason) if isinstance(item, Extern) else ""
+        reason = ("called from native code" if item.launched else item.reason) if isinstance(item, Extern) else ""
         return events.Launch(
             name=label.name,
             kind="extern" if extern else "kernel",

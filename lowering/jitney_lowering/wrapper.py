@@ -98,6 +98,7 @@ class Wrapper:
         self.given_floats: dict[str, str] = {}  # buffer of a Python float that the graph is given -> its variable
         self.seen: set[str] = set()  # checks that have been looked at
         self.pointers: dict[str, str] = {}  # variable of a tensor -> the variable of its address
+        self.inside: dict[str, str] = {}  # buffer -> the operator of the present run in whose result it is (its buffer)
         self.spelled: dict[Atom, str] = {size: f"n{i}" for i, size in enumerate(self.program.sizes)}
         self.namespace.update(
             **{name: getattr(self.allocator, function) for name, function in self.allocation.items()},
@@ -116,11 +117,14 @@ class Wrapper:
         self._begin()
         last = self._last_uses()
         for number, (launched, run) in enumerate(self.runs):
+            self.inside = self._made_inside(run)
+            self.surviving = {name for name in self.inside if last.get(name, len(self.runs)) > number}
             self._take_over(run)
             if self.separate:
                 self._make_room(run)
             self.lines += self._checked(name for item in run for name in item.after)
             lines = self.launch(run, self) if launched else self._externs(run)
+            lines += self._left_over()
             self.lines += self._marked(number, run[0], lines) if self.apart else lines
             dead = [v for name, v in self.variables.items() if last.get(name) == number and self._may_die(name, v)]
             self.lines += [f"del {', '.join(dead)}"] if dead else []
@@ -162,7 +166,10 @@ class Wrapper:
         return base if offset.value == 0 else f"{base} + {self.size(offset)}"
 
     def place(self, buffer: str) -> tuple[str, Index]:
-        """Python text of an address, and how many bytes after it the buffer begins."""
+        """Python text of an address, and how many bytes after it the buffer begins.
+
+        In an operator's result that the present run makes: the name of that buffer in angle brackets, which is no text.
+        """
         known = self.program.buffers[buffer]
         if known.home is not None:
             base, offset = self.place(known.home[0])
@@ -170,6 +177,8 @@ class Wrapper:
         block = self.blocks.get(buffer)
         if block is not None:
             return "arena", block.offset
+        if buffer in self.inside:
+            return f"<{self.inside[buffer]}>", index(0)
         tensor = self.tensor(buffer)
         if tensor not in self.pointers:
             self.pointers[tensor] = f"p_{tensor}"
@@ -182,6 +191,13 @@ class Wrapper:
         if known.home is not None:
             return self._strided(Strided(known.home[0], known.dtype, known.size, known.stride, known.home[1]))
         return self.variables.get(buffer) or self._temporary(known)
+
+    def handed_over(self) -> dict[str, str]:
+        """Operators' results that the present run makes and leaves to others: buffer -> variable of the tensor."""
+        left = sorted({self.inside[name] for name in self.surviving})
+        for name in left:
+            self.variables[name] = f"t{len(self.variables)}"
+        return {name: self.variables[name] for name in left}
 
     def constant(self, value: Any) -> str:
         """Python text of any object."""
@@ -250,15 +266,34 @@ class Wrapper:
 
     def _take_over(self, run: Sequence[Kernel | Extern]) -> None:
         """What is filled here in the place of something else; a result is no view of that."""
-        successors, buffers = self.schedule.successors, self.program.buffers
+        successors = self.schedule.successors
         for name in (name for item in run for name in sorted(item.writes & successors.keys())):
-            if name in self.variables:
-                continue
-            old = successors[name]
-            plain = alike(buffers[name], buffers[old])
-            made = self.variables[old] if plain else f"{self._over(name, old)}.detach()"
-            self.variables[name] = f"t{len(self.variables)}"
-            self.lines.append(f"{self.variables[name]} = {made}")
+            if name not in self.variables and name not in self.inside:
+                self.lines.append(self._in_place_of(name, successors[name]))
+
+    def _in_place_of(self, name: str, old: str) -> str:
+        """The line that names a buffer which has taken over another's memory."""
+        plain = alike(self.program.buffers[name], self.program.buffers[old])
+        made = self.variables[old] if plain else f"{self._over(name, old)}.detach()"
+        self.variables[name] = f"t{len(self.variables)}"
+        return f"{self.variables[name]} = {made}"
+
+    def _made_inside(self, run: Sequence[Kernel | Extern]) -> dict[str, str]:
+        """What this run makes memory for: buffer -> the operator's result whose memory it has."""
+        made: dict[str, str] = {}
+        for item in run:
+            if isinstance(item, Extern) and item.fresh:
+                made |= {name: name for name in item.buffers if name is not None}
+            for name in item.writes & self.schedule.successors.keys():
+                if self.schedule.successors[name] in made:
+                    made[name] = made[self.schedule.successors[name]]
+        return made
+
+    def _left_over(self) -> list[str]:
+        """Lines that name what lives on in results that this run has made."""
+        inside, self.inside = self.inside, {}
+        names = [name for name in inside if name in self.surviving and name != inside[name]]
+        return [self._in_place_of(name, inside[name]) for name in names]
 
     def _make_room(self, run: Sequence[Kernel | Extern]) -> None:
         """Memory for what is filled here first: outputs, and temporaries that are set apart."""
@@ -458,7 +493,7 @@ def _kind(item: Kernel | Extern) -> tuple[bool, bool]:
 
 
 def _is_launched(item: Kernel | Extern) -> bool:
-    return isinstance(item, Kernel) or item.into
+    return isinstance(item, Kernel) or item.launched
 
 
 def _refuse_others(taken: Mapping[int, Buffer], inputs: Sequence[Any], lazy: frozenset[str]) -> None:

@@ -183,6 +183,7 @@ class Extern:
         written: names of buffers that it changes in place.
         reason: why it has no loops.
         into: its one result is written to memory that it is given; the backend launches it together with kernels.
+        fresh: so does the backend here, but the operator makes its one result, whose address is known only then.
         after: buffers of those of the program's checks that come before it: it writes only if they hold.
     """
 
@@ -194,6 +195,7 @@ class Extern:
     reason: str = ""
     nodes: tuple[fx.Node, ...] = ()
     into: bool = False
+    fresh: bool = False
     after: frozenset[str] = frozenset()
 
     @functools.cached_property
@@ -216,6 +218,11 @@ class Extern:
         schema = getattr(self.target, "_schema", None)
         draws = torch.Tag.nondeterministic_seeded in getattr(self.target, "tags", ())
         return bool(self.written) or draws or schema is None or not schema.returns
+
+    @property
+    def launched(self) -> bool:
+        """Does the backend launch it together with kernels?"""
+        return self.into or self.fresh
 
     @property
     def is_plain(self) -> bool:

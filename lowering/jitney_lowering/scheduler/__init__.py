@@ -74,6 +74,7 @@ def schedule(
     program: Program,
     updates: Mapping[int, int] = MappingProxyType({}),
     into: Callable[[Extern, Program], bool] = lambda call, program: False,
+    fresh: Callable[[Extern, Program], bool] = lambda call, program: False,
     policy: Policy = CPU,
     takes: Takes | None = None,
     large: int | None = None,
@@ -86,6 +87,7 @@ def schedule(
         updates: outputs that will be copied into an input: see ``CompileRequest``.
         into: does the backend launch this operator by itself, with memory for its result (``Extern.into``)? Asked for
             operators that make one new tensor.
+        fresh: or without such memory (``Extern.fresh``)?
         policy: what suits the machine.
         takes: does the backend want a matrix product as a kernel of its own, with what follows? See ``products.py``.
         large: bytes of a temporary that has memory of its own; None: all share an arena, and keep their order.
@@ -99,7 +101,7 @@ def schedule(
         fused = placed(less_work(with_early_parts(with_parted_results(fused)), replaced))
     program, items = fused.program, fused.items
     kernels = [
-        replace(item, into=True) if isinstance(item, Extern) and item.is_plain and into(item, program) else item
+        _native(item, program, into, fresh) if isinstance(item, Extern) and item.is_plain else item
         for item in _kernels(items, program, names)
         if not isinstance(item, Extern) or not _is_done(item, program)
     ]
@@ -137,6 +139,14 @@ def schedule(
 def needed_bytes(made: Schedule) -> int:
     """About how much memory a graph's temporaries and results take at a time, without its inputs."""
     return peak(made.program, made.items, {**made.filled, **made.successors, **made.memory.instead_of})
+
+
+def _native(
+    call: Extern, program: Program, into: Callable[[Extern, Program], bool], fresh: Callable[[Extern, Program], bool]
+) -> Extern:
+    """The operator, as the backend calls it."""
+    given = into(call, program)
+    return replace(call, into=given, fresh=not given and fresh(call, program))
 
 
 def _is_done(item: Extern, program: Program) -> bool:

@@ -21,7 +21,7 @@ _PRODUCTS = {
     _aten.addmm.default: "addmm",
     _aten.baddbmm.default: "baddbmm",
 }
-_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def native_call(names: frozenset[str]) -> Callable[[Extern, Program], bool]:
@@ -50,17 +50,18 @@ def _call(extern: Extern, program: Program) -> Call | None:
         return None
     if not all(_is_taken(t, buffer.dtype) for t in tensors) or buffer.device.type != "cpu":
         return None
-    code = dtype_code(buffer.dtype)
-    return Call(name, tuple(_argument(t, code) for t in tensors), tuple(float(n) for n in numbers))
+    return Call(name, tuple(map(argument, tensors)), tuple(float(n) for n in numbers))
 
 
 def _is_taken(tensor: Any, dtype: torch.dtype) -> bool:
     plain = isinstance(tensor, Strided) and not isinstance(tensor, Number)
-    return plain and tensor.dtype is dtype and dtype in _DTYPES
+    return plain and tensor.dtype is dtype and dtype in DTYPES
 
 
-def _argument(tensor: Strided, code: int) -> Argument:
-    return Argument(tensor.buffer, tensor.offset * tensor.dtype.itemsize, tensor.size, tensor.stride, code)
+def argument(tensor: Strided) -> Argument:
+    """A tensor as native code describes it."""
+    at = tensor.offset * tensor.dtype.itemsize
+    return Argument(tensor.buffer, at, tensor.size, tensor.stride, dtype_code(tensor.dtype))
 
 
 def shims_of(calls: Sequence[object]) -> frozenset[str]:

@@ -9,8 +9,8 @@ from typing import Any
 from jitney.backends import CompileRequest, SerializedGraph, build_function
 from jitney.cache.digest import NotStorable
 from jitney.cache.recipes import Reader, Stale, Writer
-from jitney.errors import BackendFailed
 from jitney_llvm_cpu.engine import Library
+from jitney_llvm_cpu.failures import raise_failed
 from jitney_llvm_cpu.machine import engine, machine
 from jitney_llvm_cpu.memory_pool import memory
 from jitney_llvm_cpu.options import LlvmCpuOptions
@@ -21,11 +21,6 @@ ARGUMENTS = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)
 def entries_of(library: Library, names: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """The runs of kernels in a library, as functions by name."""
     return {name: library.function(name, *ARGUMENTS, result=ctypes.c_int32) for name in names}
-
-
-def raise_failed() -> None:
-    """What a wrapper does when a native call returned an error."""
-    raise BackendFailed("llvm_cpu: torch refused a matrix product that was called from native code")
 
 
 def keep(

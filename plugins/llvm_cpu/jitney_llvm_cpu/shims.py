@@ -18,7 +18,9 @@ import os
 import signal
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -146,7 +148,7 @@ def ir(names: frozenset[str] | set[str]) -> str:
     """
     if not names:
         return ""
-    return _HANDLES.replace("DEVICE", str(_constant("aoti_torch_device_type_cpu"))) + "".join(
+    return _HANDLES.replace("DEVICE", str(constant("aoti_torch_device_type_cpu"))) + "".join(
         _call(name, SHIMS[name]) for name in sorted(names)
     )
 
@@ -173,11 +175,12 @@ def _call(name: str, shim: Shim) -> str:
 
 def dtype_code(dtype: torch.dtype) -> int:
     """torch's number of a dtype."""
-    return _constant(f"aoti_torch_dtype_{str(dtype).removeprefix('torch.')}")
+    return constant(f"aoti_torch_dtype_{str(dtype).removeprefix('torch.')}")
 
 
 @functools.cache
-def _constant(name: str) -> int:
+def constant(name: str) -> int:
+    """What a C function of torch without arguments returns."""
     address = symbols.find(name)
     if address is None:
         raise LookupError(f"torch does not export {name}")
@@ -197,22 +200,54 @@ def shims(engine: Engine) -> Shims:
 
 
 def _verdict(engine: Engine, names: frozenset[str]) -> str:
-    key = engine.key(ir(names), f"verdict on shims, {symbols.torch_identity()}")
+    return _kept(engine, ir(names), "shims", lambda: trial(engine, names))
+
+
+def _kept(engine: Engine, text: str, subject: str, verdict: Callable[[], tuple[str, bool]]) -> str:
+    key = engine.key(text, f"verdict on {subject}, {symbols.torch_identity()}")
     known = engine.cache.load(key) if engine.cache is not None else None
     if known is not None:
         return known.decode()
-    verdict, certain = trial(engine, names)
+    found, certain = verdict()
     if engine.cache is not None and certain:
-        engine.cache.store(key, verdict.encode())
-    return verdict
+        engine.cache.store(key, found.encode())
+    return found
+
+
+class Attempt(Protocol):
+    """A function with arguments and what it should return."""
+
+    def succeeds(self) -> bool:
+        """Call it; is it what it should be?"""
+
+
+def tried(engine: Engine, text: str, subject: str, attempts: Callable[[Library], Sequence[tuple[str, Attempt]]]) -> str:
+    """The verdict on functions of a module: what is wrong with them, or an empty string; it is kept on disk.
+
+    Args:
+        engine: compiles it, and has the cache.
+        text: the module.
+        subject: what is tried, for the cache.
+        attempts: what is called in a child process, with names.
+    """
+    return _kept(engine, text, subject, lambda: _in_child(lambda: attempts(engine.compile(text))))
 
 
 def trial(engine: Engine, names: frozenset[str]) -> tuple[str, bool]:
     """Call each function in a child process; what is wrong, or an empty string, and whether that will not change."""
+    text = ir(names) + "".join(_exported(name, SHIMS[name]) for name in sorted(names))
+
+    def attempts() -> list[tuple[str, Attempt]]:
+        library = engine.compile(text)
+        return [(name, _Trial(library, name)) for name in sorted(names)]
+
+    return _in_child(attempts)
+
+
+def _in_child(attempts: Callable[[], Sequence[tuple[str, Attempt]]]) -> tuple[str, bool]:
     if not hasattr(os, "fork"):
         return "they are tried in a child made by fork, which this system does not have", True
-    library = engine.compile(ir(names) + "".join(_exported(name, SHIMS[name]) for name in sorted(names)))
-    calls = [(name, _Trial(library, name)) for name in sorted(names)]
+    calls = attempts()
     with warnings.catch_warnings():
         # Python warns of forks with threads around: the child runs nothing but these calls.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -221,6 +256,7 @@ def trial(engine: Engine, names: frozenset[str]) -> tuple[str, bool]:
         code = 255
         try:
             _crash_quietly()
+            torch.set_num_threads(1)  # a pool of threads is nothing to count on here
             code = next((k for k, (_, call) in enumerate(calls, 1) if not call.succeeds()), 0)
         finally:
             os._exit(code)

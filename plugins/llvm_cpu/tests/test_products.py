@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 import jitney
-import jitney_llvm_cpu.compiler as compiler
+import jitney_llvm_cpu.launch as launch
 from jitney import events
 from jitney.errors import BackendFailed
 from jitney_llvm_cpu import machine, products
@@ -88,7 +88,7 @@ def test_gradients() -> None:
 
 def test_without_shims_torch_is_called_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
     here = machine.machine(0)
-    monkeypatch.setattr(compiler, "machine", lambda vector_bytes: replace(here, shims=frozenset()))
+    monkeypatch.setattr(launch, "machine", lambda vector_bytes: replace(here, shims=frozenset()))
     fn = PROGRAMS["linear"]
     given = arguments(4, torch.float32)
     with output_code() as codes:

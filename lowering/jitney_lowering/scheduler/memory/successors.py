@@ -18,6 +18,8 @@ FRESH = {
     _aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default,
     _aten.convolution.default, _aten.convolution_backward.default,
 }  # fmt: skip
+if hasattr(torch.ops.mkldnn, "_convolution_pointwise"):
+    FRESH.add(torch.ops.mkldnn._convolution_pointwise.default)
 
 
 def taken_over(

@@ -106,6 +106,7 @@ class Module:
     functions: list[Function] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, None] = field(default_factory=dict)
+    tables: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
@@ -117,6 +118,11 @@ class Module:
         made = Function(self, name, parameters, internal, result)
         self.functions.append(made)
         return made
+
+    def constant(self, values: Sequence[int]) -> Reg:
+        """The address of constant integers of 64 bits; equal ones are at one address."""
+        name = self.tables.setdefault(tuple(values), f"@table{len(self.tables)}")
+        return Reg(name, PTR)
 
     def include(self, text: str) -> None:
         """Functions from elsewhere: what they declare is declared once, what they define is defined once."""
@@ -131,7 +137,11 @@ class Module:
             self.definitions.setdefault("\n".join(rest), None)
 
     def __str__(self) -> str:
-        return "\n".join([*self.declarations.values(), *self.definitions, *map(str, self.functions)]) + "\n"
+        tables = [
+            f"{name} = private constant [{len(row)} x i64] [{', '.join(f'i64 {n}' for n in row)}], align 8"
+            for row, name in self.tables.items()
+        ]
+        return "\n".join([*self.declarations.values(), *self.definitions, *tables, *map(str, self.functions)]) + "\n"
 
 
 class Function:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from jitney_llvm_cpu.emit.builder import I64, PTR, Module, Reg, number
-from jitney_llvm_cpu.emit.calls import Call, CallWriter
+from jitney_llvm_cpu.emit.calls import Call, CallWriter, Make
 from jitney_llvm_cpu.emit.kernels import THREADS, KernelWriter
 from jitney_llvm_cpu.emit.scalars import Machine, Math
 from jitney_llvm_cpu.emit.scope import Scope, no_value
@@ -27,14 +27,20 @@ class Entry:
     Args:
         name: the function's.
         items: what to run.
-        places: where each buffer from outside is: ``pointers`` is an array of addresses.
+        places: where each buffer is: ``pointers`` is an array of addresses.
         sizes: the symbolic sizes, in the order of the array ``sizes`` of int64.
+        made: what calls make, in order.
+        dropped: the number of an item -> what nobody reads after it.
+        handed: what the caller gets: the handles of these are stored where the last pointer leads, in this order.
     """
 
     name: str
-    items: Sequence[Kernel | Call]
+    items: Sequence[Kernel | Call | Make]
     places: Mapping[str, Place]
     sizes: Sequence[Size] = ()
+    made: Sequence[str] = ()
+    dropped: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    handed: tuple[Place, Sequence[str]] | None = None
 
 
 def emit_module(
@@ -75,29 +81,41 @@ class _Writer:
     def write(self, entry: Entry) -> None:
         """An entry and the kernels that are new."""
         sizes = tuple(entry.sizes)
-        items = [item if isinstance(item, Call) else self._kernel(item, sizes) for item in entry.items]
+        items = [self._kernel(item, sizes) if isinstance(item, Kernel) else item for item in entry.items]
         f = self.module.function(entry.name, [POINTERS, SIZES, THREADS], internal=False, result="i32")
         scope = Scope(
             f, self.machine, {}, lambda size: f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8)
         )
-        most = max((len(item[1]) for item in items if not isinstance(item, Call)), default=0)
+        most = max((len(item[1]) for item in items if isinstance(item, tuple)), default=0)
         table = f.value(PTR, f"alloca ptr, i64 {max(most, 1)}, align 8")
-        calls = [item for item in items if isinstance(item, Call)]
-        call_writer = CallWriter(f, scope, calls)
+        calls = [item for item in items if not isinstance(item, tuple)]
+        call_writer = CallWriter(f, scope, calls, len(entry.made))
+        made = {name: n for n, name in enumerate(entry.made)}
+
+        def given(place: Place) -> Reg:
+            return f.load(PTR, f.element("ptr", POINTERS, number(place.pointer)), 8)
 
         def pointer(name: str) -> Reg:
             place = entry.places[name]
-            base = f.load(PTR, f.element("ptr", POINTERS, number(place.pointer)), 8)
+            base = call_writer.memory(place.pointer) if place.made else given(place)
             return f.element("i8", base, scope.number(place.offset, no_value))
 
-        for item in items:
+        for n, item in enumerate(items):
             if isinstance(item, Call):
                 call_writer.write(item, pointer)
-                continue
-            function, names = item
-            for slot, name in enumerate(names):
-                f.store(pointer(name), f.element("ptr", table, number(slot)), 8)
-            f.run(function, table, SIZES, THREADS)
+            elif isinstance(item, Make):
+                call_writer.make(item, made[item.result.buffer], pointer, THREADS)
+            else:
+                function, names = item
+                for slot, name in enumerate(names):
+                    f.store(pointer(name), f.element("ptr", table, number(slot)), 8)
+                f.run(function, table, SIZES, THREADS)
+            for name in entry.dropped.get(n, ()):
+                call_writer.drop(made[name])
+        if entry.handed is not None:
+            base = given(entry.handed[0])
+            for slot, name in enumerate(entry.handed[1]):
+                call_writer.hand_over(made[name], f.element("ptr", base, number(slot)))
         call_writer.finish(bool(calls))
 
     def _kernel(self, kernel: Kernel, sizes: tuple[Size, ...]) -> tuple[str, tuple[str, ...]]:

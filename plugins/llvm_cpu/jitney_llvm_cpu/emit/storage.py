@@ -24,10 +24,14 @@ POINTERS, SIZES, RESULTS, SCRATCH, FLAGS, PARTIALS = range(6)  # numbers in the 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer is: ``offset`` bytes from the pointer of this number."""
+    """Where a buffer is: ``offset`` bytes from the pointer of this number.
+
+    ``made``: the number is that of a result which the entry itself makes (``Entry.made``).
+    """
 
     pointer: int
     offset: Index
+    made: bool = False
 
 
 @dataclass(frozen=True)

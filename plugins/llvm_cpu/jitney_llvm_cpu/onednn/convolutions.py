@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from jitney_llvm_cpu.onednn.packed import PackedConvolution
+from jitney_llvm_cpu.onednn.question import IDENTITY
 from jitney_lowering import hints
 from jitney_lowering.ir import Extern
 
@@ -27,8 +28,7 @@ BYTES_IN_ONE_THREAD = 1 << 20
 WORK_IN_ONE_THREAD = 8_000_000  # multiplications
 
 _aten = torch.ops.aten
-_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-IDENTITY: tuple[Any, ...] = ("none", [], "")  # what is applied to the result: nothing
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _NEEDED = ("_convolution_pointwise", "_reorder_convolution_weight", "_get_mkldnn_serialized_md")
 
 
@@ -61,10 +61,15 @@ def with_packed_weights(graph: fx.GraphModule) -> fx.GraphModule:
 
 def called_instead(extern: Extern) -> Any:
     """What the wrapper calls in an operator's place; None for the operator, such as one that the program called."""
+    return PackedConvolution() if may_be_packed(extern) else None
+
+
+def may_be_packed(extern: Extern) -> bool:
+    """Is it an operator for weights in order, rather than one that the program called?"""
     mkldnn = operators()
     if mkldnn is None or extern.target is not mkldnn._convolution_pointwise.default:
-        return None
-    return PackedConvolution() if tuple(extern.args[7:]) == IDENTITY else None
+        return False
+    return tuple(extern.args[7:]) == IDENTITY
 
 
 def _is_packed(node: fx.Node, mkldnn: Any) -> bool:
@@ -73,11 +78,11 @@ def _is_packed(node: fx.Node, mkldnn: Any) -> bool:
         return False
     x, weight = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]
     plain = all(type(n) is int for n in (*weight.shape, *weight.stride()))
-    if x.device.type != "cpu" or x.dim() not in _FORMATS or not plain or not _supported(x.dtype, mkldnn):
+    if x.device.type != "cpu" or x.dim() not in FORMATS or not plain or not _supported(x.dtype, mkldnn):
         return False
-    memory_format = _FORMATS[x.dim()]
+    memory_format = FORMATS[x.dim()]
     dense = weight.is_contiguous() or weight.is_contiguous(memory_format=memory_format)
-    return dense and _has_channels_last(x) and _gains(node)
+    return dense and has_channels_last(x) and _gains(node)
 
 
 def _gains(node: fx.Node) -> bool:
@@ -96,7 +101,7 @@ def _supported(dtype: torch.dtype, mkldnn: Any) -> bool:
     return dtype is torch.float32 or (dtype in asked and bool(getattr(mkldnn, asked[dtype], bool)()))
 
 
-def _has_channels_last(x: torch.Tensor) -> bool:
+def has_channels_last(x: torch.Tensor) -> bool:
     """In memory, whatever the batch: no guard is made of its strides."""
     size, stride = hints(x.shape), hints(x.stride())
     expected, step = {}, 1

@@ -5,11 +5,16 @@ takes longer than the product where images are small. A copy in that order is ke
 weights, until the compiled function dies. A digest of the weights' memory at each call says whether it still holds,
 however they were written to (see ``digest.py``). Where plain weights give the same numbers in less time, these are used
 (see ``trial.py``).
+
+What is decided here native code does by itself from then on (see ``native.py``), and asks again where it knows nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -17,10 +22,14 @@ import torch
 from torch import Tensor
 
 from jitney.cache.recipes import Recipe, Writer, call
+from jitney_llvm_cpu import failures
+from jitney_llvm_cpu.onednn import native
 from jitney_llvm_cpu.onednn.digest import digest_function
+from jitney_llvm_cpu.onednn.native import LAYOUTS, Row, State, Table
+from jitney_llvm_cpu.onednn.question import Question
 from jitney_llvm_cpu.onednn.trial import Trial
 
-LAYOUTS = 4  # shapes of inputs for which a copy may be kept, the first ones; those of equal order share one
+# ``LAYOUTS``: shapes of inputs for which a copy may be kept, the first ones; those of equal order share one.
 PATIENCE = 3  # calls in a row, each with other weights than the call before; then none are kept any more
 
 _aten = torch.ops.aten
@@ -42,10 +51,19 @@ class Kept(NamedTuple):
 class PackedConvolution:
     """Called in the place of ``mkldnn._convolution_pointwise``, with weights in dense memory.
 
-    Threads may call it at once: what is kept is replaced as a whole.
+    Threads may call it at once: what is kept is replaced as a whole. Native code calls ``jitney_packed`` with its
+    ``address``.
     """
 
     def __init__(self) -> None:
+        self.table = Table()
+        self.published = {self.table.address: self.table}
+        self.retired: list[Table] = []  # which a thread in native code may still look at
+        self.bytes = 0
+        me = weakref.ref(self)
+        self.callback = native.Callback(lambda *given: _asked(me, *given))
+        self.state = State(self.table.address, 0, 0, ctypes.cast(self.callback, ctypes.c_void_p))
+        self.address = ctypes.addressof(self.state)
         self.kept: Kept | None = None
         self.changes = 0  # calls in a row with other weights than those of the call before
         self.trials: dict[tuple[torch.Size, int], Trial] = {}  # by the input's shape and the number of threads
@@ -54,6 +72,63 @@ class PackedConvolution:
 
     def __call__(self, x: Tensor, *given: Any) -> Tensor:
         """The operator's result; ``given`` are its other arguments."""
+        result = self._result(x, *given)
+        assert result is not None
+        return result
+
+    def answer(self, asked: Question) -> None:
+        """Make the result that native code asks for, and say what it may do next time."""
+        functions = native.functions()
+        assert functions is not None
+        if functions.hits(self.address):
+            self.changes = 0
+        self.bytes = asked.bytes
+        x, *given = asked.arguments
+        result = self._result(x, *given, timed=lambda packs: self._timed(asked, x, packs))
+        if result is not None:
+            asked.adopt(result)
+        self._publish(functions)
+
+    def _timed(self, asked: Question, x: Tensor, packs: bool) -> bool:
+        """Have native code do it one way; False if it would ask again."""
+        threads = torch.get_num_threads()
+        kept = self.kept
+        packed = kept.copies.get(x.shape) if kept is not None else None
+        if packs and (kept is None or packed is None):
+            return False
+        row = Row(tuple(x.shape), threads, native.PACKED if packs else native.PLAIN, packed if packs else None)
+        table = Table([row], native.ASK, kept.digest if kept is not None else 0, self.bytes)
+        return asked.run(State(table.address), threads)
+
+    def _publish(self, functions: native.Functions) -> None:
+        """What is known now, as a table for native code."""
+        kept = self.kept
+        rows = []
+        for (shape, threads), trial in [*self.trials.items()]:
+            packed = kept.copies.get(shape) if kept is not None and trial.packs else None
+            if trial.packs is False or packed is not None:
+                mode = native.PLAIN if packed is None else native.PACKED
+                rows.append(Row(tuple(shape), threads, mode, packed))
+        new = Table(rows, native.ASK, kept.digest if kept is not None else 0, self.bytes)
+        if self.changes >= PATIENCE:
+            new = Table((), native.PLAIN)
+        elif len(self.trials) >= LAYOUTS and len(rows) == len(self.trials):
+            new = Table(rows, native.PLAIN, new.native.digest, self.bytes)
+        if new.contents == self.table.contents:
+            return
+        self.table = self.published[new.address] = new
+        old = functions.publish(self.address, new.address)
+        assert old is not None
+        self.retired.append(self.published.pop(old))
+        # What is in the list now was taken from native code before it is asked who is there.
+        gone = [*self.retired]
+        if not functions.users(self.address):
+            for table in gone:
+                with contextlib.suppress(ValueError):  # another thread did it
+                    self.retired.remove(table)
+
+    def _result(self, x: Tensor, *given: Any, timed: Callable[[bool], bool] | None = None) -> Tensor | None:
+        """The result; None if ``timed``, which runs one way, has made it."""
         if not x.numel() or self.changes >= PATIENCE:
             return _plain(x, *given)
         where = (x.shape, torch.get_num_threads())
@@ -64,10 +139,10 @@ class PackedConvolution:
             self.trials[where] = Trial()
             return self._packed(x, *given)
         if trial.packs is None:
-            return self._tried(trial, x, *given)
+            return self._tried(trial, timed, x, *given)
         return self._packed(x, *given) if trial.packs else _plain(x, *given)
 
-    def _tried(self, trial: Trial, x: Tensor, *given: Any) -> Tensor:
+    def _tried(self, trial: Trial, timed: Callable[[bool], bool] | None, x: Tensor, *given: Any) -> Tensor | None:
         """The result of a call that is timed."""
         if trial.plain is None and not x.any():  # of zeros all results are the same
             return self._packed(x, *given)
@@ -75,13 +150,15 @@ class PackedConvolution:
             result, other = self._packed(x, *given), _plain(x, *given)
             trial.compare(result.stride() == other.stride() and torch.equal(result, other))
             return result
-        packs = trial.packs_next
+        packs, made = trial.packs_next, None
         begin = perf_counter()
-        result = self._packed(x, *given) if packs else _plain(x, *given)
+        if timed is None or not timed(packs):
+            begin = perf_counter()
+            made = self._packed(x, *given) if packs else _plain(x, *given)
         trial.add(packs, perf_counter() - begin)
         if self.kept is not None and not any(trial.packs is not False for trial in [*self.trials.values()]):
             self.kept = None
-        return result
+        return made
 
     def _packed(
         self,
@@ -113,6 +190,18 @@ class PackedConvolution:
 
     def _jitney_recipe(self, writer: Writer) -> Recipe:
         return call("jitney_llvm_cpu.onednn.packed:PackedConvolution")
+
+
+def _asked(me: weakref.ref[PackedConvolution], data: int, desc: int, made: int, threads: int) -> int:
+    """Native code's question; exceptions wait until the native call has ended."""
+    try:
+        packed = me()
+        assert packed is not None
+        packed.answer(Question(data, desc, made))
+    except BaseException as error:
+        failures.note(error)
+        return native.REFUSED
+    return 0
 
 
 def _plain(

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from jitney_llvm_cpu.machine import machine
-from jitney_llvm_cpu.onednn.digest import BLOCK, FINAL, PRIME, SECOND, STRIDE, aes_bytes, digest_function, seeds
+from jitney_llvm_cpu.onednn.digest import digest_function
+from jitney_llvm_cpu.onednn.digest_code import BLOCK, FINAL, PRIME, SECOND, STRIDE, aes_bytes, seeds
 from jitney_llvm_cpu.target import Target
 
 ALL = 2**64 - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import jitney
-from jitney_llvm_cpu.onednn import convolutions, packed
+from jitney_llvm_cpu.onednn import convolutions, native, packed
 from jitney_llvm_cpu.onednn.trial import GAIN, TRIES, Trial
 
 needs_onednn = pytest.mark.skipif(convolutions.operators() is None, reason="this torch has no oneDNN")
@@ -59,6 +60,14 @@ def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(
         packed.PackedConvolution, "_packed", made.spent("packed", 1.0, packed.PackedConvolution._packed)
     )
+    timed = packed.PackedConvolution._timed
+
+    def spent(one: packed.PackedConvolution, asked: Any, x: Tensor, packs: bool) -> bool:
+        made.calls.append("packed" if packs else "plain")
+        made.now += 1.0 if packs else request.param
+        return timed(one, asked, x, packs)
+
+    monkeypatch.setattr(packed.PackedConvolution, "_timed", spent)
     yield made, request.param
 
 
@@ -66,6 +75,7 @@ def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def test_calls_of_a_program_are_timed_and_the_numbers_stay(clock: tuple[Clock, float]) -> None:
     made, plain = clock
     module = nn.Sequential(nn.Conv2d(16, 64, 3, padding=1), nn.GELU()).eval()
+    jitney.reset()
     compiled = jitney.compile(module, backend="llvm_cpu")
     x = torch.randn(2, 16, 20, 20).to(memory_format=torch.channels_last)
     with torch.no_grad():
@@ -74,8 +84,12 @@ def test_calls_of_a_program_are_timed_and_the_numbers_stay(clock: tuple[Clock, f
             assert torch.equal(compiled(x), first)
         torch.testing.assert_close(first, module(x))
     assert made.calls[:3] == ["packed", "packed", "plain"]  # made, then both compared
-    assert made.calls[3 : 3 + 2 * TRIES] == ["packed", "plain"] * TRIES
-    assert made.calls[3 + 2 * TRIES :] == ["plain" if plain < 1 else "packed"] * 3
+    assert made.calls[3:] == ["packed", "plain"] * TRIES  # after that nobody is asked
+    gc.collect()
+    (one,) = (found for found in gc.get_objects() if type(found) is packed.PackedConvolution)
+    (row,) = one.table.rows
+    assert row.mode == (native.PLAIN if plain < 1 else native.PACKED)
+    assert bool(one.state.hits) is (plain > 1)
 
 
 @needs_onednn
