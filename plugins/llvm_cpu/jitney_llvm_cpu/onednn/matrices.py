@@ -5,7 +5,7 @@ convolutions, which takes two to a hundred times as long; and products are calle
 one kernel. A part of the joint pass, so gradients are products too.
 
 In one thread, windows of one pixel over images with the channels last, without a bias: a product takes 0.8 to 1.05 of
-the time of a convolution (13 sizes of ResNets and MobileNets, Zen 4), into memory that is warm.
+the time of a convolution (13 sizes of ResNets and MobileNets, AVX-512), into memory that is warm.
 """
 
 from __future__ import annotations
