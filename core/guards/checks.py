@@ -137,6 +137,7 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "empty": lambda v, x, pool: f"not {v}",
     "nonempty": lambda v, x, pool: f"{v}",
     "true": lambda v, x, pool: x.replace("{v}", v),
+    "answers": lambda v, x, pool: f"{pool.object(x[0])}({v}) is {x[1]}",
     "wraps": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
     "frozen": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
 }

@@ -19,6 +19,7 @@ from torch import fx
 from jitney._util import generated_code
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
+from jitney.capture.interpreter import cleanups
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
 from jitney.capture.interpreter.iterators import parts, run_ahead, through_table
@@ -187,6 +188,7 @@ class Emitter:
     def broken(self) -> Emitted:
         """Capture stopped before the innermost frame's current instruction."""
         frames = self.vm.frames
+        cleanups.check(frames)
         self.rebuild.goes_on = True
         tail: list[str] = []
         thunk = "None"
