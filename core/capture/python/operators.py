@@ -20,6 +20,7 @@ from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
+    DEEP,
     PLAIN,
     SYMBOLIC,
     check_elements,
@@ -260,6 +261,7 @@ def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """What C code makes of two values. It complains of their own classes, and of the operator as it is written."""
     base = symbol.rstrip("=")
     left, right = _operand(vm, a), printable(expose(vm, b)) if isinstance(a, (str, bytes)) else _operand(vm, b)
+    left, right = _beside_symbols(left, right)
     try:
         return vm.native(BINARY[base], left, right)
     except UserRaised as raised:
@@ -268,6 +270,25 @@ def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             raise
         one, other = (type(v).__name__ if type(v).__flags__ & HEAP else found[i] for i, v in ((1, a), (2, b)))
     return vm.raise_user(TypeError(f"unsupported operand type(s) for {symbol}: {one!r} and {other!r}"))
+
+
+def _beside_symbols(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands of C code: a symbol beside a number that is no plain one (of an IntEnum) is a constant."""
+    if type(a) in SYMBOLIC and not _takes_symbols(b):
+        return specialise(a), b
+    if type(b) in SYMBOLIC and not _takes_symbols(a):
+        return a, specialise(b)
+    return (printable(a), printable(b)) if isinstance(a, dict) and isinstance(b, dict) else (a, b)
+
+
+def _takes_symbols(value: Any) -> bool:
+    return type(value) in PLAIN or type(value) in STAND_INS or type(value) is Array
+
+
+def _has_symbol_and_other(*sequences: Any) -> bool:
+    """May these hold symbols, and things that do not know them?"""
+    kinds = {type(value) for sequence in sequences for value in sequence}
+    return not kinds.isdisjoint(DEEP) and not kinds <= {*PLAIN, *STAND_INS}
 
 
 def _operand(vm: Interpreter, value: Any) -> Any:
@@ -341,7 +362,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             return _uncompared(vm, symbol, a, b)
         if type(a) is type(b) and type(a) in (list, tuple):
             first, second = (_items(vm, value) for value in (a, b))
-            if compared_in_python(vm, first) or compared_in_python(vm, second):
+            if compared_in_python(vm, first) or compared_in_python(vm, second) or _has_symbol_and_other(first, second):
                 return _compare_items(vm, symbol, first, second)
         if symbol == "!=" and (python_method(vm, a, "__eq__") or python_method(vm, b, "__eq__")):
             value = compare(vm, "==", a, b)
@@ -356,7 +377,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             vm.world.distinct(value)
             check_elements(vm, expose(vm, value))
         refuse_opaque(vm, f"the comparison {symbol}", a, b)
-        return vm.native(COMPARE[symbol], expose(vm, a), expose(vm, b))
+        return vm.native(COMPARE[symbol], *_beside_symbols(expose(vm, a), expose(vm, b)))
     if vm.witness is not None and vm.witness.settles:
         vm.witness.settle(a, b)
     first = [(forward, a, b), (reflected, b, a)]
