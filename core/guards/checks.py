@@ -12,6 +12,7 @@ import torch
 
 from jitney.guards.pool import Pool
 
+NAMESPACE = vars(ModuleType)["__dict__"]  # of a module, whatever its class says
 FEW = 6  # names that are looked for one by one
 
 
@@ -53,7 +54,7 @@ class _Brief(reprlib.Repr):
         if isinstance(value, torch.nn.Module):
             return f"<{type(value).__qualname__}>"
         if isinstance(value, ModuleType):
-            return f"the module {vars(value).get('__name__', '?')}"
+            return f"the module {(NAMESPACE.__get__(value) or {}).get('__name__', '?')}"
         return " ".join(super().repr1(value, level).split())
 
 

@@ -119,7 +119,13 @@ class Rebuilder:
         return name
 
     def assign(self, value: Any, text: str, late: bool = False) -> str:
-        """Bind ``text`` to a new variable that stands for ``value`` from now on; ``late``: once all is written."""
+        """Bind ``text`` to a new variable that stands for ``value`` from now on; ``late``: once all is written.
+
+        What is made of its parts may have been made meanwhile, where one of them leads back to it.
+        """
+        found = self.names.get(id(value))
+        if found is not None:
+            return found
         name = f"_r{self._count}"
         self._count += 1
         if late:
@@ -299,12 +305,12 @@ class Rebuilder:
         if value.__kwdefaults__:
             self.lines.append(f"{name}.__kwdefaults__ = {self._pairs(value.__kwdefaults__)}")
         if value.__annotations__:
-            self.lines.append(f"{name}.__annotations__ = {self._pairs(value.__annotations__)}")
+            self.lines.append(f"{name}.__annotations__ = {self.expr(value.__annotations__)}")
         for field in ("__qualname__", "__doc__", "__module__"):
             ours = getattr(value, field)
             plain = {"__qualname__": value.__code__.co_qualname, "__module__": value.__globals__.get("__name__")}
             if ours != plain.get(field, _doc(value.__code__)):
-                self.lines.append(f"{name}.{field} = {self.expr(ours)}")
+                self.lines.append(f"{name}.{field} = {self.pool.object(ours)}")
         if value.__dict__:
             self.lines.append(f"{name}.__dict__.update({self._pairs(value.__dict__)})")
         return name
@@ -401,13 +407,13 @@ class Rebuilder:
         """An object made by capture: allocate without ``__init__``, then fill in content and attributes."""
         cls = type(value)
         made = self.expr(cls)
-        if hasattr(cls, "n_fields") and isinstance(value, tuple):
+        if hasattr(cls, "n_fields") and issubclass(cls, tuple):
             return self.assign(value, f"{made}(({self.each(value)}))")
-        base = next((b for b in (tuple, int, float, str, frozenset, bytes, complex) if isinstance(value, b)), None)
+        base = next((b for b in (tuple, int, float, str, frozenset, bytes, complex) if issubclass(cls, b)), None)
         if base is not None:
             content = self.expr(base(value))
             name = self.assign(value, f"{self.constant(base)}.__new__({made}, {content})")
-        elif isinstance(value, CONTENT_TYPES):
+        elif issubclass(cls, CONTENT_TYPES):
             name = self._filled(value, made)
         else:
             name = self.assign(value, f"{self.constant(object)}.__new__({made})")
@@ -491,6 +497,8 @@ class Rebuilder:
         function = self.frame_function(frame, code)
         values = self.frame_arguments(frame, layout, frame.stack)
         name = self.assign(value, f"{function}({values})")
+        if value.names != (code.co_name, code.co_qualname):
+            self.lines.append(f"{name}.__name__, {name}.__qualname__ = {value.names!r}")
         if waiting:
             self.lines.append(f"_b.next({name})")
         return name

@@ -41,7 +41,9 @@ REASON = "a generator that waits in a try or with may be dropped after a graph b
 def check(frames: Iterable[Frame]) -> None:
     """Raise ``GiveUp`` if one of the frames that are about to be cut has a generator whose cleanup is still to come."""
     for frame in frames:
-        if frame.globals is not vars(contextlib) and any(map(waits_to_clean_up, (*frame.stack, *frame.saved, *frame.locals.values()))):
+        if frame.globals is not vars(contextlib) and any(
+            map(waits_to_clean_up, (*frame.stack, *frame.saved, *frame.locals.values()))
+        ):
             raise GiveUp(REASON, "take the graph break out of the loop over the generator")
 
 

@@ -22,7 +22,7 @@ from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.resume import origin
-from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
@@ -216,6 +216,8 @@ def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(dir)
 def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return vm.world.mark_fresh(vm.native(sorted, _locals(vm, args, kwargs)))
     if args and isinstance(args[0], (type, types.ModuleType)) and attributes.trusted(args[0]):
         vm.world.assumptions.keep_private("dir() of a class or module")
         return vm.world.mark_fresh(vm.native(dir, args[0]))
@@ -426,6 +428,11 @@ def _exception(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if vm.handling is None:
         vm.ask_outside()
     return vm.handling
+
+
+@special(sys.settrace, sys.setprofile)
+def _watched(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    raise GiveUp("a trace or profile function is set: what runs is to be seen line by line", plainly=True)
 
 
 @special(sys._getframe)

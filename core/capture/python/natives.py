@@ -454,11 +454,15 @@ def _make_super(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, An
 
 
 def _make_partial(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    func = args[0]
-    if isinstance(func, functools.partial) and vm.world.record_of(func) is not None:
-        wrapped = vm.world.wrap(func.keywords, vm.world.anchor(func).source.attr("keywords"))
-        kwargs = {**vm.world.content(vm.world.anchor(wrapped)), **kwargs}
-        args = [func.func, *vm.world.wrap(func.args, vm.world.anchor(func).source.attr("args")), *args[1:]]
+    """One of another is one of what that calls, unless that has attributes of its own."""
+    func = args[0] if args else None
+    if isinstance(func, functools.partial) and not vm.truth(vm.call(getattr, func, "__dict__")):
+        first, named = func.args, func.keywords
+        if vm.world.record_of(func) is not None:
+            wrapped = vm.world.wrap(named, vm.world.anchor(func).source.attr("keywords"))
+            named = vm.world.content(vm.world.anchor(wrapped))
+            first = vm.world.wrap(first, vm.world.anchor(func).source.attr("args"))
+        args, kwargs = [func.func, *first, *args[1:]], {**named, **kwargs}
     return vm.world.mark_fresh(vm.native(functools.partial, *args, **kwargs))
 
 

@@ -278,7 +278,7 @@ def _beside_symbols(a: Any, b: Any) -> tuple[Any, Any]:
         return specialise(a), b
     if type(b) in SYMBOLIC and not _takes_symbols(a):
         return a, specialise(b)
-    return (printable(a), printable(b)) if isinstance(a, dict) and isinstance(b, dict) else (a, b)
+    return a, b
 
 
 def _takes_symbols(value: Any) -> bool:
@@ -377,6 +377,8 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             vm.world.distinct(value)
             check_elements(vm, expose(vm, value))
         refuse_opaque(vm, f"the comparison {symbol}", a, b)
+        if isinstance(a, dict) and isinstance(b, dict):
+            return vm.native(COMPARE[symbol], printable(expose(vm, a)), printable(expose(vm, b)))
         return vm.native(COMPARE[symbol], *_beside_symbols(expose(vm, a), expose(vm, b)))
     if vm.witness is not None and vm.witness.settles:
         vm.witness.settle(a, b)
@@ -421,12 +423,15 @@ def _is_equal(vm: Interpreter, x: Any, y: Any) -> bool:
 
 def _compare_items(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """Two lists or two tuples, item by item as C code does it."""
-    if type(a) is list and len(a) != len(b) and symbol in ("==", "!="):
+    equality = symbol in ("==", "!=")
+    if type(a) is list and len(a) != len(b) and equality:
         return symbol == "!="
-    for x, y in zip(a, b, strict=False):
-        if not _is_equal(vm, x, y):
-            return symbol == "!=" if symbol in ("==", "!=") else compare(vm, symbol, x, y)
-    return COMPARE[symbol](len(a), len(b))
+    at = 0
+    while at < len(a) and at < len(b) and _is_equal(vm, a[at], b[at]):
+        at += 1
+    if at >= len(a) or at >= len(b):  # a comparison may have shortened them
+        return COMPARE[symbol](len(a), len(b))
+    return symbol == "!=" if equality else compare(vm, symbol, a[at], b[at])
 
 
 def _compared_in_c(vm: Interpreter, name: str, x: Any, y: Any) -> Any:
