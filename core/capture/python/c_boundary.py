@@ -142,7 +142,7 @@ def specialise(value: Any) -> Any:
     try:
         return _specialise(value)
     except torch_private.GuardOnDataDependentSymNode:
-        raise Break("a number read from a tensor is needed before the graph has run") from None
+        raise Break("a number read from a tensor, or drawn at random, is needed before the graph has run") from None
 
 
 def printable(value: Any) -> Any:

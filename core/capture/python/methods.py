@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import random
 import operator
 import re
 import types
@@ -37,6 +38,7 @@ from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world import draws
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.config import config
 
@@ -173,6 +175,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
     if _is_objects(owner, name):
         return _object_method(vm, owner, name, args, kwargs)
+    if isinstance(owner, random.Random) and name in draws.KINDS:
+        return draws.draw(vm, owner, name, args, kwargs)
     refuse_uncaptured(vm, owner, f"call of {kind.__qualname__}.{name}()")
     raise Break(f"call of the C method {kind.__qualname__}.{name}", "call it outside the compiled function")
 

@@ -149,7 +149,7 @@ def test_container_whose_item_leads_back_to_it_is_one_object(kind: Any, breaks: 
 
 def test_names_and_annotations_that_two_functions_share() -> None:
     def fn(x: torch.Tensor) -> Any:
-        def wrapped(a: "an annotation") -> None:  # type: ignore[name-defined,valid-type] # noqa: F821,UP037
+        def wrapped(a: "an annotation") -> None:  # type: ignore[name-defined,valid-type] # noqa: F722
             """Text."""
 
         @functools.wraps(wrapped)
