@@ -247,7 +247,9 @@ def settle_items(vm: Interpreter, items: list[Any]) -> None:
 def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
-        vm.native(operator.setitem, obj, expose(vm, key), value)
+        key = expose(vm, key)
+        if not rows.put(vm, obj, key, value):
+            vm.native(operator.setitem, obj, key, value)
         return
     if type(obj) is Array:
         vm.handlers.arrays.setitem(vm, obj, key, value)
