@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from jitney import events
+from jitney.capture.codegen import cleanups
 from jitney.capture.codegen.emit import Emitted, Emitter, MakePoint
 from jitney.capture.directive_rules import breaks_are_errors
-from jitney.capture.codegen import cleanups
 from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame, make_frame

@@ -15,8 +15,8 @@ from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import control_flow, conversions, optimizers, parameters, scans, spectrograms
-from jitney.capture.world import draws
 from jitney.capture.torch.autograd import backward, checkpoints, functions, gradients, hooks, transforms, vjp
+from jitney.capture.world import draws
 
 PYTHON = (builtins.special, classes.special, copying.special, draws.special, logs.special, signatures.special)
 TORCH = (

@@ -17,9 +17,9 @@ import torch
 from torch import fx
 
 from jitney._util import generated_code
+from jitney.capture.codegen import cleanups
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
-from jitney.capture.codegen import cleanups
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import NULL, After, Frame
 from jitney.capture.interpreter.iterators import parts, run_ahead, through_table

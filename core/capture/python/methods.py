@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
-import random
 import operator
+import random
 import re
 import types
 import weakref
