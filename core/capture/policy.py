@@ -35,7 +35,7 @@ LEAF_MODULES = (
     "torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal", "torch._VF", "torch._refs",
     "torch.overrides", "torch._ops", "torch.fft", "torch.linalg", "torch.special", "torch.backends", "torch.jit",
     "torch.onnx", "torch._utils_internal", "torch.nn.init", "torch.cuda", "torch._utils", "torch.fx._symbolic_trace",
-    "re", "inspect", "typing", "types", "enum", "string", "textwrap", "torch.version", "torch.nested",
+    "re", "inspect", "typing", "enum", "string", "textwrap", "torch.version", "torch.nested",
     "torch.utils._pytree_is_leaf", "torch._meta_registrations", "torch.distributed", "torch.xpu", "torch.mps",
     "packaging", "importlib",
 )  # fmt: skip

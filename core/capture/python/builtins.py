@@ -139,7 +139,11 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 def _guard_derivation(vm: Interpreter, cls: type, others: Any) -> None:
     """Guard from what a class is derived, and what abstract classes say of it."""
     vm.world.guard_bases(cls)
-    for other in vm.world.assumptions.asked(cls, others):
+    try:
+        asked = vm.world.assumptions.asked(cls, others)
+    except Exception as error:
+        raise Break(f"issubclass() raises {type(error).__name__}") from None
+    for other in asked:
         meta: Any = type(other)
         if meta.__subclasscheck__ is not type.__subclasscheck__ and not vm.world.is_fresh(cls):
             vm.world.guard(vm.world.const(cls), "subclass", (other, issubclass(cls, other)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import trusted_function
+from jitney._util.ownership import HEAP, trusted_function
 from jitney.capture.interpreter import exception_context
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
@@ -36,6 +36,7 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.torch import rows
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 
 if TYPE_CHECKING:
@@ -321,7 +322,12 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         return iter(SequenceView(vm, value))
     method = python_method(vm, value, "__iter__")
     if method is not None:
-        return vm.call(method, value)
+        made = vm.call(method, value)
+        if hasattr(type(made), "__next__"):
+            return made
+        return vm.raise_user(TypeError(f"iter() returned non-iterator of type {python_type(vm, made).__name__!r}"))
+    if kind.__flags__ & HEAP and lookup(vm, kind, "__iter__") is None:
+        return vm.raise_user(TypeError(f"{kind.__name__!r} object is not iterable"))
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):
         content = vm.world.content(record)
@@ -344,15 +350,21 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
 
 
 class SequenceView:
-    """An object with only ``__getitem__``, as ``iter`` sees it."""
+    """An object with ``__getitem__``, as ``iter`` sees it, and with ``__len__``, as ``reversed`` does."""
 
     def __init__(self, vm: Interpreter, value: Any) -> None:
         self.vm = vm
         self.value = value
 
     def __getitem__(self, index: int) -> Any:
+        return self._asked(getitem, index)
+
+    def __len__(self) -> int:
+        return int(self._asked(length))
+
+    def _asked(self, function: Any, *args: Any) -> Any:
         try:
-            return getitem(self.vm, self.value, index)
+            return function(self.vm, self.value, *args)
         except UserRaised as raised:
             error = raised.value
         exception_context.hand_on(error)

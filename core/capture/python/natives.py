@@ -48,7 +48,16 @@ from jitney.capture.python.c_boundary import (
     refuse_protocol,
     specialise,
 )
-from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, merged, setitem, settle_items
+from jitney.capture.python.containers import (
+    SequenceView,
+    check_key,
+    dict_base,
+    getitem,
+    iterable,
+    merged,
+    setitem,
+    settle_items,
+)
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.torch import conversions
 from jitney.capture.world.record import ABSENT
@@ -258,8 +267,7 @@ def _make_reversed(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
         return vm.call(method, args[0])
     by_length = python_method(vm, args[0], "__len__") and python_method(vm, args[0], "__getitem__")
     if by_length and lookup(vm, type(args[0]), "__reversed__") is ABSENT:
-        size = vm.call(len, args[0])
-        return iter([getitem(vm, args[0], i) for i in range(size - 1, -1, -1)])
+        return vm.native(reversed, SequenceView(vm, args[0]))
     refuse_opaque(vm, "reversed()", args[0])
     return vm.native(reversed, held(vm, args[0]))
 

@@ -181,6 +181,8 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if value is not NotImplemented:
             return value
         reflected = None
+    if _refuses(vm, a, f"__{name}__"):
+        return vm.call(None, b)
     if forward:
         value = vm.call(forward, a, b)
         if value is not NotImplemented:
@@ -213,6 +215,8 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         value = vm.call(reflected, b, a)
         if value is not NotImplemented:
             return value
+    if type(a) is not type(b) and _refuses(vm, b, f"__r{name}__"):
+        return vm.call(None, a)
     return _unsupported(vm, symbol, a, b)
 
 
@@ -313,6 +317,8 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
     if method is not None:
         value = vm.call(method, a, b)
         return value is not NotImplemented, value
+    if _refuses(vm, a, name):
+        return True, vm.call(None, b)
     if type(a) is Array and not a.scalar:
         return True, vm.native(BINARY[symbol], a, expose(vm, b))
     if type(b) is Array and isinstance(a, list | collections.deque):
@@ -355,7 +361,8 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     tracebacks.refuse_comparison(a, b)
     forward = python_method(vm, a, COMPARE_METHODS[symbol])
     reflected = python_method(vm, b, COMPARE_METHODS[MIRROR[symbol]])
-    if forward is None and reflected is None:
+    refused = _refuses(vm, a, COMPARE_METHODS[symbol]) or _refuses(vm, b, COMPARE_METHODS[MIRROR[symbol]])
+    if forward is None and reflected is None and not refused:
         if FakeTensor in (type(a), type(b)) and not (_is_operand(a) and _is_operand(b)):
             for name in (COMPARE_METHODS[symbol], COMPARE_METHODS[MIRROR[symbol]]):
                 vm.world.guard_method(name)
@@ -391,6 +398,11 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if value is not NotImplemented:
             return value
     return _uncompared(vm, symbol, a, b)
+
+
+def _refuses(vm: Interpreter, value: Any, name: str) -> bool:
+    """Has the program's class None in the place of a special method?"""
+    return bool(type(value).__flags__ & HEAP) and lookup(vm, type(value), name) is None
 
 
 def _uncompared(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
@@ -437,7 +449,14 @@ def _compare_items(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
 def _compared_in_c(vm: Interpreter, name: str, x: Any, y: Any) -> Any:
     """What C code of a builtin class says where the other one is of its kind, too, but has its own methods."""
     x, y = specialise(x), specialise(y)
-    base = getattr(lookup(vm, type(x), name), "__objclass__", object)
+    found = lookup(vm, type(x), name)
+    if found is None:
+        return vm.call(None, y)
+    if found is vars(object)["__ne__"]:  # the contrary of what ``__eq__`` says
+        method = python_method(vm, x, "__eq__")
+        value = vm.call(method, x, y) if method is not None else _compared_in_c(vm, "__eq__", x, y)
+        return value if value is NotImplemented else not truth(vm, value)
+    base = getattr(found, "__objclass__", object)
     kinds = next((kinds for kinds in COMPARED_IN_C if base in kinds), ())
     if not isinstance(y, kinds):
         return NotImplemented
@@ -521,6 +540,10 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     method = python_method(vm, obj, "__contains__")
     if method is not None:
         return truth(vm, vm.call(method, obj, key))
+    if _refuses(vm, obj, "__contains__"):
+        return bool(vm.raise_user(TypeError(f"{type(obj).__name__!r} object is not a container")))
+    if _refuses(vm, obj, "__iter__"):
+        return bool(vm.raise_user(TypeError(f"argument of type {type(obj).__name__!r} is not iterable")))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
         check_key(vm, key, obj)
