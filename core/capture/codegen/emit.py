@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 # The line of an emitted function that makes room for conditions found while the graph is compiled.
 LATE_GUARDS = "# conditions on sizes that the compiled graph adds"
+FEW = 64  # items of a deque that are set one by one
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
@@ -359,7 +360,7 @@ class Emitter:
         else:
             base = self.pool.object(collections.deque)
             changed = [(i, new) for i, (old, new) in enumerate(zip(before, after, strict=False)) if old is not new]
-            if len(after) == len(before) and 2 * len(changed) <= len(after):  # iterators over it go on
+            if len(after) == len(before) and (2 * len(changed) <= len(after) or len(after) <= FEW):  # iterators go on
                 self.effects += [f"{base}.__setitem__({target}, {i}, {self.rebuild.expr(new)})" for i, new in changed]
             else:
                 self.effects += [f"{base}.clear({target})", f"{base}.extend({target}, ({items}))"]

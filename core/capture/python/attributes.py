@@ -12,7 +12,7 @@ import torch
 from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.binding import held
-from jitney.capture.interpreter.generators import InterpretedGenerator
+from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS, UNCHANGING, is_stand_in
 from jitney.capture.numpy.stand_in import Array
@@ -344,6 +344,8 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
         if owner in tracebacks.KEPT:
             tracebacks.refuse_read(obj, name, vm.world.assumptions)
         value = vm.native(descriptor.__get__, obj, owner)
+        if type(value) is Reentrant:  # what C code was given to call: a default factory
+            return value.fn
         if name == "__context__" and value is None and id(obj) in vm.raised_at:
             vm.ask_outside()
         if isinstance(value, torch.Tensor) and not is_stand_in(value):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import HEAP, trusted_function
+from jitney._util.ownership import trusted_function
 from jitney.capture.interpreter import exception_context
 from jitney.capture.interpreter.code import leaves_traces
 from jitney.capture.interpreter.generators import Reentrant, ReentrantIterator
@@ -32,6 +32,7 @@ from jitney.capture.python.c_boundary import (
     expose,
     python_method,
     refuse_opaque,
+    refuses,
     safe_to_compare,
     specialise,
 )
@@ -46,11 +47,18 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------ subscripts and membership
 
 
+def _with_tensors(key: Any) -> Any:
+    """A key of a tensor, its arrays as the tensors over the same memory, as torch takes them."""
+    if type(key) is tuple:
+        return tuple(map(_with_tensors, key))
+    return key.tensor if type(key) is Array and key.tensor.ndim and key.dtype.kind in "bi" else key
+
+
 def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]``."""
     kind = type(obj)
     if kind in STAND_INS:
-        key = expose(vm, key)
+        key = _with_tensors(expose(vm, key))
         if type(key) is torch.SymInt or type(key) is tuple:
             obj, key = _selected(vm, obj, key)
         row = rows.taken(vm, obj, key)
@@ -248,7 +256,7 @@ def settle_items(vm: Interpreter, items: list[Any]) -> None:
 def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
-        key = expose(vm, key)
+        key = _with_tensors(expose(vm, key))
         if not rows.put(vm, obj, key, value):
             vm.native(operator.setitem, obj, key, value)
         return
@@ -326,7 +334,7 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         if hasattr(type(made), "__next__"):
             return made
         return vm.raise_user(TypeError(f"iter() returned non-iterator of type {python_type(vm, made).__name__!r}"))
-    if kind.__flags__ & HEAP and lookup(vm, kind, "__iter__") is None:
+    if refuses(vm, value, "__iter__"):
         return vm.raise_user(TypeError(f"{kind.__name__!r} object is not iterable"))
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import operator
 import re
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +36,7 @@ from jitney.capture.python.c_boundary import (
     python_method,
     refuse_opaque,
     refuse_own_hash,
+    refuses,
     specialise,
 )
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
@@ -181,7 +183,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if value is not NotImplemented:
             return value
         reflected = None
-    if _refuses(vm, a, f"__{name}__"):
+    if refuses(vm, a, f"__{name}__"):
         return vm.call(None, b)
     if forward:
         value = vm.call(forward, a, b)
@@ -215,7 +217,7 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         value = vm.call(reflected, b, a)
         if value is not NotImplemented:
             return value
-    if type(a) is not type(b) and _refuses(vm, b, f"__r{name}__"):
+    if type(a) is not type(b) and refuses(vm, b, f"__r{name}__"):
         return vm.call(None, a)
     return _unsupported(vm, symbol, a, b)
 
@@ -317,7 +319,7 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
     if method is not None:
         value = vm.call(method, a, b)
         return value is not NotImplemented, value
-    if _refuses(vm, a, name):
+    if refuses(vm, a, name):
         return True, vm.call(None, b)
     if type(a) is Array and not a.scalar:
         return True, vm.native(BINARY[symbol], a, expose(vm, b))
@@ -361,7 +363,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     tracebacks.refuse_comparison(a, b)
     forward = python_method(vm, a, COMPARE_METHODS[symbol])
     reflected = python_method(vm, b, COMPARE_METHODS[MIRROR[symbol]])
-    refused = _refuses(vm, a, COMPARE_METHODS[symbol]) or _refuses(vm, b, COMPARE_METHODS[MIRROR[symbol]])
+    refused = refuses(vm, a, COMPARE_METHODS[symbol]) or refuses(vm, b, COMPARE_METHODS[MIRROR[symbol]])
     if forward is None and reflected is None and not refused:
         if FakeTensor in (type(a), type(b)) and not (_is_operand(a) and _is_operand(b)):
             for name in (COMPARE_METHODS[symbol], COMPARE_METHODS[MIRROR[symbol]]):
@@ -400,11 +402,6 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     return _uncompared(vm, symbol, a, b)
 
 
-def _refuses(vm: Interpreter, value: Any, name: str) -> bool:
-    """Has the program's class None in the place of a special method?"""
-    return bool(type(value).__flags__ & HEAP) and lookup(vm, type(value), name) is None
-
-
 def _uncompared(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """What Python says where neither of the two knows how to compare itself with the other."""
     if symbol in ("==", "!="):
@@ -431,6 +428,20 @@ def _is_equal(vm: Interpreter, x: Any, y: Any) -> bool:
         return True
     tell_apart(vm, x, y)
     return False
+
+
+def places(vm: Interpreter, items: Any, value: Any) -> Iterator[int]:
+    """Where in a list, tuple or deque the value is, one place after the other, as C code looks for it."""
+    iterator = iter(items)
+    for at in itertools.count():
+        item = vm.native(next, iterator, END)  # a deque that a comparison has changed raises
+        if item is END:
+            return
+        if _is_equal(vm, item, value):
+            yield at
+
+
+END = object()
 
 
 def _compare_items(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
@@ -540,9 +551,9 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     method = python_method(vm, obj, "__contains__")
     if method is not None:
         return truth(vm, vm.call(method, obj, key))
-    if _refuses(vm, obj, "__contains__"):
+    if refuses(vm, obj, "__contains__"):
         return bool(vm.raise_user(TypeError(f"{type(obj).__name__!r} object is not a container")))
-    if _refuses(vm, obj, "__iter__"):
+    if refuses(vm, obj, "__iter__"):
         return bool(vm.raise_user(TypeError(f"argument of type {type(obj).__name__!r} is not iterable")))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
@@ -556,7 +567,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         return any(_is_equal(vm, item, key) for item in iterable(vm, obj))
     if isinstance(obj, (list, tuple, collections.deque)):
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
-        return any(_is_equal(vm, item, key) for item in list(items))
+        return next(places(vm, items, key), None) is not None
     if isinstance(obj, (set, frozenset)) and hashed_in_python(key):
         items = _items(vm, obj)
         settle_among(vm, key, items)

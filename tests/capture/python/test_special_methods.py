@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import collections
+import copy
 import itertools
 import operator
 import types
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import check, outcome, t
+from helpers import check, graph_break, outcome, t
 
 OPERATORS = ["eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "iadd"]
 NI = NotImplemented
@@ -191,3 +193,85 @@ def test_abstract_classes_that_raise(subclasses: Any) -> None:
             return x + 2, str(error)
 
     check(fn, t(), skips=None)
+
+
+def test_searches_stop_where_they_find_it() -> None:
+    log: list[Any] = []
+
+    class Logs:
+        def __init__(self, name: str, equal: bool) -> None:
+            self.name, self.equal = name, equal
+
+        def __eq__(self, other: object) -> bool:
+            log.append(self.name)
+            return self.equal
+
+        __hash__ = None  # type: ignore[assignment]
+
+    def fn(x: torch.Tensor) -> Any:
+        log.clear()
+        answers: list[Any] = []
+        for kind in (list, tuple, collections.deque):
+            made = kind([Logs("a", False), Logs("b", True), Logs("c", True)])
+            answers += [1 in made, made.index(1), made.count(1), 2 not in made]
+            if kind is not tuple:
+                made.remove(1)
+                answers.append([v.name for v in made])
+        return x + 1, answers, list(log)
+
+    check(fn, t())
+
+
+def test_deques_that_change_while_they_are_searched() -> None:
+    class Clears:
+        def __init__(self, found: Any, equal: Any) -> None:
+            self.found, self.equal = found, equal
+
+        def __eq__(self, other: object) -> Any:
+            self.found.clear()
+            return self.equal
+
+    def fn(x: torch.Tensor) -> Any:
+        answers: list[Any] = []
+        for name in ("__contains__", "index", "count", "remove"):
+            for equal in (False, NotImplemented):
+                for kind in (collections.deque, list):
+                    made = kind()
+                    made.extend([Clears(made, equal), "c"])
+                    answers.append(repr(outcome(getattr(made, name), "c")))
+        return x + 1, answers
+
+    check(fn, t(), skips=None)
+
+
+def test_default_factory_is_what_was_given() -> None:
+    def factory() -> list[int]:
+        return [1]
+
+    def fn(x: torch.Tensor) -> Any:
+        made = collections.defaultdict(factory)
+        others = copy.copy(made), made.copy()
+        return x + made["a"][0], made.default_factory is factory, [o.default_factory is factory for o in others], made
+
+    check(fn, t())
+
+
+def test_items_of_a_deque_are_set_under_its_iterators() -> None:
+    def fn(x: torch.Tensor, found: Any) -> Any:
+        iterator = iter(found)
+        first = next(iterator)
+        graph_break()
+        for i in range(len(found)):
+            found[i] = i * 10
+        return x + first, list(iterator)
+
+    check(fn, t(), collections.deque([1, 2, 3]))
+
+
+def test_dictionaries_with_their_own_iteration() -> None:
+    class Backwards(dict[Any, Any]):
+        def __iter__(self) -> Any:
+            return reversed([*dict.keys(self)])
+
+    given = Backwards(a=1, b=2)
+    check(lambda x, d: (x + d["a"], [*d], {**d}, list(d.items()), len(d)), t(), given, skips=None)
