@@ -12,6 +12,7 @@ import torch
 from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.binding import held
+from jitney.capture.interpreter.code import PY313
 from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS, UNCHANGING, is_stand_in
@@ -294,7 +295,10 @@ def bind(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str) -> 
     if kind is staticmethod:
         return held(vm, descriptor, "__func__")
     if kind is classmethod:
-        return types.MethodType(held(vm, descriptor, "__func__"), owner)
+        function = held(vm, descriptor, "__func__")
+        if type(function) is PYTHON_FUNCTION or PY313 or lookup(vm, type(function), "__get__") is ABSENT:
+            return vm.native(types.MethodType, function, owner)
+        return bind(vm, function, owner, owner, name)  # until 3.13, class methods wrap other descriptors
     if kind is functools.cached_property:
         return _cached_property(vm, descriptor, obj)
     if kind in SLOT_LIKE:

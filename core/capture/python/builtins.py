@@ -129,6 +129,9 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     record = vm.world.record_of(value)
     others = [c for c in each_class(classes) if type(c) is not type and not attributes.trusted(c)]
     if record is not None and (others or type_slots.may_claim_class(kind)):
+        storage = vm.world.dict_record(record)
+        if record.dirty or (storage is not None and storage.dirty):
+            raise Break("isinstance() asks a class about an object that was written to, where the write waits")
         result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
         vm.world.guard(record.source, "instance", (classes, result))
         return result

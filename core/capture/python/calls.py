@@ -509,6 +509,8 @@ def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if policy.is_torch_op(fn):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(fn, GENERIC_ALIASES) and isinstance(fn.__origin__, type):
+        if not getattr(fn, "_inst", True):
+            return vm.native(fn, *args, **kwargs)  # typing refuses to make an instance of ``List[int]``
         made = vm.call(fn.__origin__, *args, **kwargs)
         if vm.world.is_fresh(made) and type(made).__dictoffset__:
             store_attr(vm, made, "__orig_class__", fn)
