@@ -18,7 +18,7 @@ import torch
 from jitney._util.ownership import HEAP
 from jitney.capture import policy
 from jitney.capture.codegen.graph_runner import InferenceScope
-from jitney.capture.codegen.rebuild_iterators import ITERATORS, rebuilt_iterator
+from jitney.capture.codegen.rebuild_iterators import ITERATORS, finished, rebuilt_iterator
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.exception_context import go_on_outside
 from jitney.capture.interpreter.frame import NULL, ExcInfo
@@ -486,7 +486,7 @@ class Rebuilder:
     def _generator(self, value: InterpretedGenerator) -> str:
         frame = value.frame
         if value.state == "finished":
-            return self.assign(value, f"{self.constant(_finished)}()")
+            return self.assign(value, f"{self.constant(finished)}()")
         if value.state == "running":
             raise GiveUp("a generator is running at a graph break")
         waiting = value.state == "suspended"
@@ -557,14 +557,6 @@ def _fields(error: BaseException) -> Iterator[tuple[type, str, Any]]:
                     continue
                 if value is not None or cls.__flags__ & HEAP:
                     yield cls, name, value
-
-
-def _finished() -> Any:
-    """A generator that has ended."""
-    nothing: list[Any] = []
-    made = (x for x in nothing)
-    next(made, None)
-    return made
 
 
 RULES: dict[type, Callable[[Rebuilder, Any], str]] = {

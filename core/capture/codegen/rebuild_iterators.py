@@ -96,3 +96,11 @@ def escapes(rebuild: Lines, effects: list[str]) -> bool:
     """Is something that is only made once all is written needed for that?"""
     lines = (*rebuild.lines, *effects) if rebuild.after else ()
     return any(name in rebuild.after for line in lines for name in NAME.findall(line))
+
+
+def finished() -> Any:
+    """A generator that has ended."""
+    nothing: list[Any] = []
+    made = (x for x in nothing)
+    next(made, None)
+    return made

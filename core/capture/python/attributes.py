@@ -531,10 +531,11 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
 
 def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
     world = vm.world
-    if type(module.__dict__) is not dict and module.__dict__ is not None:
-        raise Break("a module whose class has its own __dict__")
-    if module.__dict__ is None:  # made by ``ModuleType.__new__`` alone
+    space: Any = module.__dict__
+    if space is None:  # made by ``ModuleType.__new__`` alone
         return vm.native(getattr, module, name)
+    if type(space) is not dict:
+        raise Break("a module whose class has its own __dict__")
     record = world.anchor(module)
     storage = world.dict_record(record)
     if storage is not None and name in storage.overlay:

@@ -552,9 +552,9 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     if method is not None:
         return truth(vm, vm.call(method, obj, key))
     if refuses(vm, obj, "__contains__"):
-        return bool(vm.raise_user(TypeError(f"{type(obj).__name__!r} object is not a container")))
+        raise UserRaised(TypeError(f"{type(obj).__name__!r} object is not a container"))
     if refuses(vm, obj, "__iter__"):
-        return bool(vm.raise_user(TypeError(f"argument of type {type(obj).__name__!r} is not iterable")))
+        raise UserRaised(TypeError(f"argument of type {type(obj).__name__!r} is not iterable"))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
         check_key(vm, key, obj)
