@@ -406,6 +406,9 @@ def instance_set(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
             fresh[name] = value
             return
     if storage is None:
+        if vm.world.is_fresh(obj) and lookup(vm, type(obj), name) is ABSENT:
+            vm.native(setattr, obj, name, value)  # which says that there is none
+            return
         raise Break(f"an attribute of a {type(obj).__qualname__} is set", "set it outside compiled code")
     vm.world.dict_set(storage, name, value)
 
