@@ -295,6 +295,18 @@ def in_its_own_list(items: list[Any]) -> Any:
     return list(kept.iterator), len(items)
 
 
+def test_iterator_that_has_ended_before_its_list_grows() -> None:
+    def fn(x: torch.Tensor, items: list[int]) -> Any:
+        iterator = iter(items)
+        graph_break()
+        seen = list(iterator)
+        items += [7, 8, 9]
+        graph_break()
+        return x + 1, seen, list(iterator)
+
+    check(fn, t(), [1, 2])
+
+
 @pytest.mark.parametrize("program", [over_items, over_pairs, half_way, in_its_own_list])
 def test_loop_over_a_list_that_has_grown_since_the_break_before(program: Any) -> None:
     def fn(x: torch.Tensor, items: list[int]) -> Any:
