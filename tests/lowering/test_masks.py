@@ -6,7 +6,8 @@ import torch
 from lowering.test_schedule import AGAIN, Maker, kernels
 
 from jitney_lowering.index import Size, Var, index
-from jitney_lowering.ir import Value, apply, masked, position
+from jitney_lowering.ir import Load, Value, apply, constant, load, masked, position, walk
+from jitney_lowering.ir.values import indirect
 from jitney_lowering.scheduler import schedule
 from jitney_lowering.scheduler.traffic.masks import exact_range, narrowed, ranges
 
@@ -55,6 +56,17 @@ def test_there_and_back() -> None:
     assert var == i and narrow.substitute(back) == i
     (inner,) = back
     assert isinstance(inner, Var) and inner.size == M
+
+
+def test_what_the_mask_is_made_of_is_not_masked() -> None:
+    where = load("w", index(j), torch.int64)
+    there = apply("lt", where, constant(5, torch.int64))
+    atom, number = indirect(where, 0, 9)
+    element = load("x", atom * 2 + j, torch.float32, ((atom, number),))
+    made = masked(apply("add", element, load("y", index(j), torch.float32)), there)
+    loads = {v.buffer: v for v in walk(made) if isinstance(v, Load)}
+    assert loads["w"].mask is None and {loads["x"].mask, loads["y"].mask} == {there}
+    assert loads["x"].index == element.index
 
 
 def test_parts_are_computed_by_who_joins_them() -> None:

@@ -24,6 +24,17 @@ CHEAP_PACKETS = frozenset(
         aten._unsafe_view, aten.sum_to_size, aten.masked_fill, aten.lerp, aten.isnan, aten.isinf,
     }
 )  # fmt: skip
+# Those that are pointwise, or that pick elements, without torch's tag.
+CHEAP_PACKETS |= {
+    aten.elu_backward, aten.hardshrink_backward, aten.hardsigmoid_backward, aten.hardswish, aten.hardswish_backward,
+    aten.hardtanh_backward, aten.leaky_relu_backward, aten.log_sigmoid_backward, aten.mish_backward,
+    aten.softplus_backward, aten.softshrink_backward, aten.mse_loss_backward, aten.huber_loss_backward,
+    aten.smooth_l1_loss_backward, aten.binary_cross_entropy_backward, aten.rsub, aten.floor_divide, aten.linalg_cross,
+    aten._prelu_kernel, aten._prelu_kernel_backward, aten.__and__, aten.__or__, aten.__xor__, aten.fill,
+    aten.index_select, aten._unsafe_index, aten.take, aten.embedding, aten.linalg_vector_norm, aten.prod, aten.argmin,
+    aten.reflection_pad1d, aten.reflection_pad2d, aten.reflection_pad3d,
+    aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d,
+}  # fmt: skip
 FACTORY_PACKETS = frozenset(
     {
         aten.full, aten.zeros, aten.ones, aten.arange, aten.empty, aten.eye, aten.scalar_tensor, aten.full_like,

@@ -39,6 +39,12 @@ from jitney_lowering.policy import CPU, Policy
 from jitney_lowering.rules import COMPLEX_RULES, RULES, VIEWS
 from jitney_lowering.signals import NoRule, NotLowered
 
+# Of operators that find elements by their places in a storage, which argument says where the first one is.
+_STORAGE_OFFSETS: dict[Any, int] = {
+    torch.ops.aten.as_strided.default: 3,
+    torch.ops.aten.as_strided_copy.default: 3,
+    torch.ops.aten.as_strided_scatter.default: 4,
+}
 PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -418,6 +424,8 @@ class _Lowering:
         written: set[str] = set()
         args = [self._passed(a) for a in node.args]
         kwargs = {name: self._passed(a) for name, a in node.kwargs.items()}
+        if node.target in _STORAGE_OFFSETS:
+            args, kwargs = self._in_own_storage(node, args, kwargs)
         if schema is not None and schema.is_mutable:
             for number, parameter in enumerate(schema.arguments):
                 given = args[number] if number < len(args) else kwargs.get(parameter.name)
@@ -444,6 +452,24 @@ class _Lowering:
             Extern(names, node.target, tuple(args), kwargs, frozenset(written), reason, self.builder.nodes())
         )
         return results if several else results[0]
+
+    def _in_own_storage(
+        self, node: fx.Node, args: list[Any], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments of an operator that counts places from where its tensor's storage begins.
+
+        Temporaries lie somewhere in a larger storage: such an operator is given a copy with a storage of its own.
+        """
+        at = _STORAGE_OFFSETS[node.target]
+        first, x = args[at] if len(args) > at else kwargs.get("storage_offset"), args[0]
+        if first is None or x.buffer in self.builder.given:
+            return args, kwargs
+        given = node.args[0].meta["val"]  # type: ignore[union-attr]
+        size, stride = self._geometry(given)
+        buffer = self.builder.buffer(x.dtype, size, stride, given.device, "x")
+        clone = torch.ops.aten.clone.default
+        self.builder.extern(Extern((buffer.name,), clone, (x,), {}, reason="a storage", nodes=self.builder.nodes()))
+        return [self.builder.tensor(buffer).strided, *args[1:at], first - given.storage_offset()], {}
 
     def _note_limit(self, node: fx.Node, names: Sequence[str | None]) -> None:
         """Results that are indices are in range, until somebody writes to them."""

@@ -27,7 +27,12 @@ def folded(kind: str, values: Sequence[Value]) -> Value:
         return apply("cast", folded(kind, wide), dtype=dtype)
     if kind == "sum" and dtype.is_floating_point:
         values = [constant(0, dtype), *values]
-    return functools.reduce(lambda a, b: apply(_COMBINED[kind], a, b), values)
+    return functools.reduce(lambda a, b: combined(kind, a, b), values)
+
+
+def combined(kind: str, so_far: Value, value: Value) -> Value:
+    """What an accumulator that holds ``so_far`` holds after one value more, for any kind but positions."""
+    return apply(_COMBINED[kind], so_far, value)
 
 
 def _first(kind: str, values: Sequence[Value]) -> Value:

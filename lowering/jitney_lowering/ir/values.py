@@ -490,12 +490,14 @@ def _rebuilt_access(
 
 
 def masked(value: Value, mask: Value, free: Container[Value] = ()) -> Value:
-    """The same value for those that read it only where ``mask`` is true: nothing is loaded or checked elsewhere.
+    """The same value for those that read it only where ``mask`` is true: nothing else is loaded or checked elsewhere.
 
-    ``free``: loads that may be done anywhere.
+    What the mask is computed of is there anyway. ``free``: loads that may be done anywhere.
     """
-    memo: dict[Value, Value] = {}
+    memo: dict[Value, Value] = {v: v for v in walk(mask)}
     for v in walk(value):
+        if v in memo:
+            continue
         if v in free:
             memo[v] = v
         elif isinstance(v, Load):

@@ -208,10 +208,15 @@ def grid_sampler(call: Call) -> Tensor:
     """The image at the grid's places."""
     x, grid, mode, padding, aligned = call.args
     without_positions(call, x, range(2, len(x.size)))
-    slow = mode == BILINEAR and len(x.size) == 4  # beside the kernels of CPUs
-    call.refuse_unless(call.builder.policy.lone_samples or not slow, "a plane sampled by few threads")
+    _leave_planes_to_cpus(call, x, mode)
     sampler = _Sampler(call, call.builder.spread(x), call.builder.spread(grid), mode, padding, aligned)
     return call.result(lambda at: sampler.sampled(at).to(call.dtype).value)
+
+
+def _leave_planes_to_cpus(call: Call, x: Tensor, mode: int) -> None:
+    """Eager's own kernels for planes on CPUs go along places: one by one, elements take two to four times as long."""
+    slow = mode == BILINEAR and len(x.size) == 4
+    call.refuse_unless(call.builder.policy.lone_samples or not slow, "a plane sampled by few threads")
 
 
 @grids(aten.grid_sampler_2d_backward.default, aten.grid_sampler_3d_backward.default)
@@ -220,6 +225,7 @@ def grid_sampler_backward(call: Call) -> list[Tensor]:
     grad, x, grid, mode, padding, aligned, (of_image, _) = call.args
     call.refuse_unless(mode != BICUBIC, "gradients of cubics")
     without_positions(call, x, range(2, len(x.size)))
+    _leave_planes_to_cpus(call, x, mode)
     grad, x, grid = (call.builder.spread(t) for t in (grad, x, grid))
     sampler = _Sampler(call, x, grid, mode, padding, aligned)
     nothing = Tensor((), x.dtype, x.device, lambda at: constant(0.0, x.dtype), wanted=())

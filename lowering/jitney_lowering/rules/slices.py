@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from jitney_lowering.aten.call import Call, Rule, axis, registering
-from jitney_lowering.aten.tensor import Shape, Tensor
-from jitney_lowering.index import Index
+from jitney_lowering.aten.tensor import Shape, Tensor, count
+from jitney_lowering.index import Index, at_most, index
 from jitney_lowering.ir.scalar import Scalar, eq, where
 from jitney_lowering.ir.values import Value, masked, position
 from jitney_lowering.rules.joins import converted
@@ -59,5 +59,42 @@ def select_scatter(call: Call) -> Tensor:
         here = eq(Scalar(position(at[dim])), Scalar(position(chosen)))
         new = masked(part.load((*at[:dim], *at[dim + 1 :])), here.value)
         return where(here, Scalar(new), Scalar(x.load(at))).value
+
+    return call.result(element)
+
+
+@slices(aten.as_strided_scatter.default)
+def as_strided_scatter(call: Call) -> Tensor:
+    """The source's where a place in memory is one of a grid's, such as those of a diagonal.
+
+    From the largest stride to the smallest, a place tells its index along each dimension of the grid.
+    """
+    x, source, sizes, strides, first = call.args
+    given = call.node.args[0].meta["val"]  # type: ignore[union-attr]
+    own = given.is_contiguous() and (first is None or given.storage_offset() == 0)
+    call.refuse_unless(own, "places in memory that is another tensor's")
+    begin = 0 if first is None else first
+    known = all(isinstance(n, int) for n in (*sizes, *strides, begin)) and 0 not in sizes
+    call.refuse_unless(known, "places that depend on symbolic sizes, or none")
+    dims = sorted((d for d, n in enumerate(sizes) if n != 1), key=lambda d: -strides[d])
+    inner = [strides[d] * sizes[d] for d in dims[1:]] + [1]
+    call.refuse_unless(all(strides[d] >= n > 0 for d, n in zip(dims, inner, strict=False)), "places that meet")
+    last = begin + sum((sizes[d] - 1) * strides[d] for d in dims)
+    call.refuse_unless(at_most(last, count(x.size) - 1), "places that may be outside of the tensor")
+    part = call.builder.spread(converted(source, x.dtype))
+
+    def element(at: Shape) -> Value:
+        left = index(0)
+        for size, i in zip(x.size, at, strict=True):
+            left = left * size + i
+        left = left - begin
+        here = Scalar(position(left)) >= 0
+        found = [index(0)] * len(sizes)
+        for d in dims:
+            found[d] = left // strides[d]
+            left = left % strides[d]
+            here = here & (Scalar(position(found[d])) < sizes[d])
+        here = here & eq(Scalar(position(left)), 0)
+        return where(here, Scalar(masked(part.load(tuple(found)), here.value)), Scalar(x.load(at))).value
 
     return call.result(element)

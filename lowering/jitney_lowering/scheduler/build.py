@@ -37,12 +37,13 @@ from jitney_lowering.ir.values import (
     ref,
     walk,
 )
-from jitney_lowering.scheduler.blocks import blocked
 from jitney_lowering.scheduler.collapse import collapse
 from jitney_lowering.scheduler.group import Group, Member, is_aligned, iterations
+from jitney_lowering.scheduler.rows.blocks import blocked
+from jitney_lowering.scheduler.rows.lanes import along_lanes
+from jitney_lowering.scheduler.rows.unroll import unrolled
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import linear
-from jitney_lowering.scheduler.unroll import unrolled
 
 SCRATCH_LIMIT = 1 << 17  # bytes a row
 SHARED = 8  # work that is worth being done once for all rounds of a loop
@@ -90,7 +91,7 @@ def build(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset
 def _built(group: Group, name: str, buffers: dict[str, Buffer], needed: frozenset[str], names: Names) -> Kernel:
     while True:
         try:
-            return _Builder(group, name, buffers, needed, names).kernel()
+            return along_lanes(_Builder(group, name, buffers, needed, names).kernel(), group.policy, names)
         except _NeedsMemory as found:  # once more, with its results stored as soon as they are there
             needed |= {found.name}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.loops import POINTWISE, SCANS, SCATTER, Computed
-from jitney_lowering.ir.values import Load, walk
+from jitney_lowering.ir.values import Load, Value, cost, walk
 from jitney_lowering.policy import CPU, LINE, Policy
 from jitney_lowering.scheduler.simplify import substituted
 from jitney_lowering.scheduler.spaces import Match, coordinates, match
@@ -20,6 +20,7 @@ from jitney_lowering.scheduler.spaces import Match, coordinates, match
 IN_REGISTERS = 4  # of as many members one is stored, about, where rows are written out
 UNREDUCED = 16  # times shorter are rows worth being shared where nothing is reduced
 WIDE, WIDER = 16384, 8  # iterations for a row, and times as many as are reduced in it
+COLUMNS = 1024  # results that are worth being computed side by side, where each is of few elements
 PARTIAL_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -118,7 +119,7 @@ def alone(step: Computed, number: int, policy: Policy = CPU) -> Group:
     if _is_shared(step, policy):
         step = substituted(step, {}, (*step.reduced, *step.vars))
     member = Member(step, number, step.loops[:1] != () and step.loops[0] in step.reduced)
-    if member.deferred and _too_many(step.vars, policy):
+    if member.deferred and (_too_many(step.vars, policy) or _are_short_columns(step, policy)):
         # The results one by one, each from all that it needs.
         member = Member(_by_results(step), number, deferred=not step.vars)
     elif not member.deferred and member.limit(len(step.loops)) < member.floor(policy):
@@ -136,7 +137,14 @@ def _is_shared(step: Computed, policy: Policy) -> bool:
     if step.kind not in PARTIAL_KINDS or policy.long_row is None or not step.vars:
         return False
     rows, length = iterations(step.vars), iterations(step.reduced)
-    return rows is not None and length is not None and rows < policy.few_rows and length >= policy.long_row
+    if rows is None or length is None or rows >= policy.few_rows:
+        return False
+    return length * _element(step.value, policy) >= policy.long_row
+
+
+def _element(value: Value, policy: Policy) -> float:
+    """How long an element takes, as times what loading one of four bytes does, which goes on beside operations."""
+    return max(1, cost(value) / (4 * policy.recompute)) if policy.recompute else 1
 
 
 def iterations(loops: Sequence[Var]) -> int | None:
@@ -150,6 +158,14 @@ def iterations(loops: Sequence[Var]) -> int | None:
 def _too_many(loops: Sequence[Var], policy: Policy) -> bool:
     count = iterations(loops)
     return count is not None and count > policy.partial_limit
+
+
+def _are_short_columns(step: Computed, policy: Policy) -> bool:
+    """Are there many results, each of so few elements that a thread's own accumulators cost as much as these?"""
+    length, count = iterations(step.reduced), iterations(step.vars)
+    return (
+        policy.row_lanes and length is not None and length <= policy.short_row and (count is None or count >= COLUMNS)
+    )
 
 
 def _few(loops: Sequence[Var], policy: Policy) -> bool:

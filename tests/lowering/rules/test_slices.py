@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lowering.graphs import kinds, lowered, trained
+from lowering.graphs import externs, kinds, lowered, trained
+
+import jitney
 
 PARTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "middle": lambda x: x[:, 2:5],
@@ -81,3 +83,37 @@ def test_any_chain_of_writes(writes: list[tuple[bool, Any, bool]]) -> None:
         return x
 
     lowered(fn, torch.randn(5, 5), torch.randn(5, 5), exact=True)
+
+
+def _diagonal(x: torch.Tensor) -> torch.Tensor:
+    return x.fill_diagonal_(7)
+
+
+GRIDS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool]] = {
+    "diagonal": (_diagonal, True),
+    "every third": (lambda x: x.as_strided_scatter(x.reshape(-1)[:6], (6,), (3,), 2), True),
+    "grid": (lambda x: x.as_strided_scatter(x[:2, :3], (2, 3), (11, 2), 4), True),
+    "grid turned": (lambda x: x.as_strided_scatter(x[:2, :3], (2, 3), (2, 7), 1), True),
+    "one": (lambda x: x.as_strided_scatter(x[:1, :1], (1, 1), (9, 9), 20), True),
+    "from its beginning": (lambda x: x.as_strided_scatter(x[0], (8,), (5,)), True),
+    "woven": (lambda x: x.as_strided_scatter(x[:2, :3], (2, 3), (3, 2), 1), False),
+    "of columns": (lambda x: x.t().as_strided_scatter(x[0, :5], (5,), (7,), 3), False),
+    "read of columns": (lambda x: x.t().as_strided((5,), (7,), 3) * 2, False),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_writing_to_places_in_memory(name: str, dtype: torch.dtype) -> None:
+    """Temporaries lie somewhere in a larger storage, after what is computed before them."""
+    run, ruled = GRIDS[name]
+
+    def fn(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        before = z.cosh()
+        return run(torch.logical_or(x, y) if dtype is torch.bool else x + y), before[:, None] - before
+
+    x, y, z = torch.randn(6, 8).to(dtype), torch.randn(6, 8).to(dtype), torch.randn(8)
+    found = jitney.compile(fn, backend="llvm_cpu", fullgraph=True)(x, y, z)
+    torch.testing.assert_close(found, fn(x, y, z))
+    whole = externs(lowered(fn, x, y, z, whole=None).programs)
+    assert any("as_strided" in name for name in whole) is not ruled, whole

@@ -58,7 +58,8 @@ class Draft:
         self.parameters = (*buffers, *memory, *sizes)
         pointers = {str(p.of): p.name for p in (*buffers, *memory)}
         spelled = {p.of: p.name for p in sizes if isinstance(p.of, Size)}
-        self.writer = Writer(tile, pointers, spelled, kernel.writes | {w.name for w in workspaces}, wide)
+        written = kernel.writes | {m.name for m in kernel.memory} | {w.name for w in workspaces}
+        self.writer = Writer(tile, pointers, spelled, written, wide)
         self.writer.policies = policies(kernel, streams=streams)
         self.writer.rough = rough(s for nest in (*kernel.body, *kernel.finish) for s in nest.statements)
 

@@ -18,6 +18,7 @@ from jitney_triton_gpu.emit.indices import fastest, places, shared_by_rows, wide
 from jitney_triton_gpu.emit.online import Online, softmax_sums
 from jitney_triton_gpu.emit.reduce import Reduction, Running
 from jitney_triton_gpu.emit.scan import Prefix
+from jitney_triton_gpu.emit.scratch import homes as scratch_homes
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
@@ -41,7 +42,8 @@ def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USU
     x = Axis("x", kernel.outer, tile.x)
     kept = in_registers(kernel) if tile.whole else {}
     scratch = [s for s in kernel.scratch if s.name not in kept]
-    workspaces = [Workspace(s.name, s.dtype, s.extent * x.count) for s in scratch]
+    homes = scratch_homes(kernel, scratch)
+    workspaces = [Workspace(s.name, s.dtype, s.extent * x.count) for s in scratch if homes[s.name] == s.name]
     draft = Draft(kernel, name, [], wide, workspaces)
     programs = blocks_of(x.count, x.block)
     few = None if tile.whole or x.block > 1 else tiles.rows_at_a_time(row_bytes(kernel, length))
@@ -57,7 +59,7 @@ def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USU
         else:
             draft.axis(x, "tl.program_id(0)", None)
     body = Rows(draft, x, tile.r if not tile.whole else 0, kept)
-    body.begin_scratch(scratch, x.name)
+    body.begin_scratch(scratch, homes, x.name)
     sums = {} if tile.whole else softmax_sums(kernel.body)
     for number, nest in enumerate(kernel.body):
         if number not in sums.values():
@@ -125,13 +127,24 @@ class Rows:
         self.kept = kept
         self.axes: dict[tuple[object, ...], Axis] = {}
         self.stored: set[str] = set()
+        self.inherited: set[str] = set()  # scratch memory in which something else was before
 
-    def begin_scratch(self, scratch: Sequence[Scratch], row: str) -> None:
-        """Where this program's part of workspaces begins; ``row``: the text of a row's number in them."""
+    def begin_scratch(self, scratch: Sequence[Scratch], homes: Mapping[str, str], row: str) -> None:
+        """Where this program's part of workspaces begins.
+
+        Args:
+            scratch: what is in workspaces.
+            homes: see ``scratch.homes``.
+            row: the text of a row's number in them.
+        """
         for s in scratch:
-            base = self.writer.name("s")
-            self.writer.line(f"{base} = {s.name} + ({row}) * {self.writer.index(s.extent)}")
-            self.writer.bases[s.name] = Register(base, frozenset({self.x.name}))
+            if homes[s.name] == s.name:
+                base = self.writer.name("s")
+                self.writer.line(f"{base} = {s.name} + ({row}) * {self.writer.index(s.extent)}")
+                self.writer.bases[s.name] = Register(base, frozenset({self.x.name}))
+        for s in scratch:
+            self.writer.bases[s.name] = self.writer.bases[homes[s.name]]
+        self.inherited = {name for name, home in homes.items() if name != home}
 
     @property
     def tiled(self) -> bool:
@@ -141,7 +154,8 @@ class Rows:
     def nest(self, nest: Nest, total: Nest | None = None) -> None:
         """One nest, whole or piece by piece; ``total``: what goes with it, see ``online.py``."""
         loads = {v.buffer for s in nest.statements for v in walk(s.value) if isinstance(v, Load)}
-        if loads & self.stored:
+        stores = {s.buffer for s in nest.statements if isinstance(s, (Accumulate, Store))}
+        if loads & self.stored or stores & self.inherited:
             self.writer.line("tl.debug_barrier()")
         if not nest.loops:
             self.writer.tile = [self.x] if self.tiled else []

@@ -17,6 +17,7 @@ from jitney_triton_gpu.code import Code, Workspace
 from jitney_triton_gpu.emit.finish import Part, finish
 from jitney_triton_gpu.emit.function import Draft
 from jitney_triton_gpu.emit.rows import Rows, in_registers
+from jitney_triton_gpu.emit.scratch import homes as scratch_homes
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
@@ -35,7 +36,9 @@ def sweep(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.US
     x = Axis("x", kernel.outer, tile.x if together else 1)
     kept = in_registers(kernel) if whole else {}
     scratch = [s for s in kernel.scratch if s.name not in kept]
-    workspaces += [Workspace(s.name, s.dtype, s.extent * (programs * x.block)) for s in scratch]
+    homes = scratch_homes(kernel, scratch)
+    own = [s for s in scratch if homes[s.name] == s.name]
+    workspaces += [Workspace(s.name, s.dtype, s.extent * (programs * x.block)) for s in own]
     draft = Draft(kernel, name, [], wide, workspaces)
     writer = draft.writer
     body = Sweep(draft, x, 0 if whole else tile.r, parts, kept)
@@ -53,7 +56,9 @@ def sweep(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.US
         if wide:
             writer.line("x = tl.full([], 0, tl.int64) + x")
     lane = f" * {x.symbol} + tl.arange(0, {x.symbol})[:, None]" if body.tiled else ""
-    body.begin_scratch(scratch, f"program{lane}")
+    body.begin_scratch(scratch, homes, f"program{lane}")
+    if scratch:  # what the row before has left there, some threads may be reading
+        writer.line("tl.debug_barrier()")
     for nest in kernel.body:
         body.nest(nest)
     while len(writer.sections) > body.outside:
