@@ -117,7 +117,7 @@ def trusted(owner: Any) -> bool:
     if isinstance(owner, types.FunctionType):
         return trusted_function(owner)
     if isinstance(owner, types.ModuleType):
-        name = owner.__name__
+        name = getattr(owner, "__name__", "")
         if sys.modules.get(name) is owner:
             return trusted_module(name)
         return _claims(name) and _lies_well(owner, name)

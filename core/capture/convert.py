@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from jitney import events
+from jitney.capture.codegen import cleanups
 from jitney.capture.codegen.emit import Emitted, Emitter, MakePoint
 from jitney.capture.directive_rules import breaks_are_errors
 from jitney.capture.interpreter.binding import closure_cells
@@ -314,6 +315,8 @@ def _root(vm: Loop, target: Target, arguments: dict[str, Any], cells: tuple[Any,
                 world.guard(source, "keys", list(value))
                 values[name] = world.mark_fresh({k: world.wrap(v, source.item(k)) for k, v in value.items()})
             else:
+                if target.function is None:
+                    cleanups.guard(world, value, source)
                 values[name] = world.wrap(value, source)
     except Break as reason:
         raise GiveUp(reason.reason, reason.hint) from None

@@ -25,8 +25,9 @@ from jitney.capture.torch.autograd import (
     transforms,
     vjp,
 )
+from jitney.capture.world import draws
 
-PYTHON = (builtins.special, classes.special, copying.special, logs.special, signatures.special)
+PYTHON = (builtins.special, classes.special, copying.special, draws.special, logs.special, signatures.special)
 TORCH = (
     functions.special,
     gradients.special,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import types
@@ -35,7 +36,7 @@ LEAF_MODULES = (
     "torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal", "torch._VF", "torch._refs",
     "torch.overrides", "torch._ops", "torch.fft", "torch.linalg", "torch.special", "torch.backends", "torch.jit",
     "torch.onnx", "torch._utils_internal", "torch.nn.init", "torch.cuda", "torch._utils", "torch.fx._symbolic_trace",
-    "re", "inspect", "typing", "types", "enum", "string", "textwrap", "torch.version", "torch.nested",
+    "re", "inspect", "typing", "enum", "string", "textwrap", "torch.version", "torch.nested",
     "torch.utils._pytree_is_leaf", "torch._meta_registrations", "torch.distributed", "torch.xpu", "torch.mps",
     "packaging", "importlib",
 )  # fmt: skip
@@ -86,7 +87,13 @@ def is_leaf_module(module: str) -> bool:
     return module == "torch" or any(module == m or module.startswith(m + ".") for m in LEAF_MODULES)
 
 
-WRITING = ("__setattr__", "__delattr__", "__setitem__", "__delitem__")  # to classes, by the metaclass of enum
+# Those that read and write attributes of the program's classes, which may have pending writes.
+WRITING = ("__getattr__", "__setattr__", "__delattr__", "__setitem__", "__delitem__")
+
+
+@functools.lru_cache(maxsize=1024)
+def _stores_attributes(code: types.CodeType) -> bool:
+    return any(instr.opname in ("STORE_ATTR", "DELETE_ATTR") for instr in dis.get_instructions(code))
 
 
 def is_leaf(fn: types.FunctionType) -> bool:
@@ -100,6 +107,8 @@ def is_leaf(fn: types.FunctionType) -> bool:
         return False
     if module.startswith(LEAF_ONLY_QUERIES) or module.startswith("torch.backends"):
         return fn.__name__.startswith(("is_", "_is_", "device_count", "get_device_capability", "current_device"))
+    if not module.startswith("torch") and fn.__name__ != "__init__" and _stores_attributes(fn.__code__):
+        return False  # maybe of the program's objects
     gives_iterator = not module.startswith("torch") and fn.__name__ in ("__iter__", "__reversed__")
     return not (gives_iterator or fn.__code__.co_flags & inspect.CO_GENERATOR or fn.__name__ in WRITING)
 

@@ -46,7 +46,7 @@ class Assumptions:
     def asked(self, cls: type, others: Any) -> list[type]:
         """Is ``cls`` a subclass of these? It was asked; abstract classes may answer otherwise in another process.
 
-        Returns those of which it was not asked before.
+        Returns those of which it was not asked before. Raises what an abstract class raises.
         """
         found = []
         for other in each_class(others):

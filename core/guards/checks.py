@@ -12,6 +12,7 @@ import torch
 
 from jitney.guards.pool import Pool
 
+NAMESPACE = vars(ModuleType)["__dict__"]  # of a module, whatever its class says
 FEW = 6  # names that are looked for one by one
 
 
@@ -53,7 +54,7 @@ class _Brief(reprlib.Repr):
         if isinstance(value, torch.nn.Module):
             return f"<{type(value).__qualname__}>"
         if isinstance(value, ModuleType):
-            return f"the module {vars(value).get('__name__', '?')}"
+            return f"the module {(NAMESPACE.__get__(value) or {}).get('__name__', '?')}"
         return " ".join(super().repr1(value, level).split())
 
 
@@ -137,6 +138,7 @@ CHECKS: dict[str, Callable[[str, Any, Pool], str]] = {
     "empty": lambda v, x, pool: f"not {v}",
     "nonempty": lambda v, x, pool: f"{v}",
     "true": lambda v, x, pool: x.replace("{v}", v),
+    "answers": lambda v, x, pool: f"{pool.object(x[0])}({v}) is {x[1]}",
     "wraps": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
     "frozen": lambda v, x, pool: f"{pool.object(x)}.holds({v})",
 }

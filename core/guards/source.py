@@ -6,6 +6,7 @@ guards: ``CHECKS`` says how these are.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from traceback import FrameSummary
@@ -138,6 +139,8 @@ class Source:
 def _describe(value: Any) -> str:
     if isinstance(value, dict) and "__name__" in value:
         return f"globals of {value['__name__']}"
+    if isinstance(value, enum.Enum):  # members are told apart: what one holds is not another's, changed
+        return f"{type(value).__qualname__}.{value._name_}"
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     return str(name) if isinstance(name, str) else f"<{type(value).__name__}>"
 

@@ -41,7 +41,9 @@ def run_continuations(result: Any) -> Any:
         if type(point) is not EagerRun and point.state is EAGER:
             result = point.release(result)
         else:
-            result = point.run(*result.args)
+            args, result.args = result.args, ()  # whoever else has it holds nothing of the frame's
+            result = point.run(*args)
+            args = ()
     return result
 
 

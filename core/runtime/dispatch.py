@@ -67,7 +67,7 @@ class Dispatcher(CodeEntries):
     @property
     def passes_on(self) -> bool:
         """Do the calls of the frame, run eagerly, go through the compiler?"""
-        return self.state is not FrameState.CAPTURE and not self.session.frozen.on
+        return self.state is not FrameState.CAPTURE and not (self.session.frozen.on or self.runs_plainly)
 
     def failed(
         self, error: Exception, blame: BackendFailed | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -346,6 +346,7 @@ class Dispatcher(CodeEntries):
     def _give_up(self, reason: GiveUp) -> None:
         if self.session.fullgraph:
             raise Unsupported(f"the frame cannot be captured: {reason.reason}", hint=reason.hint) from None
+        self.runs_plainly = reason.plainly
         self.skip_frame(reason.reason)
 
     def _our_fault(self, error: Exception, user_stack: tuple[FrameSummary, ...]) -> None:

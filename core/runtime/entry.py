@@ -136,6 +136,7 @@ class CodeEntries:
         self.observed = ObservedValues(session.dynamic)
         self.state = FrameState.CAPTURE
         self.skip_reason = ""  # why it runs eagerly
+        self.runs_plainly = False  # eagerly, and so does what it calls
         self.incidents = Incidents()
         self.disk = DiskNames()
 

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from jitney._util import generated_code
+from jitney.capture.codegen import cleanups
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
 from jitney.capture.interpreter.code import decode
@@ -44,6 +45,7 @@ from jitney.capture.torch import rows
 from jitney.capture.torch.autograd.backward import backward
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
+from jitney.capture.world import draws
 from jitney.capture.world.record import ABSENT, Record, empty_slot
 from jitney.capture.world.set_order import JOINS
 from jitney.config import config
@@ -64,11 +66,12 @@ if TYPE_CHECKING:
 
 # The line of an emitted function that makes room for conditions found while the graph is compiled.
 LATE_GUARDS = "# conditions on sizes that the compiled graph adds"
+FEW = 64  # items of a deque that are set one by one
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
     r"|retry|failed|handled|from_numpy|from_readonly|from_scalar"
-    r"|inputs|often|guard_errors|facts|value|drawn|random_states)"
+    r"|inputs|often|guard_errors|facts|value|drawn|random_states|[ds]\d+)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
 MakePoint = Callable[[CodeType, int, Layout, dict[str, Any]], Any]
@@ -187,6 +190,7 @@ class Emitter:
     def broken(self) -> Emitted:
         """Capture stopped before the innermost frame's current instruction."""
         frames = self.vm.frames
+        cleanups.check(frames)
         self.rebuild.goes_on = True
         tail: list[str] = []
         thunk = "None"
@@ -356,7 +360,7 @@ class Emitter:
         else:
             base = self.pool.object(collections.deque)
             changed = [(i, new) for i, (old, new) in enumerate(zip(before, after, strict=False)) if old is not new]
-            if len(after) == len(before) and 2 * len(changed) <= len(after):  # iterators over it go on
+            if len(after) == len(before) and (2 * len(changed) <= len(after) or len(after) <= FEW):  # iterators go on
                 self.effects += [f"{base}.__setitem__({target}, {i}, {self.rebuild.expr(new)})" for i, new in changed]
             else:
                 self.effects += [f"{base}.clear({target})", f"{base}.extend({target}, ({items}))"]
@@ -378,7 +382,8 @@ class Emitter:
         outputs = self.rebuild.outputs
         rows.check(vm, outputs)
         graph = None
-        graph_lines: list[str] = []
+        graph_lines = draws.lines(vm, self.rebuild)
+        restored: list[str] = []
         used = tracer.op_count > 0 or tracer.changes_state
         tracer.tape.check_toggled(tracer)
         if used:
@@ -392,14 +397,16 @@ class Emitter:
             if mutates and not tracer.checked:
                 graph_lines.append(call)
             else:
-                draws = sorted(map(str, tracer.fake_mode.draws))
-                if draws:  # the frame will run eagerly, and is to draw the same numbers as in eager
+                devices = sorted(map(str, tracer.fake_mode.draws))
+                if devices:  # the frame will run eagerly, and is to draw the same numbers as in eager
                     self.pool.namespace["_random_states"] = RandomStates
-                    graph_lines.append(f"_drawn = _random_states({draws})")
-                graph_lines += ["try:", f"    {call}", "except Exception as _error:"]
+                    graph_lines.append(f"_drawn = _random_states({devices})")
+                noted, restored = draws.keeping(vm, self.rebuild)
+                graph_lines = [*noted, *graph_lines, "try:", f"    {call}", "except Exception as _error:"]
                 if mutates:  # what is checked is checked before anything is written
                     graph_lines.append(f"    if not _b.str(_error).startswith({CHECKED!r}): raise")
-                graph_lines += ["    _drawn.failed(_error)"] if draws else []
+                graph_lines += ["    _drawn.failed(_error)"] if devices else []
+                graph_lines += [f"    {line}" for line in restored]
                 graph_lines.append(f"    return _failed(_error, ({arguments}{',' * bool(arguments)}), {given})")
             graph = fx.GraphModule(torch.nn.Module(), tracer.graph)
         elif outputs:

@@ -18,7 +18,7 @@ import torch
 from jitney._util.ownership import HEAP
 from jitney.capture import policy
 from jitney.capture.codegen.graph_runner import InferenceScope
-from jitney.capture.codegen.rebuild_iterators import ITERATORS, rebuilt_iterator
+from jitney.capture.codegen.rebuild_iterators import ITERATORS, finished, rebuilt_iterator
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.exception_context import go_on_outside
 from jitney.capture.interpreter.frame import NULL, ExcInfo
@@ -119,7 +119,13 @@ class Rebuilder:
         return name
 
     def assign(self, value: Any, text: str, late: bool = False) -> str:
-        """Bind ``text`` to a new variable that stands for ``value`` from now on; ``late``: once all is written."""
+        """Bind ``text`` to a new variable that stands for ``value`` from now on; ``late``: once all is written.
+
+        What is made of its parts may have been made meanwhile, where one of them leads back to it.
+        """
+        found = self.names.get(id(value))
+        if found is not None:
+            return found
         name = f"_r{self._count}"
         self._count += 1
         if late:
@@ -299,12 +305,12 @@ class Rebuilder:
         if value.__kwdefaults__:
             self.lines.append(f"{name}.__kwdefaults__ = {self._pairs(value.__kwdefaults__)}")
         if value.__annotations__:
-            self.lines.append(f"{name}.__annotations__ = {self._pairs(value.__annotations__)}")
+            self.lines.append(f"{name}.__annotations__ = {self.expr(value.__annotations__)}")
         for field in ("__qualname__", "__doc__", "__module__"):
             ours = getattr(value, field)
             plain = {"__qualname__": value.__code__.co_qualname, "__module__": value.__globals__.get("__name__")}
             if ours != plain.get(field, _doc(value.__code__)):
-                self.lines.append(f"{name}.{field} = {self.expr(ours)}")
+                self.lines.append(f"{name}.{field} = {self.pool.object(ours)}")
         if value.__dict__:
             self.lines.append(f"{name}.__dict__.update({self._pairs(value.__dict__)})")
         return name
@@ -401,13 +407,13 @@ class Rebuilder:
         """An object made by capture: allocate without ``__init__``, then fill in content and attributes."""
         cls = type(value)
         made = self.expr(cls)
-        if hasattr(cls, "n_fields") and isinstance(value, tuple):
+        if hasattr(cls, "n_fields") and issubclass(cls, tuple):
             return self.assign(value, f"{made}(({self.each(value)}))")
-        base = next((b for b in (tuple, int, float, str, frozenset, bytes, complex) if isinstance(value, b)), None)
+        base = next((b for b in (tuple, int, float, str, frozenset, bytes, complex) if issubclass(cls, b)), None)
         if base is not None:
             content = self.expr(base(value))
             name = self.assign(value, f"{self.constant(base)}.__new__({made}, {content})")
-        elif isinstance(value, CONTENT_TYPES):
+        elif issubclass(cls, CONTENT_TYPES):
             name = self._filled(value, made)
         else:
             name = self.assign(value, f"{self.constant(object)}.__new__({made})")
@@ -480,7 +486,7 @@ class Rebuilder:
     def _generator(self, value: InterpretedGenerator) -> str:
         frame = value.frame
         if value.state == "finished":
-            return self.assign(value, f"{self.constant(_finished)}()")
+            return self.assign(value, f"{self.constant(finished)}()")
         if value.state == "running":
             raise GiveUp("a generator is running at a graph break")
         waiting = value.state == "suspended"
@@ -491,6 +497,8 @@ class Rebuilder:
         function = self.frame_function(frame, code)
         values = self.frame_arguments(frame, layout, frame.stack)
         name = self.assign(value, f"{function}({values})")
+        if value.names != (code.co_name, code.co_qualname):
+            self.lines.append(f"{name}.__name__, {name}.__qualname__ = {value.names!r}")
         if waiting:
             self.lines.append(f"_b.next({name})")
         return name
@@ -549,14 +557,6 @@ def _fields(error: BaseException) -> Iterator[tuple[type, str, Any]]:
                     continue
                 if value is not None or cls.__flags__ & HEAP:
                     yield cls, name, value
-
-
-def _finished() -> Any:
-    """A generator that has ended."""
-    nothing: list[Any] = []
-    made = (x for x in nothing)
-    next(made, None)
-    return made
 
 
 RULES: dict[type, Callable[[Rebuilder, Any], str]] = {

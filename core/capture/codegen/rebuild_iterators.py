@@ -68,7 +68,10 @@ def rebuilt_iterator(rebuild: Lines, value: Any) -> str:
         setter = rebuild.constant(set_state) if PY312 and type(value).__module__ == "itertools" else None
         found = rebuild.expr(state[0])
         line = f"{setter}({name}, {found})" if setter else f"{name}.__setstate__({found})"
-        (rebuild.after[name] if late else rebuild.lines).append(line)
+        if not late and any(isinstance(owner, list) for owner in args):
+            rebuild.after[f"the place of {name}"] = [line]  # its list may be shorter than that until all is written
+        else:
+            (rebuild.after[name] if late else rebuild.lines).append(line)
     return name
 
 
@@ -96,3 +99,11 @@ def escapes(rebuild: Lines, effects: list[str]) -> bool:
     """Is something that is only made once all is written needed for that?"""
     lines = (*rebuild.lines, *effects) if rebuild.after else ()
     return any(name in rebuild.after for line in lines for name in NAME.findall(line))
+
+
+def finished() -> Any:
+    """A generator that has ended."""
+    nothing: list[Any] = []
+    made = (x for x in nothing)
+    next(made, None)
+    return made

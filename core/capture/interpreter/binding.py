@@ -18,7 +18,23 @@ VARARGS, VARKEYWORDS = 0x04, 0x08
 
 
 def bind_arguments(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
-    """A frame of ``fn`` with its parameters filled. A call that Python would refuse breaks: Python then refuses it."""
+    """A frame of ``fn`` with its parameters filled; raises what Python raises where it refuses the call."""
+    try:
+        return _bound(vm, fn, args, kwargs)
+    except _RefusedError as refused:
+        if not vm.world.is_fresh(fn):
+            source = vm.world.anchor(fn).source
+            for name in ("__defaults__", "__kwdefaults__"):
+                vm.world.guard(source.attr(name), "is", getattr(fn, name))
+        vm.native(fn, *args, **kwargs)  # none of its instructions runs
+        raise refused from None
+
+
+class _RefusedError(Break):
+    """A call with arguments that the function does not take."""
+
+
+def _bound(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
     code = _code_of(vm, fn)
     count, only = code.co_argcount, code.co_kwonlyargcount
     names = code.co_varnames
@@ -115,4 +131,4 @@ def closure_cells(vm: Interpreter, fn: types.FunctionType) -> tuple[types.CellTy
 
 
 def _refused(fn: types.FunctionType) -> Break:
-    return Break(f"{fn.__qualname__}() is called with arguments that it does not take")
+    return _RefusedError(f"{fn.__qualname__}() is called with arguments that it does not take")

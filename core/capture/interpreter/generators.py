@@ -19,6 +19,9 @@ class InterpretedGenerator:
     def __init__(self, vm: Interpreter, frame: Frame) -> None:
         self.vm = vm
         self.frame = frame
+        function, code = frame.func, frame.info.code
+        names = (code.co_name, code.co_qualname) if function is None else (function.__name__, function.__qualname__)
+        self.names = names
         self.state = "created"
         self.handling: BaseException | None = None
 

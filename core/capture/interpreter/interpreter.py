@@ -74,6 +74,7 @@ class Interpreter(abc.ABC):
         self.class_writes: dict[int, Record] = {}  # classes older than the frame that it has written to
         self.log_calls: list[LogCall] = []
         self.stepped: list[Any] = []  # optimizers, see ``optimizers.waiting_steps``
+        self.draws: list[Any] = []  # numbers of Python's random generators, see ``draws.draw``
         self.warned: list[Any] = []  # warnings that wait for the graph
         self.in_helper = False  # inside a function that calls a logger and does nothing else
         self.nodes_before = 0

@@ -221,8 +221,8 @@ def run_ahead(iterator: Any, steps: int, ended: bool) -> None:
     """What the emitted code does to the real iterator."""
     for _ in range(steps):
         next(iterator, None)
-    if ended:
-        next(iterator, None)
+    if ended:  # its list may have grown since: it stays at its end all the same
+        collections.deque(iterator, maxlen=0)
 
 
 def set_state(iterator: Any, state: Any) -> None:

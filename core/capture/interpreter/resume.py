@@ -7,18 +7,14 @@ exceptions find their handlers and tracebacks show the user's line), and leaves 
 
 from __future__ import annotations
 
-import collections
-import contextlib
 from dataclasses import dataclass
-from types import CodeType, GeneratorType
+from types import CodeType
 from typing import Any
 
-import torch
 from bytecode import Bytecode, CellVar, CompilerFlags, FreeVar, Instr, Label, SetLineno, TryBegin, TryEnd
 
 from jitney.capture.interpreter.code import PY312, PY313, cached_by_code, decode
 from jitney.capture.interpreter.frame import NULL, ExcInfo, Frame
-from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.signals import GiveUp
 from jitney.config import config
 from jitney.errors import CaptureError
@@ -71,29 +67,13 @@ def layout_of(frame: Frame, code: CodeType, index: int, stack: tuple[str, ...], 
     """The layout of a frame about to run instruction ``index`` of ``code``: cells, locals still needed, stack."""
     live = decode(code).live_at(index)
     keep = uses_super(code)
-    held = {n for n, value in frame.locals.items() if n.isidentifier() and n not in live and holds_generator(value)}
-    names = [n for n in code.co_varnames if n in frame.locals and (n in live or n == keep or n in held)]
+    names = [n for n in code.co_varnames if n in frame.locals and (n in live or n == keep)]
     extra = [n for n in frame.locals if n not in code.co_varnames and n in live]
     cells = tuple(n for n in code.co_cellvars if n in frame.cells)
     made = Layout(cells, (*names, *extra), stack)
     if config.verify:
         made.verify(code, index, waiting)
     return made
-
-
-def holds_generator(value: Any, depth: int = 3) -> bool:
-    """Does an object that nobody reads any more keep a generator waiting, whose cleanup is still to come?"""
-    if isinstance(value, (InterpretedGenerator, GeneratorType)):
-        return not isinstance(value, InterpretedGenerator) or value.state == "suspended"
-    if not depth or isinstance(value, (type, torch.Tensor, torch.nn.Module)):
-        return False
-    if type(value) in (list, tuple, set, collections.deque):
-        return any(holds_generator(v, depth - 1) for v in value)
-    parts = value
-    if type(value) is not dict:
-        with contextlib.suppress(AttributeError, TypeError):
-            parts = object.__getattribute__(value, "__dict__")
-    return type(parts) is dict and any(holds_generator(v, depth - 1) for v in list(parts.values()))
 
 
 def uses_super(code: CodeType) -> str | None:

@@ -33,7 +33,15 @@ class Restart(_Stop):
 
 
 class GiveUp(_Stop):
-    """The frame cannot be captured at all: it runs eagerly, with its calls going through the compiler."""
+    """The frame cannot be captured at all: it runs eagerly, with its calls going through the compiler.
+
+    Args:
+        plainly: so do its calls.
+    """
+
+    def __init__(self, reason: str, hint: str = "", plainly: bool = False) -> None:
+        super().__init__(reason, hint)
+        self.plainly = plainly
 
 
 class UserRaised(BaseException):

@@ -97,7 +97,7 @@ def refuse_read(
     if not _is_stand_in(code):
         return
     if name not in KEPT[type(value)]:
-        raise GiveUp(f"{name} of a frame in a traceback is read", "read it outside compiled code")
+        raise GiveUp(f"{name} of a frame in a traceback is read", "read it outside compiled code", plainly=True)
     if name in PLACES:
         assumptions.keep_private("the place of code is read from a traceback")
 
@@ -108,7 +108,8 @@ def refuse_comparison(*values: Any) -> None:
     if kinds in ({types.FrameType}, {types.CodeType}) and any(
         _is_stand_in(value if isinstance(value, types.CodeType) else value.f_code) for value in values
     ):
-        raise GiveUp("a frame in a traceback is compared", "compare names and lines, or outside compiled code")
+        hint = "compare names and lines, or outside compiled code"
+        raise GiveUp("a frame in a traceback is compared", hint, plainly=True)
 
 
 def _programs(traceback: types.TracebackType | None) -> list[tuple[types.CodeType, int, dict[str, Any]]]:

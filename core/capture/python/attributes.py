@@ -12,7 +12,8 @@ import torch
 from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.binding import held
-from jitney.capture.interpreter.generators import InterpretedGenerator
+from jitney.capture.interpreter.code import PY313
+from jitney.capture.interpreter.generators import InterpretedGenerator, Reentrant
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS, UNCHANGING, is_stand_in
 from jitney.capture.numpy.stand_in import Array
@@ -294,7 +295,10 @@ def bind(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str) -> 
     if kind is staticmethod:
         return held(vm, descriptor, "__func__")
     if kind is classmethod:
-        return types.MethodType(held(vm, descriptor, "__func__"), owner)
+        function = held(vm, descriptor, "__func__")
+        if type(function) is PYTHON_FUNCTION or PY313 or lookup(vm, type(function), "__get__") is ABSENT:
+            return vm.native(types.MethodType, function, owner)
+        return bind(vm, function, owner, owner, name)  # until 3.13, class methods wrap other descriptors
     if kind is functools.cached_property:
         return _cached_property(vm, descriptor, obj)
     if kind in SLOT_LIKE:
@@ -344,6 +348,8 @@ def slot_get(vm: Interpreter, descriptor: Any, obj: Any, owner: type, name: str)
         if owner in tracebacks.KEPT:
             tracebacks.refuse_read(obj, name, vm.world.assumptions)
         value = vm.native(descriptor.__get__, obj, owner)
+        if type(value) is Reentrant:  # what C code was given to call: a default factory
+            return value.fn
         if name == "__context__" and value is None and id(obj) in vm.raised_at:
             vm.ask_outside()
         if isinstance(value, torch.Tensor) and not is_stand_in(value):
@@ -400,6 +406,9 @@ def instance_set(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
             fresh[name] = value
             return
     if storage is None:
+        if vm.world.is_fresh(obj) and lookup(vm, type(obj), name) is ABSENT:
+            vm.native(setattr, obj, name, value)  # which says that there is none
+            return
         raise Break(f"an attribute of a {type(obj).__qualname__} is set", "set it outside compiled code")
     vm.world.dict_set(storage, name, value)
 
@@ -525,6 +534,11 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
 
 def _module_attr(vm: Interpreter, module: types.ModuleType, name: str) -> Any:
     world = vm.world
+    space: Any = module.__dict__
+    if space is None:  # made by ``ModuleType.__new__`` alone
+        return vm.native(getattr, module, name)
+    if type(space) is not dict:
+        raise Break("a module whose class has its own __dict__")
     record = world.anchor(module)
     storage = world.dict_record(record)
     if storage is not None and name in storage.overlay:

@@ -22,7 +22,7 @@ from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.resume import origin
-from jitney.capture.interpreter.signals import Break, UserRaised
+from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import ATOMS, STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
@@ -129,6 +129,9 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
     record = vm.world.record_of(value)
     others = [c for c in each_class(classes) if type(c) is not type and not attributes.trusted(c)]
     if record is not None and (others or type_slots.may_claim_class(kind)):
+        storage = vm.world.dict_record(record)
+        if record.dirty or (storage is not None and storage.dirty):
+            raise Break("isinstance() asks a class about an object that was written to, where the write waits")
         result = bool(vm.native(isinstance, value, classes))  # an abstract class, a protocol or a proxy may change
         vm.world.guard(record.source, "instance", (classes, result))
         return result
@@ -139,7 +142,11 @@ def _isinstance(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 def _guard_derivation(vm: Interpreter, cls: type, others: Any) -> None:
     """Guard from what a class is derived, and what abstract classes say of it."""
     vm.world.guard_bases(cls)
-    for other in vm.world.assumptions.asked(cls, others):
+    try:
+        asked = vm.world.assumptions.asked(cls, others)
+    except Exception as error:
+        raise Break(f"issubclass() raises {type(error).__name__}") from None
+    for other in asked:
         meta: Any = type(other)
         if meta.__subclasscheck__ is not type.__subclasscheck__ and not vm.world.is_fresh(cls):
             vm.world.guard(vm.world.const(cls), "subclass", (other, issubclass(cls, other)))
@@ -216,6 +223,8 @@ def _vars(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @special(dir)
 def _dir(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return vm.world.mark_fresh(vm.native(sorted, _locals(vm, args, kwargs)))
     if args and isinstance(args[0], (type, types.ModuleType)) and attributes.trusted(args[0]):
         vm.world.assumptions.keep_private("dir() of a class or module")
         return vm.world.mark_fresh(vm.native(dir, args[0]))
@@ -426,6 +435,11 @@ def _exception(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if vm.handling is None:
         vm.ask_outside()
     return vm.handling
+
+
+@special(sys.settrace, sys.setprofile)
+def _watched(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    raise GiveUp("a trace or profile function is set: what runs is to be seen line by line", plainly=True)
 
 
 @special(sys._getframe)

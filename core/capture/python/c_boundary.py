@@ -22,7 +22,7 @@ from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
-from jitney.capture.world.record import CONTENT_TYPES
+from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def specialise(value: Any) -> Any:
     try:
         return _specialise(value)
     except torch_private.GuardOnDataDependentSymNode:
-        raise Break("a number read from a tensor is needed before the graph has run") from None
+        raise Break("a number read from a tensor, or drawn at random, is needed before the graph has run") from None
 
 
 def printable(value: Any) -> Any:
@@ -180,11 +180,20 @@ def _specialise(value: Any) -> Any:
 
 def python_method(vm: Interpreter, value: Any, name: str) -> Any:
     """The class's method of this name if it is written in Python, else None."""
+    found = _of_program(vm, value, name)
+    return found if type(found) is PYTHON_FUNCTION else None
+
+
+def refuses(vm: Interpreter, value: Any, name: str) -> bool:
+    """Has the program's class None in the place of a special method?"""
+    return _of_program(vm, value, name) is None
+
+
+def _of_program(vm: Interpreter, value: Any, name: str) -> Any:
     kind = type(value)
     if kind in PLAIN or kind in STAND_INS or kind in OWN_TYPES or kind is Array or not kind.__flags__ & HEAP:
-        return None
-    found = lookup(vm, kind, name)
-    return found if type(found) is PYTHON_FUNCTION else None
+        return ABSENT
+    return lookup(vm, kind, name)
 
 
 def demanded(value: Any, kind: type, name: str) -> Any:

@@ -72,6 +72,7 @@ Kwargs = dict[str, Any]
 GENERIC_ALIASES = (types.GenericAlias, type(Generic[TypeVar("T")]))  # type: ignore[index]
 WITH_ITEMS = (list, tuple, dict, set, torch.Tensor, types.FunctionType, types.MethodType)
 KNOWN_BY_IDENTITY = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+NO_INSTANCES = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 CALLER = {"_getframe", "_getframemodulename", "_caller"}
 ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 MODULE_CALL = torch.nn.Module.__call__ if original_functions.is_own(torch.nn.Module.__call__) else None
@@ -468,6 +469,8 @@ def construct(vm: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
         return natives.make_value(vm, cls, args, kwargs)
     if cls is torch.autograd.profiler.record_function:
         return dispatch(vm, contextlib.nullcontext, [], {})
+    if cls.__flags__ & NO_INSTANCES:
+        return vm.native(cls, *args, **kwargs)  # which says so
     why = policy.refused_class(cls)
     if why:
         raise Break(f"an instance of {cls.__qualname__} is made: {why}", "make it outside the compiled function")
@@ -506,6 +509,8 @@ def _call_object(vm: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if policy.is_torch_op(fn):
         return vm.native(fn, *[expose(vm, a) for a in args], **{k: expose(vm, v) for k, v in kwargs.items()})
     if isinstance(fn, GENERIC_ALIASES) and isinstance(fn.__origin__, type):
+        if not getattr(fn, "_inst", True):
+            return vm.native(fn, *args, **kwargs)  # typing refuses to make an instance of ``List[int]``
         made = vm.call(fn.__origin__, *args, **kwargs)
         if vm.world.is_fresh(made) and type(made).__dictoffset__:
             store_attr(vm, made, "__orig_class__", fn)

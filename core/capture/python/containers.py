@@ -32,10 +32,12 @@ from jitney.capture.python.c_boundary import (
     expose,
     python_method,
     refuse_opaque,
+    refuses,
     safe_to_compare,
     specialise,
 )
 from jitney.capture.torch import rows
+from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 
 if TYPE_CHECKING:
@@ -45,11 +47,18 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------ subscripts and membership
 
 
+def _with_tensors(key: Any) -> Any:
+    """A key of a tensor, its arrays as the tensors over the same memory, as torch takes them."""
+    if type(key) is tuple:
+        return tuple(map(_with_tensors, key))
+    return key.tensor if type(key) is Array and key.tensor.ndim and key.dtype.kind in "bi" else key
+
+
 def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]``."""
     kind = type(obj)
     if kind in STAND_INS:
-        key = expose(vm, key)
+        key = _with_tensors(expose(vm, key))
         if type(key) is torch.SymInt or type(key) is tuple:
             obj, key = _selected(vm, obj, key)
         row = rows.taken(vm, obj, key)
@@ -247,7 +256,9 @@ def settle_items(vm: Interpreter, items: list[Any]) -> None:
 def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
-        vm.native(operator.setitem, obj, expose(vm, key), value)
+        key = _with_tensors(expose(vm, key))
+        if not rows.put(vm, obj, key, value):
+            vm.native(operator.setitem, obj, key, value)
         return
     if type(obj) is Array:
         vm.handlers.arrays.setitem(vm, obj, key, value)
@@ -319,7 +330,12 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
         return iter(SequenceView(vm, value))
     method = python_method(vm, value, "__iter__")
     if method is not None:
-        return vm.call(method, value)
+        made = vm.call(method, value)
+        if hasattr(type(made), "__next__"):
+            return made
+        return vm.raise_user(TypeError(f"iter() returned non-iterator of type {python_type(vm, made).__name__!r}"))
+    if refuses(vm, value, "__iter__"):
+        return vm.raise_user(TypeError(f"{kind.__name__!r} object is not iterable"))
     record = vm.world.record_of(value)
     if record is not None and isinstance(value, CONTENT_TYPES):
         content = vm.world.content(record)
@@ -342,15 +358,21 @@ def get_iter(vm: Interpreter, value: Any) -> Any:
 
 
 class SequenceView:
-    """An object with only ``__getitem__``, as ``iter`` sees it."""
+    """An object with ``__getitem__``, as ``iter`` sees it, and with ``__len__``, as ``reversed`` does."""
 
     def __init__(self, vm: Interpreter, value: Any) -> None:
         self.vm = vm
         self.value = value
 
     def __getitem__(self, index: int) -> Any:
+        return self._asked(getitem, index)
+
+    def __len__(self) -> int:
+        return int(self._asked(length))
+
+    def _asked(self, function: Any, *args: Any) -> Any:
         try:
-            return getitem(self.vm, self.value, index)
+            return function(self.vm, self.value, *args)
         except UserRaised as raised:
             error = raised.value
         exception_context.hand_on(error)

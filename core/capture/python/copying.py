@@ -6,6 +6,7 @@ Interpreting that module's own code would need ``id()`` of objects that exist on
 from __future__ import annotations
 
 import copy
+import copyreg
 import enum
 import types
 import weakref
@@ -34,6 +35,8 @@ SHARED = (
     torch.layout, torch.memory_format, torch.Size, property,
 )  # fmt: skip
 
+VALUES = (int, float, complex, str, bytes)  # whose subclasses have copies of their own
+
 # Methods of enumerations that give the member itself.
 OWN_COPIES = {getattr(enum.Enum, name, None) for name in ("__copy__", "__deepcopy__")} - {None}
 UNCOPIED = (slice, tuple, frozenset, weakref.ref)  # their copies are deep ones only
@@ -50,7 +53,7 @@ class Memo(dict[int, Any]):
 @special(copy.copy)
 def _copy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = args[0]
-    if isinstance(value, SHARED) or type(value) in SYMBOLIC or type(value) in UNCOPIED:
+    if _is_shared(value) or type(value) in UNCOPIED:
         return value
     if type(value) is set:
         return vm.call(set.copy, value)
@@ -72,8 +75,14 @@ def _deepcopy(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _deep(vm, given["x"], memo)
 
 
+def _is_shared(value: Any) -> bool:
+    """Is it its own copy, shallow or deep?"""
+    own = isinstance(value, VALUES) and type(value).__flags__ & HEAP
+    return type(value) in SYMBOLIC or (isinstance(value, SHARED) and not own)
+
+
 def _deep(vm: Interpreter, value: Any, memo: Memo) -> Any:
-    if isinstance(value, SHARED) or type(value) in SYMBOLIC:
+    if _is_shared(value):
         return value
     if id(value) in memo.copies:
         return memo.copies[id(value)][1]
@@ -128,13 +137,25 @@ def _rebuilt(vm: Interpreter, value: Any, each: Any, memo: dict[int, Any]) -> An
     for name in ("__reduce_ex__", "__reduce__", "__getnewargs_ex__", "__getnewargs__"):
         if type(lookup(vm, kind, name)) is PYTHON_FUNCTION:
             raise Break(f"a copy of a {kind.__qualname__}, which has its own {name}")
+    table = copyreg.dispatch_table
+    vm.world.guard(vm.world.const(table), "has" if kind in table else "lacks", kind)
+    if kind in table:
+        raise Break(f"a copy of a {kind.__qualname__}, for which the program has registered a function")
     base: Any = next((b for b in kind.__mro__ if b in CONTENT_TYPES or b.__module__ == "collections"), object)
     if not isinstance(value, CONTENT_TYPES) and (kind.__flags__ & HEAP) == 0:
         raise Break(f"a copy of a {kind.__qualname__}")
-    try:
-        made = vm.world.mark_fresh(base.__new__(kind) if isinstance(value, CONTENT_TYPES) else object.__new__(kind))
-    except TypeError:  # "is not safe": functools.partial, numbers, exceptions
-        raise Break(f"a copy of a {kind.__qualname__}, which C code makes") from None
+    of_value: Any = next((b for b in VALUES if issubclass(kind, b)), None)
+    given = () if of_value is None else (of_value(value),)
+    new = lookup(vm, kind, "__new__")
+    new = new.__func__ if type(new) is staticmethod else new
+    if type(new) is PYTHON_FUNCTION:
+        made = vm.call(new, kind, *given)
+    else:
+        maker = of_value or (base if isinstance(value, CONTENT_TYPES) else object)
+        try:
+            made = vm.world.mark_fresh(maker.__new__(kind, *given))
+        except TypeError:  # "is not safe": functools.partial, numbers, exceptions
+            raise Break(f"a copy of a {kind.__qualname__}, which C code makes") from None
     memo[id(value)] = (value, made)
     _copy_state(vm, value, made, each)
     if isinstance(value, CONTENT_TYPES):

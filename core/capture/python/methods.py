@@ -6,6 +6,7 @@ import collections
 import functools
 import inspect
 import operator
+import random
 import re
 import types
 import weakref
@@ -37,6 +38,7 @@ from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world import draws
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.config import config
 
@@ -173,6 +175,8 @@ def call_bound(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwar
         return vm.native(fn, *[expose(vm, a) for a in args], **kwargs)
     if _is_objects(owner, name):
         return _object_method(vm, owner, name, args, kwargs)
+    if isinstance(owner, random.Random) and name in draws.KINDS:
+        return draws.draw(vm, owner, name, args, kwargs)
     refuse_uncaptured(vm, owner, f"call of {kind.__qualname__}.{name}()")
     raise Break(f"call of the C method {kind.__qualname__}.{name}", "call it outside the compiled function")
 
@@ -207,20 +211,29 @@ def _by_comparison(vm: Interpreter, fn: Any, items: Any, name: str, args: Args) 
     """index, count, ``in``: compared one by one by the interpreter where an item is more than plain data."""
     if all(type(i) in PLAIN for i in items) and all(type(a) in PLAIN for a in args):
         return vm.native(fn, *map(specialise, args))
-    hits = [i for i, v in enumerate(list(items)) if v is args[0] or vm.truth(operators.compare(vm, "==", v, args[0]))]
-    if name == "__contains__":
-        return bool(hits)
+    if name == "index" and len(args) > 1:
+        raise Break(f"{name} with positions over objects")
+    hits = operators.places(vm, items, args[0])
     if name == "count":
-        return len(hits)
-    if name == "index" and len(args) == 1:
-        return hits[0] if hits else vm.raise_user(ValueError(_not_in(items, args[0])))
-    if name == "remove":
-        if not hits:
-            in_list = isinstance(items, list)
-            return vm.raise_user(ValueError("list.remove(x): x not in list" if in_list else _not_in(items, args[0])))
-        del items[hits[0]]
-        return None
-    raise Break(f"{name} with positions over objects")
+        return sum(1 for _ in hits)
+    try:
+        hit = next(hits, None)
+    except UserRaised as raised:
+        if name != "remove" or type(raised.value) is not RuntimeError or vm.raised_at.get(id(raised.value)):
+            raise
+        return vm.raise_user(IndexError(*raised.value.args))  # a deque that a comparison has changed
+    if name == "__contains__":
+        return hit is not None
+    if hit is None:
+        in_list = name == "remove" and isinstance(items, list)
+        return vm.raise_user(ValueError("list.remove(x): x not in list" if in_list else _not_in(items, args[0])))
+    if name == "index":
+        return hit
+    if isinstance(items, list):
+        items[hit : hit + 1] = []  # where it was: a comparison may have changed the list
+    else:
+        vm.native(operator.delitem, items, hit)
+    return None
 
 
 def _not_in(items: Any, value: Any) -> str:

@@ -49,7 +49,16 @@ from jitney.capture.python.c_boundary import (
     refuse_protocol,
     specialise,
 )
-from jitney.capture.python.containers import check_key, dict_base, getitem, iterable, merged, setitem, settle_items
+from jitney.capture.python.containers import (
+    SequenceView,
+    check_key,
+    dict_base,
+    getitem,
+    iterable,
+    merged,
+    setitem,
+    settle_items,
+)
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.torch import conversions
 from jitney.capture.world.record import ABSENT
@@ -264,8 +273,7 @@ def _make_reversed(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str,
         return vm.call(method, args[0])
     by_length = python_method(vm, args[0], "__len__") and python_method(vm, args[0], "__getitem__")
     if by_length and lookup(vm, type(args[0]), "__reversed__") is ABSENT:
-        size = vm.call(len, args[0])
-        return iter([getitem(vm, args[0], i) for i in range(size - 1, -1, -1)])
+        return vm.native(reversed, SequenceView(vm, args[0]))
     refuse_opaque(vm, "reversed()", args[0])
     return vm.native(reversed, held(vm, args[0]))
 
@@ -460,11 +468,15 @@ def _make_super(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, An
 
 
 def _make_partial(vm: Interpreter, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    func = args[0]
-    if isinstance(func, functools.partial) and vm.world.record_of(func) is not None:
-        wrapped = vm.world.wrap(func.keywords, vm.world.anchor(func).source.attr("keywords"))
-        kwargs = {**vm.world.content(vm.world.anchor(wrapped)), **kwargs}
-        args = [func.func, *vm.world.wrap(func.args, vm.world.anchor(func).source.attr("args")), *args[1:]]
+    """One of another is one of what that calls, unless that has attributes of its own."""
+    func = args[0] if args else None
+    if isinstance(func, functools.partial) and not vm.truth(vm.call(getattr, func, "__dict__")):
+        first, named = func.args, func.keywords
+        if vm.world.record_of(func) is not None:
+            wrapped = vm.world.wrap(named, vm.world.anchor(func).source.attr("keywords"))
+            named = vm.world.content(vm.world.anchor(wrapped))
+            first = vm.world.wrap(first, vm.world.anchor(func).source.attr("args"))
+        args, kwargs = [func.func, *first, *args[1:]], {**named, **kwargs}
     return vm.world.mark_fresh(vm.native(functools.partial, *args, **kwargs))
 
 

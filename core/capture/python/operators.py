@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import operator
 import re
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ from jitney.capture.numpy.foreseen import foreseen
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
+    DEEP,
     PLAIN,
     SYMBOLIC,
     check_elements,
@@ -35,6 +37,7 @@ from jitney.capture.python.c_boundary import (
     python_method,
     refuse_opaque,
     refuse_own_hash,
+    refuses,
     specialise,
 )
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
@@ -181,6 +184,8 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if value is not NotImplemented:
             return value
         reflected = None
+    if refuses(vm, a, f"__{name}__"):
+        return vm.call(None, b)
     if forward:
         value = vm.call(forward, a, b)
         if value is not NotImplemented:
@@ -213,6 +218,8 @@ def binary(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         value = vm.call(reflected, b, a)
         if value is not NotImplemented:
             return value
+    if type(a) is not type(b) and refuses(vm, b, f"__r{name}__"):
+        return vm.call(None, a)
     return _unsupported(vm, symbol, a, b)
 
 
@@ -261,6 +268,7 @@ def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """What C code makes of two values. It complains of their own classes, and of the operator as it is written."""
     base = symbol.rstrip("=")
     left, right = _operand(vm, a), printable(expose(vm, b)) if isinstance(a, (str, bytes)) else _operand(vm, b)
+    left, right = _beside_symbols(left, right)
     try:
         return vm.native(BINARY[base], left, right)
     except UserRaised as raised:
@@ -269,6 +277,25 @@ def _in_c(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             raise
         one, other = (type(v).__name__ if type(v).__flags__ & HEAP else found[i] for i, v in ((1, a), (2, b)))
     return vm.raise_user(TypeError(f"unsupported operand type(s) for {symbol}: {one!r} and {other!r}"))
+
+
+def _beside_symbols(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands of C code: a symbol beside a number that is no plain one (of an IntEnum) is a constant."""
+    if type(a) in SYMBOLIC and not _takes_symbols(b):
+        return specialise(a), b
+    if type(b) in SYMBOLIC and not _takes_symbols(a):
+        return a, specialise(b)
+    return a, b
+
+
+def _takes_symbols(value: Any) -> bool:
+    return type(value) in PLAIN or type(value) in STAND_INS or type(value) is Array
+
+
+def _has_symbol_and_other(*sequences: Any) -> bool:
+    """May these hold symbols, and things that do not know them?"""
+    kinds = {type(value) for sequence in sequences for value in sequence}
+    return not kinds.isdisjoint(DEEP) and not kinds <= {*PLAIN, *STAND_INS}
 
 
 def _operand(vm: Interpreter, value: Any) -> Any:
@@ -293,6 +320,8 @@ def _inplace(vm: Interpreter, symbol: str, name: str, a: Any, b: Any) -> tuple[b
     if method is not None:
         value = vm.call(method, a, b)
         return value is not NotImplemented, value
+    if refuses(vm, a, name):
+        return True, vm.call(None, b)
     if type(a) is Array and not a.scalar:
         return True, vm.native(BINARY[symbol], a, expose(vm, b))
     if type(b) is Array and isinstance(a, list | collections.deque):
@@ -338,14 +367,15 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     tracebacks.refuse_comparison(a, b)
     forward = python_method(vm, a, COMPARE_METHODS[symbol])
     reflected = python_method(vm, b, COMPARE_METHODS[MIRROR[symbol]])
-    if forward is None and reflected is None:
+    refused = refuses(vm, a, COMPARE_METHODS[symbol]) or refuses(vm, b, COMPARE_METHODS[MIRROR[symbol]])
+    if forward is None and reflected is None and not refused:
         if FakeTensor in (type(a), type(b)) and not (_is_operand(a) and _is_operand(b)):
             for name in (COMPARE_METHODS[symbol], COMPARE_METHODS[MIRROR[symbol]]):
                 vm.world.guard_method(name)
             return _uncompared(vm, symbol, a, b)
         if type(a) is type(b) and type(a) in (list, tuple):
             first, second = (_items(vm, value) for value in (a, b))
-            if compared_in_python(vm, first) or compared_in_python(vm, second):
+            if compared_in_python(vm, first) or compared_in_python(vm, second) or _has_symbol_and_other(first, second):
                 return _compare_items(vm, symbol, first, second)
         if symbol == "!=" and (python_method(vm, a, "__eq__") or python_method(vm, b, "__eq__")):
             value = compare(vm, "==", a, b)
@@ -360,7 +390,9 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             vm.world.distinct(value)
             check_elements(vm, expose(vm, value))
         refuse_opaque(vm, f"the comparison {symbol}", a, b)
-        return vm.native(COMPARE[symbol], expose(vm, a), expose(vm, b))
+        if isinstance(a, dict) and isinstance(b, dict):
+            return vm.native(COMPARE[symbol], printable(expose(vm, a)), printable(expose(vm, b)))
+        return vm.native(COMPARE[symbol], *_beside_symbols(expose(vm, a), expose(vm, b)))
     if vm.witness is not None and vm.witness.settles:
         vm.witness.settle(a, b)
     first = [(forward, a, b), (reflected, b, a)]
@@ -402,20 +434,44 @@ def _is_equal(vm: Interpreter, x: Any, y: Any) -> bool:
     return False
 
 
+def places(vm: Interpreter, items: Any, value: Any) -> Iterator[int]:
+    """Where in a list, tuple or deque the value is, one place after the other, as C code looks for it."""
+    iterator = iter(items)
+    for at in itertools.count():
+        item = vm.native(next, iterator, END)  # a deque that a comparison has changed raises
+        if item is END:
+            return
+        if _is_equal(vm, item, value):
+            yield at
+
+
+END = object()
+
+
 def _compare_items(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
     """Two lists or two tuples, item by item as C code does it."""
-    if type(a) is list and len(a) != len(b) and symbol in ("==", "!="):
+    equality = symbol in ("==", "!=")
+    if type(a) is list and len(a) != len(b) and equality:
         return symbol == "!="
-    for x, y in zip(a, b, strict=False):
-        if not _is_equal(vm, x, y):
-            return symbol == "!=" if symbol in ("==", "!=") else compare(vm, symbol, x, y)
-    return COMPARE[symbol](len(a), len(b))
+    at = 0
+    while at < len(a) and at < len(b) and _is_equal(vm, a[at], b[at]):
+        at += 1
+    if at >= len(a) or at >= len(b):  # a comparison may have shortened them
+        return COMPARE[symbol](len(a), len(b))
+    return symbol == "!=" if equality else compare(vm, symbol, a[at], b[at])
 
 
 def _compared_in_c(vm: Interpreter, name: str, x: Any, y: Any) -> Any:
     """What C code of a builtin class says where the other one is of its kind, too, but has its own methods."""
     x, y = specialise(x), specialise(y)
-    base = getattr(lookup(vm, type(x), name), "__objclass__", object)
+    found = lookup(vm, type(x), name)
+    if found is None:
+        return vm.call(None, y)
+    if found is vars(object)["__ne__"]:  # the contrary of what ``__eq__`` says
+        method = python_method(vm, x, "__eq__")
+        value = vm.call(method, x, y) if method is not None else _compared_in_c(vm, "__eq__", x, y)
+        return value if value is NotImplemented else not truth(vm, value)
+    base = getattr(found, "__objclass__", object)
     kinds = next((kinds for kinds in COMPARED_IN_C if base in kinds), ())
     if not isinstance(y, kinds):
         return NotImplemented
@@ -499,6 +555,10 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     method = python_method(vm, obj, "__contains__")
     if method is not None:
         return truth(vm, vm.call(method, obj, key))
+    if refuses(vm, obj, "__contains__"):
+        raise UserRaised(TypeError(f"{type(obj).__name__!r} object is not a container"))
+    if refuses(vm, obj, "__iter__"):
+        raise UserRaised(TypeError(f"argument of type {type(obj).__name__!r} is not iterable"))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
         check_key(vm, key, obj)
@@ -511,7 +571,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         return any(_is_equal(vm, item, key) for item in iterable(vm, obj))
     if isinstance(obj, (list, tuple, collections.deque)):
         items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
-        return any(_is_equal(vm, item, key) for item in list(items))
+        return next(places(vm, items, key), None) is not None
     if isinstance(obj, (set, frozenset)) and hashed_in_python(key):
         items = _items(vm, obj)
         settle_among(vm, key, items)

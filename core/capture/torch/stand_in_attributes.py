@@ -182,6 +182,8 @@ def stand_in_attr(vm: Interpreter, obj: Any, name: str) -> Any:
     if name == "__class__":
         return python_type(vm, obj)
     if kind is InterpretedGenerator:
+        if name in ("__name__", "__qualname__"):
+            return obj.names[name == "__qualname__"]
         if name not in ("send", "throw", "close", "__next__", "__iter__"):
             raise Break(f"{name} of a generator")
         return vm.native(getattr, obj, name)

@@ -231,6 +231,14 @@ class Symbols:
         node = self._nodes.get(expr) if expr in self.unknown else None
         return () if node is None or node.target != "item" else node.args
 
+    def drawn(self, source: Source, kind: type) -> Any:
+        """A number that emitted code has before it calls the graph, and nobody knows now."""
+        made = self.env.create_unbacked_symint() if kind is int else self.scalars.unknown()
+        self.env.pending_fresh_unbacked_symbols.clear()
+        self._name(made.node.expr, source)
+        self.values[made.node.expr] = made
+        return made
+
     def learn_sizes(self, made: Any, node: fx.Node) -> None:
         """Note the sizes of a result that only the running graph knows."""
         for dim, size in enumerate(made.shape if self.env.pending_fresh_unbacked_symbols else ()):
@@ -283,7 +291,7 @@ class Symbols:
 
     def _definition(self, found: Definition, name: Callable[[Source], str]) -> str:
         args = [f"({self.text(a, name)})" if type(a) in SYMBOLIC else _literal(a) for a in found.args]
-        return OPERATIONS[found.target].format(*args)
+        return f"_b.int({args[0]})" if found.target is int else OPERATIONS[found.target].format(*args)
 
     def guards(self, name: Callable[[Source], str]) -> list[str]:
         """Conditions on the symbols under which the capture holds, as Python text."""

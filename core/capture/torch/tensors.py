@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from traceback import FrameSummary
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
@@ -225,8 +226,7 @@ class Tracer(TorchFunctionMode):
             self.tape.toggle(self, args[0], self.step())
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
             raise Break(f"{function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
-        given = kwargs.get("out")
-        out = [given] if isinstance(given, torch.Tensor) else list(given or ())
+        out = [o] if isinstance(o := kwargs.get("out"), torch.Tensor) else list(o or ())
         versions = [metadata.version_of(tensor) for tensor in out]
         try:
             if name == "__getitem__" and conversions.has_tensor_end(args[1]):
@@ -470,6 +470,8 @@ class Tracer(TorchFunctionMode):
             if type(number) is bool:  # torch takes it for a float, or for none of its numbers
                 raise Break("a numpy.bool_ in an operation of torch", "give it bool(...)")
             return self._map(number)
+        if isinstance(value, np.generic) and value.dtype.kind in "if":
+            return self._map(value.item())
         if kind is TENSOR_CLASS:  # code finds it by no name; torch takes the text
             return f"{value.__module__}.{value.__name__}"
         if isinstance(value, fx.node.base_types) or value is None or kind in (range, types.EllipsisType):

@@ -309,7 +309,7 @@ class World(GuardSet):
     def _check_plain(kind: type) -> None:
         """The guards on a container count and list its items by Python: it may not have its own idea of them."""
         for name in ("__len__", "__iter__"):
-            if type(getattr(kind, name)) is types.FunctionType and not trusted(kind):
+            if type(getattr(kind, name)) is types.FunctionType:
                 raise Break(f"a {kind.__qualname__} from outside, which has its own {name}, is looked into")
 
     def _settle_keys(self, record: Record, keys: Collection[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 import operator
 import types
 import typing
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import compile_fn, observe, t
+from helpers import check, compile_fn, graph_break, observe, t
 
 VALUES: dict[str, list[Any]] = {
     "integers": [2, 3, 4],
@@ -117,3 +118,70 @@ def test_getters_stay_in_one_graph() -> None:
     with observe() as seen:
         assert compile_fn(fn)(t())[2]([1, 2]) == 2
     assert len(seen.graphs) == 1 and not seen.breaks
+
+
+class Reflexive:
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Pair(tuple[Any, ...]):
+    pass
+
+
+@pytest.mark.parametrize("kind", [set, frozenset, tuple, list, Pair])
+@pytest.mark.parametrize("breaks", [False, True])
+def test_container_whose_item_leads_back_to_it_is_one_object(kind: Any, breaks: bool) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        item = Reflexive()
+        made = item.value = kind([item])
+        if breaks:
+            graph_break()
+        return made, x + 1, [i.value is made for i in made]
+
+    made, _, inside = compile_fn(fn)(t())
+    assert inside == [True]
+    assert [i.value is made for i in made] == [True]
+
+
+def test_names_and_annotations_that_two_functions_share() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        def wrapped(a: "an annotation") -> None:  # type: ignore[name-defined,valid-type] # noqa: F722
+            """Text."""
+
+        @functools.wraps(wrapped)
+        def wrapper(b: int) -> None: ...
+
+        graph_break()
+        names = (*functools.WRAPPER_ASSIGNMENTS, "__annotations__")
+        return x + 1, [getattr(wrapper, name) is getattr(wrapped, name) for name in names]
+
+    check(fn, t(), skips=None)
+
+
+def test_generator_has_the_name_of_its_function() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        def numbers() -> Any:
+            yield 1
+
+        numbers.__name__ = "renamed"
+        made, named = numbers(), numbers().__name__
+        graph_break()
+        return x + 1, named, made.__name__, made.__qualname__ == numbers.__qualname__
+
+    check(fn, t())
+
+
+def test_instance_that_claims_to_be_text() -> None:
+    class Claims:
+        __class__ = property(lambda self: str)  # type: ignore[assignment]
+
+    def fn(x: torch.Tensor) -> Any:
+        made = Claims()
+        graph_break()
+        return x + 1, type(made) is Claims, isinstance(made, str)
+
+    check(fn, t(), skips=None)

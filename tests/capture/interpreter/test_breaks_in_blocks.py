@@ -339,7 +339,7 @@ def test_generator_suspended_across_a_break() -> None:
         rest = list(gen)
         return a, b, rest, log
 
-    check(fn, t())
+    check(fn, t(), skips=1)  # its cleanup may be due before the rest of the frame has run
 
 
 def test_for_loop_over_generator_with_breaks_in_the_loop() -> None:
@@ -410,7 +410,7 @@ def test_generator_closed_after_a_break() -> None:
         graph_break()
         return b, log, next(gen, None)
 
-    check(fn, t())
+    check(fn, t(), skips=1)  # its cleanup may be due before the rest of the frame has run
 
 
 def test_generator_exception_thrown_after_a_break() -> None:
@@ -426,7 +426,7 @@ def test_generator_exception_thrown_after_a_break() -> None:
         graph_break()
         return a, gen.throw(KeyError("thrown")), x + 1
 
-    check(fn, t())
+    check(fn, t(), skips=1)  # its cleanup may be due before the rest of the frame has run
 
 
 def test_contextmanager_suspended_across_a_break() -> None:

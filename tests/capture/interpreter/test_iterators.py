@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import check, graph_break
+from helpers import check, graph_break, t
 
 Loop = Callable[[Any], Any]
 
@@ -264,3 +264,57 @@ def test_an_iterator_of_the_programs_own_lives_across_a_break() -> None:
         return x + first, next(made), made.left
 
     check(fn, torch.ones(2), breaks=1)
+
+
+def over_items(items: list[int]) -> Any:
+    return [(item, print("between"))[0] for item in items]
+
+
+def over_pairs(items: list[int]) -> Any:
+    return [(pair, print("between"))[0] for pair in enumerate(zip(items, reversed(items), strict=True))]
+
+
+def half_way(items: list[int]) -> Any:
+    iterator = iter(items)
+    first = next(iterator), next(iterator)
+    print("between")
+    return first, list(iterator)
+
+
+class Keeps:
+    def __init__(self, owner: list[Any]) -> None:
+        self.iterator = iter(owner)
+
+
+def in_its_own_list(items: list[Any]) -> Any:
+    made: list[Any] = []
+    kept = Keeps(made)
+    made += [kept, 2, 3]
+    next(kept.iterator)
+    print("between")
+    return list(kept.iterator), len(items)
+
+
+def test_iterator_that_has_ended_before_its_list_grows() -> None:
+    def fn(x: torch.Tensor, items: list[int]) -> Any:
+        iterator = iter(items)
+        graph_break()
+        seen = list(iterator)
+        items += [7, 8, 9]
+        graph_break()
+        return x + 1, seen, list(iterator)
+
+    check(fn, t(), [1, 2])
+
+
+@pytest.mark.parametrize("program", [over_items, over_pairs, half_way, in_its_own_list])
+def test_loop_over_a_list_that_has_grown_since_the_break_before(program: Any) -> None:
+    def fn(x: torch.Tensor, items: list[int]) -> Any:
+        made: list[int] = []
+        print("before")
+        made += [1, 2, 3]
+        items.append(4)
+        items.insert(0, 5)
+        return x + 1, program(made), program(items), made
+
+    check(fn, t(), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -194,3 +195,69 @@ def test_generator_that_nobody_reads_after_a_break_is_closed(how: str) -> None:
         return [outcome(called, t()), log.append("after"), outcome(called, t())], log
 
     check_scenario(scenario)
+
+
+@pytest.mark.parametrize("how", ["break", "raise", "forgotten", "zip", "inner", "called"])
+def test_generator_dropped_after_a_break_is_closed_there(how: str) -> None:
+    def program(log: list[Any]) -> Any:
+        def numbers() -> Iterator[int]:
+            try:
+                yield from range(5)
+            finally:
+                log.append("closed")
+
+        def outer() -> Iterator[int]:
+            for number in numbers():
+                yield number
+
+        def loop(x: torch.Tensor) -> torch.Tensor:
+            pairs: Any = zip(numbers(), "abc", strict=False)
+            for number in pairs if how == "zip" else outer() if how == "inner" else numbers():
+                print("between")
+                x = x + 1
+                if how == "raise":
+                    raise ValueError(len(log))
+                if number != 0:
+                    break
+            log.append("after")
+            return x
+
+        def fn(x: torch.Tensor) -> Any:
+            if how == "forgotten":
+                made: Any = numbers()
+                next(made)
+                print("between")
+                made = None
+                log.append("after")
+                return x + 1
+            try:
+                return loop(x) if how == "called" else loop(x) * 2
+            except ValueError as error:
+                return x, error.args, list(log)
+
+        return fn
+
+    check_logged(program)
+
+
+def test_generator_whose_later_yield_cleans_up_is_closed_where_it_is_dropped() -> None:
+    def program(log: list[Any]) -> Any:
+        def numbers() -> Iterator[int]:
+            yield 0
+            with contextlib.ExitStack() as stack:
+                stack.callback(log.append, "closed")
+                yield 1
+                yield 2
+
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            for number in numbers():
+                print("between")
+                x = x + 1
+                if number == 1:
+                    break
+            log.append("after")
+            return x
+
+        return fn
+
+    check_logged(program)

@@ -291,7 +291,7 @@ def test_the_text_is_eagers(program):
         got = compiled(torch.ones(3))
         assert seen(got) == seen(expected)
         torch.testing.assert_close(got[0], expected[0])
-    if program is not kept_over_a_break:
+    if program not in (kept_over_a_break, thrown_into_a_generator):  # the generator waits in its try at a break
         assert len(jitney.explain(program)(torch.ones(3)).graphs) == 1
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import dataclasses
 import enum
 from typing import Any
 
 import torch
-from helpers import check, compile_fn, t
+from helpers import check, check_scenario, compile_fn, outcome, t
 from torch import nn
 
 
@@ -127,3 +128,61 @@ def test_layers_copied_inside_have_parameters_of_their_own() -> None:
             call[0].sum().backward()
         torch.testing.assert_close(got[1].grad, wanted[1].grad)
     assert base.weight.grad is None
+
+
+class Number(int):
+    pass
+
+
+class Given(int):
+    def __new__(cls, value: int, extra: Any = None) -> Any:
+        made = super().__new__(cls, value)
+        made.extra = extra  # type: ignore[attr-defined]
+        return made
+
+
+class Wants:
+    def __new__(cls, value: int) -> Any:
+        return super().__new__(cls)
+
+
+def test_copies_of_numbers_and_text_with_attributes() -> None:
+    class Text(str):
+        pass
+
+    def fn(x: torch.Tensor) -> Any:
+        answers: list[Any] = []
+        for value in (Number(5), Given(6, [1]), Text("a")):
+            value.more = [2]  # type: ignore[attr-defined]
+            shallow, deep = copy.copy(value), copy.deepcopy(value)
+            answers += [shallow, deep, shallow is value, deep is value, type(deep), vars(shallow), vars(deep)]
+            answers += [shallow.more is value.more, deep.more is value.more]  # type: ignore[attr-defined]
+        return x + 1, answers
+
+    check(fn, t())
+
+
+def test_a_copy_calls_new_as_eager_does() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        value = Wants(1)
+        return x + 1, outcome(copy.copy, value), outcome(copy.deepcopy, value)
+
+    check(fn, t(), skips=None)
+
+
+def test_a_copy_by_a_registered_function() -> None:
+    class Registered:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+    def scenario(compile: Any) -> Any:
+        value = Registered(3)
+        called = compile(lambda x: (x + 1, copy.copy(value).value))
+        before = called(t())
+        copyreg.pickle(Registered, lambda v: (Registered, (v.value + 1,)))  # type: ignore[arg-type,return-value]
+        try:
+            return before, called(t())
+        finally:
+            del copyreg.dispatch_table[Registered]
+
+    check_scenario(scenario)

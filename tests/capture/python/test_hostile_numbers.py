@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from helpers import check_scenario, outcome, t
+from helpers import check, check_scenario, outcome, t
 
 Compile = Callable[[Any], Any]
 INTS, FLOATS = (3, 4, 5, 300), (3.5, 4.5, 5.25)
@@ -65,3 +66,34 @@ def test_dispatch_on_the_class_of_a_number() -> None:
         return [called(t(), k) for k in (3, 4, 5, 2.5, 3.5, 4.5, True, 6)]
 
     check_scenario(scenario)
+
+
+class Level(enum.IntEnum):
+    ONE = 1
+    TWO = 2
+    THREE = 3
+
+
+class Ratio(float):
+    pass
+
+
+def beside(x: torch.Tensor, n: Any, kinds: Any) -> Any:
+    answers: list[Any] = []
+    for k in kinds:
+        answers += [k == n, n == k, k != n, k < n, n <= k, k + n, n * k, max(k, n), min(n, k), sorted([k, n])]
+        answers += [[k] == [n], ((k,), 1) == ((n,), 1), n in [k], k in (n,), {"a": k} == {"a": n}, [k, n].index(n)]
+    return x * n, answers
+
+
+@pytest.mark.parametrize(("kinds", "base"), [(tuple(Level), int), ((Ratio(1.0), Ratio(2.0)), float)])
+def test_number_that_changes_beside_one_of_a_subclass(kinds: Any, base: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        called = compile(beside)
+        return [called(t(), base(n), kinds) for n in (1, 2, 3, 2)]
+
+    check_scenario(scenario)
+
+
+def test_values_of_members_are_no_number_that_changes() -> None:
+    check(lambda x: (x + 1, [(k == k.value, k.value) for k in Level]), t(), graphs=1)

@@ -176,8 +176,8 @@ def test_held_by_generators_and_context_managers() -> None:
 
     check(entered, t(), Box(n=0), graphs=1, breaks=2)
     check(consumed, t(), Box(n=0), graphs=1, breaks=2)
-    check(dropped, t(), Box(n=0), graphs=1, breaks=1)
-    check(suspended, t(), Box(n=0), graphs=1, breaks=3)
+    check(dropped, t(), Box(n=0), skips=1)  # a generator that waits in a ``with`` at a break: the frame runs eagerly
+    check(suspended, t(), Box(n=0), skips=1)
 
 
 def test_tensors_computed_inside() -> None:

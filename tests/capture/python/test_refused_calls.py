@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import check, compile_fn, t
+from helpers import check, check_scenario, compile_fn, t
 
 
 class Plain:
@@ -217,3 +217,50 @@ def test_a_copy_of_a_partial(made: Any) -> None:
 @pytest.mark.parametrize("made", [OwnError(1, 2), OwnNumber(3)])
 def test_a_copy_of_what_c_code_makes(made: Any) -> None:
     check(lambda x: (repr(copy.copy(made)), x + 1), t(), skips=None)
+
+
+def test_refused_calls_that_the_program_catches_are_no_breaks() -> None:
+    def takes(a: Any, /, b: Any, *, c: Any = 1) -> Any:
+        return a, b, c
+
+    class Slots:
+        __slots__ = ("held",)
+
+    def fn(x: torch.Tensor) -> Any:
+        answers = []
+        for args, kwargs in (((), {}), ((1, 2, 3), {}), ((1,), {"a": 2}), ((1, 2), {"d": 3}), ((1, 2), {"b": 3})):
+            try:
+                answers.append(takes(*args, **kwargs))  # type: ignore[arg-type]
+            except TypeError as error:
+                answers.append(str(error))
+        made: Any = Slots()
+        made.held = 1
+        try:
+            made.other = 2
+        except AttributeError as error:
+            answers.append(str(error))
+        return x + 1, answers
+
+    check(fn, t(), graphs=1, breaks=0)
+
+
+def test_a_call_that_is_taken_later_was_refused_before() -> None:
+    def takes(a: Any) -> Any:
+        return a
+
+    def fn(x: torch.Tensor) -> Any:
+        try:
+            return x + 1, takes()  # type: ignore[call-arg]
+        except TypeError as error:
+            return x + 2, str(error)
+
+    def scenario(compile: Any) -> Any:
+        called = compile(fn)
+        before = called(t())
+        takes.__defaults__ = (5,)
+        try:
+            return repr(before), called(t())
+        finally:
+            takes.__defaults__ = None
+
+    check_scenario(scenario)

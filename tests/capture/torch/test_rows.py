@@ -156,3 +156,112 @@ def test_rows_of_parameters_without_gradients() -> None:
 def test_other_indices_are_torchs(index: torch.Tensor) -> None:
     found, wanted = both(lambda x, i: x[i] * 2, "eager", torch.randn(4, 3), index)
     assert found == wanted
+
+
+def one_hot(x: torch.Tensor, i: torch.Tensor) -> Any:
+    made = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        made[row, x[row].argmax()] = 1
+    return made * x
+
+
+def queue(x: torch.Tensor, i: torch.Tensor) -> Any:
+    kept_rows = torch.zeros(5, 3)
+    for row in x:
+        kept_rows[i] = row
+        i = (i + 1) % 4
+    return kept_rows
+
+
+def counted(x: torch.Tensor, i: torch.Tensor) -> Any:
+    counts = torch.zeros(x.shape[0])
+    for at in (i, i * 0, i):
+        counts[at] += 1
+    return counts * x.sum()
+
+
+def several(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x * 2
+    y[i] = x[0]
+    y[i, 1:] = torch.tensor([5.0, 6.0])
+    y[..., i.clamp(0, 2)] = 7
+    y[i] *= 3
+    y[i, 1] -= y[0, 0]
+    y[i] = y[1]
+    return y.sin()
+
+
+def other_dtypes(x: torch.Tensor, i: torch.Tensor) -> Any:
+    whole, truth = torch.zeros(x.shape, dtype=torch.int32), torch.zeros(x.shape, dtype=torch.bool)
+    whole[i] = x[0] * 10
+    whole[i] += 3
+    whole[0, i.clamp(0, 2)] = 2
+    truth[i] = True
+    line = x[:, 0].clone()
+    line[i] = torch.tensor([2], dtype=torch.int64)
+    return whole, truth, line
+
+
+def into_input(x: torch.Tensor, i: torch.Tensor) -> Any:
+    x[i] = 4
+    x[i] += 1
+
+
+def into_view(x: torch.Tensor, i: torch.Tensor) -> Any:
+    view = x.view(-1)
+    view[i] = 9
+    return x * 2
+
+
+WRITES: list[Fn] = [one_hot, queue, counted, several, other_dtypes, into_input, into_view]
+
+
+def row_read_before(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x.clone()
+    row = y[i]
+    y[i] = 3
+    return row * 2, y
+
+
+def row_written_after(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x.clone()
+    row = y[i]
+    row += 1
+    y[i] = row
+    row.mul_(2)
+    return y + 0
+
+
+def swapped(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x.clone()
+    y[i], y[0] = y[0], y[i]
+    return y + 0
+
+
+def too_many(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x.clone()
+    y[i] = torch.ones(2, 3)
+    return y
+
+
+@pytest.mark.parametrize("fn", [*WRITES, row_read_before, row_written_after, swapped, too_many])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_writes_at_an_index_are_eagers(fn: Fn, backend: str) -> None:
+    for at in (2, 0, -1, 7, -9):
+        found, wanted = both(fn, backend, torch.arange(12.0).view(4, 3), torch.tensor(at))
+        assert found == wanted
+
+
+@pytest.mark.parametrize("fn", WRITES)
+def test_writes_at_an_index_are_part_of_the_graph(fn: Fn) -> None:
+    report = jitney.explain(fn, backend="eager")(torch.randn(4, 3), torch.tensor(2))
+    assert (report.graph_count, report.graph_break_count) == (1, 0)
+
+
+def test_gradients_of_writes_at_an_index() -> None:
+    gradients = []
+    for called in (several, jitney.compile(several, backend="aot_eager")):
+        x = torch.linspace(0, 2, 12).view(4, 3).requires_grad_()
+        called(x, torch.tensor(2)).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -214,3 +215,14 @@ def test_random_in_an_abandoned_path() -> None:
             return a, torch.rand(2)
 
     check(fn, t(), calls=2)
+
+
+def test_arrays_of_numpy_as_indices() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        y = x.clone()
+        y[np.array([0, 2])] = 5
+        y[:, np.arange(2)] += 1
+        picked = x[:, np.arange(3)], x[np.array([0, 1]), np.array([1, 2])]
+        return y, picked, x[np.int64(1)], np.float32(3.5) * x, x / np.float64(3), torch.clamp(x, min=np.float32(0.1))
+
+    check(fn, torch.linspace(-1, 1, 24).reshape(4, 6), graphs=1, breaks=0)

@@ -41,6 +41,7 @@ WRITES = ("STORE_GLOBAL", "STORE_SUBSCR", "DELETE_GLOBAL", "DELETE_SUBSCR", "STO
 OPCODES = {"UNARY_NEGATIVE": operator.neg, "UNARY_INVERT": operator.invert, "UNARY_NOT": operator.not_,
            "BINARY_SUBSCR": operator.getitem, "BINARY_SLICE": operator.getitem, "CONTAINS_OP": operator.contains,
            "GET_ITER": iter, "FOR_ITER": iter, "UNPACK_SEQUENCE": iter}  # fmt: skip
+LIKE = ("zeros_like", "ones_like", "empty_like", "clone")
 HINT = "give what it needs as an argument of apply()"
 HOOK_HINT = "a hook takes and returns a gradient, changes nothing, and reads what stays as it is"
 # What the program's backward decides, not the tensor whose gradient it is.
@@ -161,7 +162,8 @@ class Reader:
             raise self.refusal("may have effects besides its result")
         instrs = decode(code).instrs
         for at, instr in enumerate(instrs):
-            if instr.op in WRITES and not (instr.op.endswith("DEREF") and code is not fn.__code__):
+            inner = instr.op.endswith("DEREF") and code is not fn.__code__
+            if instr.op in WRITES and not inner and not _is_of_copy(code, at):
                 raise self.refusal("writes to something besides its context")
             if instr.op.startswith("IMPORT"):
                 raise self.refusal("imports")
@@ -269,6 +271,34 @@ def _operator(instr: Instr) -> Any:
     if instr.op == "COMPARE_OP":
         return COMPARE.get(str(instr.argval).removeprefix("bool(").removesuffix(")"))
     return OPCODES.get(instr.op)
+
+
+def _is_of_copy(code: types.CodeType, at: int) -> bool:
+    """Is it the write of an item of a local variable that is a copy of something (``grad = g.clone()``), or zeros?"""
+    info = decode(code)
+    depth = info.depth_at(at)
+    if info.instrs[at].op != "STORE_SUBSCR" or depth is None:
+        return False
+    load = next((i for i in reversed(info.instrs[:at]) if info.depth_at(i.index) == depth - 2), None)
+    if load is None or load.op != "LOAD_FAST" or any(i.op in ("SWAP", "COPY") for i in info.instrs[load.index : at]):
+        return False
+    arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    stores = [i.index for i in info.instrs if i.op.startswith("STORE_FAST") and load.argval in _names(i)]
+    return load.argval not in code.co_varnames[:arguments] and all(_stores_copy(info.instrs, i) for i in stores)
+
+
+def _names(instr: Instr) -> tuple[str, ...]:
+    return instr.argval if isinstance(instr.argval, tuple) else (instr.argval,)
+
+
+def _stores_copy(instrs: list[Instr], at: int) -> bool:
+    """Is ``x.clone()`` or ``torch.zeros_like(x)`` stored here?"""
+    before = [i for i in instrs[max(0, at - 5) : at] if i.op not in ("PRECALL", "PUSH_NULL", "CACHE")]
+    names = [(i.op[:9], i.argval if i.op.startswith(("LOAD_ATTR", "LOAD_METHOD")) else i.arg) for i in before]
+    plain = instrs[at].op == "STORE_FAST" and before[-1].op == "CALL"
+    clone = names[-2][1] == "clone" and before[-1].arg == 0
+    like = len(names) > 2 and before[-2].op == "LOAD_FAST" and names[-3][1] in LIKE and before[-1].arg == 1
+    return plain and (clone or like)
 
 
 def _set_once(code: types.CodeType, name: str) -> bool:

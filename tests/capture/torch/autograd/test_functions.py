@@ -349,3 +349,59 @@ def test_a_class_or_a_function_given_to_the_forward_is_looked_into(backend: Any,
 def test_a_function_given_to_the_forward_is_part_of_the_graph(backend: Any) -> None:
     compiled = jitney.compile(lambda x: Called.apply(x, tripled) + 1, backend=backend, fullgraph=True)
     assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+
+
+class StraightThrough(torch.autograd.Function):
+    """As binary networks have it: gradients of what is out of range are set to zero in a copy."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        signs = torch.zeros_like(x)
+        signs[x > 0] = 1
+        ctx.save_for_backward(x)
+        return signs
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        grad = g.clone()
+        grad[x.ge(0.5)] = 0
+        grad[x.le(-0.5)] = 0
+        return grad
+
+
+class ThroughView(StraightThrough):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        row = g[0]
+        row[1] = 7
+        return g
+
+
+class ThroughAlias(ThroughView):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        copy = g.clone()
+        copy = g
+        copy[g > 5] += 1
+        return copy
+
+
+@pytest.mark.parametrize(("cls", "breaks"), [(StraightThrough, 0), (ThroughView, 1), (ThroughAlias, 1)])
+def test_items_of_copies_may_be_written(cls: Any, breaks: int, backend: Any) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return cls.apply(x * 1).sin()
+
+    assert jitney.explain(fn, backend=backend)(torch.ones(2, 3).requires_grad_()).graph_break_count == breaks
+    given = [torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_() for _ in "12"]
+    for called, x in zip((fn, jitney.compile(fn, backend=backend)), given, strict=True):
+        called(x).sum().backward()
+    torch.testing.assert_close(given[0].grad, given[1].grad)

@@ -1,0 +1,110 @@
+"""Generators that wait in a ``try`` or ``with``: dropping one runs code of the program's, at that very moment.
+
+Emitted code, step and resume functions hand a frame's values on, and hold them longer than the frame would. So a frame
+that has such a generator at a graph break runs eagerly.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import gc
+import itertools
+import warnings
+from collections.abc import Iterable
+from types import CodeType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from jitney._util.ownership import HEAP
+from jitney.capture.interpreter.code import CodeInfo, decode
+from jitney.capture.interpreter.generators import InterpretedGenerator
+from jitney.capture.interpreter.signals import GiveUp
+
+if TYPE_CHECKING:
+    from jitney.capture.interpreter.frame import Frame
+    from jitney.capture.world.world import World
+    from jitney.guards import Source
+
+ITERATORS = {zip, enumerate, map, filter, itertools.accumulate, itertools.chain, itertools.compress, itertools.cycle,
+             itertools.dropwhile, itertools.filterfalse, itertools.islice, itertools.starmap, itertools.takewhile,
+             itertools.zip_longest}  # fmt: skip
+CONTAINERS = (list, tuple, set, frozenset, collections.deque)
+# What has entered a context manager leaves it before it drops it, as contextlib's own code does.
+CLOSING: tuple[type, ...] = (type(contextlib.contextmanager(lambda: iter(()))()).__mro__[1],)
+DEPTH = 4
+STOP_ITERATION = 3  # the argument of CALL_INTRINSIC_1 in the handler that Python itself puts around a generator
+REASON = "a generator that waits in a try or with may be dropped after a graph break"
+
+
+def check(frames: Iterable[Frame]) -> None:
+    """Raise ``GiveUp`` if one of the frames that are about to be cut has a generator whose cleanup is still to come."""
+    for frame in frames:
+        if frame.globals is not vars(contextlib) and any(
+            map(waits_to_clean_up, (*frame.stack, *frame.saved, *frame.locals.values()))
+        ):
+            raise GiveUp(REASON, "take the graph break out of the loop over the generator")
+
+
+def guard(world: World, value: Any, source: Source) -> None:
+    """The same of what the rest of a frame begins with, which is the program's own generator by then."""
+    if type(value) is GeneratorType:
+        if waits_to_clean_up(value):
+            raise GiveUp(REASON)
+        world.guard(source, "answers", (waits_to_clean_up, False))
+
+
+def waits_to_clean_up(value: Any, depth: int = DEPTH) -> bool:
+    """Would dropping this object run the rest of a generator's ``try`` or ``with``?"""
+    kind = type(value)
+    if kind is InterpretedGenerator:
+        if value.state != "suspended":
+            return False
+        frame = value.frame
+        held: Iterable[Any] = (*frame.stack, *frame.locals.values())
+        return _is_protected(frame.info, frame.at) or (depth > 0 and any(waits_to_clean_up(v, depth - 1) for v in held))
+    if kind is GeneratorType:
+        at = _place(value.gi_code, value.gi_frame.f_lasti) if value.gi_frame is not None else None
+        if at is None or value.gi_running:
+            return False
+        if _is_protected(decode(value.gi_code), at):
+            return True
+    return depth > 0 and any(waits_to_clean_up(v, depth - 1) for v in _held(value))
+
+
+def _held(value: Any) -> Iterable[Any]:
+    """What a generator, another iterator, a container or an instance holds; asked past the program's own methods."""
+    kind = type(value)
+    if kind is GeneratorType:
+        return gc.get_referents(value)
+    if kind in ITERATORS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of those of itertools, from Python 3.12 on
+            return tuple(value.__reduce__()[1:])
+    if kind in CONTAINERS:
+        return list(value)
+    if kind is dict:
+        return list(value.values())
+    if not kind.__flags__ & HEAP or issubclass(kind, (type, torch.Tensor, torch.nn.Module, *CLOSING)):
+        return ()
+    try:
+        return list(object.__getattribute__(value, "__dict__").values())
+    except (AttributeError, TypeError):
+        return ()
+
+
+def _place(code: CodeType, offset: int) -> int | None:
+    """The instruction at which a generator waits; None before it has begun."""
+    return next((instr.index for instr in decode(code).instrs if instr.offset == offset > 0), None)
+
+
+def _is_protected(info: CodeInfo, index: int) -> bool:
+    """Is the instruction in a block of the program's own that handles exceptions?"""
+    handler = info.handlers[index]
+    while handler is not None:
+        instr = info.instrs[handler.target]
+        if instr.op != "CLEANUP_THROW":  # around a ``yield from``, of Python's own
+            return not (instr.op == "CALL_INTRINSIC_1" and instr.arg == STOP_ITERATION)
+        handler = info.handlers[handler.target]
+    return False

@@ -1,0 +1,119 @@
+"""Numbers of Python's random generators: drawn by the compiled frame as eager draws them, and part of its graph."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+from helpers import check, check_scenario, outcome
+from torch import nn
+
+OWN = random.Random(7)
+X = torch.linspace(0, 2, 24).reshape(4, 6)
+
+
+def scaled(x: torch.Tensor) -> Any:
+    return x * random.uniform(0.5, 1.5) + random.random(), random.gauss(0, 1)
+
+
+class Own:
+    def __init__(self) -> None:
+        self.generator = random.Random(7)
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        return x * self.generator.random() + self.generator.randint(1, 4), self.generator.getrandbits(8)
+
+
+def rotated(x: torch.Tensor) -> Any:
+    angle = random.uniform(-math.pi, math.pi)
+    turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    return x[:, :2] @ turn, angle, -angle * 2 + 1
+
+
+def mixed(x: torch.Tensor) -> Any:
+    part = random.betavariate(0.4, 0.4)
+    return part * x + (1 - part) * x[torch.randperm(x.size(0))], int(part * 10), torch.full((2,), part)
+
+
+@pytest.mark.parametrize("fn", [scaled, Own(), rotated, mixed])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_draws_are_part_of_the_graph(fn: Any, backend: str) -> None:
+    check(fn, X, calls=3, graphs=1, breaks=0, compile_options={"backend": backend})
+
+
+def flipped(x: torch.Tensor) -> Any:
+    return (x.flip(1) if random.random() > 0.5 else x) * random.uniform(1, 2)
+
+
+def repeated(x: torch.Tensor) -> Any:
+    for _ in range(random.randint(1, 3)):
+        x = x + random.random()
+    return x, f"{random.random()}"
+
+
+def chosen(x: torch.Tensor) -> Any:
+    names = ["a", "b", "c"]
+    random.shuffle(names)
+    return x[random.randint(0, 2)], names, random.choice(names), random.sample(range(9), 2), random.random()
+
+
+def refused(x: torch.Tensor) -> Any:
+    return x + 1, outcome(random.randint, 3, 1), random.random()
+
+
+def seeded(x: torch.Tensor) -> Any:
+    first = random.random()
+    random.seed(3)
+    return x * random.random(), first
+
+
+@pytest.mark.parametrize("fn", [flipped, repeated, chosen, refused, seeded])
+def test_draws_that_decide_something(fn: Any) -> None:
+    check(fn, X, calls=4)
+
+
+def test_layers_that_are_left_out_at_random() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+            self.history: list[float] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.history.append(random.random())
+            for layer in self.layers:
+                if random.random() < 0.5:
+                    x = layer(x)
+            return x
+
+    check(Model(), X, calls=4)
+
+
+def test_a_graph_that_fails_draws_nothing() -> None:
+    def fn(x: torch.Tensor, i: torch.Tensor) -> Any:
+        first = random.random()
+        try:
+            return x[i] * first
+        except IndexError:
+            return x * first * OWN.random()
+
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        OWN.seed(2)
+        called = compile(fn)
+        found = [outcome(called, X, torch.tensor([i])) for i in (0, 9, 1, 9)]
+        return found, random.random(), OWN.random()
+
+    check_scenario(scenario)
+
+
+def test_a_generator_with_its_own_random() -> None:
+    class Half(random.Random):
+        def random(self) -> float:
+            return 0.5
+
+    half = Half()
+    check(lambda x: x * half.random() + half.uniform(0, 1), X, skips=None)
