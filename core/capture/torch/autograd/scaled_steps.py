@@ -2,7 +2,8 @@
 
 Eager waits for the device, looks whether a gradient is infinite, and leaves the step out if one is. Here it is a part
 of the graph, and what it writes to gets its old value back where it should not have happened. What a step does to
-Python's objects cannot be taken back: such a step is a graph break, as the first one is, which makes the state.
+Python's objects cannot be taken back: such a step is a graph break, as the first one is, which makes the state. So is
+one that counts steps on the host beside gradients on a device: the host would wait for the device.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _take_back(skip: torch.Tensor, pairs: list[tuple[torch.Tensor, torch.Tensor]
     there: dict[torch.device, torch.Tensor] = {}
     with torch.no_grad():
         for now, before in pairs:
-            if now.device not in there:  # step counters may be on the host
+            if now.device not in there:
                 there[now.device] = skip.to(now.device)
             now.copy_(torch.where(there[now.device], before, now))
 
@@ -71,6 +72,8 @@ def _step(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     written += [fake for fake in younger if metadata.version_of(fake) != tracer.versions[id(fake)]]
     if {*map(id, written)} - {*map(id, tracer.outside())}:
         raise Restart(step, f"{REASON} the optimizer changes what the compiled function has made", HINT)
+    if {tensor.device for tensor in written} - {flag.device for flag in flags}:
+        raise Restart(step, f"{REASON} the optimizer counts its steps on the host", "use fused=True or capturable=True")
     places = {id(node.meta.get("example_value")): node for node in tracer.graph.find_nodes(op="placeholder")}
     pairs = []
     for tensor in dict.fromkeys(written):
