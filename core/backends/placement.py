@@ -205,11 +205,21 @@ def place(
 
 
 def last_to_fail(pieces: Sequence[Piece]) -> int:
-    """The number of the last piece, but for those that compute single numbers, operator by operator."""
+    """The number of the last piece, but for those that only count and move single numbers, operator by operator."""
     for number in range(len(pieces) - 1, 0, -1):
-        if pieces[number].owner >= 0 or any(t.dim() for t in _tensors(pieces[number].nodes)):
+        piece = pieces[number]
+        harmless = all(map(_never_fails, piece.nodes))
+        if piece.owner >= 0 or not harmless or any(t.dim() for t in _tensors(piece.nodes)):
             return number
     return 0
+
+
+def _never_fails(node: fx.Node) -> bool:
+    """Is it an operator on floats, element by element, or a copy? Python's own arithmetic, and integers, may raise."""
+    value = node.meta.get("val")
+    floats = isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+    copies = node.target in (torch.ops.aten._to_copy.default, torch.ops.aten.clone.default, torch.ops.aten.copy.default)
+    return floats and (copies or torch.Tag.pointwise in getattr(node.target, "tags", ()))
 
 
 def updates_of_last(

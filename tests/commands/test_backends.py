@@ -36,7 +36,7 @@ def test_the_schema_is_what_programs_were_promised(capsys):
     assert (found["schema"], found["hook_api"]) == (1, 1)
     versions = importlib.metadata.version("jitney"), torch.__version__, platform.python_version()
     assert (found["jitney"], found["torch"], found["python"]) == versions
-    assert [option["name"] for option in found["options"]] == ["crosscheck", "freeze"]
+    assert [option["name"] for option in found["options"]] == ["crosscheck", "freeze", "drop_grads"]
     assert found["backends"] and all(set(row) == ROW | {"level", "device_types", "lacks"} for row in found["backends"])
     assert all(set(row) == ROW for row in found["extensions"])
     (option,) = row_of(found, "eager")["options"]

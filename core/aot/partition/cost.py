@@ -31,7 +31,7 @@ CHEAP_PACKETS |= {
     aten.softplus_backward, aten.softshrink_backward, aten.mse_loss_backward, aten.huber_loss_backward,
     aten.smooth_l1_loss_backward, aten.binary_cross_entropy_backward, aten.rsub, aten.floor_divide, aten.linalg_cross,
     aten._prelu_kernel, aten._prelu_kernel_backward, aten.__and__, aten.__or__, aten.__xor__, aten.fill,
-    aten.index_select, aten._unsafe_index, aten.take, aten.embedding, aten.linalg_vector_norm, aten.prod, aten.argmin,
+    aten._unsafe_index, aten.linalg_vector_norm, aten.prod, aten.argmin,
     aten.reflection_pad1d, aten.reflection_pad2d, aten.reflection_pad3d,
     aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d,
 }  # fmt: skip

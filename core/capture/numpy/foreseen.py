@@ -32,6 +32,10 @@ MADE = frozenset({torch.tensor, torch.zeros, torch.ones, torch.full})
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+REFLECTED: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow,
+}  # fmt: skip
+READS = frozenset({"item", "to", "type_as", "clone", "copy_", "where"})  # what else may be done to such a tensor
 _answers: dict[str, dict[tuple[Any, ...], bool]] = {}  # what is computed, as text -> numbers -> the answer
 
 
@@ -46,15 +50,19 @@ class Foreseen:
         self.run = module.forward
         self.answers = _answers.setdefault(module.code, {})
 
-    def __call__(self, *tensors: torch.Tensor) -> bool:
-        """The answer for the numbers that they hold now."""
+    def __call__(self, *tensors: torch.Tensor) -> bool | None:
+        """The answer for the numbers that they hold now; None if it raises."""
         numbers = [t.item() for t in tensors]
-        key = tuple([(n, math.copysign(1.0, n), t.dtype) for n, t in zip(numbers, tensors, strict=True)])
+        held = [(n, math.copysign(1.0, n), t.dtype) for n, t in zip(numbers, tensors, strict=True)]
+        key = (torch.get_default_dtype(), *held)
         if key not in self.answers:
             if len(self.answers) >= REMEMBERED:
                 self.answers.clear()
-            with torch_private.without_modes(), torch.no_grad():
-                self.answers[key] = bool(self.run(*tensors))
+            try:
+                with torch_private.without_modes(), torch.no_grad():
+                    self.answers[key] = bool(self.run(*tensors))
+            except Exception:  # the running graph raises, where the program may catch it
+                return None
         return self.answers[key]
 
 
@@ -70,6 +78,8 @@ def foreseen(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
     given = list(found.given.values())
     with torch_private.without_modes():
         answer = asked(*(real for real, _ in given))
+    if answer is None:
+        return None
     for _, source in given:
         source.wanted = True
     if given:
@@ -89,6 +99,25 @@ def in_order(graph: fx.Graph) -> fx.Graph:
 def _is_constant(value: Any) -> bool:
     plain = value is None or type(value) in (int, float, bool, torch.dtype, torch.device, torch.Size, str)
     return plain or (type(value) is tuple and all(map(_is_constant, value)))
+
+
+def _only_computes(user: fx.Node, node: fx.Node) -> bool:
+    """Does an operation leave a tensor as it was, or write to it as its own node tells?
+
+    Other writes, such as those to items, statistics of a norm, or by operators of the program's, are not seen here.
+    """
+    if user.op == "output":
+        return True
+    name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "")
+    if "out" in user.kwargs:
+        return False
+    if name in READS:
+        return not name.endswith("_") or user.args[0] is not node
+    lists = [a for a in user.args if isinstance(a, (list, tuple))]
+    if name.startswith("_foreach_"):
+        once = all(sum(a is node for a in many) <= 1 for many in lists)
+        return once and name.removeprefix("_foreach_").removesuffix("_") in COMPUTED
+    return not lists and name.removesuffix("_") in COMPUTED
 
 
 class _Unknown(Exception):
@@ -132,6 +161,8 @@ class _Copy:
         if not is_stand_in(made) or made.device.type != "cpu" or made.numel() != 1 or made.dtype.is_complex:
             raise _Unknown
         self.copies[node] = self._input(node, made) if node.op == "placeholder" else self._operation(node)
+        if not all(_only_computes(user, node) for user in node.users):
+            raise _Unknown
         return self.copies[node]
 
     def _input(self, node: fx.Node, made: Any) -> fx.Node:
@@ -164,9 +195,13 @@ class _Copy:
         elif node.target in MADE and all(map(_is_constant, (*args, *kwargs.values()))):
             return self.graph.call_function(node.target, tuple(args), kwargs)
         plain = name.removesuffix("_")
-        if plain not in COMPUTED:
+        if plain not in COMPUTED or "out" in kwargs:
             raise _Unknown
         arguments = tuple(map(self._argument, args)), {k: self._argument(v) for k, v in kwargs.items()}
+        if not isinstance(arguments[0][0], fx.Node):
+            if plain not in REFLECTED or len(args) != 2 or kwargs or name != plain:
+                raise _Unknown
+            return self.graph.call_function(REFLECTED[plain], arguments[0])
         if name == plain:
             return self.graph.call_method(plain, *arguments)
         written = self.graph.call_function(getattr(torch, plain), *arguments)

@@ -26,7 +26,7 @@ class GuardSet:
         self.consts: dict[int, Source] = {}
         self.guards: list[Guard] = []
         self.relations: list[tuple[Source, Source, bool]] = []
-        self.foreseen: list[tuple[Callable[..., bool], tuple[Source, ...], bool]] = []
+        self.foreseen: list[tuple[Callable[..., bool | None], tuple[Source, ...], bool]] = []
         self.absent_names: dict[int, tuple[Source, set[str]]] = {}
 
     def local(self, name: str) -> Source:

@@ -139,6 +139,8 @@ def linspace(call: Call) -> Tensor:
     start, end, steps = call.args[:3]
     if not isinstance(steps, int) or not call.dtype.is_floating_point or steps < 2:
         raise NoRule("a linspace of integers or of a symbolic number of steps")
+    if not all(type(n) in (int, float) for n in (start, end)):
+        raise NoRule("a linspace between numbers that change")
     compute = opmath(call.dtype)
     step = (end - start) / (steps - 1)
 

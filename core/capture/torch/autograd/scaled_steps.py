@@ -56,6 +56,8 @@ def _step(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     function: Any = GradScaler._maybe_opt_step
     if len(args) != 3 or kwargs:
         return bind_arguments(vm, function, args, kwargs)
+    if not _is_known(args[1]):
+        return bind_arguments(vm, function, args, kwargs)
     flags = vm.call(_flags, args[2])
     if not flags or any(type(flag) is not torch_private.FakeTensor for flag in flags):
         return bind_arguments(vm, function, args, kwargs)
@@ -81,6 +83,13 @@ def _step(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         pairs.append(vm.world.mark_fresh((tensor, _copy(vm, tensor, node, last))))
     vm.call(_take_back, skip, vm.world.mark_fresh(pairs))
     return None
+
+
+def _is_known(optimizer: Any) -> bool:
+    """Is it torch's own, with nothing added? Others may write through ``.data``, draw numbers, or raise in a step."""
+    hooks = [getattr(optimizer, f"_optimizer_step_{when}_hooks", ()) for when in ("pre", "post")]
+    module: str = type(optimizer).__module__
+    return module.startswith("torch.optim.") and type(optimizer).step.__module__ == module and not any(map(len, hooks))
 
 
 def _copy(vm: Interpreter, tensor: Any, node: fx.Node, last: fx.Node) -> Any:

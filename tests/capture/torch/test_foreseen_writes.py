@@ -1,0 +1,79 @@
+"""Numbers read of tensors that are written to in ways that no node of theirs tells: the branch is eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import jitney
+from jitney.config import config
+
+Program = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def items(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    t[...] = t + 1
+    return x * 2 if t.item() > 2 else x
+
+
+def statistics(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    F.batch_norm(x[:, None], t[None], torch.ones(1), training=True)
+    return x * 2 if t.item() > 2 else x
+
+
+def twice_in_a_list(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    torch._foreach_add_([t, t], 1)
+    return x * 2 if t.item() > 3 else x
+
+
+def made_inside(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    s = torch.zeros(1)
+    s[0] = t
+    s[:] = s + 1
+    t.add_(1)
+    return x * 2 if s.item() > 3 else x
+
+
+def out(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    torch.add(t, 1, out=t)
+    return x * 2 if t.item() > 3 else x
+
+
+def reflected(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    t.add_(1)
+    return x * 2 if (1 - 0.9**t).item() > 0.25 else x
+
+
+def counted(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    t.add_(1)
+    return x * 2 if t.item() > 3 else x
+
+
+@pytest.mark.parametrize("fn", [items, statistics, twice_in_a_list, made_inside, out, reflected, counted])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_branch_is_eagers(fn: Program, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "capture_scalar_outputs", True)
+    results = []
+    for run in (fn, jitney.compile(fn, backend=backend)):
+        t = torch.zeros(())
+        results.append([run(torch.full((2,), 30.0), t) for _ in range(6)] + [t])
+    torch.testing.assert_close(*results)
+
+
+def test_answers_are_those_of_a_default_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "capture_scalar_outputs", True)
+    t, x = torch.tensor(1.0, dtype=torch.float64), torch.ones(2)
+
+    def fn(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return x * 2 if (t * torch.tensor(0.1)).item() > 0.1 else x
+
+    before = torch.get_default_dtype()
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            torch.testing.assert_close(jitney.compile(fn, backend="eager")(x, t), fn(x, t))
+        finally:
+            torch.set_default_dtype(before)
