@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ import jitney
 from jitney import events
 from jitney.backends import Backend, Registry
 from jitney.backends.placement import devices
+from jitney.config import config
 from jitney.errors import BackendFailed, InvalidOption
 from jitney.torch_compat.torch_private import FakeTensorMode
 
@@ -295,3 +297,28 @@ def test_the_last_piece_may_write_to_inputs(case: str, installed: Registry) -> N
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else () if value is None else (value,)
+
+
+def test_inputs_are_written_once_where_arithmetic_after_the_last_piece_raises(
+    installed: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "capture_scalar_outputs", True)
+    backend, _ = filling("one", "exp", "add", "clone", "sum")
+    installed.register_backend(backend)
+    installed.register_backend(only("two", "sin"))
+
+    def fn(x: torch.Tensor, y: torch.Tensor, t: torch.Tensor) -> float:
+        x.add_(y.sin().exp())
+        return math.sqrt(t.item() - 4)
+
+    compiled = jitney.compile(fn, backend=["one", "two"])
+    for number in (9.0, -1.0):
+        results = []
+        for run in (fn, compiled):
+            x = torch.zeros(3)
+            try:
+                made: object = run(x, torch.ones(3), torch.tensor(number))
+            except ValueError as error:
+                made = type(error)
+            results.append((x, made))
+        assert torch.equal(results[0][0], results[1][0]) and results[0][1] == results[1][1]
