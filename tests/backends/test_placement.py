@@ -307,9 +307,10 @@ def test_inputs_are_written_once_where_arithmetic_after_the_last_piece_raises(
     installed.register_backend(backend)
     installed.register_backend(only("two", "sin"))
 
-    def fn(x: torch.Tensor, y: torch.Tensor, t: torch.Tensor) -> float:
+    def fn(x: torch.Tensor, y: torch.Tensor, t: torch.Tensor) -> tuple[float, torch.Tensor]:
         x.add_(y.sin().exp())
-        return math.sqrt(t.item() - 4)
+        t.add_(1)
+        return math.sqrt(t.item() - 4), t
 
     compiled = jitney.compile(fn, backend=["one", "two"])
     for number in (9.0, -1.0):
