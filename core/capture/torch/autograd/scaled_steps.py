@@ -89,7 +89,8 @@ def _is_known(optimizer: Any) -> bool:
     """Is it torch's own, with nothing added? Others may write through ``.data``, draw numbers, or raise in a step."""
     hooks = [getattr(optimizer, f"_optimizer_step_{when}_hooks", ()) for when in ("pre", "post")]
     module: str = type(optimizer).__module__
-    return module.startswith("torch.optim.") and type(optimizer).step.__module__ == module and not any(map(len, hooks))
+    own = module.startswith("torch.optim.") and type(optimizer).step.__module__.startswith("torch.optim.")
+    return own and not any(map(len, hooks))
 
 
 def _copy(vm: Interpreter, tensor: Any, node: fx.Node, last: fx.Node) -> Any:
