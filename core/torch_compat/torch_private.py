@@ -24,6 +24,9 @@ import torch
 # The memory format that many kernels give their results, by the strides of their argument.
 from torch._prims_common import suggest_memory_format
 
+# Hooks around the steps of all optimizers.
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
 if TYPE_CHECKING:
     from jitney.torch_compat.torch_private_symbolic import (
         NEEDS_DATA,
@@ -71,6 +74,7 @@ OP_NAMESPACES: tuple[Any, ...] = (
 )
 # torch.ops.namespace.name and its overloads: a call of such an object is one operation.
 OPERATOR_CLASSES: tuple[type, ...] = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+OPTIMIZER_HOOKS: tuple[Any, ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
 # Changes the grad mode; what torch.no_grad calls.
 set_grad_enabled: Callable[[bool], None] = _C._set_grad_enabled
 # What torch.library.custom_op returns; its operator is what a graph records.
@@ -565,7 +569,8 @@ tensor_classes: set[Any] = torch._tensor_classes
 default_tensor_device: Callable[[], Any] = _C._get_default_device
 
 __all__ = [
-    "DISABLED_CODE", "FUNCTION_MODE_CALLS", "MODULE_CALL_FILE", "NEEDS_DATA", "OPERATOR_CLASSES", "OP_NAMESPACES",
+    "DISABLED_CODE", "FUNCTION_MODE_CALLS", "MODULE_CALL_FILE", "NEEDS_DATA", "OPERATOR_CLASSES", "OPTIMIZER_HOOKS",
+    "OP_NAMESPACES",
     "PRIM_DEVICE", "SCAN_CODE", "STOPS_RECOMPUTATION", "BackwardHookFunction", "CustomOpDef",
     "DataDependentOutputException", "DeviceContext", "DimDynamic", "DisableAutocast", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "GlobalStateGuard", "GuardOnDataDependentSymNode", "InferenceModeGuard",

@@ -475,7 +475,7 @@ class Emitter:
             if len(group) > 1 and not all(source.is_const for source in group.values()):
                 names = ", ".join(map(program.expression, group.values()))
                 related.append(f"{self.pool.object(all_different)}({names})")
-        for function, sources, answer in vm.world.foreseen:
+        for function, sources, answer in vm.world.comparisons:
             related.append(f"{self.pool.object(function)}({', '.join(map(program.expression, sources))}) is {answer}")
         related += self._memory_apart([(real, source, by_id[key]) for key, (real, source) in found])
         program.write(vm.world.roots)

@@ -26,7 +26,6 @@ from jitney.capture.interpreter import arity
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.kinds import is_stand_in
-from jitney.capture.numpy.foreseen import foreseen
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
@@ -61,6 +60,7 @@ from jitney.capture.python.containers import (
 )
 from jitney.capture.python.operators import OPERATOR_FUNCTIONS, PROTOCOL, UNARY_FUNCTIONS, binary, exact, put_off, truth
 from jitney.capture.torch import conversions
+from jitney.capture.world.host_comparisons import host_comparison
 from jitney.capture.world.record import ABSENT
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def call_pure(vm: Interpreter, fn: Any, args: list[Any], kwargs: dict[str, Any])
     if made is not None:
         return made
     if fn in LATER_WINS and not kwargs and len(args) == 2 and any(map(vm.symbols.scalars.is_unknown, args)):
-        wins = foreseen(vm, LATER_WINS[fn], args[1], args[0])  # an int or a float, whichever it is
+        wins = host_comparison(vm, LATER_WINS[fn], args[1], args[0])  # an int or a float, whichever it is
         if wins is not None:
             return args[1] if wins else args[0]
     if fn is divmod and len(args) == 2 and all(type(a) in (int, torch.SymInt) for a in args) and truth(vm, args[1]):

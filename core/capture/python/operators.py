@@ -18,7 +18,6 @@ from jitney._util.ownership import HEAP
 from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
-from jitney.capture.numpy.foreseen import foreseen
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
@@ -43,6 +42,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
+from jitney.capture.world.host_comparisons import host_comparison
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.torch_private import FakeTensor
@@ -355,7 +355,7 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
         if unknown and {type(a), type(b)} <= {int, torch.SymInt}:
             return vm.native(COMPARE[symbol], a, b)
         if unknown:
-            known = foreseen(vm, symbol, a, b)
+            known = host_comparison(vm, symbol, a, b)
             if known is not None:
                 return known
             raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")

@@ -17,7 +17,7 @@ from jitney.guards import Guard, Source
 class GuardSet:
     """The roots, guards and relations of one capture. ``origin`` says which line of the program is running.
 
-    ``foreseen``: functions of what is at several sources, and what they gave.
+    ``comparisons``: functions of what is at several sources, and what they gave.
     """
 
     def __init__(self, origin: Callable[[], FrameSummary | None]) -> None:
@@ -26,7 +26,7 @@ class GuardSet:
         self.consts: dict[int, Source] = {}
         self.guards: list[Guard] = []
         self.relations: list[tuple[Source, Source, bool]] = []
-        self.foreseen: list[tuple[Callable[..., bool | None], tuple[Source, ...], bool]] = []
+        self.comparisons: list[tuple[Callable[..., bool | None], tuple[Source, ...], bool]] = []
         self.absent_names: dict[int, tuple[Source, set[str]]] = {}
 
     def local(self, name: str) -> Source:

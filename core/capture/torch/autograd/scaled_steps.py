@@ -54,9 +54,7 @@ def _take_back(skip: torch.Tensor, pairs: list[tuple[torch.Tensor, torch.Tensor]
 @special(GradScaler._maybe_opt_step)
 def _step(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     function: Any = GradScaler._maybe_opt_step
-    if len(args) != 3 or kwargs:
-        return bind_arguments(vm, function, args, kwargs)
-    if not _is_known(args[1]):
+    if len(args) != 3 or kwargs or not _is_torch_own(args[1]):
         return bind_arguments(vm, function, args, kwargs)
     flags = vm.call(_flags, args[2])
     if not flags or any(type(flag) is not torch_private.FakeTensor for flag in flags):
@@ -85,12 +83,24 @@ def _step(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return None
 
 
-def _is_known(optimizer: Any) -> bool:
-    """Is it torch's own, with nothing added? Others may write through ``.data``, draw numbers, or raise in a step."""
+def _is_torch_own(optimizer: Any) -> bool:
+    """Is all that a step runs torch's? Other code may write through ``.data``, draw numbers, or raise."""
     hooks = [getattr(optimizer, f"_optimizer_step_{when}_hooks", ()) for when in ("pre", "post")]
-    module: str = type(optimizer).__module__
-    own = module.startswith("torch.optim.") and type(optimizer).step.__module__.startswith("torch.optim.")
-    return own and not any(map(len, hooks))
+    steps = [type(optimizer).step, vars(optimizer).get("step")]  # a scheduler puts a wrapper on the instance
+    return not any(map(len, (*hooks, *torch_private.OPTIMIZER_HOOKS))) and all(
+        _is_in_torch(s) for s in steps if s is not None
+    )
+
+
+def _is_in_torch(step: Any) -> bool:
+    """Is a function, and each that it wraps, of torch's optimizers or their schedulers?"""
+    while step is not None:
+        function = getattr(step, "__func__", step)
+        space = getattr(function, "__globals__", None)
+        if space is None or not str(space.get("__name__")).startswith("torch.optim."):
+            return False
+        step = getattr(function, "__wrapped__", None)
+    return True
 
 
 def _copy(vm: Interpreter, tensor: Any, node: fx.Node, last: fx.Node) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import jitney
 
@@ -62,7 +64,29 @@ def test_a_step_that_is_left_out_leaves_no_trace(update: Callable[[torch.Tensor]
     torch.testing.assert_close(*results)
 
 
-def test_a_hook_of_the_programs_may_do_anything() -> None:
+def by_hook(optimizer: torch.optim.Optimizer, count: Callable[..., None]) -> Any:
+    return optimizer.register_step_post_hook(count)
+
+
+def by_hook_of_all(optimizer: torch.optim.Optimizer, count: Callable[..., None]) -> Any:
+    return register_optimizer_step_post_hook(count)
+
+
+def by_another_step(optimizer: torch.optim.Optimizer, count: Callable[..., None]) -> Any:
+    step = optimizer.step
+
+    @functools.wraps(step)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        result = step(*args, **kwargs)
+        count()
+        return result
+
+    optimizer.step = counted  # type: ignore[method-assign]
+    return None
+
+
+@pytest.mark.parametrize("add", [by_hook, by_hook_of_all, by_another_step])
+def test_what_the_program_adds_to_a_step_may_do_anything(add: Callable[..., Any]) -> None:
     results = []
     for compiled in (False, True):
         torch.manual_seed(0)
@@ -72,7 +96,7 @@ def test_a_hook_of_the_programs_may_do_anything() -> None:
         def count(*given: Any) -> None:
             model.bias.data.add_(1)  # noqa: B023
 
-        optimizer.register_step_post_hook(count)
+        handle = add(optimizer, count)
 
         def step(x: torch.Tensor) -> None:
             optimizer.zero_grad()  # noqa: B023
@@ -84,4 +108,6 @@ def test_a_hook_of_the_programs_may_do_anything() -> None:
         for value in (1.0, float("inf"), 1.0):
             run(torch.full((2, 3), value))
         results.append((model.weight.detach(), model.bias.detach(), scaler.get_scale()))
+        if handle is not None:
+            handle.remove()
     torch.testing.assert_close(*results)

@@ -1,4 +1,4 @@
-"""Branches on numbers that are computed of the host's tensors: foreseen, guarded, as in eager."""
+"""Branches on numbers that are computed of the host's tensors: guarded, as in eager."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_others_write_counts(value: float) -> None:
         assert torch.equal(mine["step"], other["step"]) or math.isnan(value)
 
 
-def test_memory_that_another_tensor_writes_to_is_not_foreseen() -> None:
+def test_memory_that_another_tensor_writes_to_is_left_to_the_graph() -> None:
     def fn(x: torch.Tensor, step: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
         view.add_(5)
         return x * 2 if step.item() > 3 else x - 1

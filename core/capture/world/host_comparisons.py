@@ -32,6 +32,7 @@ MADE = frozenset({torch.tensor, torch.zeros, torch.ones, torch.full})
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+# Of those, where a number comes first: Python asks the tensor's reflected method.
 REFLECTED: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow,
 }  # fmt: skip
@@ -39,7 +40,7 @@ READS = frozenset({"item", "to", "type_as", "clone", "copy_", "where"})  # what 
 _answers: dict[str, dict[tuple[Any, ...], bool]] = {}  # what is computed, as text -> numbers -> the answer
 
 
-class Foreseen:
+class HostComparison:
     """What a comparison of numbers gives that are computed of tensors on the host.
 
     Args:
@@ -66,7 +67,7 @@ class Foreseen:
         return self.answers[key]
 
 
-def foreseen(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
+def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
     """What a comparison of such numbers gives, which is guarded; None where only the running graph knows."""
     try:
         found = _Copy(vm)
@@ -74,7 +75,7 @@ def foreseen(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
     except _Unknown:
         return None
     found.graph.output(found.graph.call_function(COMPARISONS[symbol], graph_args))
-    asked = Foreseen(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
+    asked = HostComparison(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
     given = list(found.given.values())
     with torch_private.without_modes():
         answer = asked(*(real for real, _ in given))
@@ -83,7 +84,7 @@ def foreseen(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
     for _, source in given:
         source.wanted = True
     if given:
-        vm.world.foreseen.append((asked, tuple(source for _, source in given), answer))
+        vm.world.comparisons.append((asked, tuple(source for _, source in given), answer))
     return answer
 
 
