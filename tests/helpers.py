@@ -134,6 +134,21 @@ def observe() -> Iterator[Observed]:
         yield seen
 
 
+@contextlib.contextmanager
+def output_code() -> Iterator[list[str]]:
+    """What backends generate while the block runs."""
+    from jitney import events
+
+    found: list[str] = []
+
+    def note(event: Any) -> None:
+        if isinstance(event, events.Artefact) and event.name == "output_code":
+            found.append(event.text)
+
+    with events.listen(note):
+        yield found
+
+
 # --- running one side ----------------------------------------------------------------------------------------------
 
 

@@ -201,7 +201,8 @@ def place(
     if len(pieces) == 1:
         inputs = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
         return compile_piece(pieces[0].owner, module, inputs, request.updates)
-    return _joined(module, pieces, compile_piece, updates_of_last(module.graph, pieces, request.updates))
+    last = last_to_fail(pieces)
+    return _joined(module, pieces, compile_piece, last, updates_of(module.graph, pieces, last, request.updates))
 
 
 def last_to_fail(pieces: Sequence[Piece]) -> int:
@@ -222,15 +223,14 @@ def _never_fails(node: fx.Node) -> bool:
     return floats and (copies or torch.Tag.pointwise in getattr(node.target, "tags", ()))
 
 
-def updates_of_last(
-    graph: fx.Graph, pieces: Sequence[Piece], updates: Mapping[int, int]
+def updates_of(
+    graph: fx.Graph, pieces: Sequence[Piece], number: int, updates: Mapping[int, int]
 ) -> dict[int, tuple[fx.Node, fx.Node]]:
-    """Outputs that the last piece makes, and the inputs that it may write them to, since nothing fails after it.
+    """Outputs that one piece makes, and the inputs that it may write them to, if nothing fails after it.
 
     Nobody else may see the input's old value: neither as a result, nor through what another piece has made of it, nor
     in what comes after.
     """
-    number = last_to_fail(pieces)
     last, placeholders = pieces[number], graph.find_nodes(op="placeholder")
     results: Any = graph.output_node().args[0]
     here, after = set(last.nodes), {node for piece in pieces[number + 1 :] for node in piece.nodes}
@@ -258,9 +258,10 @@ def _joined(
     module: fx.GraphModule,
     pieces: Sequence[Piece],
     compile_piece: CompilePiece,
+    writes: int,
     updates: Mapping[int, tuple[fx.Node, fx.Node]],
 ) -> Compiled:
-    """One function that calls the pieces in order."""
+    """One function that calls the pieces in order, of which the one of number ``writes`` may do these updates."""
     names: dict[fx.Node, str] = {}
     namespace: dict[str, Any] = {}
     parameters: list[str] = []
@@ -277,7 +278,7 @@ def _joined(
         part = module_of(piece, module)
         inputs = [n.meta["val"] for n in piece.inputs]
         if piece.owner >= 0:
-            last = updates if number == last_to_fail(pieces) else {}
+            last = updates if number == writes else {}
             own = {piece.outputs.index(new): piece.inputs.index(old) for new, old in last.values()}
             made_of = compile_piece(piece.owner, part, inputs, own)
             places = {piece.outputs[at] for at in getattr(made_of, "filled", ())}

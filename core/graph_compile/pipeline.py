@@ -95,7 +95,7 @@ def graph_function(
         events.emit(events.GraphCaptured(*place, graph, emitted.inputs, transformed=True))
     at = backend.split(graph, emitted.inputs, request, places_of)
     if backend.backend.level == "aten" and any(_is_eager(n) or unknown(n) for n in graph.graph.nodes):
-        at = _apart(graph, at, places_of(graph, emitted.inputs))
+        at = _around_captured(graph, at, places_of(graph, emitted.inputs))
     if at:
         frozen = emitted.freeze if _may_freeze(backend, graph, emitted.inputs, request) else None
         compiled = _in_pieces(backend, cut(graph, emitted.inputs, arguments, at), request, code, frozen)
@@ -139,7 +139,7 @@ def _takes_out(node: fx.Node) -> bool:
     return isinstance(source, fx.Node) and isinstance(source.meta.get("example_value"), (tuple, list))
 
 
-def _apart(graph: fx.GraphModule, at: Sequence[fx.Node], places: Sequence[fx.Node]) -> list[fx.Node]:
+def _around_captured(graph: fx.GraphModule, at: Sequence[fx.Node], places: Sequence[fx.Node]) -> list[fx.Node]:
     """The nodes before which to cut: as wanted, and around operations that run as they were captured.
 
     Those are each operation that runs eagerly, and neighbours whose sizes depend on data, or that come in between.

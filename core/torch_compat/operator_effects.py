@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import fx
 
 _aten = torch.ops.aten
 # Operators whose results are views of their first argument though their schemas do not say so.
@@ -20,6 +21,8 @@ HIDDEN_WRITES: dict[Any, tuple[int, int, int | None]] = {
     _aten.batch_norm_gather_stats.default: (3, 4, None),
     _aten.batch_norm_gather_stats_with_counts.default: (3, 4, None),
 }
+# Where the running mean is among the arguments of a norm, by the module of its function.
+RUNNING_MEANS = {"torch.nn.functional": 1, "torch": 3}
 # Functions whose writes the tensors' version counters do not count.
 UNCOUNTED = {
     name: getattr(_aten, name).default
@@ -69,3 +72,17 @@ def count_writes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     if name in UNCOUNTED:
         written = written_by(UNCOUNTED[name], args, kwargs)
         torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
+
+
+def writes_statistics(node: fx.Node) -> bool:
+    """A normalisation that may write its running statistics; their stand-ins do not show it."""
+    name = str(getattr(node.target, "__name__", node.target))
+    if not node.op.startswith("call_") or ("batch_norm" not in name and "instance_norm" not in name):
+        return False
+    place = RUNNING_MEANS.get(str(getattr(node.target, "__module__", None)))
+    if place is not None and name in ("batch_norm", "instance_norm"):
+        mean = node.args[place] if len(node.args) > place else node.kwargs.get("running_mean")
+        if mean is None:
+            return False
+    training = node.args[5] if len(node.args) > 5 else node.kwargs.get("training", node.kwargs.get("use_input_stats"))
+    return training is not False

@@ -13,6 +13,7 @@ from torch import fx
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.torch import wrapper_subclasses
+from jitney.capture.torch.function_names import is_torch_own
 from jitney.config import config
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
@@ -248,20 +249,25 @@ class Symbols:
                     self._sized.setdefault(expr, (node, dim, size))
                     self.unknown.add(expr)
 
-    def is_size_of(self, expr: Any, node: fx.Node) -> bool:
-        """Is it about sizes of this operation's result alone?"""
-        return all(symbol in self._sized and self._sized[symbol][0] is node for symbol in expr.free_symbols)
+    def checks(self, made: fx.Node | None = None) -> list[Any]:
+        """What the results of the latest operations take for granted of unknown numbers: expressions, each once.
 
-    def checks(self) -> list[Any]:
-        """What the results of the latest operations take for granted of unknown numbers: expressions, each once."""
+        What torch's rules say of sizes of a result that its own operation has just made, which is ``made``, is so.
+        """
         found: list[Any] = []
+        own = made if made is not None and is_torch_own(made) else None
         self.env.pending_fresh_unbacked_symbols.clear()
         for group in self.env.deferred_runtime_asserts.values():
             for one in group:
                 if id(one) not in self._checked:
                     self._checked.add(id(one))
-                    found.append(one.expr)
+                    if own is None or not self._is_size_of(one.expr, own):
+                        found.append(one.expr)
         return found
+
+    def _is_size_of(self, expr: Any, node: fx.Node) -> bool:
+        """Is it about sizes of this operation's result alone?"""
+        return all(symbol in self._sized and self._sized[symbol][0] is node for symbol in expr.free_symbols)
 
     def is_known(self, value: Any) -> bool:
         """Can emitted code compute it from what it has fetched? Else the graph returns it."""

@@ -26,13 +26,7 @@ from jitney.capture.kinds import ARRAYS, STAND_INS, is_stand_in
 from jitney.capture.marks import DISALLOWED, is_disallowed
 from jitney.capture.torch import conversions, wrapper_subclasses
 from jitney.capture.torch.autograd.tape import Tape
-from jitney.capture.torch.function_names import (
-    OPERATORS,
-    REFLECTED,
-    TENSOR_FUNCTIONS,
-    function_name,
-    is_torch_own,
-)
+from jitney.capture.torch.function_names import OPERATORS, REFLECTED, TENSOR_FUNCTIONS, function_name
 from jitney.capture.torch.symbols import Symbols
 from jitney.capture.world.guard_set import GuardSet
 from jitney.guards import Source
@@ -40,10 +34,8 @@ from jitney.guards.reentry import ReentryWatch
 from jitney.torch_compat import subclasses, torch_private
 from jitney.torch_compat.default_device import enter_device, exit_device
 from jitney.torch_compat.global_state import enter_inference_mode, exit_inference_mode
-from jitney.torch_compat.operator_effects import count_writes
+from jitney.torch_compat.operator_effects import count_writes, writes_statistics
 
-# Where the running mean is among the arguments of a norm, by the module of its function.
-STATISTICS = {"torch.nn.functional": 1, "torch": 3}
 TENSOR_CLASS = type(torch.FloatTensor)
 ASSERT = torch.ops.aten._assert_scalar.default
 CHECKED_LATE = "a tensor's value has to be checked after a write to an input"
@@ -226,7 +218,8 @@ class Tracer(TorchFunctionMode):
             self.tape.toggle(self, args[0], self.step())
         if self.dense_gradients and (kwargs.get("sparse") or kwargs.get("sparse_grad")) and torch.is_grad_enabled():
             raise Break(f"{function_name(func)} with sparse gradients", "leave out sparse=True to compile it")
-        out = [o] if isinstance(o := kwargs.get("out"), torch.Tensor) else list(o or ())
+        given = kwargs.get("out")
+        out = [given] if isinstance(given, torch.Tensor) else list(given or ())
         versions = [metadata.version_of(tensor) for tensor in out]
         try:
             if name == "__getitem__" and conversions.has_tensor_end(args[1]):
@@ -338,14 +331,8 @@ class Tracer(TorchFunctionMode):
         self._map(value)
 
     def record_checks(self, node: fx.Node | None = None) -> None:
-        """Append checks of what the stand-ins take for granted of numbers that only the running graph knows.
-
-        What torch's rules say of sizes of the result that they have just made is so: ``node`` made it.
-        """
-        own = node if node is not None and is_torch_own(node) else None
-        for expr in self.symbols.checks():
-            if own is not None and self.symbols.is_size_of(expr, own):
-                continue
+        """Append checks of what the stand-ins take for granted of numbers that only the running graph knows."""
+        for expr in self.symbols.checks(node):
             condition = self.symbols.expression(expr, self.graph, self._placeholder)
             if condition is not True:
                 if self.mutates_inputs():  # where the check fails, the frame would begin again and write once more
@@ -521,7 +508,7 @@ class Tracer(TorchFunctionMode):
 
     def writes_statistics(self) -> int:
         """How many operations so far may write to running statistics."""
-        return sum(map(_writes_statistics, self.graph.nodes))
+        return sum(map(writes_statistics, self.graph.nodes))
 
     def new_region(self) -> int:
         """The number of another checkpointed region."""
@@ -577,20 +564,6 @@ class Tracer(TorchFunctionMode):
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node.target is operator.getitem and not node.users:
                 self.graph.erase_node(node)
-
-
-def _writes_statistics(node: fx.Node) -> bool:
-    """A normalisation that may write its running statistics; their stand-ins do not show it."""
-    name = str(getattr(node.target, "__name__", node.target))
-    if not node.op.startswith("call_") or ("batch_norm" not in name and "instance_norm" not in name):
-        return False
-    place = STATISTICS.get(str(getattr(node.target, "__module__", None)))
-    if place is not None and name in ("batch_norm", "instance_norm"):
-        mean = node.args[place] if len(node.args) > place else node.kwargs.get("running_mean")
-        if mean is None:
-            return False
-    training = node.args[5] if len(node.args) > 5 else node.kwargs.get("training", node.kwargs.get("use_input_stats"))
-    return training is not False
 
 
 def _has_tensor(value: Any) -> bool:

@@ -406,12 +406,12 @@ def cost(*roots: Value) -> int:
     return sum(OPERATIONS[v.op].cost for v in walk(*roots) if isinstance(v, Apply))
 
 
-def cost_inside(var: Any, *roots: Value) -> int:
-    """Of those operations that depend on a loop's variable."""
+def cost_inside(loops: Collection[Any], *roots: Value) -> int:
+    """Of those operations that depend on one of these loops' variables."""
     inside: dict[Value, bool] = {}
     total = 0
     for v in walk(*roots):
-        own = isinstance(v, (Load, Position)) and var in v.index.atoms
+        own = isinstance(v, (Load, Position)) and not v.index.atoms.isdisjoint(loops)
         inside[v] = own or any(inside[part] for part in v.parts)
         if isinstance(v, Apply) and inside[v]:
             total += OPERATIONS[v.op].cost

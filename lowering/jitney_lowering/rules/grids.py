@@ -214,7 +214,7 @@ def grid_sampler(call: Call) -> Tensor:
 
 
 def _leave_planes_to_cpus(call: Call, x: Tensor, mode: int) -> None:
-    """Eager's own kernels for planes on CPUs go along places: one by one, elements take two to four times as long."""
+    """Eager's own kernels for planes on CPUs go along places, ours one by one."""
     slow = mode == BILINEAR and len(x.size) == 4
     call.refuse_unless(call.builder.policy.lone_samples or not slow, "a plane sampled by few threads")
 

@@ -131,7 +131,7 @@ def _with_shared_work_outside(group: Group) -> Group:
     values = [member.step.value for member in group.members]
     longest = min(group.policy.unrolled_row, STREAMS // max(len(values), 1))
     short = [var for var in group.spine[:-1] if 1 < (var.size.value or 0) <= longest]
-    saved = {var: cost(*values) - cost_inside(var, *values) for var in short}
+    saved = {var: cost(*values) - cost_inside((var,), *values) for var in short}
     found = max(short, key=saved.__getitem__, default=None)
     if found is None or saved[found] < SHARED:
         return group

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from helpers import output_code
 from torch.nn import functional as F
 
 import jitney
 import jitney_llvm_cpu.launch as launch
-from jitney import events
 from jitney.errors import BackendFailed
 from jitney_llvm_cpu import machine, products
 from jitney_llvm_cpu.shims import dtype_code
@@ -53,19 +52,6 @@ def test_the_numbers_are_those_of_eager(name: str, dtype: torch.dtype, dynamic: 
         torch.testing.assert_close(got, wanted, equal_nan=True)
         for one, other in zip(*(torch.utils._pytree.tree_leaves(r) for r in (wanted, got)), strict=True):
             assert one.stride() == other.stride()
-
-
-@contextmanager
-def output_code() -> Iterator[list[str]]:
-    """The Python functions of the graphs that are compiled in it."""
-    found: list[str] = []
-
-    def note(event: Any) -> None:
-        if isinstance(event, events.Artefact) and event.name == "output_code":
-            found.append(event.text)
-
-    with events.listen(note):
-        yield found
 
 
 def test_kernels_and_products_are_one_native_call() -> None:

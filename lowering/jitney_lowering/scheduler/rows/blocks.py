@@ -38,7 +38,7 @@ def blocked(group: Group, names: Names, needed: Collection[str]) -> Group:
     if by_rows < WORTH * in_blocks:
         return group
     row = group.spine[group.depth - 1]
-    count = _rows(row.size.value)
+    count = divisor(row.size.value, LEAST, MOST)
     if count is None:
         return group
     block, inner = names.var(index((row.size.value or 0) // count), "v"), names.var(index(count), "v")
@@ -87,8 +87,8 @@ def _is_read_apart(buffer: str, member: Member, group: Group) -> bool:
     return any(load.buffer == buffer and not group.aligned(member, load) for load in member.loads)
 
 
-def _rows(size: int | None) -> int | None:
-    """How many rows a block has: a divisor of all; None if there is no good one."""
+def divisor(size: int | None, least: int, most: int) -> int | None:
+    """The largest divisor between two bounds that leaves several blocks; None if there is none."""
     if size is None:
         return None
-    return next((n for n in range(min(MOST, size // 2), LEAST - 1, -1) if size % n == 0), None)
+    return next((n for n in range(min(most, size // 2), least - 1, -1) if size % n == 0), None)

@@ -9,7 +9,6 @@ over its rows.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,18 +17,20 @@ from typing import Any
 from jitney_lowering.index import Index, Names, Var, index
 from jitney_lowering.ir.fold import combined, folded
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Scatter, Statement, Store
-from jitney_lowering.ir.operations import HALVES, OPERATIONS
-from jitney_lowering.ir.values import Apply, Constant, Load, Position, Ref, Value, constant, rebuild, walk
+from jitney_lowering.ir.operations import HALVES
+from jitney_lowering.ir.values import Apply, Constant, Load, Ref, Value, constant, cost, cost_inside, rebuild, walk
 from jitney_lowering.policy import Policy
+from jitney_lowering.scheduler.rows.blocks import VECTOR, divisor
+from jitney_lowering.scheduler.rows.unroll import cells
 
 MOST = 1500  # operations and loads that are written out
 LEAST = 16  # rows that fill vectors
-# What is computed and moved, in vectors of the narrowest machine; measured as in ``blocks``.
-VECTOR = 32  # bytes
+# Estimates, in operations of a vector: of a nest; of an element that is read or written near its neighbours, and of one
+# that is not. What is not faster by them stays.
 NEST = 3.0
 NEAR, NEAR_COST, FAR_COST = 4, 0.4, 0.9
 WORTH = 1.3  # times
-FEW, BLOCKS = 64, (1024, 64)  # rows below which threads want more of them; of a block, at most and at least
+FEW, BLOCKS = 64, (64, 1024)  # rows below which threads want more of them; of a block, at least and at most
 
 
 class _Refused(Exception):
@@ -49,7 +50,7 @@ def along_lanes(kernel: Kernel, policy: Policy, names: Names) -> Kernel:
     whole = _one_nest(kernel, policy, names)
     if whole is not None:
         return whole
-    body = tuple(_shorter(nest, kernel, policy) for nest in kernel.body)
+    body = tuple(_shorter(nest, policy) for nest in kernel.body)
     return replace(kernel, body=body) if body != kernel.body else kernel
 
 
@@ -78,32 +79,31 @@ class _Row:
     def add(self, nest: Nest, loops: Sequence[Var]) -> None:
         """A nest's statements for every round of these loops."""
         sums: dict[tuple[str, str, Index | None], list[Value]] = {}
-        for cell in _cells(loops):
+        for cell in cells(loops):
             for s in nest.statements:
                 value = self._value(s.value, cell)
-                place = None if isinstance(s, (Reduce, Scan)) else s.index.substitute(cell)
                 if isinstance(s, Store):
-                    assert place is not None
-                    self.memory[s.buffer, place] = value
-                    if s.buffer not in self.scratch:
-                        self.statements.append(Store(s.buffer, place, value))
+                    self._store(s, s.index.substitute(cell), value)
                 elif isinstance(s, Accumulate) and s.buffer in self.scratch:
-                    assert place is not None
-                    if (s.buffer, place) not in self.memory:
+                    key = s.buffer, s.index.substitute(cell)
+                    if key not in self.memory:
                         raise _Refused
-                    self.memory[s.buffer, place] = combined(s.kind, self.memory[s.buffer, place], value)
-                elif isinstance(s, (Reduce, Accumulate)):
-                    name = s.name if isinstance(s, Reduce) else s.buffer
-                    sums.setdefault((name, s.kind, place), []).append(value)
+                    self.memory[key] = combined(s.kind, self.memory[key], value)
+                elif isinstance(s, Accumulate):
+                    sums.setdefault((s.buffer, s.kind, s.index.substitute(cell)), []).append(value)
+                elif isinstance(s, Reduce):
+                    sums.setdefault((s.name, s.kind, None), []).append(value)
         for (name, kind, place), values in sums.items():
-            if place is not None:
-                total = functools.reduce(functools.partial(combined, kind), values)
-                self.statements.append(Accumulate(name, place, kind, total))
-            elif self.apart:
+            if place is None and self.apart:
                 self.results[name] = folded(kind, values)
-            else:
-                total = functools.reduce(functools.partial(combined, kind), values)
-                self.statements.append(Reduce(name, kind, total))
+                continue
+            total = functools.reduce(functools.partial(combined, kind), values)
+            self.statements.append(Reduce(name, kind, total) if place is None else Accumulate(name, place, kind, total))
+
+    def _store(self, s: Store, place: Index, value: Value) -> None:
+        self.memory[s.buffer, place] = value
+        if s.buffer not in self.scratch:
+            self.statements.append(Store(s.buffer, place, value))
 
     def _value(self, value: Value, cell: Mapping[Any, Index]) -> Value:
         leaf: dict[Any, Value] = {}
@@ -159,7 +159,7 @@ def _shared(kernel: Kernel, names: Names) -> Kernel:
     size = row.size.value
     if not kernel.outer or outer >= FEW or size is None:
         return kernel
-    count = next((n for n in range(min(BLOCKS[0], size // 2), BLOCKS[1] - 1, -1) if size % n == 0), None)
+    count = divisor(size, *BLOCKS)
     if count is None:
         return kernel
     block, inner = names.var(index(size // count), "v"), names.var(index(count), "v")
@@ -176,7 +176,7 @@ def _shared(kernel: Kernel, names: Names) -> Kernel:
     return replace(kernel, outer=(*kernel.outer, block), body=(Nest((inner,), tuple(statements)),))
 
 
-def _shorter(nest: Nest, kernel: Kernel, policy: Policy) -> Nest:
+def _shorter(nest: Nest, policy: Policy) -> Nest:
     """The nest with its innermost loop written out, or as it is."""
     if len(nest.loops) < 2 or not _are_short(nest.loops[-1:], policy) or not _is_long(nest.loops[-2]):
         return nest
@@ -218,40 +218,26 @@ def _may_go_along(statements: Sequence[Statement], row: Var) -> bool:
 
 def _by_rows(statements: Sequence[Statement], loops: Sequence[Var]) -> float:
     """About how many vectors' operations a row takes, with vectors within the row."""
+    values = [s.value for s in statements]
+    places = [*_places(statements)]
+    work = cost(*values) + sum(times for _, times in places)
     if not loops:
-        return sum(_works(statements))
+        return work
     length = loops[-1].size.value or 1
     rounds = math.prod(v.size.value or 1 for v in loops[:-1])
-    work = sum(_inside(statements, loops)) * math.ceil(length / _lanes(statements)) * rounds
-    return NEST + work + sum(_works(statements)) - sum(_inside(statements, loops))
+    inside = cost_inside(loops, *values) + sum(t for place, t in places if not place.atoms.isdisjoint(loops))
+    return NEST + inside * math.ceil(length / _lanes(statements)) * rounds + work - inside
 
 
 def _by_lanes(statements: Sequence[Statement], row: Var) -> float:
     """The same where lanes are rows."""
     lanes = _lanes(statements)
-    work = sum(OPERATIONS[v.op].cost for v in walk(*(s.value for s in statements)) if isinstance(v, Apply)) / lanes
+    work = cost(*(s.value for s in statements)) / lanes
     for place, times in _places(statements):
         step = place.stride(row)
         apart = NEAR + 1 if step is None or step.value is None else abs(step.value)
         work += times * (1 / lanes if apart <= 1 else NEAR_COST if apart <= NEAR else FAR_COST)
     return work
-
-
-def _works(statements: Sequence[Statement]) -> Iterator[float]:
-    yield sum(OPERATIONS[v.op].cost for v in walk(*(s.value for s in statements)) if isinstance(v, Apply))
-    yield sum(times for _, times in _places(statements))
-
-
-def _inside(statements: Sequence[Statement], loops: Sequence[Var]) -> Iterator[float]:
-    """Of that, what depends on one of these loops."""
-    own = frozenset(loops)
-    inside: dict[Value, bool] = {}
-    for v in walk(*(s.value for s in statements)):
-        here = isinstance(v, (Load, Position)) and not own.isdisjoint(v.index.atoms)
-        inside[v] = here or any(inside[part] for part in v.parts)
-        if isinstance(v, Apply) and inside[v]:
-            yield OPERATIONS[v.op].cost
-    yield sum(times for place, times in _places(statements) if not own.isdisjoint(place.atoms))
 
 
 def _places(statements: Sequence[Statement]) -> Iterator[tuple[Index, int]]:
@@ -266,9 +252,3 @@ def _places(statements: Sequence[Statement]) -> Iterator[tuple[Index, int]]:
 
 def _lanes(statements: Sequence[Statement]) -> int:
     return VECTOR // max((v.dtype.itemsize for v in walk(*(s.value for s in statements))), default=4)
-
-
-def _cells(loops: Sequence[Var]) -> Iterator[dict[Any, Index]]:
-    """Every iteration of these loops, in their order."""
-    for numbers in itertools.product(*(range(v.size.value or 0) for v in loops)):
-        yield dict(zip(loops, map(index, numbers), strict=True))

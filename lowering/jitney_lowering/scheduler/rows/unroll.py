@@ -75,8 +75,8 @@ class Unrolled:
         over = [v for v in step.reduced if v not in self.outer]
         found: dict[Index, Value] = {}
         places = []
-        for cell in _cells(own):
-            values = [self.value(member, cell | rest) for rest in _cells(over)]
+        for cell in cells(own):
+            values = [self.value(member, cell | rest) for rest in cells(over)]
             value = values[0] if step.kind == "pointwise" else folded(step.kind, values)
             place = step.place.substitute(cell)
             found[self.in_row(place)] = value
@@ -218,7 +218,7 @@ def _nodes(group: Group) -> tuple[fx.Node, ...]:
 # --- costs -----------------------------------------------------------------------------------------------------------
 
 
-def _cells(loops: Sequence[Var]) -> Iterator[dict[Any, Index]]:
+def cells(loops: Sequence[Var]) -> Iterator[dict[Any, Index]]:
     """Every iteration of these loops, in their order."""
     for numbers in itertools.product(*(range(v.size.value or 0) for v in loops)):
         yield dict(zip(loops, map(index, numbers), strict=True))

@@ -11,17 +11,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from helpers import output_code
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import jitney
-from jitney import events
 from jitney.errors import BackendFailed
 from jitney_llvm_cpu import launch, machine, makers
 from jitney_llvm_cpu.onednn import calls, native, packed
@@ -110,19 +109,6 @@ def test_nan_and_infinity_stay(last: bool) -> None:
     x, w, b = given(2, 8, torch.float32, last)
     x[0, 0, 4, 4], w[3, 1, 1, 1], b[5] = float("nan"), float("inf"), -float("inf")
     compare(jitney.compile(program, backend="llvm_cpu")(x, w, b), program(x, w, b))
-
-
-@contextmanager
-def output_code() -> Iterator[list[str]]:
-    """The Python functions of the graphs that are compiled in it."""
-    found: list[str] = []
-
-    def note(event: Any) -> None:
-        if isinstance(event, events.Artefact) and event.name == "output_code":
-            found.append(event.text)
-
-    with events.listen(note):
-        yield found
 
 
 def code_of(program: Callable[..., Any], *arguments: Tensor) -> str:
