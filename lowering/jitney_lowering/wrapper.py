@@ -21,6 +21,7 @@ from jitney_lowering.index import Atom, Index, Size, index, render
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import LAST, Buffer, Extern, Number, Strided, strided
 from jitney_lowering.labels import labels
+from jitney_lowering.linalg_errors import CHECKS, check_errors
 from jitney_lowering.restride import conjugated, numbers_in, restride
 from jitney_lowering.scheduler import Schedule
 from jitney_lowering.scheduler.memory.in_place import alike, root
@@ -38,7 +39,8 @@ _NAMES = (
     "scatter_add", "topk", "embedding", "grid_sampler_2d",
 )  # fmt: skip
 FACES: dict[Any, Callable[..., Any]] = {
-    getattr(torch.ops.aten, name).default: getattr(torch, name) for name in _NAMES if hasattr(torch, name)
+    **{getattr(torch.ops.aten, name).default: getattr(torch, name) for name in _NAMES if hasattr(torch, name)},
+    CHECKS: check_errors,
 }
 
 
