@@ -53,7 +53,7 @@ def emit(
             raise NotLowered("an end that waits for nothing")
         scans = any(isinstance(s, Scan) for s in statements)
         plain = not reduces and not scans and not kernel.scratch and len(kernel.body) == 1
-        return pointwise(kernel, name, wide, tuning, replaced) if plain else rows(kernel, name, wide, tuning)
+        return pointwise(kernel, name, wide, tuning, replaced) if plain else rows(kernel, name, wide, replaced, tuning)
     if not all(isinstance(s, Store) for nest in kernel.finish for s in nest.statements):
         raise NotLowered("a reduction of what is reduced")
     kept = kept_loops(kernel)
@@ -61,7 +61,7 @@ def emit(
         return split(kernel, kept, name, wide, tuning)
     if reduces and not kernel.outer:
         raise NotLowered("results of everything beside others")
-    return sweep(kernel, name, wide, tuning)
+    return sweep(kernel, name, wide, replaced, tuning)
 
 
 def kept_loops(kernel: Kernel) -> tuple[Var, ...] | None:

@@ -23,8 +23,10 @@ from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
 
-def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
-    """One program for some rows."""
+def rows(
+    kernel: Kernel, name: str, wide: bool, replaced: Mapping[str, str], tuning: tiles.Tuning = tiles.USUAL
+) -> Code:
+    """One program for some rows; ``replaced``: see ``emit``."""
     lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
     length = max((n for n in lengths if n is not None), default=1) if None not in lengths else None
     statements = [s for nest in kernel.body for s in nest.statements]
@@ -58,7 +60,7 @@ def rows(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USU
             draft.axis(x, f"tl.program_id(0) * {x.symbol}", "[:, None]")
         else:
             draft.axis(x, "tl.program_id(0)", None)
-    body = Rows(draft, x, tile.r if not tile.whole else 0, kept)
+    body = Rows(draft, x, tile.r if not tile.whole else 0, kept, replaced)
     body.begin_scratch(scratch, homes, x.name)
     sums = {} if tile.whole else softmax_sums(kernel.body)
     for number, nest in enumerate(kernel.body):
@@ -117,16 +119,21 @@ class Rows:
         x: that axis; rows one by one if its block is 1.
         piece: how much of a row at a time; 0 for all of it.
         kept: scratch memory that is registers; see ``in_registers``.
+        replaced: see ``emit``.
     """
 
-    def __init__(self, draft: Draft, x: Axis, piece: int, kept: Mapping[str, Sequence[Load]]) -> None:
+    def __init__(
+        self, draft: Draft, x: Axis, piece: int, kept: Mapping[str, Sequence[Load]], replaced: Mapping[str, str]
+    ) -> None:
         self.draft = draft
         self.writer = draft.writer
         self.x = x
         self.piece = piece
         self.kept = kept
+        self.replaced = replaced
         self.axes: dict[tuple[object, ...], Axis] = {}
-        self.stored: set[str] = set()
+        self.stored: set[str] = set()  # by the nests so far
+        self.loaded: set[str] = set()
         self.inherited: set[str] = set()  # scratch memory in which something else was before
 
     def begin_scratch(self, scratch: Sequence[Scratch], homes: Mapping[str, str], row: str) -> None:
@@ -155,7 +162,8 @@ class Rows:
         """One nest, whole or piece by piece; ``total``: what goes with it, see ``online.py``."""
         loads = {v.buffer for s in nest.statements for v in walk(s.value) if isinstance(v, Load)}
         stores = {s.buffer for s in nest.statements if isinstance(s, (Accumulate, Store))}
-        if loads & self.stored or stores & self.inherited:
+        ended = {old for old, new in self.replaced.items() if new in stores}  # other threads may be reading it still
+        if loads & self.stored or stores & self.inherited or ended & self.loaded:
             self.writer.line("tl.debug_barrier()")
         if not nest.loops:
             self.writer.tile = [self.x] if self.tiled else []
@@ -166,6 +174,7 @@ class Rows:
         else:
             self._pieces(nest, total)
         self.stored |= {s.buffer for s in nest.statements if isinstance(s, Store)}
+        self.loaded |= loads
 
     def whole_axis(self, nest: Nest) -> Axis:
         """The axis of a nest's loops, all of them in one block; the next lines are about a tile with it."""

@@ -22,8 +22,13 @@ from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
 
-def sweep(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.USUAL) -> Code:
-    """A program for some rows, one after the other; a second function puts the programs' results together."""
+def sweep(
+    kernel: Kernel, name: str, wide: bool, replaced: Mapping[str, str], tuning: tiles.Tuning = tiles.USUAL
+) -> Code:
+    """A program for some rows, one after the other; a second function puts the programs' results together.
+
+    ``replaced``: see ``emit``.
+    """
     lengths = [product(nest.loops).value for nest in kernel.body if nest.loops]
     known = [n for n in lengths if n is not None]
     whole = len(known) == len(lengths) and max(known, default=1) <= tiles.LONGEST_ROW
@@ -41,7 +46,7 @@ def sweep(kernel: Kernel, name: str, wide: bool, tuning: tiles.Tuning = tiles.US
     workspaces += [Workspace(s.name, s.dtype, s.extent * (programs * x.block)) for s in own]
     draft = Draft(kernel, name, [], wide, workspaces)
     writer = draft.writer
-    body = Sweep(draft, x, 0 if whole else tile.r, parts, kept)
+    body = Sweep(draft, x, 0 if whole else tile.r, kept, replaced, parts)
     body.begin()
     count = writer.index(x.count)
     each = programs * x.block
@@ -84,9 +89,15 @@ class Sweep(Rows):
     """The nests of a row, and what is reduced over rows."""
 
     def __init__(
-        self, draft: Draft, x: Axis, piece: int, parts: dict[str, Part], kept: Mapping[str, Sequence[Load]]
+        self,
+        draft: Draft,
+        x: Axis,
+        piece: int,
+        kept: Mapping[str, Sequence[Load]],
+        replaced: Mapping[str, str],
+        parts: dict[str, Part],
     ) -> None:
-        super().__init__(draft, x, piece, kept)
+        super().__init__(draft, x, piece, kept, replaced)
         self.parts = parts
         self.held: dict[str, Held] = {}
         self.outside = 0
