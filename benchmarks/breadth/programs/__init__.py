@@ -9,6 +9,7 @@ from . import (
     biology,
     bits,
     blocks,
+    chronicles,
     clustering,
     codecs,
     combinatorial,
@@ -65,6 +66,7 @@ from . import (
     sound,
     spectra,
     stencils,
+    surfaces,
     tables,
     tabular_and_control,
     training_steps,
@@ -137,4 +139,6 @@ ROWS: tuple[Row, ...] = (
     *blocks.ROWS,
     *criteria.ROWS,
     *searching.ROWS,
+    *surfaces.ROWS,
+    *chronicles.ROWS,
 )

@@ -62,7 +62,7 @@ def unbalanced_transport(
 
 
 def transport(place: Place) -> Made:
-    b, n = place.size(2, 16), place.size(80, 768)
+    b, n = place.size(2, 16), place.size(80, 512)
     return unbalanced_transport, (
         place.randn(b, n, 2).requires_grad_(),
         0.5 + place.randn(b, n, 2),
