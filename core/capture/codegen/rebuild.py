@@ -33,6 +33,7 @@ from jitney.capture.numpy.memory import as_readonly
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
+from jitney.capture.python import type_slots
 from jitney.capture.python.type_slots import is_own_slot
 from jitney.capture.torch.autograd import tape
 from jitney.capture.torch.parameters import as_buffer, as_parameter
@@ -436,8 +437,11 @@ class Rebuilder:
         return name
 
     def _attributes(self, value: Any, name: str) -> None:
-        storage = getattr(value, "__dict__", None)
-        if storage:
+        storage = type_slots.own_namespace(value)
+        if storage is not None and (type(storage) is not dict or id(storage) in self.names):  # also something else's
+            self.lines.append(f"{name}.__dict__ = {self.expr(storage)}")
+        elif storage:
+            self.remember(storage, f"{name}.__dict__")
             self.lines.append(f"{name}.__dict__.update({self._pairs(storage)})")
         for slot, found in _slots(value).items():
             self.lines.append(f"{self.constant(object)}.__setattr__({name}, {slot!r}, {self.expr(found)})")

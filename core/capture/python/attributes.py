@@ -388,8 +388,8 @@ def instance_get(vm: Interpreter, obj: Any, name: str) -> Any:
                 return ABSENT
             record = world.anchor(obj)
         else:
-            storage = _dict_of(obj)
-            return ABSENT if storage is None else storage.get(name, ABSENT)
+            storage = type_slots.own_namespace(obj)
+            return ABSENT if storage is None else dict.get(storage, name, ABSENT)
     storage_record = world.dict_record(record)
     return ABSENT if storage_record is None else world.dict_get(storage_record, name)
 
@@ -401,9 +401,9 @@ def instance_set(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     if record is not None:
         storage = vm.world.dict_record(record)
     elif vm.world.is_fresh(obj):
-        fresh = _dict_of(obj)
+        fresh = type_slots.own_namespace(obj)
         if fresh is not None:
-            fresh[name] = value
+            dict.__setitem__(fresh, name, value)
             return
     if storage is None:
         if vm.world.is_fresh(obj) and lookup(vm, type(obj), name) is ABSENT:
@@ -411,14 +411,6 @@ def instance_set(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
             return
         raise Break(f"an attribute of a {type(obj).__qualname__} is set", "set it outside compiled code")
     vm.world.dict_set(storage, name, value)
-
-
-def _dict_of(obj: Any) -> dict[str, Any] | None:
-    try:
-        found = type_slots.namespace(obj)
-    except (AttributeError, TypeError):
-        return None
-    return found if type(found) is dict else None
 
 
 def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
@@ -430,7 +422,7 @@ def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     if kind is Array:
         raise Break(f"ndarray.{name} is set", "set it outside compiled code")
     setter = lookup(vm, kind, "__setattr__")
-    if type(setter) is PYTHON_FUNCTION:
+    if type(setter) is PYTHON_FUNCTION or type_slots.is_borrowed(setter):
         vm.call(setter, obj, name, value)
     else:
         if not (issubclass(kind, type) or type_slots.writes_generically(setter)):
@@ -460,6 +452,9 @@ def _descriptor_store(vm: Interpreter, descriptor: Any, obj: Any, name: str, val
         return
     if type(descriptor) in SLOT_LIKE:
         record = vm.world.record_of(obj)
+        if name == "__dict__" and vm.world.is_fresh(obj) and vm.world.is_fresh(value) and isinstance(value, dict):
+            vm.native(descriptor.__set__, obj, value)
+            return
         if name in ("__class__", "__dict__"):
             raise Break(f"{name} is set", "set it outside compiled code")
         if record is None and (vm.world.is_fresh(obj) or isinstance(obj, BaseException)):
@@ -484,7 +479,7 @@ def delete_attr(vm: Interpreter, obj: Any, name: str) -> None:
     if type(obj) is Array:
         raise Break(f"ndarray.{name} is deleted")
     deleter = lookup(vm, type(obj), "__delattr__")
-    if type(deleter) is PYTHON_FUNCTION:
+    if type(deleter) is PYTHON_FUNCTION or type_slots.is_borrowed(deleter):
         vm.call(deleter, obj, name)
     else:
         if not (isinstance(obj, type) or type_slots.writes_generically(deleter)):
