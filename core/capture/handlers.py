@@ -12,7 +12,7 @@ from typing import Any
 
 from jitney.backends.registry import registry
 from jitney.capture import directive_rules
-from jitney.capture.python import builtins, classes, copying, logs, signatures
+from jitney.capture.python import builtins, classes, copying, late_warnings, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import control_flow, conversions, optimizers, parameters, scans, spectrograms
 from jitney.capture.torch.autograd import (
@@ -27,7 +27,15 @@ from jitney.capture.torch.autograd import (
 )
 from jitney.capture.world import draws
 
-PYTHON = (builtins.special, classes.special, copying.special, draws.special, logs.special, signatures.special)
+PYTHON = (
+    builtins.special,
+    classes.special,
+    copying.special,
+    draws.special,
+    late_warnings.special,
+    logs.special,
+    signatures.special,
+)
 TORCH = (
     functions.special,
     gradients.special,

@@ -39,6 +39,7 @@ from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.marks import frame_only
 from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
+from jitney.capture.python import late_warnings
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
 from jitney.capture.torch import rows
@@ -272,7 +273,7 @@ class Emitter:
                 self._unaliased(record.owner or record)
                 self._write_record(record)
         self.late += waiting_calls(self.vm, self.rebuild)
-        self.late += [f"{self.pool.object(warning)}.warn()" for warning in self.vm.warned]
+        self.late += late_warnings.lines(self.vm, self.rebuild)
         self.late += waiting_steps(self.vm, self.rebuild)
 
     def _unaliased(self, record: Record) -> None:

@@ -31,9 +31,9 @@ from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA, STAND_INS, is_stand
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.memory import as_readonly
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
+from jitney.capture.python import type_slots
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
-from jitney.capture.python import type_slots
 from jitney.capture.python.type_slots import is_own_slot
 from jitney.capture.torch.autograd import tape
 from jitney.capture.torch.parameters import as_buffer, as_parameter

@@ -55,7 +55,7 @@ def _is_wrapper(found: Any, *names: str) -> bool:
 
 
 def is_borrowed(method: Any) -> bool:
-    """Has a class another method of C code in the place of one for attributes, as ``__setattr__ = dict.__setitem__``?"""
+    """Has a class another method in C in the place of one for attributes, as ``__setattr__ = dict.__setitem__``?"""
     kinds = (types.WrapperDescriptorType, types.MethodDescriptorType)
     return type(method) in kinds and method.__name__ not in ("__setattr__", "__delattr__")
 

@@ -1,4 +1,4 @@
-"""The ``__dict__`` of an object: shared with others, set, or the object itself, as configurations of research code are."""
+"""The ``__dict__`` of an object: shared with others, set, or the object itself, as configurations have it."""
 
 from __future__ import annotations
 
