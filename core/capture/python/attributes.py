@@ -224,8 +224,11 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
 
 
 def _guard_hidden(vm: Interpreter, kind: type, name: str, hidden: Any) -> None:
-    """Guard that what an instance has instead of this class attribute comes first: a property would come before it."""
-    owner = next((cls for cls in kind.__mro__ if name in cls.__dict__), None)
+    """Guard that what an instance has instead of this class attribute comes first: a property would come before it.
+
+    What the frame has written to the class itself is data (``store_class_attr``).
+    """
+    owner = next((cls for cls in kind.__mro__ if cls.__dict__.get(name, ABSENT) is hidden), None)
     if owner is None or trusted(owner) or vm.world.is_fresh(owner) or not owner.__flags__ & HEAP:
         return
     vm.world.guard(vm.world.const(owner).step("class_dict", name), "type", type(hidden))
