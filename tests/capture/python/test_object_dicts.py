@@ -121,3 +121,12 @@ def test_a_key_is_looked_for_past_the_programs_own_contains() -> None:
         return lambda x, d: (x * d.get("a", 2), "b" in d), lambda: InPython.asked
 
     check_made(make, t(2), InPython(b=1), calls=3)
+
+
+class Odd(int):
+    def __index__(self) -> int:
+        return 1
+
+
+def test_an_integer_is_its_own_index_whatever_its_class_says() -> None:
+    check(lambda x, i: (x * 2, [10, 20, 30][i], (1, 2, 3)[i]), t(2), Odd(2))
