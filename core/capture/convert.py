@@ -28,9 +28,9 @@ from jitney.capture.interpreter.opcodes import HANDLERS
 from jitney.capture.interpreter.resume import pops
 from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaised
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
-from jitney.capture.python import late_warnings
 from jitney.capture.tables import Handlers
 from jitney.capture.torch.stand_in_attributes import drop_gradients
+from jitney.capture.world import late_warnings
 from jitney.config import config
 from jitney.errors import CaptureError
 from jitney.guards import Source

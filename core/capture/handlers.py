@@ -12,7 +12,7 @@ from typing import Any
 
 from jitney.backends.registry import registry
 from jitney.capture import directive_rules
-from jitney.capture.python import builtins, classes, copying, late_warnings, logs, signatures
+from jitney.capture.python import builtins, classes, copying, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import control_flow, conversions, optimizers, parameters, scans, spectrograms
 from jitney.capture.torch.autograd import (
@@ -25,7 +25,7 @@ from jitney.capture.torch.autograd import (
     transforms,
     vjp,
 )
-from jitney.capture.world import draws
+from jitney.capture.world import draws, late_warnings
 
 PYTHON = (
     builtins.special,

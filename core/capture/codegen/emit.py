@@ -39,14 +39,13 @@ from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.marks import frame_only
 from jitney.capture.metadata import version_of
 from jitney.capture.numpy.memory import FETCHES
-from jitney.capture.python import late_warnings
 from jitney.capture.python.containers import dict_base
 from jitney.capture.python.logs import waiting_calls
 from jitney.capture.torch import rows
 from jitney.capture.torch.autograd.backward import backward
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
-from jitney.capture.world import draws
+from jitney.capture.world import draws, late_warnings
 from jitney.capture.world.record import ABSENT, Record, empty_slot
 from jitney.capture.world.set_order import JOINS
 from jitney.config import config

@@ -109,10 +109,15 @@ def test_a_dict_that_is_handed_out_stays_the_objects() -> None:
         names["b"] = 1
         return (names, plain) if first else (plain, names)
 
-    for first in (True, False):
-        made = dict(enumerate(jitney.compile(makes, backend="eager")(t(2), first)))
-        names, plain = (made[0], made[1]) if first else (made[1], made[0])
-        assert vars(plain) is names
+    def makes_empty(x: torch.Tensor, first: bool) -> Any:
+        plain = Plain()
+        return (vars(plain), plain) if first else (plain, vars(plain))
+
+    for fn in (makes, makes_empty):
+        for first in (True, False):
+            made = jitney.compile(fn, backend="eager")(t(2), first)
+            names, plain = made if first else made[::-1]
+            assert vars(plain) is names
 
 
 def test_a_key_is_looked_for_past_the_programs_own_contains() -> None:
