@@ -135,3 +135,22 @@ class Odd(int):
 
 def test_an_integer_is_its_own_index_whatever_its_class_says() -> None:
     check(lambda x, i: (x * 2, [10, 20, 30][i], (1, 2, 3)[i]), t(2), Odd(2))
+
+
+class Listed(list[int]):
+    def __iter__(self) -> Any:
+        return iter([7])
+
+
+class Paired(tuple[int, ...]):
+    def __iter__(self) -> Any:
+        return iter([7])
+
+
+def test_membership_goes_past_the_iteration_of_a_class() -> None:
+    def asks(x: torch.Tensor, outside: Any) -> Any:
+        made, pair = Listed([1, 2]), Paired((1, 2))
+        return x * 2, 1 in made, 7 in made, 1 in pair, 7 in pair, 1 in outside, 7 in outside
+
+    check(asks, t(2), Listed([1, 2]))
+    check(asks, t(2), Paired((1, 2)))
