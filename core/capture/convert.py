@@ -30,6 +30,7 @@ from jitney.capture.interpreter.signals import Break, GiveUp, Restart, UserRaise
 from jitney.capture.interpreter.target import VARARGS, VARKEYWORDS, Target, parameters
 from jitney.capture.tables import Handlers
 from jitney.capture.torch.stand_in_attributes import drop_gradients
+from jitney.capture.world import late_warnings
 from jitney.config import config
 from jitney.errors import CaptureError
 from jitney.guards import Source
@@ -237,13 +238,14 @@ def _watched(vm: Loop) -> contextlib.AbstractContextManager[Any]:
 
 
 class _Scopes:
-    """The inference-mode blocks that the captured program has entered."""
+    """The blocks of inference mode, and of warnings that are filtered, that the captured program has entered."""
 
     def __init__(self, vm: Loop) -> None:
         self.vm = vm
 
     def close(self) -> None:
         self.vm.tracer.close_scopes()
+        late_warnings.close(self.vm)
 
 
 def _told(error: BaseException) -> str:

@@ -25,9 +25,17 @@ from jitney.capture.torch.autograd import (
     transforms,
     vjp,
 )
-from jitney.capture.world import draws
+from jitney.capture.world import draws, late_warnings
 
-PYTHON = (builtins.special, classes.special, copying.special, draws.special, logs.special, signatures.special)
+PYTHON = (
+    builtins.special,
+    classes.special,
+    copying.special,
+    draws.special,
+    late_warnings.special,
+    logs.special,
+    signatures.special,
+)
 TORCH = (
     functions.special,
     gradients.special,

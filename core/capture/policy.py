@@ -166,7 +166,9 @@ REFUSED_FUNCTIONS = {
 REFUSED_EXCEPT = {
     "numpy._core.getlimits",
     "torch.autograd.grad_mode",
+    "warnings.catch_warnings",
     "torch.cuda.amp.common",  # asks whether there is a device
+    "torch.cuda.amp.autocast_mode",  # torch.autocast by an older name
     "torch.fx._symbolic_trace",
     "torch._higher_order_ops.associative_scan",
     "torch.utils.checkpoint.checkpoint_sequential",
@@ -196,6 +198,8 @@ def refused_class(cls: type) -> str:
     if issubclass(cls, (torch.autograd.Function, type)):
         return "it is torch's own machinery" if not issubclass(cls, type) else "it makes a class"
     module = cls.__module__ or ""
+    if module in REFUSED_EXCEPT:
+        return ""
     if module.startswith(("threading", "multiprocessing", "subprocess", "torch.cuda", "torch.utils.data")):
         return "it has effects outside Python"
     if module.startswith("numpy"):

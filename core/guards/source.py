@@ -15,13 +15,28 @@ from typing import Any
 from jitney.guards.checks import CHECKS, brief
 from jitney.guards.pool import Pool
 
+_NOTHING = object()
+
+
+def item_of(mapping: dict[Any, Any], key: Any) -> Any:
+    """An item of a dictionary of a class with ideas of its own; not what its ``__missing__`` would put there.
+
+    Raises:
+        KeyError: there is none.
+    """
+    found = dict.get(mapping, key, _NOTHING)
+    if found is _NOTHING:
+        raise KeyError(key)
+    return found
+
+
 # kind -> how the step reads, given the parent's expression, the key's expression and the raw key
 KINDS: dict[str, Callable[[str, str, Any], str]] = {
     "attr": lambda base, key, raw: f"{base}.{raw}" if raw.isidentifier() else f"_b.getattr({base}, {key})",
     "static_attr": lambda base, key, raw: f"_b.object.__getattribute__({base}, {key})",
     "class_dict": lambda base, key, raw: f"{base}.__dict__[{key}]",
     "item": lambda base, key, raw: f"{base}[{key}]",
-    "dict_item": lambda base, key, raw: f"_b.dict.__getitem__({base}, {key})",
+    "dict_item": lambda base, key, raw: f"_item_of({base}, {key})",
     "list_item": lambda base, key, raw: f"_b.list.__getitem__({base}, {key})",
     "tuple_item": lambda base, key, raw: f"_b.tuple.__getitem__({base}, {key})",
     "dict_of": lambda base, key, raw: f"{base}.__dict__",
@@ -46,7 +61,7 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "static_attr": object.__getattribute__,
     "class_dict": lambda base, key: base.__dict__[key],
     "item": lambda base, key: base[key],
-    "dict_item": dict.__getitem__,
+    "dict_item": item_of,
     "list_item": list.__getitem__,
     "tuple_item": tuple.__getitem__,
     "dict_of": lambda base, key: base.__dict__,
@@ -124,6 +139,8 @@ class Source:
         if self.base is not None and self.base.kind == "dict_of" and isinstance(self.key, str):
             return f"{base}.{self.key}"
         key = _describe(self.key) if isinstance(self.key, type) or callable(self.key) else repr(self.key)
+        if self.kind == "dict_item":
+            return f"{base}[{key}]"
         return KINDS[self.kind](base, key, self.key).replace("_b.", "")
 
     def walk(self) -> Iterator[Source]:

@@ -10,6 +10,7 @@ from jitney.capture.interpreter.iterators import parts
 from jitney.capture.numpy.memory import FETCHES
 from jitney.guards import Pool, first_failure, pristine
 from jitney.guards.condition import first_unmet
+from jitney.guards.source import item_of
 from jitney.guards.stored_guards import first_failing
 from jitney.guards.tensors import tensor_facts
 from jitney.runtime.entry import Entry
@@ -20,7 +21,13 @@ RecompileReason = tuple[str, str, str]  # the guard, what it found, the user's l
 
 def in_guards(arguments: Mapping[str, Any], cells: tuple[Any, ...] = ()) -> dict[str, Any]:
     """The names that guards see, for a call with these arguments."""
-    return {**arguments, **{f"_cell{i}": c for i, c in enumerate(cells)}, "_parts": parts, **FETCHES}
+    return {
+        **arguments,
+        **{f"_cell{i}": c for i, c in enumerate(cells)},
+        "_parts": parts,
+        "_item_of": item_of,
+        **FETCHES,
+    }
 
 
 def recompile_reason(entry: Entry, arguments: Mapping[str, Any], cells: tuple[Any, ...]) -> RecompileReason:

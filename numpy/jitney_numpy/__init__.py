@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitney.capture.tables import ArrayHandlers, Handlers
-from jitney_numpy import attributes, composites, creation, grids, indexing, reductions, shapes, ufuncs
+from jitney_numpy import attributes, composites, creation, draws, grids, indexing, reductions, shapes, ufuncs
 from jitney_numpy.calls import ArrayTable
 
 # The version of jitney's hooks that this package was written for; any other is refused by name.
@@ -12,6 +12,7 @@ jitney_hook_api = 1
 TABLES: tuple[ArrayTable, ...] = (
     composites.table,
     creation.table,
+    draws.table,
     grids.table,
     reductions.table,
     shapes.table,

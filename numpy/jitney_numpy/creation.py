@@ -9,6 +9,7 @@ import torch
 
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, is_stand_in
+from jitney.capture.numpy.constants import bounds
 from jitney.capture.numpy.dtypes import BACK, SCALARS
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.numpy.wrap_numpy import array_as_tensor, as_numpy_value, as_tensor_value
@@ -72,13 +73,13 @@ def _array(vm: Interpreter, value: Any, dtype: Any, copy: bool | None) -> Any:
         want = value.tensor.dtype if dtype is None else as_torch(as_numpy(dtype))
         if not copy and want is value.tensor.dtype:
             return value
-        return result(vm, _converted(value.tensor, want), sampled(np.array, [value, dtype], {}), [value])
+        return result(vm, _converted(vm, value.tensor, want), sampled(np.array, [value, dtype], {}), [value])
     if dtype is not None and not holds_array(value):
         made = constant(vm, specialise(value), as_numpy(dtype))
     else:
         made = as_array(vm, value)
         if dtype is not None:
-            made = Array(vm, _converted(made.tensor, as_torch(as_numpy(dtype))))
+            made = Array(vm, _converted(vm, made.tensor, as_torch(as_numpy(dtype))))
     return Array(vm, made.tensor.clone() if type(value) is Array else made.tensor)
 
 
@@ -112,11 +113,16 @@ captures(np.ascontiguousarray, _np_ascontiguous)
 # ------------------------------------------------------------------ other dtypes
 
 
-def _converted(tensor: Any, want: torch.dtype) -> Any:
+def _converted(vm: Interpreter, tensor: Any, want: torch.dtype) -> Any:
     """New memory in another dtype. Casts that C leaves undefined for some values are NumPy's own to do."""
-    if is_float(tensor.dtype) and want in (torch.uint8, torch.int8, torch.int16):
+    if is_float(tensor.dtype) and want in (torch.uint8, torch.int8, torch.int16) and not _fits(vm, tensor, want):
         raise Break("a cast from floats to small integers, of which C does not define what is out of range")
     return tensor.clone() if tensor.dtype is want else tensor.to(want)
+
+
+def _fits(vm: Interpreter, tensor: Any, want: torch.dtype) -> bool:
+    found, most = bounds(vm.tracer, tensor), torch.iinfo(want)
+    return found is not None and found[0] >= most.min and found[1] <= most.max
 
 
 def _astype(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> Any:
@@ -127,7 +133,7 @@ def _astype(vm: Interpreter, owner: Array, args: Args, kwargs: Kwargs) -> Any:
     if kwargs.get("copy", True) is False and want is owner.tensor.dtype:
         return owner
     like = sampled(lambda x: x.astype(dtype), [owner], {})
-    return result(vm, _converted(owner.tensor, want), like, [owner])
+    return result(vm, _converted(vm, owner.tensor, want), like, [owner])
 
 
 table.methods["astype"] = _astype
@@ -167,7 +173,7 @@ def _scalar(dtype: np.dtype[Any]) -> Any:
             raise Break(f"np.{dtype.type.__name__} of more than a number")
         value = specialise(args[0])
         if type(value) is Array:
-            return Array(vm, _converted(value.tensor, as_torch(dtype)), scalar=value.tensor.ndim == 0)
+            return Array(vm, _converted(vm, value.tensor, as_torch(dtype)), scalar=value.tensor.ndim == 0)
         if type(value) not in NUMBERS and not isinstance(value, np.generic):
             raise Break(f"np.{dtype.type.__name__} of a {type(value).__qualname__}")
         with np.errstate(all="raise"):

@@ -292,7 +292,8 @@ def test_steps_read_what_their_text_reads(kind: str) -> None:
     text = KINDS[kind]("base", repr(key), key)
     import builtins
 
-    assert eval(text, {"base": base, "_b": builtins}) == STEPS[kind](base, key)
+    names = {"base": base, "_b": builtins, "_item_of": STEPS["dict_item"]}
+    assert eval(text, names) == STEPS[kind](base, key)
 
 
 def test_loggers_are_found_by_name() -> None:

@@ -296,7 +296,7 @@ def warnings_inside() -> Made:
     return f, t()
 
 
-@program(graphs=2)
+@program()
 def deprecation_warnings_inside() -> Made:
     def f(x: torch.Tensor) -> Any:
         with warnings.catch_warnings():
@@ -358,7 +358,7 @@ def cached_property() -> Made:
     return Model(), t()
 
 
-@program(graphs=2)
+@program()
 def standard_library() -> Made:
     def f(x: torch.Tensor) -> Any:
         heap = [5, 1, 4]

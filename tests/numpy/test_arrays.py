@@ -76,7 +76,7 @@ BREAKS: dict[str, tuple[str, str]] = {
     "in": ("float32", "__contains__ of an array"),
     "float()": ("float32", "__float__ of an array"),
     "int()": ("float32", "__int__ of an array"),
-    "random": ("float32", "cython_function_or_method"),
+    "random": ("float32", "draws from a random number generator"),
     "tri": ("float32", "is NumPy's"),
     "isscalar": ("float32", "is NumPy's"),
 }

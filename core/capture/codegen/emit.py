@@ -45,7 +45,7 @@ from jitney.capture.torch import rows
 from jitney.capture.torch.autograd.backward import backward
 from jitney.capture.torch.conversions import CHECKED
 from jitney.capture.torch.optimizers import waiting_steps
-from jitney.capture.world import draws
+from jitney.capture.world import draws, late_warnings
 from jitney.capture.world.record import ABSENT, Record, empty_slot
 from jitney.capture.world.set_order import JOINS
 from jitney.config import config
@@ -55,6 +55,7 @@ from jitney.guards.checks import all_different
 from jitney.guards.condition import Condition, conditions
 from jitney.guards.frozen import Frozen, with_frozen
 from jitney.guards.program import MISS
+from jitney.guards.source import item_of
 from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts
 from jitney.torch_compat import markers
 from jitney.torch_compat.rng_state import RandomStates
@@ -70,7 +71,7 @@ FEW = 64  # items of a deque that are set one by one
 MANY = 8  # more tensors than these are passed on as one tuple
 RESERVED = re.compile(  # names that emitted code gives its own variables and constants
     r"MISS|_(?:[corv]|at|thunk|resume|globals)\d+|_(?:b|type|state|drive|parts|torch|math|graph|tensors|error|k|x"
-    r"|retry|failed|handled|from_numpy|from_readonly|from_scalar"
+    r"|retry|failed|handled|item_of|from_numpy|from_readonly|from_scalar"
     r"|inputs|often|guard_errors|facts|value|drawn|random_states|[ds]\d+)"
 )
 # (code, instruction index, layout, globals) -> the callable that continues there
@@ -167,7 +168,8 @@ class Emitter:
         self.vm = vm
         self.signature = signature
         self.pool = Pool(
-            {"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts, "_torch": torch, "_math": math, **FETCHES}
+            {"MISS": MISS, "_state": state, "_drive": drive, "_parts": parts, "_item_of": item_of, **FETCHES}
+            | {"_torch": torch, "_math": math}
         )
         self.program = Program(self.pool)
         self.rebuild = Rebuilder(vm, self.pool, self.program)
@@ -272,7 +274,7 @@ class Emitter:
                 self._unaliased(record.owner or record)
                 self._write_record(record)
         self.late += waiting_calls(self.vm, self.rebuild)
-        self.late += [f"{self.pool.object(warning)}.warn()" for warning in self.vm.warned]
+        self.late += late_warnings.lines(self.vm, self.rebuild)
         self.late += waiting_steps(self.vm, self.rebuild)
 
     def _unaliased(self, record: Record) -> None:

@@ -31,9 +31,9 @@ from jitney.capture.kinds import ATOMS, CODE_LIKE, METADATA, STAND_INS, is_stand
 from jitney.capture.numpy.dtypes import DTYPE_CLASSES, SCALARS
 from jitney.capture.numpy.memory import as_readonly
 from jitney.capture.numpy.stand_in import Array, ArrayMethod
+from jitney.capture.python import type_slots
 from jitney.capture.python.c_boundary import C_METHOD, OWN_TYPES
 from jitney.capture.python.containers import SequenceView
-from jitney.capture.python.type_slots import is_own_slot
 from jitney.capture.torch.autograd import tape
 from jitney.capture.torch.parameters import as_buffer, as_parameter
 from jitney.capture.world.record import CONTENT_TYPES
@@ -251,8 +251,7 @@ class Rebuilder:
     def _own_attributes(self, name: str, value: Any) -> None:
         """What was written to an object of a C class that has a ``__dict__``, such as ``state_dict()._metadata``."""
         for key, attribute in vars(value).items():
-            text = self.expr(attribute)
-            self.lines.append(f"{name}.__dict__[{key!r}] = {text}")
+            self.lines.append(f"{name}.__dict__[{key!r}] = {self.expr(attribute)}")
 
     def _defaultdict(self, value: Any) -> str:
         factory = self.expr(value.default_factory)
@@ -436,9 +435,12 @@ class Rebuilder:
         return name
 
     def _attributes(self, value: Any, name: str) -> None:
-        storage = getattr(value, "__dict__", None)
-        if storage:
-            self.lines.append(f"{name}.__dict__.update({self._pairs(storage)})")
+        storage = type_slots.own_namespace(value)
+        if storage is not None and (type(storage) is not dict or id(storage) in self.names):  # also something else's
+            self.lines.append(f"{name}.__dict__ = {self.expr(storage)}")
+        elif storage is not None:
+            self.remember(storage, f"{name}.__dict__")
+            self.lines += [f"{name}.__dict__.update({self._pairs(storage)})"] if storage else []
         for slot, found in _slots(value).items():
             self.lines.append(f"{self.constant(object)}.__setattr__({name}, {slot!r}, {self.expr(found)})")
 
@@ -535,7 +537,7 @@ def _slots(value: Any) -> dict[str, Any]:
             if isinstance(member, types.MemberDescriptorType) and name not in ("__dict__", "__weakref__"):
                 if cls in BY_NEW:
                     continue
-                if not is_own_slot(member):
+                if not type_slots.is_own_slot(member):
                     raise Break(f"a {type(value).__qualname__}, which keeps {name} in C, is made")
                 try:
                     out[name] = member.__get__(value)

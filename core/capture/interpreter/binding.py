@@ -60,7 +60,7 @@ def _bound(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dic
         else:
             raise _refused(fn)
     if code.co_flags & VARKEYWORDS:
-        values[names[at]] = rest
+        values[names[at]] = vm.world.mark_fresh(rest)
     for i in range(len(args), count):
         if names[i] not in values:
             values[names[i]] = _default(vm, fn, i - count)

@@ -1,4 +1,4 @@
-"""What the graph computes of constants alone, computed while capturing: numbers read out of it are constants, too."""
+"""What the graph computes of constants alone: computed while capturing, or between which bounds it is."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NOTHING: Mapping[fx.Node, torch.Tensor] = MappingProxyType({})
 # Operations of constants that are run to know what they give: none is random, and autocast leaves all of them alone.
 FOLDED = frozenset(
     (
-        "tensor as_tensor arange linspace logspace zeros ones full zeros_like ones_like full_like "
+        "tensor as_tensor arange linspace logspace zeros ones eye full zeros_like ones_like full_like "
         "to float double long int bool half type item clone detach reshape view flatten unsqueeze squeeze expand "
-        "permute transpose t T getitem unbind select stack cat "
+        "permute transpose t T triu tril getitem unbind select stack cat "
         "add sub mul truediv div floordiv floor_divide mod remainder pow neg abs square sqrt exp log log2 sin cos "
         "floor ceil round trunc clamp min max minimum maximum sum prod mean cumsum cumprod flip sort argsort argmax "
         "argmin any all eq ne lt le gt ge and_ or_ xor invert logical_not logical_and logical_or where nonzero numel"
@@ -89,3 +89,39 @@ def unwritten(fake: Any) -> bool:
     """Has nobody written to it since it was made?"""
     with torch_private.DisableTorchFunction():
         return not fake.is_inference() and fake._version == 0
+
+
+# Between which numbers results are: of operations that fill, and of those that only move what they are given.
+FILLED = {"zeros": (0, 0), "zeros_like": (0, 0), "ones": (1, 1), "ones_like": (1, 1), "eye": (0, 1)}
+MOVING = frozenset(
+    "to float double item clone detach contiguous reshape view flatten unsqueeze squeeze expand permute transpose t T "
+    "flip roll repeat stack cat triu tril diag".split()
+)
+WITH_ZEROS = frozenset(("triu", "tril", "diag"))
+Bounds = tuple[float, float]
+
+
+def bounds(tracer: Any, tensor: Any) -> Bounds | None:
+    """The least and the largest number that may be in a tensor of constants, whatever its shape; None if not known."""
+    node = tracer.nodes.get(id(tensor))
+    return None if node is None else _bounds(node, MOST)
+
+
+def _bounds(node: fx.Node, depth: int) -> Bounds | None:
+    made = node.meta.get("example_value")
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    of_torch = node.op == "call_method" or (node.op == "call_function" and getattr(torch, name, None) is node.target)
+    if not of_torch or not depth or not is_stand_in(made) or not unwritten(made):
+        return None
+    if name in FILLED:
+        return FILLED[name]
+    if name in ("full", "full_like"):
+        value = node.kwargs.get("fill_value", *node.args[1:2])
+        return (value, value) if type(value) in (int, float) else None  # type: ignore[return-value] # a number
+    if name not in MOVING:
+        return None
+    parts = [_bounds(at, depth - 1) for at in node.all_input_nodes if is_stand_in(at.meta.get("example_value"))]
+    known = [part for part in parts if part is not None] + [(0, 0)] * (name in WITH_ZEROS)
+    if None in parts or not parts:
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)

@@ -123,10 +123,11 @@ class Array:
 
     @classmethod
     def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not kwargs and all(type(a) is not cls or a.scalar for a in args):
-            numbers = [_for_torch(a.number()) if type(a) is cls else a for a in args]
-            if all(n is not None or a is None for n, a in zip(numbers, args, strict=True)):
-                return func(*numbers)
+        given = [*args, *(kwargs or {}).values()]
+        if all(type(a) is not cls or a.scalar for a in given):
+            numbers = [_for_torch(a.number()) if type(a) is cls else a for a in given]
+            if all(n is not None or a is None for n, a in zip(numbers, given, strict=True)):
+                return func(*numbers[: len(args)], **dict(zip(kwargs or {}, numbers[len(args) :], strict=True)))
         raise Break(
             f"{getattr(func, '__name__', 'a function')} of torch is called with an array",
             "use torch.from_numpy, or a function of NumPy",

@@ -224,8 +224,11 @@ def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any
 
 
 def _guard_hidden(vm: Interpreter, kind: type, name: str, hidden: Any) -> None:
-    """Guard that what an instance has instead of this class attribute comes first: a property would come before it."""
-    owner = next((cls for cls in kind.__mro__ if name in cls.__dict__), None)
+    """Guard that what an instance has instead of this class attribute comes first: a property would come before it.
+
+    What the frame has written to the class itself is data (``store_class_attr``).
+    """
+    owner = next((cls for cls in kind.__mro__ if cls.__dict__.get(name, ABSENT) is hidden), None)
     if owner is None or trusted(owner) or vm.world.is_fresh(owner) or not owner.__flags__ & HEAP:
         return
     vm.world.guard(vm.world.const(owner).step("class_dict", name), "type", type(hidden))
@@ -388,8 +391,8 @@ def instance_get(vm: Interpreter, obj: Any, name: str) -> Any:
                 return ABSENT
             record = world.anchor(obj)
         else:
-            storage = _dict_of(obj)
-            return ABSENT if storage is None else storage.get(name, ABSENT)
+            storage = type_slots.own_namespace(obj)
+            return ABSENT if storage is None else dict.get(storage, name, ABSENT)
     storage_record = world.dict_record(record)
     return ABSENT if storage_record is None else world.dict_get(storage_record, name)
 
@@ -401,9 +404,9 @@ def instance_set(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     if record is not None:
         storage = vm.world.dict_record(record)
     elif vm.world.is_fresh(obj):
-        fresh = _dict_of(obj)
+        fresh = type_slots.own_namespace(obj)
         if fresh is not None:
-            fresh[name] = value
+            dict.__setitem__(fresh, name, value)
             return
     if storage is None:
         if vm.world.is_fresh(obj) and lookup(vm, type(obj), name) is ABSENT:
@@ -411,14 +414,6 @@ def instance_set(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
             return
         raise Break(f"an attribute of a {type(obj).__qualname__} is set", "set it outside compiled code")
     vm.world.dict_set(storage, name, value)
-
-
-def _dict_of(obj: Any) -> dict[str, Any] | None:
-    try:
-        found = type_slots.namespace(obj)
-    except (AttributeError, TypeError):
-        return None
-    return found if type(found) is dict else None
 
 
 def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
@@ -430,7 +425,7 @@ def store_attr(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
     if kind is Array:
         raise Break(f"ndarray.{name} is set", "set it outside compiled code")
     setter = lookup(vm, kind, "__setattr__")
-    if type(setter) is PYTHON_FUNCTION:
+    if type(setter) is PYTHON_FUNCTION or type_slots.is_borrowed(setter):
         vm.call(setter, obj, name, value)
     else:
         if not (issubclass(kind, type) or type_slots.writes_generically(setter)):
@@ -460,6 +455,9 @@ def _descriptor_store(vm: Interpreter, descriptor: Any, obj: Any, name: str, val
         return
     if type(descriptor) in SLOT_LIKE:
         record = vm.world.record_of(obj)
+        if name == "__dict__" and vm.world.is_fresh(obj) and vm.world.is_fresh(value) and isinstance(value, dict):
+            vm.native(descriptor.__set__, obj, value)
+            return
         if name in ("__class__", "__dict__"):
             raise Break(f"{name} is set", "set it outside compiled code")
         if record is None and (vm.world.is_fresh(obj) or isinstance(obj, BaseException)):
@@ -484,7 +482,7 @@ def delete_attr(vm: Interpreter, obj: Any, name: str) -> None:
     if type(obj) is Array:
         raise Break(f"ndarray.{name} is deleted")
     deleter = lookup(vm, type(obj), "__delattr__")
-    if type(deleter) is PYTHON_FUNCTION:
+    if type(deleter) is PYTHON_FUNCTION or type_slots.is_borrowed(deleter):
         vm.call(deleter, obj, name)
     else:
         if not (isinstance(obj, type) or type_slots.writes_generically(deleter)):

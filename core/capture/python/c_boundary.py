@@ -168,8 +168,8 @@ def _specialise(value: Any) -> Any:
         return bool(value)
     if type(value) is list and any(type(v) in SYMBOLIC for v in value):
         return list(map(_specialise, value))
-    if type(value) is tuple:
-        made = tuple(map(_specialise, value))
+    if type(value) in (tuple, torch.Size):
+        made = type(value)(map(_specialise, value))
         return value if all(a is b for a, b in zip(made, value, strict=True)) else made
     if type(value) is slice:
         parts = (value.start, value.stop, value.step)

@@ -7,6 +7,7 @@ counter) is written once the graph has run.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,11 @@ PLAIN_METACLASSES: tuple[type, ...] = (type,)
 DESCRIPTOR = ("__get__", "__set__", "__delete__")
 
 special = FunctionTable()
+
+
+@dataclasses.dataclass
+class _Sample:
+    pass
 
 
 @special(builtins.__build_class__)
@@ -61,6 +67,18 @@ def new_class(vm: Interpreter, cls: type) -> type:
     vm.world.class_steps[id(cls)] = vm.break_step()
     vm.world.mark_fresh(cls)
     return cls
+
+
+def _repr_of_dataclass(vm: Interpreter, fn: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The ``__repr__`` that ``dataclasses`` generates: dots where an object leads back to itself."""
+    held = dict(zip(fn.__code__.co_freevars, closure_cells(vm, fn), strict=True))
+    generated = held["user_function"].cell_contents
+    if any(frame.func is generated and frame.locals.get("self") is args[0] for frame in vm.frames):
+        return held["fillvalue"].cell_contents if "fillvalue" in held else "..."
+    return vm.call(generated, *args, **kwargs)  # a break within is a break at the call of ``repr``
+
+
+special.codes[id(vars(_Sample)["__repr__"].__code__)] = _repr_of_dataclass
 
 
 # ------------------------------------------------------------------ writes to older classes

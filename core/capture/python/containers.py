@@ -93,6 +93,8 @@ def _known_subscript(obj: Any) -> bool:
 
 
 def _index(vm: Interpreter, key: Any) -> Any:
+    if isinstance(key, int):  # C code takes it as it is, whatever its class says
+        return key
     method = python_method(vm, key, "__index__")
     return vm.call(method, key) if method is not None else key
 

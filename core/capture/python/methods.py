@@ -485,7 +485,7 @@ def _text_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kw
     if type(owner) is re.Match and vm.world.record_of(owner) is not None:
         raise Break("a match of a regular expression from outside is asked")
     given = [*args, *kwargs.values()]
-    if not all(type(v) in (str, bytes, int) or isinstance(v, (types.FunctionType, types.MethodType)) for v in given):
+    if not all(isinstance(v, (str, bytes, int, types.FunctionType, types.MethodType)) for v in given):
         raise Break(f"{name}() of a regular expression is given more than text")
     return vm.native(fn, *[caller(vm, a) for a in args], **{k: caller(vm, v) for k, v in kwargs.items()})
 

@@ -567,11 +567,15 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
             vm.native(hash, key)
             return vm.world.dict_has(record, key)
         return vm.native(operator.contains, obj, key)
-    if python_method(vm, obj, "__iter__") or python_method(vm, obj, "__getitem__") or hasattr(type(obj), "__next__"):
-        return any(_is_equal(vm, item, key) for item in iterable(vm, obj))
-    if isinstance(obj, (list, tuple, collections.deque)):
-        items = vm.world.content(record) if record is not None and isinstance(obj, CONTENT_TYPES) else obj
+    base: Any = next((b for b in (list, tuple, collections.deque) if isinstance(obj, b)), None)
+    if base is not None:  # C code goes through its items, whatever its class says of them
+        items = vm.world.content(record) if record is not None and base is not tuple else obj
+        if items is obj and type(obj).__iter__ is not base.__iter__:
+            items = [*base.__iter__(obj)]
         return next(places(vm, items, key), None) is not None
+    in_python = python_method(vm, obj, "__iter__") or python_method(vm, obj, "__getitem__")
+    if (in_python and not isinstance(obj, (set, frozenset, str, bytes))) or hasattr(type(obj), "__next__"):
+        return any(_is_equal(vm, item, key) for item in iterable(vm, obj))
     if isinstance(obj, (set, frozenset)) and hashed_in_python(key):
         items = _items(vm, obj)
         settle_among(vm, key, items)

@@ -54,6 +54,12 @@ def _is_wrapper(found: Any, *names: str) -> bool:
     return type(found) is types.WrapperDescriptorType and found.__name__ in names
 
 
+def is_borrowed(method: Any) -> bool:
+    """Has a class another method in C in the place of one for attributes, as ``__setattr__ = dict.__setitem__``?"""
+    kinds = (types.WrapperDescriptorType, types.MethodDescriptorType)
+    return type(method) in kinds and method.__name__ not in ("__setattr__", "__delattr__")
+
+
 def _c_class(slot_wrapper: Any) -> Any:
     return getattr(slot_wrapper, "__objclass__", None)
 
@@ -111,6 +117,15 @@ def is_local(value: Any) -> bool:
 def namespace(value: Any) -> Any:
     """The ``__dict__`` in which generic access finds an object's own attributes; AttributeError where it has none."""
     return value.__dict__ if is_local(value) else object.__getattribute__(value, "__dict__")
+
+
+def own_namespace(value: Any) -> dict[str, Any] | None:
+    """The ``__dict__`` of an object, or None where it has none: maybe the object itself, or another one's."""
+    try:
+        found = namespace(value)
+    except (AttributeError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 # ------------------------------------------------------------------ list[int]

@@ -1,4 +1,4 @@
-"""Numbers that the frame draws from Python's random generators: unknown while it is captured.
+"""Numbers that the frame draws from random generators of Python or NumPy: unknown while it is captured.
 
 Emitted code draws them once its guards hold, in the order of the program, before it calls the graph. A graph that
 fails puts the generators back: the frame then runs eagerly, and draws the same.
@@ -7,6 +7,7 @@ fails puts the generators back: the frame then runs eagerly, and draws the same.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,26 @@ KINDS: dict[str, type] = {
     "vonmisesvariate": float,
     **dict.fromkeys(("randint", "randrange", "getrandbits"), int),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A class of generators.
+
+    Args:
+        kinds: its methods, and of which class what they give is.
+        sample: makes one.
+        state: an expression for its state, of ``{}``.
+        restore: a statement that gives it (the first ``{}``) a state again (the second).
+    """
+
+    kinds: Mapping[str, type]
+    sample: Callable[[], Any]
+    state: str
+    restore: str
+
+
+PYTHON = Generator(KINDS, lambda: random.Random(0), "{}.getstate()", "{}.setstate({})")
 IN_PYTHON = {name: vars(random.Random)[name] for name in KINDS if name in vars(random.Random)}
 
 
@@ -39,28 +60,30 @@ class Draw:
     owner: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    of: Generator
 
     def text(self, rebuild: Rebuilder) -> str:
         """The line that draws it."""
         return f"{self.name} = {rebuild.expr(self.owner)}.{self.method}({rebuild.each(self.args)}**{self.kwargs!r})"
 
 
-def draw(vm: Interpreter, owner: Any, method: str, args: Args, kwargs: Kwargs) -> Any:
+def draw(vm: Interpreter, owner: Any, method: str, args: Args, kwargs: Kwargs, of: Generator = PYTHON) -> Any:
     """The unknown number that ``owner.method(*args, **kwargs)`` will give; a break where that is not to be put off."""
     plain = all(type(value) in (int, float) for value in (*args, *kwargs.values()))
-    if type(owner) is not random.Random or vm.world.is_fresh(owner) or not plain or not _gives(method, args, kwargs):
+    known = plain and type(owner) is type(of.sample()) and not vm.world.is_fresh(owner)
+    if not known or not _gives(of, method, args, kwargs):
         raise Break(f"{type(owner).__qualname__}.{method} draws from a random number generator")
     vm.world.anchor(owner)
-    vm.world.assumptions.keep_private("numbers drawn from Python's random number generator")
+    vm.world.assumptions.keep_private("numbers drawn from a random number generator")
     name = f"_d{len(vm.draws)}"
-    vm.draws.append(Draw(name, method, owner, tuple(args), kwargs))
-    return vm.symbols.drawn(Source(None, "local", name), KINDS[method])
+    vm.draws.append(Draw(name, method, owner, tuple(args), kwargs, of))
+    return vm.symbols.drawn(Source(None, "local", name), of.kinds[method])
 
 
-def _gives(method: str, args: Args, kwargs: Kwargs) -> bool:
+def _gives(of: Generator, method: str, args: Args, kwargs: Kwargs) -> bool:
     """Does it give a number of its kind for these arguments, rather than raise?"""
     try:
-        return type(getattr(random.Random(0), method)(*args, **kwargs)) is KINDS.get(method)
+        return type(getattr(of.sample(), method)(*args, **kwargs)) is of.kinds.get(method)
     except Exception:
         return False
 
@@ -72,15 +95,16 @@ def lines(vm: Interpreter, rebuild: Rebuilder) -> list[str]:
 
 def keeping(vm: Interpreter, rebuild: Rebuilder) -> tuple[list[str], list[str]]:
     """Lines that note the generators' states before the draws, and lines that put them back."""
-    owners = {id(one.owner): rebuild.expr(one.owner) for one in vm.draws}
-    names = {f"_s{i}": text for i, text in enumerate(owners.values())}
-    notes = [f"{name} = {text}.getstate()" for name, text in names.items()]
-    return notes, [f"{text}.setstate({name})" for name, text in names.items()]
+    owners = {id(one.owner): (rebuild.expr(one.owner), one.of) for one in vm.draws}
+    names = {f"_s{i}": known for i, known in enumerate(owners.values())}
+    notes = [f"{name} = {of.state.format(text)}" for name, (text, of) in names.items()]
+    return notes, [of.restore.format(text, name) for name, (text, of) in names.items()]
 
 
-def _handler(name: str) -> Handler:
-    return lambda vm, args, kwargs: draw(vm, args[0], name, args[1:], kwargs)
+def handler(name: str, of: Generator) -> Handler:
+    """What is called in the place of a method of generators, which gets its owner first."""
+    return lambda vm, args, kwargs: draw(vm, args[0], name, args[1:], kwargs, of)
 
 
 for _name, _function in IN_PYTHON.items():
-    special(_function)(_handler(_name))
+    special(_function)(handler(_name, PYTHON))

@@ -51,6 +51,11 @@ def _is_unhashable(value: Any) -> bool:
     return type(kind).__hash__ is None or (kind.__hash__ is None and issubclass(kind, type))
 
 
+def _contains_in_python(real: dict[Any, Any]) -> bool:
+    """Has the class of a dictionary an idea of its own of what is in it, which guards are not to ask?"""
+    return type(type(real).__contains__) is types.FunctionType
+
+
 class World(GuardSet):
     """The records of one capture, and the guards that reading made.
 
@@ -165,7 +170,7 @@ class World(GuardSet):
                 storage = type_slots.namespace(record.value)
             except (AttributeError, TypeError):
                 return None
-            if type(storage) is not dict:
+            if not isinstance(storage, dict):
                 return None
             plain = not any(
                 isinstance(vars(c).get("__getattribute__"), types.FunctionType) for c in type(record.value).__mro__
@@ -174,7 +179,8 @@ class World(GuardSet):
                 raise Break(f"a {type(record.value).__qualname__} has a __getattribute__ in Python")
             step = record.source.step("dict_of") if plain else record.source.step("static_attr", "__dict__")
             record.dict_record = self.add(storage, step)
-            record.dict_record.owner = record
+            if record.dict_record is not record:  # ``self.__dict__ = self``
+                record.dict_record.owner = record
         return record.dict_record
 
     def dict_get(self, record: Record, key: Any) -> Any:
@@ -188,7 +194,7 @@ class World(GuardSet):
             return self._get_by_object(record, key)
         value = dict.get(record.value, real_key, ABSENT)
         if value is ABSENT:
-            if real_key is key:
+            if real_key is key and not _contains_in_python(record.value):
                 self.guard(record.source, "lacks", key)
             else:
                 self.dict_content(record)
@@ -203,7 +209,7 @@ class World(GuardSet):
             return key in record.content
         if key in record.overlay:
             return True
-        if self.tracer.real_of(key) is not key:
+        if self.tracer.real_of(key) is not key or _contains_in_python(record.value):
             return key in self.dict_content(record)
         if not self.fixed_key(key):
             return self._get_by_object(record, key) is not ABSENT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Compiled, check_made, graph_break, t
+from helpers import Compiled, check_made, check_scenario, graph_break, observe, t
 
 
 def check_class(body: Any, *, graphs: int | None = None, breaks: int | None = None, **options: Any) -> None:
@@ -252,3 +252,24 @@ def test_handle_of_a_hook_counts() -> None:
         return fn, lambda: (seen, len(model._forward_hooks), torch.utils.hooks.RemovableHandle.next_id - start)
 
     check_made(make, t(2, 3), graphs=1, breaks=0, calls=3)
+
+
+class Counted:
+    calls = 0
+
+
+def test_a_counter_of_a_class_that_an_instance_comes_to_hide() -> None:
+    def counts(x: torch.Tensor, counted: Any) -> Any:
+        Counted.calls += 1
+        return x * counted.calls
+
+    def scenario(compiled: Any) -> Any:
+        Counted.calls = 0
+        fn, counted = compiled(counts), Counted()
+        results = [fn(t(2), counted) for _ in range(4)]
+        counted.calls = 100
+        return [*results, fn(t(2), counted), fn(t(2), counted), Counted.calls]
+
+    with observe() as seen:
+        check_scenario(scenario)
+    assert seen.skips == []

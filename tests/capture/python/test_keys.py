@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import check, check_made, t
+from helpers import check, check_made, check_scenario, observe, t
 
 import jitney
 
@@ -231,3 +231,18 @@ def test_keys_of_the_standard_library_are_told_apart() -> None:
         (half, Spec("a")),
     ):
         assert torch.equal(compiled(t(), asked), fn(t(), asked))
+
+
+def test_sizes_that_change_are_keys() -> None:
+    def counts(x: torch.Tensor, cache: dict[Any, Any]) -> Any:
+        cache[x.shape] = cache.get(x.shape, 0) + 1
+        cache[x.shape[0], "rows"] = x.shape[1]
+        return x * cache[x.shape], x.shape in cache
+
+    def scenario(compiled: Any) -> Any:
+        fn, cache = compiled(counts), {}
+        return [fn(t(rows, 2), cache) for rows in (2, 3, 4, 3)], cache
+
+    with observe() as seen:
+        check_scenario(scenario)
+    assert seen.breaks == []

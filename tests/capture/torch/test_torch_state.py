@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import check, t
 
 import jitney
 
@@ -83,3 +84,16 @@ def test_a_flag_is_read_at_each_call(name: str) -> None:
             put(before)
     assert all(type(a) is type(b) and a == b for a, b in found)
     assert len({value for _, value in found}) == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("enabled", [False, True])
+def test_autocast_by_its_older_name(enabled: bool) -> None:
+    layer = torch.nn.Linear(3, 3)
+
+    def computes(x: torch.Tensor) -> Any:
+        with torch.cuda.amp.autocast(enabled=enabled):
+            return layer(x.float()), torch.is_autocast_enabled("cuda")
+
+    check(computes, t(2, 3), breaks=0, graphs=1)
+    check(torch.cuda.amp.autocast(enabled=enabled)(computes), t(2, 3), breaks=0, graphs=1)

@@ -111,6 +111,8 @@ class Reader:
         """What ``apply`` is given, and may not write to: its code runs while the graph is captured, too."""
         if isinstance(value, type) and not original_functions.is_own(value):
             raise self.refusal(f"is given the class {value.__qualname__}")
+        if isinstance(value, torch.nn.Module):  # its parameters and attributes are read when the graph runs, and later
+            raise self.refusal(f"is given the module {type(value).__qualname__}, which it reads unseen")
         if isinstance(value, types.FunctionType):
             for self.later in (False, True):
                 self.callee(value, value.__qualname__)

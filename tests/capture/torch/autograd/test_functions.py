@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import observe
 from torch.nn import functional as F  # noqa: N812 (torch's own name for it)
 
 import jitney
@@ -401,3 +402,28 @@ def test_items_of_copies_may_be_written(cls: Any, breaks: int, backend: Any) -> 
     for called, x in zip((fn, jitney.compile(fn, backend=backend)), given, strict=True):
         called(x).sum().backward()
     torch.testing.assert_close(given[0].grad, given[1].grad)
+
+
+class OfModule(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, module: Any) -> torch.Tensor:
+        ctx.module = module
+        ctx.save_for_backward(x)
+        return module(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            again = x.detach().requires_grad_()
+            torch.autograd.backward(ctx.module(again), grads)
+        return again.grad, None
+
+
+def test_a_function_that_is_given_a_module_breaks_and_says_so() -> None:
+    layer = torch.nn.Linear(2, 2)
+    compiled = jitney.compile(lambda x: OfModule.apply(x * 2, layer) + 1, backend="eager")
+    x, y = torch.ones(2, 2, requires_grad=True), torch.ones(2, 2, requires_grad=True)
+    with observe() as seen:
+        torch.testing.assert_close(compiled(x), OfModule.apply(y * 2, layer) + 1)
+    assert len(seen.breaks) == 1 and "is given the module Linear" in seen.breaks[0]
