@@ -107,6 +107,7 @@ class Module:
     declarations: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, None] = field(default_factory=dict)
     tables: dict[tuple[int, ...], str] = field(default_factory=dict)
+    function_tables: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
@@ -122,6 +123,11 @@ class Module:
     def constant(self, values: Sequence[int]) -> Reg:
         """The address of constant integers of 64 bits; equal ones are at one address."""
         name = self.tables.setdefault(tuple(values), f"@table{len(self.tables)}")
+        return Reg(name, PTR)
+
+    def addresses(self, functions: Sequence[str]) -> Reg:
+        """The address of the constant addresses of these functions; equal ones are at one address."""
+        name = self.function_tables.setdefault(tuple(functions), f"@functions{len(self.function_tables)}")
         return Reg(name, PTR)
 
     def include(self, text: str) -> None:
@@ -140,6 +146,10 @@ class Module:
         tables = [
             f"{name} = private constant [{len(row)} x i64] [{', '.join(f'i64 {n}' for n in row)}], align 8"
             for row, name in self.tables.items()
+        ]
+        tables += [
+            f"{name} = private constant [{len(row)} x ptr] [{', '.join(f'ptr @{n}' for n in row)}], align 8"
+            for row, name in self.function_tables.items()
         ]
         return "\n".join([*self.declarations.values(), *self.definitions, *tables, *map(str, self.functions)]) + "\n"
 

@@ -1,4 +1,4 @@
-"""Calls of torch's own functions from an entry.
+"""Calls of torch's own functions, each distinct one a function of the module (see ``steps.py``).
 
 A ``Call`` is given memory for its result, its tensors are described on the stack (see ``shims.py``). A ``Make`` is
 not: its result is a handle, which the entry gives back when nobody reads it any more, or hands over (``makers.py``).
@@ -6,8 +6,7 @@ not: its result is a handle, which the entry gives back when nobody reads it any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jitney_llvm_cpu.emit.builder import I32, I64, PTR, Function, Reg, literal, number, typed
 from jitney_llvm_cpu.emit.scope import Scope, no_value
@@ -15,9 +14,29 @@ from jitney_llvm_cpu.makers import ABSENT
 from jitney_lowering.index import Index, Size, index
 
 _BLOB = 40  # bytes of { ptr data, i64 rank, ptr sizes, ptr strides, i32 dtype }
-_MADE = 2  # pointers of { ptr handle, ptr data }
 _NULL = Reg("null", PTR)
-_FUNCTIONS = {"jitney_delete": ("void", ("ptr", "i64", "i64"))}
+
+# Nobody reads the result with the handle at table[0] any more.
+DROP = """
+declare void @jitney_delete(ptr, i64, i64)
+define internal i32 @jitney.drop(ptr %table, ptr %sizes, i64 %threads) nounwind {
+  %handle = load ptr, ptr %table, align 8
+  call void @jitney_delete(ptr %handle, i64 1, i64 1)
+  ret i32 0
+}
+"""
+# The handle at table[0] is somebody else's from now on: it is stored where table[1] leads.
+HAND_OVER = """
+define internal i32 @jitney.hand_over(ptr %table, ptr %sizes, i64 %threads) nounwind {
+  %handle.p = load ptr, ptr %table, align 8
+  %room.p = getelementptr ptr, ptr %table, i64 1
+  %room = load ptr, ptr %room.p, align 8
+  %handle = load ptr, ptr %handle.p, align 8
+  store ptr %handle, ptr %room, align 8
+  ret i32 0
+}
+"""
+DEFINED = {DROP: "jitney.drop", HAND_OVER: "jitney.hand_over"}
 
 
 @dataclass(frozen=True)
@@ -97,111 +116,78 @@ class Make:
         return [*made, index(self.result.dtype), index(len(self.result.stride)), *self.result.stride]
 
 
-class CallWriter:
-    """Writes the calls of one entry.
+def tensors_of(call: Call | Make) -> list[Argument]:
+    """The tensors whose addresses a call's function finds in its table, in order."""
+    return [argument for argument in call.arguments if argument is not None]
+
+
+def unnamed(call: Call | Make) -> Call | Make:
+    """The call without names of buffers, and places in them: equal for calls that one function does."""
+    arguments = tuple(None if a is None else replace(a, buffer="", offset=index(0)) for a in call.arguments)
+    if isinstance(call, Make):
+        result = replace(call.result, buffer="", offset=index(0))
+        return replace(call, arguments=arguments, result=result, state="state" if call.state else "")
+    return Call(call.name, tuple(a for a in arguments if a is not None), call.numbers)
+
+
+def write_call(f: Function, scope: Scope, call: Call | Make, table: Reg, threads: Reg) -> None:
+    """The body of a call's function, which returns 0, or a code if the call fails.
 
     Args:
-        f: the entry; it returns an i32.
-        scope: of the entry.
-        calls: all that will be written, for the room that they need on the stack.
-        made: how many results the entry makes.
+        f: the function.
+        scope: of it.
+        call: what it does.
+        table: addresses: of the call's tensors; of the result's handle and of the state, if it makes its result.
+        threads: how many there are.
     """
+    code = _make(f, scope, call, table, threads) if isinstance(call, Make) else _write(f, scope, call, table)
+    f.line(f"ret i32 {code.name}")
 
-    def __init__(self, f: Function, scope: Scope, calls: Sequence[Call | Make], made: int) -> None:
-        self.f = f
-        self.scope = scope
-        self.failed = f.fresh_label("failed")
-        self.count = made
-        given = [call for call in calls if isinstance(call, Call)]
-        if given:
-            count = max(len(call.arguments) for call in given)
-            dims = max(sum(2 * len(a.size) for a in call.arguments) for call in given)
-            self.blobs = f.value(PTR, f"alloca [{count * _BLOB} x i8], align 8")
-            self.dims = f.value(PTR, f"alloca i64, i64 {max(dims, 1)}, align 8")
-        makes = [call for call in calls if isinstance(call, Make)]
-        if makes:
-            for name, text in _FUNCTIONS.items():
-                f.declare(name, *text)
-            tables = [call.table for call in makes]
-            room = max((len(table) for table in tables if not _known(table)), default=1)
-            self.data = f.value(PTR, f"alloca ptr, i64 {max(len(call.arguments) for call in makes)}, align 8")
-            self.table = f.value(PTR, f"alloca i64, i64 {room}, align 8")
-            self.made = f.value(PTR, f"alloca ptr, i64 {_MADE * made}, align 8")
-            for number_ in range(made):
-                f.store(_NULL, self.handle(number_), 8)
 
-    def handle(self, made: int) -> Reg:
-        """The address of a result's handle."""
-        return self.f.element("ptr", self.made, number(_MADE * made))
+def _address(f: Function, table: Reg, slot: int) -> Reg:
+    return f.load(PTR, f.element("ptr", table, number(slot)), 8)
 
-    def memory(self, made: int) -> Reg:
-        """The address of a result's elements."""
-        return self.f.load(PTR, self.f.element("ptr", self.made, number(_MADE * made + 1)), 8)
 
-    def make(self, call: Make, result: int, pointer: Callable[[str], Reg], threads: Reg) -> None:
-        """A call that makes the result of this number; the entry ends with 1 if it fails."""
-        f = self.f
+def _make(f: Function, scope: Scope, call: Make, table: Reg, threads: Reg) -> Reg:
+    desc = call.table
+    count = len(tensors_of(call))
+    data = table  # its first addresses are those of the tensors, if none is absent
+    if count != len(call.arguments):
+        data = f.value(PTR, f"alloca ptr, i64 {len(call.arguments)}, align 8")
+        slots = iter(range(count))
         for k, argument in enumerate(call.arguments):
-            data = _NULL
-            if argument is not None:
-                data = f.element("i8", pointer(argument.buffer), self._number(argument.offset))
-            f.store(data, f.element("ptr", self.data, number(k)), 8)
-        table = call.table
-        if _known(table):
-            where = f.module.constant([value.value or 0 for value in table])
-        else:
-            where = self.table
-            for at, value in enumerate(table):
-                f.store(self._number(value), f.element("i64", where, number(at)), 8)
-        parts = [*([pointer(call.state)] if call.state else []), threads, self.data, where, self.handle(result)]
-        f.declare(call.function, "i32", [part.type.text for part in parts])
-        self._succeed(f.invoke(call.function, I32, parts))
-
-    def drop(self, made: int) -> None:
-        """Nobody reads this result any more."""
-        self.f.run("jitney_delete", self.handle(made), number(1), number(_MADE))
-
-    def hand_over(self, made: int, place: Reg) -> None:
-        """The handle of this result is somebody else's from now on."""
-        self.f.store(self.f.load(PTR, self.handle(made), 8), place, 8)
-
-    def write(self, call: Call, pointer: Callable[[str], Reg]) -> None:
-        """One call; the entry ends with 1 if it fails."""
-        f = self.f
-        dims = 0
-        for k, argument in enumerate(call.arguments):
-            data = f.element("i8", pointer(argument.buffer), self._number(argument.offset))
-            rank = len(argument.size)
-            sizes, strides = (f.element("i64", self.dims, number(dims + part)) for part in (0, rank))
-            for at, value in enumerate((*argument.size, *argument.stride)):
-                f.store(self._number(value), f.element("i64", self.dims, number(dims + at)), 8)
-            dims += 2 * rank
-            fields = (data, number(rank), sizes, strides, literal(argument.dtype, I32))
-            for at, field in enumerate(fields):
-                f.store(field, f.element("i8", self.blobs, number(k * _BLOB + 8 * at)), 8)
-        numbers = [literal(n, typed("double")) for n in call.numbers]
-        self._succeed(f.invoke(f"jitney_{call.name}", I32, [self.blobs, *numbers]))
-
-    def _succeed(self, code: Reg) -> None:
-        f = self.f
-        following = f.fresh_label("next")
-        f.branch_if(f.compare("icmp eq", code, literal(0, I32)), following, self.failed)
-        f.place(following)
-
-    def finish(self, used: bool) -> None:
-        """The end of the entry."""
-        self.f.line("ret i32 0")
-        if used:
-            self.f.place(self.failed)
-            if self.count:
-                self.f.run("jitney_delete", self.made, number(self.count), number(_MADE))
-            self.f.line("ret i32 1")
-
-    def _number(self, x: Index) -> Reg:
-        made = self.scope.number(x, no_value)
-        assert made.type is I64
-        return made
+            address = _NULL if argument is None else _address(f, table, next(slots))
+            f.store(address, f.element("ptr", data, number(k)), 8)
+    if all(value.value is not None for value in desc):
+        where = f.module.constant([value.value or 0 for value in desc])
+    else:
+        where = f.value(PTR, f"alloca i64, i64 {len(desc)}, align 8")
+        for at, value in enumerate(desc):
+            f.store(_number(scope, value), f.element("i64", where, number(at)), 8)
+    state = [_address(f, table, count + 1)] if call.state else []
+    parts = [*state, threads, data, where, _address(f, table, count)]
+    f.declare(call.function, "i32", [part.type.text for part in parts])
+    return f.invoke(call.function, I32, parts)
 
 
-def _known(table: Sequence[Index]) -> bool:
-    return all(value.value is not None for value in table)
+def _write(f: Function, scope: Scope, call: Call, table: Reg) -> Reg:
+    blobs = f.value(PTR, f"alloca [{len(call.arguments) * _BLOB} x i8], align 8")
+    room = f.value(PTR, f"alloca i64, i64 {max(sum(2 * len(a.size) for a in call.arguments), 1)}, align 8")
+    dims = 0
+    for k, argument in enumerate(call.arguments):
+        rank = len(argument.size)
+        sizes, strides = (f.element("i64", room, number(dims + part)) for part in (0, rank))
+        for at, value in enumerate((*argument.size, *argument.stride)):
+            f.store(_number(scope, value), f.element("i64", room, number(dims + at)), 8)
+        dims += 2 * rank
+        fields = (_address(f, table, k), number(rank), sizes, strides, literal(argument.dtype, I32))
+        for at, field in enumerate(fields):
+            f.store(field, f.element("i8", blobs, number(k * _BLOB + 8 * at)), 8)
+    numbers = [literal(n, typed("double")) for n in call.numbers]
+    return f.invoke(f"jitney_{call.name}", I32, [blobs, *numbers])
+
+
+def _number(scope: Scope, x: Index) -> Reg:
+    made = scope.number(x, no_value)
+    assert made.type is I64
+    return made

@@ -20,7 +20,7 @@ _VECTORS = 8  # of the innermost loop, if that is the one that is shared out, ar
 
 
 class KernelWriter:
-    """Writes one kernel as the function ``name(ptr pointers, ptr sizes, i64 threads)``."""
+    """Writes one kernel as the function ``i32 name(ptr pointers, ptr sizes, i64 threads)``, which returns 0."""
 
     def __init__(self, around: Surroundings, kernel: Kernel, name: str) -> None:
         self.around = around
@@ -35,7 +35,7 @@ class KernelWriter:
     def write(self) -> None:
         """Both functions."""
         self._write_body()
-        f = self.around.module.function(self.name, [*_GIVEN.values(), THREADS])
+        f = self.around.module.function(self.name, [*_GIVEN.values(), THREADS], result="i32")
         storage = Storage(self.around, self.kernel, f, _GIVEN.__getitem__)
         scope = storage.scope
         items, work = (scope.number(x, no_value) for x in self._items())
@@ -54,7 +54,7 @@ class KernelWriter:
         for nest in self.kernel.finish:
             self._nest(storage, nest)
         storage.release(parts)
-        f.finish()
+        f.line("ret i32 0")
 
     def _run_serially(self, f: Function, context: Reg, items: Reg) -> list[Reg]:
         f.run(f"{self.name}.body", context, number(0), items, number(0))

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from jitney_llvm_cpu.emit.builder import I64, PTR, Module, Reg, number
-from jitney_llvm_cpu.emit.calls import Call, CallWriter, Make
+from jitney_llvm_cpu.emit.builder import I64, PTR, Function, Module, Reg, number
+from jitney_llvm_cpu.emit.calls import DEFINED, DROP, HAND_OVER, Call, Make, tensors_of, unnamed, write_call
 from jitney_llvm_cpu.emit.kernels import THREADS, KernelWriter
 from jitney_llvm_cpu.emit.scalars import Machine, Math
-from jitney_llvm_cpu.emit.scope import Scope, no_value
+from jitney_llvm_cpu.emit.scope import Scope
+from jitney_llvm_cpu.emit.steps import Address, Base, Steps
 from jitney_llvm_cpu.emit.storage import Place, Surroundings
 from jitney_llvm_cpu.target import Target
-from jitney_lowering.index import Size, index
+from jitney_lowering.index import Index, Size, index
 from jitney_lowering.ir import Kernel, canonical
 
 POINTERS, SIZES = Reg("%pointers", PTR), Reg("%sizes", PTR)
+ZERO = index(0)
 
 
 @dataclass(frozen=True)
@@ -69,54 +71,68 @@ def emit_module(
 
 
 class _Writer:
-    """Writes entries; kernels that differ in names only are one function, given a table of buffers at each call."""
+    """Writes entries; kernels and calls that differ in names only are one function, given a table at each step."""
 
     def __init__(self, module: Module, machine: Machine, grain: int, parallel: bool) -> None:
         self.module = module
         self.machine = machine
         self.grain = grain
         self.parallel = parallel
-        self.functions: dict[tuple[Kernel, tuple[Size, ...]], str] = {}
+        self.functions: dict[tuple[Kernel | Call | Make, tuple[Size, ...]], str] = {}
 
     def write(self, entry: Entry) -> None:
-        """An entry and the kernels that are new."""
+        """An entry, and the kernels and calls that are new."""
         sizes = tuple(entry.sizes)
-        items = [self._kernel(item, sizes) if isinstance(item, Kernel) else item for item in entry.items]
-        f = self.module.function(entry.name, [POINTERS, SIZES, THREADS], internal=False, result="i32")
-        scope = Scope(
-            f, self.machine, {}, lambda size: f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8)
-        )
-        most = max((len(item[1]) for item in items if isinstance(item, tuple)), default=0)
-        table = f.value(PTR, f"alloca ptr, i64 {max(most, 1)}, align 8")
-        calls = [item for item in items if not isinstance(item, tuple)]
-        call_writer = CallWriter(f, scope, calls, len(entry.made))
         made = {name: n for n, name in enumerate(entry.made)}
+        steps = Steps()
 
-        def given(place: Place) -> Reg:
-            return f.load(PTR, f.element("ptr", POINTERS, number(place.pointer)), 8)
-
-        def pointer(name: str) -> Reg:
+        def address(name: str, offset: Index = ZERO) -> Address:
             place = entry.places[name]
-            base = call_writer.memory(place.pointer) if place.made else given(place)
-            return f.element("i8", base, scope.number(place.offset, no_value))
+            base = Base.MEMORY if place.made else Base.GIVEN
+            return Address(base, place.pointer, place.offset + offset)
 
-        for n, item in enumerate(items):
-            if isinstance(item, Call):
-                call_writer.write(item, pointer)
-            elif isinstance(item, Make):
-                call_writer.make(item, made[item.result.buffer], pointer, THREADS)
+        for n, item in enumerate(entry.items):
+            if isinstance(item, Kernel):
+                function, names = self._kernel(item, sizes)
+                steps.add(function, [address(name) for name in names])
             else:
-                function, names = item
-                for slot, name in enumerate(names):
-                    f.store(pointer(name), f.element("ptr", table, number(slot)), 8)
-                f.run(function, table, SIZES, THREADS)
+                places = [address(a.buffer, a.offset) for a in tensors_of(item)]
+                if isinstance(item, Make):
+                    places += [Address(Base.HANDLE, made[item.result.buffer])]
+                    places += [address(item.state)] if item.state else []
+                steps.add(self._call(item, sizes), places)
             for name in entry.dropped.get(n, ()):
-                call_writer.drop(made[name])
+                steps.add(self._once(DROP), [Address(Base.HANDLE, made[name])])
         if entry.handed is not None:
-            base = given(entry.handed[0])
-            for slot, name in enumerate(entry.handed[1]):
-                call_writer.hand_over(made[name], f.element("ptr", base, number(slot)))
-        call_writer.finish(bool(calls))
+            room, handles = entry.handed
+            for slot, name in enumerate(handles):
+                to = Address(Base.GIVEN, room.pointer, room.offset + 8 * slot)
+                steps.add(self._once(HAND_OVER), [Address(Base.HANDLE, made[name]), to])
+        f = self.module.function(entry.name, [POINTERS, SIZES, THREADS], internal=False, result="i32")
+        steps.write(f, self._scope(f, sizes), POINTERS, SIZES, THREADS, len(made))
+
+    def _scope(self, f: Function, sizes: tuple[Size, ...]) -> Scope:
+        def read(size: Size) -> Reg:
+            return f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8)
+
+        return Scope(f, self.machine, {}, read)
+
+    def _once(self, text: str) -> str:
+        """The function that a text defines."""
+        self.module.include(text)
+        return DEFINED[text]
+
+    def _call(self, call: Call | Make, sizes: tuple[Size, ...]) -> str:
+        """The function of a call."""
+        plain = unnamed(call)
+        known = self.functions.get((plain, sizes))
+        if known is not None:
+            return known
+        name = f"call{len(self.functions)}"
+        f = self.module.function(name, [POINTERS, SIZES, THREADS], result="i32")
+        write_call(f, self._scope(f, sizes), plain, POINTERS, THREADS)
+        self.functions[plain, sizes] = name
+        return name
 
     def _kernel(self, kernel: Kernel, sizes: tuple[Size, ...]) -> tuple[str, tuple[str, ...]]:
         """The function of a kernel, and the buffers for its table."""
@@ -126,7 +142,7 @@ class _Writer:
         if known is not None:
             return known, names
         function = f"kernel{len(self.functions)}"
-        places = {name: Place(slot, index(0)) for slot, name in enumerate(plain.buffers)}
+        places = {name: Place(slot, ZERO) for slot, name in enumerate(plain.buffers)}
         around = Surroundings(self.module, self.machine, places, sizes, self.grain, self.parallel)
         KernelWriter(around, replace(plain, nodes=kernel.nodes), function).write()
         self.functions[plain, sizes] = function
