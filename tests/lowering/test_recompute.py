@@ -14,7 +14,8 @@ from lowering.test_schedule import AGAIN, F32, Maker, kernels
 
 import jitney
 from jitney_lowering.index import Size, Var
-from jitney_lowering.ir import Computed, Extern, Value, apply, load
+from jitney_lowering.ir import Computed, Extern, Value, apply, load, walk
+from jitney_lowering.ir.values import rebuild
 from jitney_lowering.policy import GPU, Policy
 from jitney_lowering.scheduler import schedule
 from jitney_lowering.scheduler.traffic import recompute
@@ -250,3 +251,27 @@ def test_what_steps_read_of_each_other_is_put_together_once(monkeypatch: pytest.
     total = m.reduce("sum", (64,), {0}, lambda i: apply("add", m.at(a, i), m.at(b, i)))
     schedule(m.output(total), policy=replace(GPU, buffer_limit=20))
     assert 0 < len(calls) < 10 * steps
+
+
+def test_a_network_of_butterflies_is_not_computed_for_each_of_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stage reads two elements of the one before: written out, the last stage reads all."""
+    largest = 0
+
+    def noting(value: Value, *given: Any, **named: Any) -> Value:
+        nonlocal largest
+        made = rebuild(value, *given, **named)
+        largest = max(largest, sum(1 for _ in walk(made)))
+        return made
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for step in (2**k for k in range(7)):
+            x = x.unflatten(-1, (-1, 2, step))
+            x = torch.stack([x[..., 0, :] + x[..., 1, :], x[..., 0, :] - x[..., 1, :]], -2).flatten(-3)
+        groups = x.unflatten(1, (-1, 32))
+        return torch.round(groups / groups.abs().amax(-1, keepdim=True)).to(torch.uint8)
+
+    monkeypatch.setattr(recompute, "rebuild", noting)
+    captured = Captured(policy=GPU)
+    jitney.compile(program, backend=captured.backend, dynamic=False)(torch.rand(2048, 128))
+    schedule(captured.program, policy=GPU)
+    assert 0 < largest <= 16_000

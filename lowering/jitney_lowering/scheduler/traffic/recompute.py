@@ -30,6 +30,7 @@ from jitney_lowering.scheduler.traffic.masks import narrowed, ranges
 
 MOST_OPERATIONS = 1500  # cost of what is computed for one element
 MOST_LOADS = 40
+MOST_VALUES = 4000  # in what is computed again: a network of butterflies has twice as many with each stage
 SLACK = 1.1  # times as much memory is no more
 
 
@@ -233,7 +234,8 @@ class Recomputation:
                 if found is None:
                     return None
                 leaf[read] = found
-        return rebuild(value, leaf) if leaf else value
+        made = rebuild(value, leaf) if leaf else value
+        return None if leaf and sum(1 for _ in walk(made)) > MOST_VALUES else made
 
     def _is_new(self, name: str, home: int) -> bool:
         """Is it made by that group, for itself alone?"""
