@@ -17,7 +17,7 @@ from jitney_lowering.aten.tensor import Shape, Tensor
 from jitney_lowering.index import Index, index
 from jitney_lowering.ir.scalar import Scalar, where
 from jitney_lowering.ir.values import Value, apply, constant, masked, position
-from jitney_lowering.rules.pools import MOST, elements_counted, pair
+from jitney_lowering.rules.pools import MOST, elements_counted, is_small, pair
 from jitney_lowering.rules.promotion import opmath
 
 aten = torch.ops.aten
@@ -34,7 +34,7 @@ def avg_pool2d_backward(call: Call) -> Tensor:
     grad, x, kernel, stride, padding, _, counts_padding, divisor = call.args
     kernel = pair(call, kernel)
     stride, padding = pair(call, stride, kernel), pair(call, padding)
-    grad, compute = _taken(call, grad, kernel), opmath(call.dtype)
+    grad, compute = _taken(call, grad, _overlaps(kernel, stride)), opmath(call.dtype)
     count = elements_counted(x.size[-2:], kernel, stride, padding, counts_padding)
 
     def one(at: Shape, here: Shape) -> Scalar:
@@ -51,7 +51,7 @@ def max_pool2d_backward(call: Call) -> Tensor:
     kernel = pair(call, kernel)
     stride, padding = pair(call, stride, kernel), pair(call, padding)
     call.refuse_unless(pair(call, dilation) == (1, 1), "gradients of windows with holes")
-    grad, compute = _taken(call, grad, kernel), opmath(call.dtype)
+    grad, compute = _taken(call, grad, _overlaps(kernel, stride)), opmath(call.dtype)
     places, width = call.builder.spread(places), x.size[-1]
 
     def one(at: Shape, here: Shape) -> Scalar:
@@ -116,8 +116,13 @@ def _taken(call: Call, x: Tensor, window: Sequence[int]) -> Tensor:
     """The tensor, before elements of it are read several times, unless this does not suit machine or window."""
     call.refuse_unless(call.builder.policy.chooses, "rather scattered")
     call.refuse_unless(x.dtype.is_floating_point, "a pool of whole numbers")
-    call.refuse_unless(window[0] * window[1] <= MOST, f"a window of more than {MOST} elements")
+    call.refuse_unless(is_small(window), f"a sum of more than {MOST} elements")
     return call.builder.spread(x)
+
+
+def _overlaps(kernel: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """In how many windows an element may be, along each dimension."""
+    return [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
 
 
 def _constants(call: Call, size: Sequence[Index]) -> list[int]:
@@ -134,7 +139,7 @@ def _windows_of(
     def places(d: int, i: Index) -> list[Place]:
         k, s, last = kernel[d], stride[d], (i + padding[d]) // stride[d]
         found: list[Place] = []
-        for back in range(-(-k // s) - 1, -1, -1):
+        for back in range(_overlaps(kernel, stride)[d] - 1, -1, -1):
             window = last - back
             there = [_less(window, grad.size[d - 2]), apply("ge", position(window), position(index(0)))]
             if k % s:

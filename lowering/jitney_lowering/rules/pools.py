@@ -1,4 +1,8 @@
-"""Pooling with small windows, as one value per element of the result; the edges come from a padded copy."""
+"""Pooling: of small windows one value per element of the result; the edges come from a padded copy.
+
+A mean of a larger window is a sum of its rows' sums, which neighbours share: two passes, and no element is read more
+often than a window is wide and high.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +36,23 @@ def pair(call: Call, given: Any, otherwise: tuple[int, int] | None = None) -> tu
     return (numbers[0], numbers[-1])
 
 
-def _windows(call: Call, x: Tensor, kernel: tuple[int, int], ceil_mode: bool) -> None:
+def is_small(kernel: Sequence[int]) -> bool:
+    """Are a window's elements written out?"""
+    return kernel[0] * kernel[1] <= MOST
+
+
+def _windows(call: Call, x: Tensor, ceil_mode: bool) -> None:
     call.refuse_unless(x.dtype.is_floating_point, "a pool of whole numbers")
-    call.refuse_unless(kernel[0] * kernel[1] <= MOST, f"a window of more than {MOST} elements")
     call.refuse_unless(not ceil_mode or call.builder.policy.chooses, "windows that reach over the edge")
 
 
 @pool(aten.avg_pool2d.default)
 def avg_pool2d(call: Call) -> Tensor:
-    """The mean of a window, added up in float32 at least, row by row."""
+    """The mean of a window, added up in float32 at least, row by row or by the rows' sums."""
     x, kernel, stride, padding, ceil_mode, counts_padding, divisor = call.args
     kernel = pair(call, kernel)
     stride, padding = pair(call, stride, kernel), pair(call, padding)
-    _windows(call, x, kernel, ceil_mode)
+    _windows(call, x, ceil_mode)
     ragged = ceil_mode or not (counts_padding or padding == (0, 0))
     call.refuse_unless(not ragged or divisor is not None or call.builder.policy.chooses, "a mean without the padding")
     height, width = x.size[-2:]
@@ -59,13 +67,39 @@ def avg_pool2d(call: Call) -> Tensor:
             return divisor if divisor is not None else kernel[0] * kernel[1]
         return Scalar(position(counted(at))).to(compute)
 
-    def element(at: Shape) -> Value:
+    def written_out(at: Shape) -> Scalar:
         total = Scalar(constant(0, compute))
         for i, j in itertools.product(range(kernel[0]), range(kernel[1])):
             total = total + Scalar(x.load(_place(at, stride, (1, 1), i, j))).to(compute)
+        return total
+
+    sums = None if is_small(kernel) else _sums(call, x, kernel, stride)
+
+    def element(at: Shape) -> Value:
+        total = written_out(at) if sums is None else Scalar(sums.load(at))
         return (total / amount(at)).to(call.dtype).value
 
     return call.result(element)
+
+
+def _sums(call: Call, x: Tensor, kernel: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """Of each window of a padded tensor, by way of the sums of its rows."""
+    *outer, height, _ = x.size
+    compute, (rows, columns) = opmath(x.dtype), call.size[-2:]
+
+    def of_row(at: Shape) -> Value:
+        *place, column, j = at
+        return Scalar(x.load((*place, column * stride[1] + j))).to(compute).value
+
+    strips = Tensor((*outer, height, columns, index(kernel[1])), compute, x.device, of_row)
+    by_row = call.builder.reduce("sum", strips, [len(x.size)])
+
+    def of_window(at: Shape) -> Value:
+        *place, row, column, i = at
+        return by_row.load((*place, row * stride[0] + i, column))
+
+    windows = Tensor((*outer, rows, columns, index(kernel[0])), compute, x.device, of_window)
+    return call.builder.reduce("sum", windows, [len(x.size)])
 
 
 def elements_counted(
@@ -111,7 +145,8 @@ def max_pool2d(call: Call) -> list[Tensor]:
     x, kernel, stride, padding, dilation, ceil_mode = call.args
     kernel = pair(call, kernel)
     stride, padding, dilation = pair(call, stride, kernel), pair(call, padding), pair(call, dilation)
-    _windows(call, x, kernel, ceil_mode)
+    _windows(call, x, ceil_mode)
+    call.refuse_unless(is_small(kernel), f"a window of more than {MOST} elements")
     width = x.size[-1]
     reach = _reach(call, x.size[-2:], kernel, stride, padding, dilation) if ceil_mode else None
     padded = _padded(call, x, padding, -float("inf"), reach)

@@ -22,6 +22,9 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "mean with a divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=3),
     "mean without the padding": lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False),
     "mean of a big window": lambda x: F.avg_pool2d(x, 6),
+    "mean of big windows that overlap": lambda x: F.avg_pool2d(x.exp(), (5, 7), (2, 1), (2, 3)).relu(),
+    "mean of big windows without the padding": lambda x: F.avg_pool2d(x, 7, 1, 3, count_include_pad=False),
+    "mean of long rows": lambda x: F.avg_pool1d(x.flatten(1, 2), 13, 4, 6) * 2,
     "repeated twice": lambda x: F.interpolate(x, scale_factor=2) * 2,
     "repeated three times": lambda x: F.interpolate(x.exp(), scale_factor=(3, 1)),
     "to a size": lambda x: F.interpolate(x, size=(x.shape[2] * 5, 26)),
@@ -61,7 +64,9 @@ def test_pools_and_edges_as_in_eager(name: str, layout: torch.memory_format, dty
                 assert one.stride() == other.stride()
 
 
-@pytest.mark.parametrize("name", ["max of what is computed", "mean", "padded", "padded and joined"])
+@pytest.mark.parametrize(
+    "name", ["max of what is computed", "mean", "mean of big windows that overlap", "padded", "padded and joined"]
+)
 def test_gradients(name: str) -> None:
     found = []
     for call in (PROGRAMS[name], jitney.compile(PROGRAMS[name], backend="llvm_cpu")):
