@@ -1,4 +1,8 @@
-"""Elements that go to computed places of a tensor: a copy of it, and a step that changes that."""
+"""Elements that go to computed places of a tensor: a copy of it, and a step that changes that.
+
+Threads that add to few places wait for each other. Where many elements go to each place, as in a histogram, neighbours
+add to different copies of the places, which are added up at the end.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,18 @@ from collections.abc import Callable
 import torch
 
 from jitney_lowering.aten.builder import Builder
-from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, corner, variables
-from jitney_lowering.index import Opaque
+from jitney_lowering.aten.tensor import ZERO, Shape, Tensor, corner, count, variables
+from jitney_lowering.index import Opaque, index
 from jitney_lowering.ir.loops import SCATTER, Computed
 from jitney_lowering.ir.operations import HALVES
-from jitney_lowering.ir.values import Value, apply, put
+from jitney_lowering.ir.scalar import Scalar
+from jitney_lowering.ir.values import Value, apply, constant, put
 
 # Sums in these are done in another type, which threads can add to at once: as precise as eager's, or more.
 _ACCUMULATED = dict.fromkeys(HALVES, torch.float32) | dict.fromkeys((torch.int8, torch.int16, torch.uint8), torch.int32)
+MANY = 1 << 16  # elements for which threads wait long
+COPIES = (64, 16)
+WORTH = 32  # elements for each place of a copy
 KINDS: dict[str, frozenset[torch.dtype]] = {
     "sum": frozenset({torch.float32, torch.float64, torch.int32, torch.int64}),
     "max": frozenset({torch.int32, torch.int64}),  # of floats nan would get lost
@@ -52,6 +60,55 @@ def scattered(
     """
     dtype = accumulated(kind, x.dtype)
     assert dtype is not None
+    copies = _copies(builder, x.size, space) if kind == "sum" else 1
+    if copies > 1:
+        return _by_copies(builder, x, space, place, value, mask, dtype, copies)
+    return _changed(builder, x, space, place, value, mask, dtype, kind)
+
+
+def _copies(builder: Builder, places: Shape, space: Shape) -> int:
+    """To how many copies of the places neighbours add; 1: to the places themselves."""
+    elements, targets = (builder.sizes.hint(count(size)) for size in (space, places))
+    if not builder.policy.scatters or elements < MANY:
+        return 1
+    return next((copies for copies in COPIES if elements >= WORTH * copies * targets), 1)
+
+
+def _by_copies(
+    builder: Builder,
+    x: Tensor,
+    space: Shape,
+    place: Callable[[Shape], Shape],
+    value: Callable[[Shape], Value],
+    mask: Callable[[Shape], Value] | None,
+    dtype: torch.dtype,
+    copies: int,
+) -> Tensor:
+    zeros = Tensor((*x.size, index(copies)), dtype, x.device, lambda at: constant(0, dtype))
+
+    def spread(at: Shape) -> Shape:
+        return (*place(at), sum(at, ZERO) % copies)
+
+    parts = _changed(builder, zeros, space, spread, value, mask, dtype, "sum")
+    total = builder.reduce("sum", parts, [len(x.size)])
+
+    def element(at: Shape) -> Value:
+        return (Scalar(x.load(at)).to(dtype) + Scalar(total.load(at))).to(x.dtype).value
+
+    return Tensor(x.size, x.dtype, x.device, element, wanted=x.wanted)
+
+
+def _changed(
+    builder: Builder,
+    x: Tensor,
+    space: Shape,
+    place: Callable[[Shape], Shape],
+    value: Callable[[Shape], Value],
+    mask: Callable[[Shape], Value] | None,
+    dtype: torch.dtype,
+    kind: str,
+) -> Tensor:
+    """A copy of the tensor, in the dtype in which values are put together, and the step that changes it."""
     start = x if dtype is x.dtype else _converted(x, dtype)
     stride = builder.strides_for(x)
     buffer = builder.buffer(dtype, x.size, stride, x.device, "s")
