@@ -189,8 +189,7 @@ class AtenTracer(torch_private.TorchDispatchMode):
         """The name of a constant; that of an equal one, if it is small: each layer of a model makes the same."""
         fresh = f"_constant{len(self.constants)}"
         with torch_private.without_modes():
-            plain = value.layout is torch.strided and not value.is_quantized and value.device.type == "cpu"
-            if not plain or value.numel() > FEW:
+            if value.numel() > FEW or value.device.type != "cpu":
                 return fresh
             key = value.dtype, value.shape, repr(value.tolist())
         return self.small.setdefault(key, fresh)
