@@ -1,1 +1,0 @@
-"""Equal blocks of a graph are lowered, fused and made kernels once."""
