@@ -7,6 +7,7 @@ see, and raises what eager raises, for the first that failed.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +52,7 @@ def late_checks(
     for node in list(copy.nodes):
         if node.target is CHECK and _device_type(node) in device_types:
             waiting.add(node)
-        elif node.op == "output" or node in writing or waiting.is_awaited(node):
+        elif node.op == "output" or node in writing or waiting.must_precede(node):
             waiting.put_before(node)
     return fx.GraphModule(graph, copy)
 
@@ -66,7 +67,7 @@ def _device_type(check: fx.Node) -> str:
 class _Waiting:
     """Checks that have not been made yet, and what is made of numbers that they have not looked at."""
 
-    nodes: frozenset[fx.Node]
+    graph: frozenset[fx.Node]  # all its nodes
     checks: list[fx.Node] = field(default_factory=list)
     unchecked: set[fx.Node] = field(default_factory=set)
 
@@ -74,14 +75,17 @@ class _Waiting:
         info = check.args[0]
         assert isinstance(info, fx.Node)
         self.checks.append(check)
-        self.unchecked |= made_of({info, *info.all_input_nodes} - self.unchecked, self.nodes - self.unchecked)
+        self.unchecked |= made_of({info, *info.all_input_nodes} - self.unchecked, self.graph - self.unchecked)
 
-    def is_awaited(self, node: fx.Node) -> bool:
-        """Can the caller see what it does, or may it fail where a check would have?"""
-        if node.op != "call_function" or not self.checks:
+    def must_precede(self, node: fx.Node) -> bool:
+        """Can the caller see what the operator does, or may it fail where a check would have?
+
+        What a custom operator does besides, nobody knows.
+        """
+        if node.op != "call_function" or not self.checks or node.target is operator.getitem:
             return False
-        collective = getattr(node.target, "namespace", "") == "_c10d_functional"
-        if collective or (has_effect(node) and not is_random(node)):
+        torchs = getattr(node.target, "namespace", "") in ("aten", "prims", "jitney")
+        if not torchs or (has_effect(node) and not is_random(node)):
             return True
         return node.target in SENSITIVE and node in self.unchecked
 

@@ -81,6 +81,20 @@ def test_what_fails_for_unchecked_numbers_waits_and_no_other() -> None:
     assert plain < names.index(str(CHECKS)) < computed
 
 
+def test_custom_operators_come_after_the_checks_before_them() -> None:
+    @torch.library.custom_op("linalg_checks_test::noted", mutates_args=())
+    def noted(x: Tensor) -> Tensor:
+        return x.clone()
+
+    noted.register_fake(torch.empty_like)
+
+    def notes(a: Tensor) -> list[Tensor]:
+        return [noted(torch.linalg.inv(a)) + 1]
+
+    names = order(late_checks(traced(notes, square()), {}, ("cpu",)))
+    assert names.index(str(CHECKS)) < names.index("linalg_checks_test.noted.default")
+
+
 def test_the_first_failure_is_raised() -> None:
     fine, first, second = torch.zeros(2), torch.tensor([0, 3]), torch.tensor(1)
     arguments = [fine.int(), first.int(), second.int()], ["linalg.inv", "linalg.cholesky", "linalg.inv"]
