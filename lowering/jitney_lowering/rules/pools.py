@@ -22,6 +22,7 @@ from jitney_lowering.rules.promotion import opmath
 aten = torch.ops.aten
 POOLS: dict[Any, Rule] = {}
 MOST = 25  # elements of a window
+WRITTEN_OUT = 64  # terms of a sum
 
 
 pool = registering(POOLS)
@@ -87,19 +88,33 @@ def _sums(call: Call, x: Tensor, kernel: Sequence[int], stride: Sequence[int]) -
     *outer, height, _ = x.size
     compute, (rows, columns) = opmath(x.dtype), call.size[-2:]
 
-    def of_row(at: Shape) -> Value:
-        *place, column, j = at
+    def of_row(at: Shape, j: Index) -> Value:
+        *place, column = at
         return Scalar(x.load((*place, column * stride[1] + j))).to(compute).value
 
-    strips = Tensor((*outer, height, columns, index(kernel[1])), compute, x.device, of_row)
-    by_row = call.builder.reduce("sum", strips, [len(x.size)])
+    by_row = call.builder.spread(_sum(call, (*outer, height, columns), kernel[1], of_row))
 
-    def of_window(at: Shape) -> Value:
-        *place, row, column, i = at
+    def of_window(at: Shape, i: Index) -> Value:
+        *place, row, column = at
         return by_row.load((*place, row * stride[0] + i, column))
 
-    windows = Tensor((*outer, rows, columns, index(kernel[0])), compute, x.device, of_window)
-    return call.builder.reduce("sum", windows, [len(x.size)])
+    return _sum(call, (*outer, rows, columns), kernel[0], of_window)
+
+
+def _sum(call: Call, size: Shape, terms: int, term: Callable[[Shape, Index], Value]) -> Tensor:
+    """For each element the sum of so many terms: written out, or a loop."""
+    device, compute = call.args[0].device, opmath(call.dtype)
+    if terms > WRITTEN_OUT:
+        every = Tensor((*size, index(terms)), compute, device, lambda at: term(at[:-1], at[-1]))
+        return call.builder.reduce("sum", every, [len(size)])
+
+    def element(at: Shape) -> Value:
+        total = Scalar(constant(0, compute))
+        for number in range(terms):
+            total = total + Scalar(term(at, index(number)))
+        return total.value
+
+    return Tensor(size, compute, device, element)
 
 
 def elements_counted(

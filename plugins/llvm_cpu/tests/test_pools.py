@@ -25,6 +25,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "mean of big windows that overlap": lambda x: F.avg_pool2d(x.exp(), (5, 7), (2, 1), (2, 3)).relu(),
     "mean of big windows without the padding": lambda x: F.avg_pool2d(x, 7, 1, 3, count_include_pad=False),
     "mean of long rows": lambda x: F.avg_pool1d(x.flatten(1, 2), 13, 4, 6) * 2,
+    "mean of the longest rows": lambda x: F.avg_pool1d(x.flatten(1).repeat(1, 2), 70, 3, 20),
     "repeated twice": lambda x: F.interpolate(x, scale_factor=2) * 2,
     "repeated three times": lambda x: F.interpolate(x.exp(), scale_factor=(3, 1)),
     "to a size": lambda x: F.interpolate(x, size=(x.shape[2] * 5, 26)),
