@@ -205,6 +205,8 @@ def rows(
         x = max(min(x, 8192 // r), 1) if whole else x
         return Tile(x, r, warps_for(x * r, 16), whole)
     together = pairs(count, shared)
+    if longest >= PIECE[0] and work > VERY_MUCH:  # what is computed of so many elements does not fit the registers
+        whole = False
     if not whole or (together > 1 and longest * together > PIECE[0]):
         return Tile(together, _piece(length, PIECE[0] // together), PIECE[1])
     r = longest

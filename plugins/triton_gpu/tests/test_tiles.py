@@ -82,3 +82,12 @@ def test_positions_are_looked_for_once_the_extreme_is_known(launched: list[Funct
 def test_much_work_is_shared_by_warps(launched: list[Function], device: torch.device) -> None:
     compiled(lambda x: torch.atan2(x.sin(), x.cos()).sum(-1), torch.zeros(5000, 49, device=device))
     assert [f.warps for f in launched] == [4]
+
+
+def test_long_rows_of_much_work_are_gone_through_in_pieces(launched: list[Function], device: torch.device) -> None:
+    def much(x: torch.Tensor) -> torch.Tensor:
+        return (torch.atan2(x.sin(), x.cos()) ** 1.5 * torch.exp(-x.sigmoid()) * x**2.5 * x**3.5).sum(-1)
+
+    for work in (much, lambda x: x.sum(-1)):
+        compiled(work, torch.zeros(5000, 6400, device=device))
+    assert [f.blocks["RBLOCK"] for f in launched] == [1024, 8192]
