@@ -32,6 +32,7 @@ from jitney.capture.python.c_boundary import (
     PLAIN,
     SYMBOLIC,
     caller,
+    constant_key,
     demanded,
     expose,
     plain_text,
@@ -201,9 +202,9 @@ def _hash(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         for part in args[0]:
             if not hashed_in_python(part):
                 _hash(vm, [part], {})
-        return vm.native(hash, specialise(args[0]))
+        return vm.native(hash, constant_key(args[0]))
     if type(args[0]) in PLAIN or isinstance(args[0], type) or plain_text(args[0]):
-        return vm.native(hash, specialise(args[0]))
+        return vm.native(hash, constant_key(args[0]))
     if isinstance(args[0], CONTENT_TYPES):
         return vm.native(hash, args[0])
     raise Break("hash() of an object by its identity")

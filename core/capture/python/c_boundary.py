@@ -145,6 +145,13 @@ def specialise(value: Any) -> Any:
         raise Break("a number read from a tensor, or drawn at random, is needed before the graph has run") from None
 
 
+def constant_key(key: Any) -> Any:
+    """A key of a dictionary or set as the constant that it is in this capture, sizes of tensors too."""
+    if type(key) is torch.Size or (type(key) is tuple and torch.Size in map(type, key)):
+        return type(key)(map(constant_key, key))
+    return specialise(key)
+
+
 def printable(value: Any) -> Any:
     """A value as text shows it: symbolic numbers are constants, in containers of containers too."""
     if type(value) in SYMBOLIC:
@@ -168,8 +175,8 @@ def _specialise(value: Any) -> Any:
         return bool(value)
     if type(value) is list and any(type(v) in SYMBOLIC for v in value):
         return list(map(_specialise, value))
-    if type(value) in (tuple, torch.Size):
-        made = type(value)(map(_specialise, value))
+    if type(value) is tuple:
+        made = tuple(map(_specialise, value))
         return value if all(a is b for a, b in zip(made, value, strict=True)) else made
     if type(value) is slice:
         parts = (value.start, value.stop, value.step)

@@ -28,6 +28,7 @@ from jitney.capture.python.c_boundary import (
     OWN_TYPES,
     PLAIN,
     check_elements,
+    constant_key,
     demanded,
     expose,
     python_method,
@@ -75,7 +76,7 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     if kind is torch.Size or kind in (tuple, list):
         if type(key) is slice and kind is torch.Size:
             return vm.native(operator.getitem, obj, specialise(key))
-    key = specialise(key)
+    key = constant_key(key)
     record = vm.world.record_of(obj)
     if record is not None and isinstance(obj, CONTENT_TYPES):
         obj = vm.world.content(record)
@@ -114,7 +115,7 @@ def class_getitem(vm: Interpreter, cls: type, key: Any) -> Any:
 def dict_getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]`` for dictionaries, with ``__missing__``."""
     check_key(vm, key, obj)
-    key = specialise(key)
+    key = constant_key(key)
     record = vm.world.record_of(obj)
     if record is not None:
         vm.native(hash, key)
@@ -275,7 +276,7 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
 def raw_setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """The builtin container's own ``__setitem__``."""
     record = vm.world.record_of(obj)
-    key = specialise(key)
+    key = constant_key(key)
     if isinstance(obj, dict):
         check_key(vm, key, obj)
         if record is not None:
@@ -305,7 +306,7 @@ def delitem(vm: Interpreter, obj: Any, key: Any) -> None:
         vm.call(method, obj, key)
         return
     record = vm.world.record_of(obj)
-    key = specialise(key)
+    key = constant_key(key)
     if isinstance(obj, dict):
         check_key(vm, key, obj)
     if record is not None and isinstance(obj, CONTENT_TYPES):

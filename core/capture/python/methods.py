@@ -28,6 +28,7 @@ from jitney.capture.python.c_boundary import (
     PLAIN,
     callback,
     caller,
+    constant_key,
     expose,
     has_tensor,
     printable,
@@ -347,7 +348,7 @@ def _sort(vm: Interpreter, target: Any, record: Any, kwargs: Kwargs) -> None:
 
 
 def _dict_get(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
-    key = specialise(args[0])
+    key = constant_key(args[0])
     containers.check_key(vm, key, owner)
     if record is None:
         return vm.native(dict.get, owner, key, *args[1:])
@@ -367,8 +368,8 @@ def _dict_setitem(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: 
 def _dict_contains(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
     containers.check_key(vm, args[0], owner)
     if record is None:
-        return vm.native(dict.__contains__, owner, specialise(args[0]))
-    key = specialise(args[0])
+        return vm.native(dict.__contains__, owner, constant_key(args[0]))
+    key = constant_key(args[0])
     vm.native(hash, key)
     return vm.world.dict_has(record, key)
 

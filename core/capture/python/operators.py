@@ -26,6 +26,7 @@ from jitney.capture.python.c_boundary import (
     SYMBOLIC,
     check_elements,
     compared_in_python,
+    constant_key,
     default_equality,
     demanded,
     expose,
@@ -562,7 +563,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
         check_key(vm, key, obj)
-        key = specialise(key)
+        key = constant_key(key)
         if record is not None:
             vm.native(hash, key)
             return vm.world.dict_has(record, key)
@@ -589,7 +590,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         content = vm.world.content(record)
         vm.world.tell_apart(key, content)
         refuse_own_hash(vm, key)
-        return vm.native(operator.contains, content, specialise(key))
+        return vm.native(operator.contains, content, constant_key(key))
     refuse_opaque(vm, "a search", obj)
     refuse_opaque(vm, "membership", key)
-    return vm.native(operator.contains, expose(vm, obj), specialise(key))
+    return vm.native(operator.contains, expose(vm, obj), constant_key(key))
