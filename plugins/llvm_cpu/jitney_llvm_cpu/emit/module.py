@@ -112,7 +112,9 @@ class _Writer:
         steps.write(f, self._scope(f, sizes), POINTERS, SIZES, THREADS, len(made))
 
     def _scope(self, f: Function, sizes: tuple[Size, ...]) -> Scope:
-        return Scope(f, self.machine, {}, lambda size: f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8))
+        return Scope(
+            f, self.machine, {}, lambda size: f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8)
+        )
 
     def _once(self, text: str) -> str:
         """The function that a text defines."""

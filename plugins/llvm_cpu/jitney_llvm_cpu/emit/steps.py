@@ -36,8 +36,8 @@ class Address:
     offset: Index = field(default_factory=lambda: index(0))
 
 
-# A step in the table is the number of its places, then for each of them: the base's number times 8, plus 4 if the offset
-# is the number of an element of ``offsets``, plus the kind of the base; and the offset.
+# A step in the table is the number of its places, then for each of them: the base's number times 8, plus 4 if the
+# offset is the number of an element of ``offsets``, plus the kind of the base; and the offset.
 RUNNER = f"""
 define internal i32 @{STEPS}(ptr %functions, i64 %count, ptr %steps, ptr %table, ptr %pointers, ptr %made, ptr %offsets,
     ptr %sizes, i64 %threads) nounwind {{
