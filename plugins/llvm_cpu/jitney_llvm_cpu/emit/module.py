@@ -104,17 +104,18 @@ class _Writer:
             for name in entry.dropped.get(n, ()):
                 steps.add(self._once(DROP), [Address(Base.HANDLE, made[name])])
         if entry.handed is not None:
-            room, names = entry.handed
-            for slot, name in enumerate(names):
+            room, handles = entry.handed
+            for slot, name in enumerate(handles):
                 to = Address(Base.GIVEN, room.pointer, room.offset + 8 * slot)
                 steps.add(self._once(HAND_OVER), [Address(Base.HANDLE, made[name]), to])
         f = self.module.function(entry.name, [POINTERS, SIZES, THREADS], internal=False, result="i32")
         steps.write(f, self._scope(f, sizes), POINTERS, SIZES, THREADS, len(made))
 
     def _scope(self, f: Function, sizes: tuple[Size, ...]) -> Scope:
-        return Scope(
-            f, self.machine, {}, lambda size: f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8)
-        )
+        def read(size: Size) -> Reg:
+            return f.load(I64, f.element("i64", SIZES, number(sizes.index(size))), 8)
+
+        return Scope(f, self.machine, {}, read)
 
     def _once(self, text: str) -> str:
         """The function that a text defines."""
