@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import fcntl
 import gc
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
@@ -34,6 +35,7 @@ FRONT_ENDS: dict[str, FrontEnd] = {
     "torch.compile graphs": Torch("torch.compile graphs", "inductor", "reduce-overhead"),
 }
 MOST_ROUNDS = 25
+LATER = 10  # niceness of a process that compiles while others may measure time
 SLOW = 0.95  # of torch.compile's or eager's speed: below it the tuned half's rows tell where their time goes
 
 Turns = dict[str, Callable[[], Any]]
@@ -54,6 +56,8 @@ def measure(task: Mapping[str, Any], note: Note = lambda draft: None) -> dict[st
         note: gets the answer so far; its ``unfinished`` is the front end that is at work.
     """
     warnings.simplefilter("ignore")
+    if task["lock"]:
+        give_way(LATER)
     if task["threads"]:
         torch.set_num_threads(task["threads"])
     place = Place(task["device"])
@@ -217,10 +221,21 @@ def synchronize(device: str) -> None:
 
 @contextlib.contextmanager
 def exclusive(path: str) -> Iterator[None]:
-    """Nobody else who asks for the same file measures time meanwhile."""
+    """Nobody else who asks for the same file measures time meanwhile, and those who compile give way."""
     if not path:
         yield
         return
     with open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        give_way(0)
+        try:
+            yield
+        finally:
+            give_way(LATER)
+
+
+def give_way(niceness: int) -> None:
+    """The threads of this process get this niceness; those of one that may not raise its own stay as they are."""
+    with contextlib.suppress(AttributeError, OSError):
+        for thread in os.listdir("/proc/self/task"):
+            os.setpriority(os.PRIO_PROCESS, int(thread), niceness)
