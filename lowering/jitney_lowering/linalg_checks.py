@@ -1,4 +1,4 @@
-"""Checks of factorisations on a device: one for many, after what need not wait for it.
+"""Checks of factorisations on a device: one for many, where the last of them was.
 
 ``torch.linalg`` asks after each factorisation whether it has failed, and the host waits for the device's answer each
 time: a loop of small solves spends its time so. Here the host asks once, before anything happens that the caller could
@@ -36,7 +36,7 @@ SENSITIVE: frozenset[Any] = frozenset({
 def late_checks(
     graph: fx.GraphModule, updates: Mapping[int, int], device_types: Container[str] = ("cuda",)
 ) -> fx.GraphModule:
-    """The graph with its checks moved behind what nobody sees, and joined; the same one if there are none.
+    """The graph with checks joined that have only between them what nobody sees; the same one if there are none.
 
     Args:
         graph: of ATen operators; it stays as it is.
@@ -53,7 +53,7 @@ def late_checks(
         if node.target is CHECK and _device_type(node) in device_types:
             waiting.add(node)
         elif node.op == "output" or node in writing or waiting.must_precede(node):
-            waiting.put_before(node)
+            waiting.join()
     return fx.GraphModule(graph, copy)
 
 
@@ -89,14 +89,16 @@ class _Waiting:
             return True
         return node.target in SENSITIVE and node in self.unchecked
 
-    def put_before(self, node: fx.Node) -> None:
+    def join(self) -> None:
+        """One check in the place of the last: the host goes on while the device does what comes after."""
         if not self.checks:
             return
+        graph = self.checks[-1].graph
         infos, names = [check.args[0] for check in self.checks], [check.args[1] for check in self.checks]
         matrices = [check.kwargs["is_matrix"] for check in self.checks]
-        with node.graph.inserting_before(node):
-            joined = node.graph.call_function(CHECKS, (infos, names, matrices))
+        with graph.inserting_before(self.checks[-1]):
+            joined = graph.call_function(CHECKS, (infos, names, matrices))
         joined.meta = dict(self.checks[0].meta)
         for check in self.checks:
-            node.graph.erase_node(check)
+            graph.erase_node(check)
         self.checks, self.unchecked = [], set()
