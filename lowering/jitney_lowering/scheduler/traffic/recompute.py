@@ -10,6 +10,7 @@ programs of ``benchmarks/breadth`` that this concerns took 1.07 times as long th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,9 +41,20 @@ class _Recipe:
 
     step: Computed
     value: Value
+    seen: dict[Load, Value | None] = field(default_factory=dict, compare=False)
+
+    @functools.cached_property
+    def work(self) -> float:
+        """See ``estimate.work``."""
+        return work(self.value, self.step.loops)
 
     def at(self, read: Load) -> Value | None:
         """What ``read`` loads; None if the maker's iteration cannot be told from the place."""
+        if read not in self.seen:
+            self.seen[read] = self._at(read)
+        return self.seen[read]
+
+    def _at(self, read: Load) -> Value | None:
         seen = iteration(self.step, read)
         if seen is None:
             return None
@@ -162,7 +174,7 @@ class Recomputation:
         """Bytes that a group reads more, with operations as bytes; None if it cannot compute the buffer."""
         group, step = self.items[number], recipe.step
         assert isinstance(group, Group)
-        each = work(recipe.value, step.loops)
+        each = recipe.work
         reads = _reads(group, step.buffer)
         if self.work[number] + each * len(reads) > MOST_OPERATIONS:
             return None
@@ -187,7 +199,7 @@ class Recomputation:
         for number in outside:
             group = self.items[number]
             assert isinstance(group, Group)
-            self.work[number] += len(_reads(group, name)) * work(recipe.value, recipe.step.loops)
+            self.work[number] += len(_reads(group, name)) * recipe.work
             self.reads[number] |= {o for o in operands if self.maker.get(o) != number}
             self.reads[number].discard(name)
         for operand in operands:
