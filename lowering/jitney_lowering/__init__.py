@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jitney_lowering.host_calls import PREPARE, with_numbers
     from jitney_lowering.index import Index, Size, Var
     from jitney_lowering.ir import Kernel, Program
-    from jitney_lowering.linalg_checks import late_checks
+    from jitney_lowering.linalg_checks import joined_checks
     from jitney_lowering.memory_format import CHANNEL_REDUCTIONS, Convolution, channels_last, hints
     from jitney_lowering.policy import CPU, GPU, Policy
     from jitney_lowering.rules import VIEWS
@@ -57,7 +57,7 @@ __all__ = [
     "describe",
     "hints",
     "host_numbers",
-    "late_checks",
+    "joined_checks",
     "lower",
     "needed_bytes",
     "philox",
@@ -74,7 +74,7 @@ _HOMES = {
     "host_calls": ("PREPARE", "with_numbers"),
     "index": ("Index", "Size", "Var"),
     "ir": ("Kernel", "Program"),
-    "linalg_checks": ("late_checks",),
+    "linalg_checks": ("joined_checks",),
     "memory_format": ("CHANNEL_REDUCTIONS", "Convolution", "channels_last", "hints"),
     "philox": ("philox",),
     "policy": ("CPU", "GPU", "Policy"),

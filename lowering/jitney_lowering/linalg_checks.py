@@ -29,13 +29,11 @@ SENSITIVE: frozenset[Any] = frozenset({
     aten.index.Tensor, aten.index_select.default, aten.gather.default, aten.take.default, aten.embedding.default,
     aten.index_put.default, aten.index_add.default, aten.index_copy.default, aten.index_fill.int_Scalar,
     aten.index_reduce.default, aten.scatter.src, aten.scatter.value, aten.scatter_add.default,
-    aten.scatter_reduce.two, aten.put.default, aten.one_hot.default, aten.bincount.default,
+    aten.scatter_reduce.two, aten.put.default, aten.bincount.default,
 })  # fmt: skip
 
 
-def late_checks(
-    graph: fx.GraphModule, updates: Mapping[int, int], device_types: Container[str] = ("cuda",)
-) -> fx.GraphModule:
+def joined_checks(graph: fx.GraphModule, updates: Mapping[int, int], device_types: Container[str]) -> fx.GraphModule:
     """The graph with checks joined that have only between them what nobody sees; the same one if there are none.
 
     Args:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from jitney_lowering import late_checks
+from jitney_lowering import joined_checks
 from jitney_lowering.linalg_checks import CHECK
 from jitney_lowering.linalg_errors import CHECKS, check_errors
 
@@ -38,7 +38,7 @@ def square(seed: int = 0) -> Tensor:
 def test_one_check_where_the_last_was() -> None:
     a, b = square(), square(1)
     graph = traced(several, a, b)
-    made = late_checks(graph, {}, ("cpu",))
+    made = joined_checks(graph, {}, ("cpu",))
     assert order(graph).count(str(CHECK)) == 3, "the graph that was given stays as it is"
     assert CHECK not in {n.target for n in made.graph.nodes}
     names = order(made)
@@ -52,7 +52,7 @@ def test_one_check_where_the_last_was() -> None:
 
 def test_graphs_of_other_devices_stay() -> None:
     graph = traced(several, square(), square(1))
-    assert late_checks(graph, {}, ("cuda",)) is graph
+    assert joined_checks(graph, {}, ("cuda",)) is graph
 
 
 def test_writes_come_after_the_checks_before_them() -> None:
@@ -62,7 +62,7 @@ def test_writes_come_after_the_checks_before_them() -> None:
         a.copy_(y)
         return [torch.linalg.inv(x + y)]
 
-    names = order(late_checks(traced(writes, square(), square(1)), {}, ("cpu",)))
+    names = order(joined_checks(traced(writes, square(), square(1)), {}, ("cpu",)))
     first, last = [n for n, name in enumerate(names) if name == str(CHECKS)]
     assert first < names.index(str(aten.copy_.default)) < last
 
@@ -71,7 +71,7 @@ def test_replaced_parts_of_inputs_come_after_the_checks_before_them() -> None:
     def writes(cache: Tensor, a: Tensor) -> list[Tensor]:
         return [aten.slice_scatter.default(cache, torch.linalg.inv(a), 0, 0, 3)]
 
-    names = order(late_checks(traced(writes, torch.zeros(6, 3), square()), {0: 0}, ("cpu",)))
+    names = order(joined_checks(traced(writes, torch.zeros(6, 3), square()), {0: 0}, ("cpu",)))
     assert names.index(str(CHECKS)) < names.index(str(aten.slice_scatter.default))
 
 
@@ -83,7 +83,7 @@ def test_what_fails_for_unchecked_numbers_waits_and_no_other() -> None:
         computed = table[x.long().flatten().remainder(3)]
         return [plain, computed, torch.linalg.inv(y + 1)]
 
-    names = order(late_checks(traced(picks, square(), torch.randn(3), torch.tensor([2, 0])), {}, ("cpu",)))
+    names = order(joined_checks(traced(picks, square(), torch.randn(3), torch.tensor([2, 0])), {}, ("cpu",)))
     plain, computed = [n for n, name in enumerate(names) if name == str(aten.index.Tensor)]
     first, last = [n for n, name in enumerate(names) if name == str(CHECKS)]
     assert plain < first < computed < last
@@ -99,7 +99,7 @@ def test_custom_operators_come_after_the_checks_before_them() -> None:
     def notes(a: Tensor) -> list[Tensor]:
         return [noted(torch.linalg.inv(a)) + 1]
 
-    names = order(late_checks(traced(notes, square()), {}, ("cpu",)))
+    names = order(joined_checks(traced(notes, square()), {}, ("cpu",)))
     assert names.index(str(CHECKS)) < names.index("linalg_checks_test.noted.default")
 
 

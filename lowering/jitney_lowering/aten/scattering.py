@@ -7,6 +7,7 @@ add to different copies of the places, which are added up at the end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -58,12 +59,19 @@ def scattered(
         kind: see ``Put``; with what ``accumulated`` knows.
         mask: where it is false nothing is done.
     """
-    dtype = accumulated(kind, x.dtype)
-    assert dtype is not None
+    change = _Change(space, place, value, mask)
     copies = _copies(builder, x.size, space) if kind == "sum" else 1
-    if copies > 1:
-        return _by_copies(builder, x, space, place, value, mask, dtype, copies)
-    return _changed(builder, x, space, place, value, mask, dtype, kind)
+    return _by_copies(builder, x, change, copies) if copies > 1 else _changed(builder, x, change, kind)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What goes where; see ``scattered``."""
+
+    space: Shape
+    place: Callable[[Shape], Shape]
+    value: Callable[[Shape], Value]
+    mask: Callable[[Shape], Value] | None
 
 
 def _copies(builder: Builder, places: Shape, space: Shape) -> int:
@@ -74,23 +82,15 @@ def _copies(builder: Builder, places: Shape, space: Shape) -> int:
     return next((copies for copies in COPIES if elements >= WORTH * copies * targets), 1)
 
 
-def _by_copies(
-    builder: Builder,
-    x: Tensor,
-    space: Shape,
-    place: Callable[[Shape], Shape],
-    value: Callable[[Shape], Value],
-    mask: Callable[[Shape], Value] | None,
-    dtype: torch.dtype,
-    copies: int,
-) -> Tensor:
+def _by_copies(builder: Builder, x: Tensor, change: _Change, copies: int) -> Tensor:
+    dtype = accumulated("sum", x.dtype)
+    assert dtype is not None
     zeros = Tensor((*x.size, index(copies)), dtype, x.device, lambda at: constant(0, dtype))
 
     def spread(at: Shape) -> Shape:
-        return (*place(at), sum(at, ZERO) % copies)
+        return (*change.place(at), sum(at, ZERO) % copies)
 
-    parts = _changed(builder, zeros, space, spread, value, mask, dtype, "sum")
-    total = builder.reduce("sum", parts, [len(x.size)])
+    total = builder.reduce("sum", _changed(builder, zeros, replace(change, place=spread), "sum"), [len(x.size)])
 
     def element(at: Shape) -> Value:
         return (Scalar(x.load(at)).to(dtype) + Scalar(total.load(at))).to(x.dtype).value
@@ -98,28 +98,21 @@ def _by_copies(
     return Tensor(x.size, x.dtype, x.device, element, wanted=x.wanted)
 
 
-def _changed(
-    builder: Builder,
-    x: Tensor,
-    space: Shape,
-    place: Callable[[Shape], Shape],
-    value: Callable[[Shape], Value],
-    mask: Callable[[Shape], Value] | None,
-    dtype: torch.dtype,
-    kind: str,
-) -> Tensor:
+def _changed(builder: Builder, x: Tensor, change: _Change, kind: str) -> Tensor:
     """A copy of the tensor, in the dtype in which values are put together, and the step that changes it."""
+    dtype = accumulated(kind, x.dtype)
+    assert dtype is not None
     start = x if dtype is x.dtype else _converted(x, dtype)
     stride = builder.strides_for(x)
     buffer = builder.buffer(dtype, x.size, stride, x.device, "s")
     base = builder.stored(start, stride, (buffer.name, ZERO))
-    at = corner(space)
-    where = buffer.place(place(at))
+    at = corner(change.space)
+    where = buffer.place(change.place(at))
     computed = tuple([(atom, builder.atoms[atom]) for atom in where.atoms if isinstance(atom, Opaque)])
-    given = apply("cast", value(at), dtype=dtype)
-    change = put(base.buffer, where, computed, given, kind, None if mask is None else mask(at))
-    own = tuple(v for v in variables(space) if v.size != 1)
-    builder.steps.append(Computed(buffer.name, own, ZERO, change, kind=SCATTER, nodes=builder.nodes()))
+    given = apply("cast", change.value(at), dtype=dtype)
+    stored = put(base.buffer, where, computed, given, kind, None if change.mask is None else change.mask(at))
+    own = tuple(v for v in variables(change.space) if v.size != 1)
+    builder.steps.append(Computed(buffer.name, own, ZERO, stored, kind=SCATTER, nodes=builder.nodes()))
     made = builder.tensor(buffer)
     return made if dtype is x.dtype else _converted(made, x.dtype)
 

@@ -22,7 +22,7 @@ from jitney_lowering import (
     Wrapper,
     describe,
     host_numbers,
-    late_checks,
+    joined_checks,
     lower,
     needed_bytes,
     schedule,
@@ -52,7 +52,7 @@ def compile_graph(
     whole: dict[fx.Node, str] = {}
     retries = Retries()
     as_given = graph.forward
-    graph = late_checks(graph, request.updates, DEVICE_TYPES)
+    graph = joined_checks(graph, request.updates, DEVICE_TYPES)
     numbers = _numbers(graph, inputs)
     if numbers is not None:
         graph, inputs = numbers.graph, numbers.inputs
