@@ -12,7 +12,7 @@ from typing import Any
 
 from jitney.backends.registry import registry
 from jitney.capture import directive_rules
-from jitney.capture.python import builtins, classes, copying, logs, signatures
+from jitney.capture.python import builtins, classes, copying, json_texts, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
 from jitney.capture.torch import control_flow, conversions, optimizers, parameters, scans, spectrograms
 from jitney.capture.torch.autograd import (
@@ -32,6 +32,7 @@ PYTHON = (
     classes.special,
     copying.special,
     draws.special,
+    json_texts.special,
     late_warnings.special,
     logs.special,
     signatures.special,

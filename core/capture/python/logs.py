@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.kinds import ATOMS
-from jitney.capture.python.log_handlers import LEVELS, LOGGERS, WritesText, handlers_of
 from jitney.capture.tables import FunctionTable
+from jitney.capture.world.log_handlers import LEVELS, LOGGERS, WritesText, handlers_of
 from jitney.capture.world.record import LogCall
 
 if TYPE_CHECKING:
