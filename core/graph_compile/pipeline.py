@@ -325,6 +325,7 @@ def aot_request(
         reject=lambda reason: backend.reject(f"{reason}{rewritten}", request),
         failure=lambda error, kind: backend.failure(error, dataclasses.replace(request, kind=kind)),
         watch=watch,
+        captured_pass=functools.partial(backend.captured_pass, request),
         joint_pass=functools.partial(backend.joint_pass, request),
     )
 

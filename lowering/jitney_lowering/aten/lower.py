@@ -56,6 +56,7 @@ def lower(
     policy: Policy = CPU,
     whole: Mapping[fx.Node, str] | None = None,
     updates: Mapping[int, int] = MappingProxyType({}),
+    inlined: bool = False,
 ) -> Program:
     """What the graph computes, as loops and extern calls.
 
@@ -68,13 +69,14 @@ def lower(
         whole: operators that run as a whole though they could be loops, and why.
         updates: outputs that the caller copies into an input: see ``CompileRequest``. Some are written there instead,
             and are that input.
+        inlined: is nothing kept in memory because several values are computed of it, or much of few?
 
     Raises:
         NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
     """
     shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, torch_private.FakeTensor)), None)
     known = len(shapes.guards) if shapes is not None else 0
-    lowering = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates)
+    lowering = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates, inlined)
     program = lowering.program()
     if lowering.unsafe_updates:
         less = {output: argument for output, argument in updates.items() if output not in lowering.unsafe_updates}
@@ -95,9 +97,11 @@ class _Lowering:
         policy: Policy,
         whole: Mapping[fx.Node, str],
         updates: Mapping[int, int],
+        inlined: bool = False,
     ) -> None:
         self.graph = graph
         self.whole = whole
+        self.inlined = inlined
         self.given = list(inputs)
         self.sizes = Sizes(inputs)
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
@@ -374,7 +378,7 @@ class _Lowering:
             return
         if self.writes:
             self.builder.realise(result)
-        elif self.builder.is_large(result) or self._is_shared(node, number, result):
+        elif not self.inlined and (self.builder.is_large(result) or self._is_shared(node, number, result)):
             self.builder.keep(result)
 
     def _is_shared(self, node: fx.Node, number: int | None, result: Tensor) -> bool:

@@ -13,7 +13,6 @@ from torch import fx
 
 from jitney.backends import CompileRequest, warn
 from jitney_lowering import (
-    GPU,
     VIEWS,
     HostNumbers,
     Kernel,
@@ -29,6 +28,8 @@ from jitney_lowering import (
 )
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
+from jitney_triton_gpu.attention.kernels import called_instead
+from jitney_triton_gpu.compiler_policy import POLICY
 from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
 from jitney_triton_gpu.cuda_graphs.trial import TRAINING
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory, packed
@@ -39,7 +40,6 @@ from jitney_triton_gpu.product_tuning import takes
 from jitney_triton_gpu.retries import Retries
 from jitney_triton_gpu.serialization import Made, finished
 
-POLICY = replace(GPU, asserts=True, scatters=True)
 
 
 def compile_graph(
@@ -136,7 +136,7 @@ def _compile(
         made = schedule(program, request.updates, policy=POLICY, takes=wanted, **memory)
         launcher = Launcher(made, request.frame, options, tuner, retries)
         around = (Memory, launcher.device, launcher.refuse)
-        wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind)
+        wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind, instead=called_instead)
         run = wrapper.build()
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]

@@ -1,0 +1,130 @@
+"""Gradients of attention: of queries by programs that go through the keys, of keys and values by others that go through
+the queries. Weights are computed again, in both (Dao 2023)."""
+
+from __future__ import annotations
+
+from jitney_lowering.index import index
+from jitney_triton_gpu.attention.bounds import bounds, columns, rows
+from jitney_triton_gpu.attention.draft import LOG2E, Blocks, Body, Matrices, Problem
+from jitney_triton_gpu.code import Function
+from jitney_triton_gpu.emit.dtypes import NAMES
+from jitney_triton_gpu.emit.function import blocks_of
+
+
+def of_queries(
+    problem: Problem,
+    given: Matrices,
+    result: Matrices,
+    logsumexp: Matrices,
+    delta: Matrices,
+    made: Matrices,
+    name: str,
+    blocks: Blocks,
+) -> Function:
+    """The function that fills the queries' gradient, and ``delta``.
+
+    Args:
+        problem: what was computed.
+        given: the gradient of the result.
+        result, logsumexp: of the forward.
+        delta: like ``logsumexp``: sums of the result times its gradient.
+        made: like the query.
+        name: the function's.
+        blocks: of queries and keys.
+    """
+    body = Body(problem, name, blocks, (given, result, logsumexp, delta, made))
+    line, writer = body.line, body.writer
+    query, key, value = problem.query, problem.key, problem.value
+    depth, width = query.size[-1], value.size[-1]
+    down = blocks_of(index(problem.queries), blocks.queries)
+    writer.enter([body.z, body.y])
+    line("program = tl.program_id(0)")
+    body.draft.axis(body.z, f"program // {down}", None)
+    line(f"first = ({down} - 1 - program % {down}) * YBLOCK")
+    body.draft.axis(body.y, "first", "[:, None]")
+    body.features("d", depth)
+    body.features("e", width)
+    for matrices in (query, key, value, given, result, made):
+        body.base(matrices)
+    body.base(logsumexp, 1)
+    body.base(delta, 1)
+    body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
+    body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
+    body.load("r", body.place(result, "y", "e[None, :]", "e", width, "y"))
+    line("minus = tl.sum(r.to(tl.float32) * g.to(tl.float32), 1, keep_dims=True)")
+    masked = "" if body.y.fits else ", y_ok"
+    line(f"tl.store(at_{delta.name} + y * {delta.stride[-1]}, minus{masked})")
+    line(f"sums = tl.load(at_{logsumexp.name} + y * {logsumexp.stride[-1]}{masked and masked + ', other=0.0'})")
+    line("total = tl.zeros([YBLOCK, DBLOCK], tl.float32)")
+    seen = bounds(problem.tile.scored, problem.tile.row, problem.tile.column)
+    begin, end = columns(seen, "first", "(first + YBLOCK - 1)", problem.keys, "XBLOCK")
+    writer.enter([body.x], f"for x_start in tl.range({begin}, {end}, XBLOCK, num_stages={blocks.stages}):")
+    body.draft.axis(body.x, "x_start", "[None, :]")
+    body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
+    body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
+    gradient = _of_products(body)
+    line(f"total = tl.dot(({gradient}).to({NAMES[key.dtype]}), tl.trans(k), total{body.precision})")
+    writer.leave()
+    body.store(body.place(made, "y", "d[None, :]", "d", depth, "y"), "total", made.dtype)
+    return body.draft.finished(down * problem.batch, blocks.warps)
+
+
+def of_keys(
+    problem: Problem,
+    given: Matrices,
+    logsumexp: Matrices,
+    delta: Matrices,
+    made: tuple[Matrices, Matrices],
+    name: str,
+    blocks: Blocks,
+) -> Function:
+    """The function that fills the gradients of keys and values; see ``of_queries``, after which it runs."""
+    of_key, of_value = made
+    body = Body(problem, name, blocks, (given, logsumexp, delta, *made))
+    line, writer = body.line, body.writer
+    query, key, value = problem.query, problem.key, problem.value
+    depth, width = query.size[-1], value.size[-1]
+    across = blocks_of(index(problem.keys), blocks.keys)
+    writer.enter([body.z, body.x])
+    line("program = tl.program_id(0)")
+    body.draft.axis(body.z, f"program // {across}", None)
+    line(f"first = program % {across} * XBLOCK")
+    body.draft.axis(body.x, "first", "[None, :]")
+    body.features("d", depth)
+    body.features("e", width)
+    for matrices in (query, key, value, given, *made):
+        body.base(matrices)
+    body.base(logsumexp, 1)
+    body.base(delta, 1)
+    body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
+    body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
+    line("total_k = tl.zeros([XBLOCK, DBLOCK], tl.float32)")
+    line("total_v = tl.zeros([XBLOCK, EBLOCK], tl.float32)")
+    seen = bounds(problem.tile.scored, problem.tile.row, problem.tile.column)
+    begin, end = rows(seen, "first", "(first + XBLOCK - 1)", problem.queries, "YBLOCK")
+    writer.enter([body.y], f"for y_start in tl.range({begin}, {end}, YBLOCK, num_stages={blocks.stages}):")
+    body.draft.axis(body.y, "y_start", "[:, None]")
+    body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
+    body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
+    masked = "" if body.y.fits else ", y_ok, other=0.0"
+    line(f"minus = tl.load(at_{delta.name} + y * {delta.stride[-1]}{masked})")
+    line(f"sums = tl.load(at_{logsumexp.name} + y * {logsumexp.stride[-1]}{masked})")
+    gradient = _of_products(body)
+    line(f"total_v = tl.dot(tl.trans(weights.to({NAMES[value.dtype]})), g, total_v{body.precision})")
+    line(f"total_k = tl.dot(tl.trans(({gradient}).to({NAMES[query.dtype]})), q, total_k{body.precision})")
+    writer.leave()
+    line("xs = first + tl.arange(0, XBLOCK)[:, None]")
+    body.store(body.place(of_key, "xs", "d[None, :]", "d", depth, "x"), "total_k", of_key.dtype)
+    body.store(body.place(of_value, "xs", "e[None, :]", "e", width, "x"), "total_v", of_value.dtype)
+    return body.draft.finished(across * problem.batch, blocks.warps)
+
+
+def _of_products(body: Body) -> str:
+    """The gradient of a tile of products. There are ``q``, ``k``, ``v``, ``g``, ``sums`` and ``minus``; then ``weights``."""
+    line = body.line
+    line(f"products = tl.dot(q, k{body.precision})")
+    scored = body.score("products")
+    line(f"weights = {body.masked(f'tl.exp2(({scored} - sums) * {LOG2E})')}")
+    line(f"of_weights = tl.dot(g, v{body.precision})")
+    line("of_scored = weights * (of_weights - minus)")
+    return body.gradient("of_scored")
