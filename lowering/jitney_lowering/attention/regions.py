@@ -229,6 +229,8 @@ def writes(node: fx.Node) -> bool:
         if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
             return True  # nobody has looked
         name = getattr(node.target, "__name__", "")
+        if getattr(operator, name, None) is node.target and name.endswith("_"):  # ``and_``
+            return False
     else:
         return False
     if name.startswith("__") and name.endswith("__"):
@@ -242,9 +244,7 @@ _WRITERS = {
 }  # fmt: skip
 
 
-def _nobody_writes_between(
-    first: fx.Node, second: fx.Node, inside: set[fx.Node], order: dict[fx.Node, int]
-) -> bool:
+def _nobody_writes_between(first: fx.Node, second: fx.Node, inside: set[fx.Node], order: dict[fx.Node, int]) -> bool:
     """Does nobody else write anything between the two products? What they read is read by the second, then."""
     between = (n for n in order if order[first] < order[n] < order[second] and n not in inside)
     return not any(writes(n) or "changes_state" in n.meta for n in between)

@@ -127,7 +127,10 @@ def _made(
         finished = _values(region.second, values, weights.shape).detach()
         scored = value(region.softmax)
         assert scored is not None
-        if query.shape[:-2].numel() != scored.shape[:-2].numel() or finished.shape[:-2].numel() != query.shape[:-2].numel():
+        if (
+            query.shape[:-2].numel() != scored.shape[:-2].numel()
+            or finished.shape[:-2].numel() != query.shape[:-2].numel()
+        ):
             return None
     trains = any(x.requires_grad for x in (left, right, values))
     for carried in (_carried(region), set()) if _carried(region) else (set(),):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from jitney_lowering.aten.lower import lower
+from jitney_lowering.attention.narrow import narrowed
 from jitney_lowering.attention.score import Score
 from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir import Computed, Load, Value, apply, load, rebuild, walk
@@ -47,9 +49,7 @@ class Tile:
     dtypes: dict[str, torch.dtype]
 
     @staticmethod
-    def of(
-        score: Score, size: Sequence[int], others: Sequence[Tensor], device: torch.device, policy: Policy
-    ) -> Tile:
+    def of(score: Score, size: Sequence[int], others: Sequence[Tensor], device: torch.device, policy: Policy) -> Tile:
         """The score, lowered.
 
         Args:
@@ -120,15 +120,29 @@ class _Tiles:
         if None in sizes or step.place != _flat(loops) or output.offset != 0:
             raise NotLowered("a score that lies in memory in another order")
         table, leaf = self._variables(step), {}
-        for v in walk(step.value):
+        whole = self._whole(step.value)
+        for v in walk(whole):
             if isinstance(v, Load) and v.buffer in self.own:
                 if v.index != _flat(loops) or v.indirect or v.mask is not None:
                     raise NotLowered("a score that reads other products")
                 leaf[v] = self.own[v.buffer]
-            elif isinstance(v, Load) and v.buffer not in self.others:
-                raise NotLowered("a score that reads what it has computed")
-        substituted: Callable[[Index], Index] = lambda i: i.substitute(table)  # noqa: E731
-        return self._wide(rebuild(step.value, leaf, substituted))
+        return self._wide(rebuild(whole, leaf, functools.partial(_substituted, table)))
+
+    def _whole(self, value: Value) -> Value:
+        """The value without loads of what other steps compute."""
+        leaf = {}
+        for v in walk(value):
+            if isinstance(v, Load) and v.buffer in self.computed:
+                step = self.computed[v.buffer]
+                if step.kind != "pointwise" or step.place != _flat(step.vars) or v.indirect or v.mask is not None:
+                    raise NotLowered("a score that reads what it has computed")
+                place, table = v.index, {}
+                for var in reversed(step.vars):
+                    table[var] = place if var is step.vars[0] else place % var.size
+                    place = place // var.size
+                there: Callable[[Index], Index] = functools.partial(_substituted, table)
+                leaf[v] = rebuild(self._whole(step.value), index=there)
+        return rebuild(value, leaf) if leaf else value
 
     def _variables(self, step: Computed) -> dict[Any, Index]:
         """The loops of a step in terms of ours."""
@@ -147,7 +161,12 @@ class _Tiles:
 
     @staticmethod
     def _wide(value: Value) -> Value:
-        return value if value.dtype is torch.float32 else apply("cast", value, dtype=torch.float32)
+        value = value if value.dtype is torch.float32 else apply("cast", value, dtype=torch.float32)
+        return narrowed(value)
+
+
+def _substituted(table: dict[Any, Index], place: Index) -> Index:
+    return place.substitute(table)
 
 
 def _flat(loops: Sequence[Var]) -> Index:

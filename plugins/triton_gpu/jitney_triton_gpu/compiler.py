@@ -41,7 +41,6 @@ from jitney_triton_gpu.retries import Retries
 from jitney_triton_gpu.serialization import Made, finished
 
 
-
 def compile_graph(
     graph: fx.GraphModule, inputs: Sequence[Any], request: CompileRequest
 ) -> Callable[..., Sequence[Any]]:
@@ -136,7 +135,9 @@ def _compile(
         made = schedule(program, request.updates, policy=POLICY, takes=wanted, **memory)
         launcher = Launcher(made, request.frame, options, tuner, retries)
         around = (Memory, launcher.device, launcher.refuse)
-        wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind, instead=called_instead)
+        wrapper = Wrapper(
+            made, launcher, request.frame, *around, separate=True, kind=request.kind, instead=called_instead
+        )
         run = wrapper.build()
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]

@@ -1,4 +1,7 @@
-"""Which keys a query can see, as far as a score says so by comparing positions: what is beyond is not computed."""
+"""Which keys a query can see, as far as a score says so by comparing positions: what is beyond is not computed.
+
+Products of what cannot be seen count as finite, as in torch's own fused attention.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ def bounds(scored: Value, row: Var, column: Var) -> list[Bound]:
 def _visible(value: Value, row: Var, column: Var) -> list[dict[Var | None, int]]:
     if not isinstance(value, Apply):
         return []
-    if value.op == "cast":
-        return _visible(value.args[0], row, column)
+    if value.op in ("cast", "add"):
+        return [bound for a in value.args for bound in _visible(a, row, column)]
     if value.op != "where":
         return []
     condition, yes, no = value.args
@@ -69,12 +72,23 @@ def _holds(condition: Value, wanted: bool, row: Var, column: Var) -> list[dict[V
     if op not in _COMPARED or args[0].dtype not in INTEGERS:
         return []
     first, second, added = _COMPARED[op if wanted else _OPPOSITE[op]]
-    left, right = _linear(args[first]), _linear(args[second])
-    if left is None or right is None:
-        return []
-    total = {var: left.get(var, 0) - right.get(var, 0) for var in {*left, *right, None}}
-    total[None] += added
-    return [total]
+    right = _linear(args[second])
+    found = []
+    for left in _ends(args[first]):
+        if left is None or right is None:
+            return []
+        total = {var: left.get(var, 0) - right.get(var, 0) for var in {*left, *right, None}}
+        total[None] += added
+        found.append(total)
+    return found
+
+
+def _ends(value: Value) -> list[dict[Var | None, int] | None]:
+    """Sums of which it is the largest."""
+    if isinstance(value, Apply) and value.op == "abs":
+        inner = _linear(value.args[0])
+        return [None] if inner is None else [inner, {var: -factor for var, factor in inner.items()}]
+    return [_linear(value)]
 
 
 def _linear(value: Value) -> dict[Var | None, int] | None:

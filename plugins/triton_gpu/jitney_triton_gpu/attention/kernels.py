@@ -51,7 +51,9 @@ def attention(query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor
     """As the operator of this name."""
     result = value.new_empty((*value.shape[:-2], query.size(-2), value.size(-1)))
     logsumexp = query.new_empty(query.shape[:-1], dtype=torch.float32)
-    _run(_forward, {"query": query, "key": key, "value": value, "result": result, "logsumexp": logsumexp}, others, score)
+    _run(
+        _forward, {"query": query, "key": key, "value": value, "result": result, "logsumexp": logsumexp}, others, score
+    )
     return result, logsumexp
 
 
@@ -96,9 +98,7 @@ def _made(make: Any, given: dict[str, Tensor], others: Sequence[Tensor], score: 
     names = {name: f"other{at}" for name, at in tile.others.items()}
     extents = {name: Matrices.of(name, others[at]).extent for name, at in tile.others.items()}
     matrices = {name: Matrices.of(name, tensor) for name, tensor in given.items()}
-    problem = Problem(
-        tile, matrices["query"], matrices["key"], matrices["value"], extents, _precision(query)
-    )
+    problem = Problem(tile, matrices["query"], matrices["key"], matrices["value"], extents, _precision(query))
     functions = make(problem, matrices)
     source = HEADER + "".join(f"\n\n{f.text}" for f in functions)
     entries = load(source, "attention", {f.name: f for f in functions}, query.device, True)
@@ -142,4 +142,3 @@ def _precision(query: Tensor) -> str:
     if query.dtype is not torch.float32:
         return ""
     return "ieee" if INTERPRETED or torch.get_float32_matmul_precision() == "highest" else "tf32"
-
