@@ -165,6 +165,7 @@ def measured(
 ) -> tuple[float, float, Any]:
     """Milliseconds, MiB at the peak beyond the inputs, and the results."""
     leaves = [x for x in inputs if x.requires_grad]
+    torch.manual_seed(1)
     given = torch.randn_like(inputs[0])
 
     def step() -> Any:
@@ -174,7 +175,6 @@ def measured(
         result = function(*inputs)
         return (result.detach(), *torch.autograd.grad(result, leaves, given))
 
-    torch.manual_seed(1)
     for _ in range(3):
         step()
     torch.cuda.synchronize()

@@ -4,7 +4,6 @@ the queries. Weights are computed again, in both (Dao 2023)."""
 from __future__ import annotations
 
 from jitney_lowering.index import index
-from jitney_triton_gpu.attention.bounds import bounds, columns, rows
 from jitney_triton_gpu.attention.draft import LOG2E, Blocks, Body, Matrices, Problem
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.emit.dtypes import NAMES
@@ -56,15 +55,14 @@ def of_queries(
     line(f"tl.store(at_{delta.name} + y * {delta.stride[-1]}, minus{masked})")
     line(f"sums = tl.load(at_{logsumexp.name} + y * {logsumexp.stride[-1]}{masked and masked + ', other=0.0'})")
     line("total = tl.zeros([YBLOCK, DBLOCK], tl.float32)")
-    seen = bounds(problem.tile.scored, problem.tile.row, problem.tile.column)
-    begin, end = columns(seen, "first", "(first + YBLOCK - 1)", problem.keys, "XBLOCK")
-    writer.enter([body.x], f"for x_start in tl.range({begin}, {end}, XBLOCK, num_stages={blocks.stages}):")
-    body.draft.axis(body.x, "x_start", "[None, :]")
-    body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
-    body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
-    gradient = _of_products(body)
-    line(f"total = tl.dot(({gradient}).to({NAMES[key.dtype]}), tl.trans(k), total{body.precision})")
-    writer.leave()
+
+    def some_keys() -> None:
+        body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
+        body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
+        gradient = _of_products(body)
+        line(f"total = tl.dot(({gradient}).to({NAMES[key.dtype]}), tl.trans(k), total{body.precision})")
+
+    body.loops(body.x, some_keys)
     body.store(body.place(made, "y", "d[None, :]", "d", depth, "y"), "total", made.dtype)
     return body.draft.finished(down * problem.batch, blocks.warps)
 
@@ -100,19 +98,18 @@ def of_keys(
     body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
     line("total_k = tl.zeros([XBLOCK, DBLOCK], tl.float32)")
     line("total_v = tl.zeros([XBLOCK, EBLOCK], tl.float32)")
-    seen = bounds(problem.tile.scored, problem.tile.row, problem.tile.column)
-    begin, end = rows(seen, "first", "(first + XBLOCK - 1)", problem.queries, "YBLOCK")
-    writer.enter([body.y], f"for y_start in tl.range({begin}, {end}, YBLOCK, num_stages={blocks.stages}):")
-    body.draft.axis(body.y, "y_start", "[:, None]")
-    body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
-    body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
-    masked = "" if body.y.fits else ", y_ok, other=0.0"
-    line(f"minus = tl.load(at_{delta.name} + y * {delta.stride[-1]}{masked})")
-    line(f"sums = tl.load(at_{logsumexp.name} + y * {logsumexp.stride[-1]}{masked})")
-    gradient = _of_products(body)
-    line(f"total_v = tl.dot(tl.trans(weights.to({NAMES[value.dtype]})), g, total_v{body.precision})")
-    line(f"total_k = tl.dot(tl.trans(({gradient}).to({NAMES[query.dtype]})), q, total_k{body.precision})")
-    writer.leave()
+
+    def some_queries() -> None:
+        body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
+        body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
+        masked = "" if body.y.fits else ", y_ok, other=0.0"
+        line(f"minus = tl.load(at_{delta.name} + y * {delta.stride[-1]}{masked})")
+        line(f"sums = tl.load(at_{logsumexp.name} + y * {logsumexp.stride[-1]}{masked})")
+        gradient = _of_products(body)
+        line(f"total_v = tl.dot(tl.trans(weights.to({NAMES[value.dtype]})), g, total_v{body.precision})")
+        line(f"total_k = tl.dot(tl.trans(({gradient}).to({NAMES[query.dtype]})), q, total_k{body.precision})")
+
+    body.loops(body.y, some_queries)
     line("xs = first + tl.arange(0, XBLOCK)[:, None]")
     body.store(body.place(of_key, "xs", "d[None, :]", "d", depth, "x"), "total_k", of_key.dtype)
     body.store(body.place(of_value, "xs", "e[None, :]", "e", width, "x"), "total_v", of_value.dtype)

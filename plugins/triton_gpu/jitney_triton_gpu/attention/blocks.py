@@ -8,9 +8,9 @@ from jitney_triton_gpu.attention.draft import LEAST, Blocks, Problem, padded
 
 # Features, up to -> queries, keys, warps, stages; of two bytes.
 HALF = {
-    "forward": {64: (128, 64, 4, 3), 128: (128, 64, 8, 3), 256: (64, 32, 4, 2)},
-    "queries": {64: (64, 64, 4, 2), 128: (64, 64, 4, 2), 256: (64, 32, 8, 1)},
-    "keys": {64: (64, 64, 4, 2), 128: (64, 64, 4, 2), 256: (32, 64, 8, 1)},
+    "forward": {64: (64, 64, 4, 3), 128: (128, 64, 8, 3), 256: (64, 32, 4, 2)},
+    "queries": {64: (64, 32, 4, 3), 128: (64, 32, 4, 2), 256: (64, 32, 8, 1)},
+    "keys": {64: (64, 64, 4, 3), 128: (64, 64, 4, 2), 256: (32, 64, 8, 1)},
 }
 # The same of four bytes.
 FULL = {

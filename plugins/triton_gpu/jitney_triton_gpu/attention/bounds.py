@@ -1,4 +1,5 @@
-"""Which keys a query can see, as far as a score says so by comparing positions: what is beyond is not computed.
+"""Which keys a query can see, as far as a score says so by comparing positions: what is beyond is not computed, and
+where all keys of a block are seen by all of its queries nothing is compared.
 
 Products of what cannot be seen count as finite, as in torch's own fused attention.
 """
@@ -6,15 +7,17 @@ Products of what cannot be seen count as finite, as in torch's own fused attenti
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jitney_lowering.index import Index, Var
-from jitney_lowering.ir import Apply, Constant, Position, Value
+from jitney_lowering.ir import Apply, Constant, Position, Value, apply, walk
 from jitney_lowering.ir.operations import INTEGERS
 
 # A comparison -> its operands' order and what is added, such that it says ``first - second + added <= 0``.
 _COMPARED = {"le": (0, 1, 0), "lt": (0, 1, 1), "ge": (1, 0, 0), "gt": (1, 0, 1)}
 _OPPOSITE = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
+Sum = dict[Var | None, int]
 
 
 @dataclass(frozen=True)
@@ -26,64 +29,93 @@ class Bound:
     constant: int
 
 
-def bounds(scored: Value, row: Var, column: Var) -> list[Bound]:
-    """What holds of all that is not minus infinity.
+@dataclass(frozen=True)
+class Mask:
+    """A condition of a score without which a query does not see a key.
 
     Args:
-        scored: what the softmax is taken of.
+        condition: the value.
+        wanted: what it is where the key is seen.
+        bounds: what holds there.
+        exact: does it follow from these?
+    """
+
+    condition: Value
+    wanted: bool
+    bounds: tuple[Bound, ...]
+    exact: bool
+
+
+def masks(scored: Value, row: Var, column: Var) -> list[Mask]:
+    """The masks of what the softmax is taken of.
+
+    Args:
+        scored: what is minus infinity where a key is not seen.
         row, column: the variables of query and key.
     """
-    found = [_bound(terms, row, column) for terms in _visible(scored, row, column)]
-    return [b for b in found if b is not None]
+    if not isinstance(scored, Apply):
+        return []
+    if scored.op in ("cast", "add"):
+        return [mask for a in scored.args for mask in masks(a, row, column)]
+    if scored.op != "where":
+        return []
+    condition, yes, no = scored.args
+    if not _hides(yes) and not _hides(no):
+        return []
+    wanted = _hides(no)
+    sums, exact = _holds(condition, wanted)
+    found = [_bound(each, row, column) for each in sums]
+    bounds = tuple(b for b in found if b is not None)
+    mine = Mask(condition, wanted, bounds, exact and None not in found)
+    return [mine, *masks(yes if wanted else no, row, column)]
 
 
-def _visible(value: Value, row: Var, column: Var) -> list[dict[Var | None, int]]:
-    if not isinstance(value, Apply):
-        return []
-    if value.op in ("cast", "add"):
-        return [bound for a in value.args for bound in _visible(a, row, column)]
-    if value.op != "where":
-        return []
-    condition, yes, no = value.args
-    found = []
-    if _hides(no):
-        found += _holds(condition, True, row, column) + _visible(yes, row, column)
-    elif _hides(yes):
-        found += _holds(condition, False, row, column) + _visible(no, row, column)
-    return found
+def without(value: Value, known: Iterable[Mask]) -> Value:
+    """The value where these masks hide nothing."""
+    wanted = {mask.condition: mask.wanted for mask in known}
+    made: dict[Value, Value] = {}
+    for v in walk(value):
+        if isinstance(v, Apply) and v.op == "where" and v.args[0] in wanted:
+            made[v] = made[v.args[1 if wanted[v.args[0]] else 2]]
+        elif isinstance(v, Apply) and any(made[a] is not a for a in v.args):
+            made[v] = apply(v.op, *(made[a] for a in v.args), dtype=v.dtype)
+        else:
+            made[v] = v
+    return made[value]
 
 
 def _hides(value: Value) -> bool:
     return isinstance(value, Constant) and value.value == -math.inf
 
 
-def _holds(condition: Value, wanted: bool, row: Var, column: Var) -> list[dict[Var | None, int]]:
-    """Sums that are not above 0 if the condition is as wanted."""
+def _holds(condition: Value, wanted: bool) -> tuple[list[Sum], bool]:
+    """Sums that are not above 0 if the condition is as wanted. Is it as wanted wherever none is above 0?"""
     if not isinstance(condition, Apply):
-        return []
+        return [], False
     op, args = condition.op, condition.args
     if op == "not":
-        return _holds(args[0], not wanted, row, column)
+        return _holds(args[0], not wanted)
     if op == "where" and all(isinstance(a, Constant) for a in args[1:]) and args[1].dtype is condition.dtype:
         yes, no = (bool(a.value) for a in args[1:] if isinstance(a, Constant))
-        return _holds(args[0], wanted is yes, row, column) if yes is not no else []
+        return _holds(args[0], wanted is yes) if yes is not no else ([], False)
     if op == ("and" if wanted else "or"):
-        return [sum_ for a in args for sum_ in _holds(a, wanted, row, column)]
+        parts = [_holds(a, wanted) for a in args]
+        return [each for sums, _ in parts for each in sums], all(exact for _, exact in parts)
     if op not in _COMPARED or args[0].dtype not in INTEGERS:
-        return []
+        return [], False
     first, second, added = _COMPARED[op if wanted else _OPPOSITE[op]]
     right = _linear(args[second])
-    found = []
+    found: list[Sum] = []
     for left in _ends(args[first]):
         if left is None or right is None:
-            return []
+            return [], False
         total = {var: left.get(var, 0) - right.get(var, 0) for var in {*left, *right, None}}
         total[None] += added
         found.append(total)
-    return found
+    return found, True
 
 
-def _ends(value: Value) -> list[dict[Var | None, int] | None]:
+def _ends(value: Value) -> list[Sum | None]:
     """Sums of which it is the largest."""
     if isinstance(value, Apply) and value.op == "abs":
         inner = _linear(value.args[0])
@@ -91,7 +123,7 @@ def _ends(value: Value) -> list[dict[Var | None, int] | None]:
     return [_linear(value)]
 
 
-def _linear(value: Value) -> dict[Var | None, int] | None:
+def _linear(value: Value) -> Sum | None:
     """An integer as a sum of variables; None if it is something else."""
     if isinstance(value, Constant):
         return {None: int(value.value)}
@@ -108,8 +140,8 @@ def _linear(value: Value) -> dict[Var | None, int] | None:
     return None
 
 
-def _terms(place: Index) -> dict[Var | None, int] | None:
-    found: dict[Var | None, int] = {None: place.constant}
+def _terms(place: Index) -> Sum | None:
+    found: Sum = {None: place.constant}
     for factor, atoms in place.terms:
         if len(atoms) != 1 or not isinstance(atoms[0], Var):
             return None
@@ -117,37 +149,82 @@ def _terms(place: Index) -> dict[Var | None, int] | None:
     return found
 
 
-def _bound(terms: dict[Var | None, int], row: Var, column: Var) -> Bound | None:
+def _bound(terms: Sum, row: Var, column: Var) -> Bound | None:
     factors = {var: n for var, n in terms.items() if n and var is not None}
-    if not factors.keys() <= {row, column} or any(abs(n) != 1 for n in factors.values()) or column not in factors:
+    if not factors.keys() <= {row, column} or any(abs(n) != 1 for n in factors.values()) or not factors:
         return None
-    return Bound(factors.get(row, 0), factors[column], terms.get(None, 0))
+    return Bound(factors.get(row, 0), factors.get(column, 0), terms.get(None, 0))
 
 
-def columns(found: list[Bound], first: str, last: str, count: int, block: str) -> tuple[str, str]:
-    """From where and up to where, in text, the keys lie that the queries from ``first`` to ``last`` see.
+@dataclass(frozen=True)
+class Span:
+    """Names, in a kernel's text, of where ranges of what it goes through begin and end, by ``lines``.
 
     Args:
-        found: what holds.
-        first, last: names of the first and the last query.
-        count: of keys.
-        block: the name of how many keys are looked at together: the first is a multiple.
+        lines: what computes them.
+        ranges: begin, end, and is all of the range there, with nothing hidden by the masks that are known?
+        known: these.
     """
-    return _between(((b.column, b.row, b.constant) for b in found), first, last, count, block)
+
+    lines: tuple[str, ...]
+    ranges: tuple[tuple[str, str, bool], ...]
+    known: tuple[Mask, ...]
 
 
-def rows(found: list[Bound], first: str, last: str, count: int, block: str) -> tuple[str, str]:
-    """The same of the queries that see the keys from ``first`` to ``last``."""
-    return _between(((b.row, b.column, b.constant) for b in found), first, last, count, block)
+def span(found: Sequence[Mask], first: str, last: str, count: int, block: tuple[str, int], *, columns: bool) -> Span:
+    """What a program goes through, block by block.
+
+    Args:
+        found: the score's masks.
+        first, last: names of the first and the last of its queries (or keys).
+        count: of the keys (or queries) that there are.
+        block: the name of how many of these it looks at together, and that number.
+        columns: does it go through keys?
+    """
+    symbol, size = block
+    bounds = [_turned(b, columns) for mask in found for b in mask.bounds]
+    known = tuple(m for m in found if m.exact and all(_turned(b, columns)[0] for b in m.bounds))
+    exact = [_turned(b, columns) for mask in known for b in mask.bounds]
+    ends = [f"{_most(other, first, last)} + {1 - c}" for own, other, c in bounds if own == 1]
+    begins = [f"{_least(other, first, last)} + {c}" for own, other, c in bounds if own == -1]
+    full_ends = [f"{_most(other, last, first)} + {1 - c}" for own, other, c in exact if own == 1]
+    full_begins = [f"{_least(other, last, first)} + {c}" for own, other, c in exact if own == -1]
+    lines = [
+        f"begin = {_all('maximum', '0', begins)} // {symbol} * {symbol}",
+        f"end = {_all('minimum', str(count), ends)}",
+    ]
+    if count % size == 0 and not known:
+        return Span(tuple(lines), (("begin", "end", True),), ())
+    lines.append(f"full_end = {_all('minimum', str(count), full_ends)} // {symbol} * {symbol}")
+    if not full_begins:
+        lines.append("full_end = tl.maximum(full_end, begin)")
+        return Span(tuple(lines), (("begin", "full_end", True), ("full_end", "end", False)), known)
+    lines.append(f"full_begin = {_all('maximum', '0', full_begins)}")
+    lines.append("full_begin = tl.minimum(tl.maximum(full_begin, begin), tl.maximum(end, begin))")
+    lines.append(f"full_begin = (full_begin + {size - 1}) // {symbol} * {symbol}")
+    lines.append("full_end = tl.maximum(full_end, full_begin)")
+    ranges = (("begin", "full_begin", False), ("full_begin", "full_end", True), ("full_end", "end", False))
+    return Span(tuple(lines), ranges, known)
 
 
-def _between(planes: object, first: str, last: str, count: int, block: str) -> tuple[str, str]:
-    begin, end = "0", str(count)
-    for own, other, constant in planes:  # type: ignore[attr-defined]
-        if own == 1:  # own <= -other * o - constant
-            most = {0: "0", 1: f"-{first}", -1: last}[other]
-            end = f"tl.minimum({end}, {most} + {1 - constant})"
-        elif own == -1:  # own >= other * o + constant
-            least = {0: "0", 1: first, -1: f"-{last}"}[other]
-            begin = f"tl.maximum({begin}, {least} + {constant})"
-    return (begin if begin == "0" else f"{begin} // {block} * {block}"), end
+def _turned(bound: Bound, columns: bool) -> tuple[int, int, int]:
+    """The factor of what a program goes through, the other one, and the constant."""
+    own, other = (bound.column, bound.row) if columns else (bound.row, bound.column)
+    return own, other, bound.constant
+
+
+def _most(other: int, first: str, last: str) -> str:
+    """The largest ``-other * o`` for ``o`` from first to last."""
+    return {0: "0", 1: f"-{first}", -1: last}[other]
+
+
+def _least(other: int, first: str, last: str) -> str:
+    """The least ``other * o``."""
+    return {0: "0", 1: first, -1: f"-{last}"}[other]
+
+
+def _all(function: str, start: str, others: Iterable[str]) -> str:
+    shown = start
+    for other in others:
+        shown = f"tl.{function}({shown}, {other})"
+    return shown

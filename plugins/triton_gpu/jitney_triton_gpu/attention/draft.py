@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from jitney_lowering.attention import Tile
 from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir import Kernel, Nest, Store, Value
 from jitney_lowering.ir.index_width import NARROW
+from jitney_triton_gpu.attention.bounds import Mask, masks, span, without
 from jitney_triton_gpu.emit.dtypes import NAMES
 from jitney_triton_gpu.emit.function import Draft
 from jitney_triton_gpu.emit.spaces import Axis
@@ -131,6 +132,7 @@ class Body:
     blocks: Blocks
     more: tuple[Matrices, ...] = ()
     draft: Draft = field(init=False)
+    known: tuple[Mask, ...] = ()
 
     def __post_init__(self) -> None:
         problem, tile = self.problem, self.problem.tile
@@ -185,10 +187,36 @@ class Body:
         address, mask = place
         self.line(f"tl.store({address}, {value}.to({NAMES[dtype]}){f', {mask}' if mask else ''})")
 
+    def loops(self, axis: Axis, inner: Callable[[], None]) -> None:
+        """Go through all keys (``x``) or queries (``y``) that those of the program, from ``first`` on, have to do with.
+
+        ``inner`` writes what is done for a block, once for those of which all is there and seen, and once for others.
+        """
+        columns = axis is self.x
+        mine, count = (self.y, self.problem.keys) if columns else (self.x, self.problem.queries)
+        found = masks(self.problem.tile.scored, self.problem.tile.row, self.problem.tile.column)
+        last = f"(first + {mine.symbol} - 1)"
+        made = span(found, "first", last, count, (axis.symbol, axis.block), columns=columns)
+        self.draft.blocks[axis.symbol] = axis.block
+        for line in made.lines:
+            self.line(line)
+        stages = self.blocks.stages
+        for begin, end, full in made.ranges:
+            own = replace(axis, full=full)
+            self.known = made.known if full else ()
+            self.x, self.y = (own, self.y) if columns else (self.x, own)
+            self.writer.tile = [self.y, self.x]
+            start = f"{axis.name}_start"
+            header = f"for {start} in tl.range({begin}, {end}, {axis.symbol}, num_stages={stages}):"
+            self.writer.enter([own], header)
+            self.draft.axis(own, start, "[None, :]" if columns else "[:, None]")
+            inner()
+            self.writer.leave()
+
     def score(self, products: str) -> str:
         """The name of a tile of what the softmax is taken of; minus infinity where there are no such keys."""
         self.writer.know(self.problem.tile.products, Register(products, frozenset({"x", "y"})))
-        shown = self.writer.spread(self.writer.value(self.problem.tile.scored))
+        shown = self.value(without(self.problem.tile.scored, self.known))
         if self.x.fits:
             return shown
         name = self.writer.name("scored")
@@ -200,7 +228,7 @@ class Body:
         tile = self.problem.tile
         assert tile.gradient is not None
         self.writer.know(tile.given, Register(given, frozenset({"x", "y"})))
-        return self.masked(self.writer.spread(self.writer.value(tile.gradient)))
+        return self.masked(self.value(without(tile.gradient, self.known)))
 
     def masked(self, shown: str) -> str:
         """A tile with zeros where there are no such queries or keys."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from jitney_lowering.index import index
-from jitney_triton_gpu.attention.bounds import bounds, columns
 from jitney_triton_gpu.attention.draft import LOG2E, Blocks, Body, Matrices, Problem
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.emit.dtypes import NAMES
@@ -38,23 +37,22 @@ def forward(problem: Problem, result: Matrices, logsumexp: Matrices, name: str, 
     line('most = tl.full([YBLOCK, 1], float("-inf"), tl.float32)')
     line("total = tl.zeros([YBLOCK, 1], tl.float32)")
     line("mixed = tl.zeros([YBLOCK, EBLOCK], tl.float32)")
-    seen = bounds(problem.tile.scored, problem.tile.row, problem.tile.column)
-    begin, end = columns(seen, "first", "(first + YBLOCK - 1)", problem.keys, "XBLOCK")
-    writer.enter([body.x], f"for x_start in tl.range({begin}, {end}, XBLOCK, num_stages={blocks.stages}):")
-    body.draft.axis(body.x, "x_start", "[None, :]")
-    body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
-    line(f"products = tl.dot(q, k{body.precision})")
-    scored = body.score("products")
-    line(f"best = tl.maximum(most, tl.max({scored}, 1, keep_dims=True))")
-    line('shift = tl.where(best == float("-inf"), 0.0, best)')
-    line(f"weights = tl.exp2(({scored} - shift) * {LOG2E})")
-    line(f"scale = tl.exp2((most - shift) * {LOG2E})")
-    line("total = total * scale + tl.sum(weights, 1, keep_dims=True)")
-    line("xs = x_start + tl.arange(0, XBLOCK)[:, None]")
-    body.load("v", body.place(value, "xs", "e[None, :]", "e", width, "x"))
-    line(f"mixed = tl.dot(weights.to({NAMES[value.dtype]}), v, mixed * scale{body.precision})")
-    line("most = best")
-    writer.leave()
+
+    def some_keys() -> None:
+        body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
+        line(f"products = tl.dot(q, k{body.precision})")
+        scored = body.score("products")
+        line(f"best = tl.maximum(most, tl.max({scored}, 1, keep_dims=True))")
+        line('shift = tl.where(best == float("-inf"), 0.0, best)')
+        line(f"weights = tl.exp2(({scored} - shift) * {LOG2E})")
+        line(f"scale = tl.exp2((most - shift) * {LOG2E})")
+        line("total = total * scale + tl.sum(weights, 1, keep_dims=True)")
+        line("xs = x_start + tl.arange(0, XBLOCK)[:, None]")
+        body.load("v", body.place(value, "xs", "e[None, :]", "e", width, "x"))
+        line(f"mixed = tl.dot(weights.to({NAMES[value.dtype]}), v, mixed * scale{body.precision})")
+        line("most = best")
+
+    body.loops(body.x, some_keys)
     body.store(body.place(result, "y", "e[None, :]", "e", width, "y"), "(mixed / total)", result.dtype)
     line('sums = tl.where(total == 0.0, float("nan"), most + tl.log(total))')
     (across,) = logsumexp.stride[-1:]
