@@ -43,22 +43,29 @@ class Candidate:
     trains: bool
 
 
-Takes = Callable[[Candidate], bool]
+Compute = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor]], Tensor]
+"""From query, key, value and what the score reads besides to the result, in words that torch can trace."""
+Takes = Callable[[Candidate], Compute | None]
+
+
+def by_operator(candidate: Candidate) -> Compute:
+    """Attention by the operator."""
+    score = candidate.score.text()
+    return lambda query, key, value, others: FORWARD(query, key, value, list(others), score)[0]
 
 
 class Attention:
-    """``torch_function(query, key, value, *others)`` of one place in a captured graph."""
+    """One place in a captured graph: what is called there with the operands of both products."""
 
-    def __init__(self, first: Product, second: Product, score: str, weights: Sequence[int]) -> None:
-        self.first, self.second, self.score, self.weights = first, second, score, tuple(weights)
+    def __init__(self, first: Product, second: Product, compute: Compute, weights: Sequence[int]) -> None:
+        self.first, self.second, self.compute, self.weights = first, second, compute, tuple(weights)
         self.__name__ = "attention"
 
     def __call__(self, left: Tensor, right: Tensor, values: Tensor, *others: Tensor) -> Tensor:
         """The second product's result."""
         query, key = _operands(self.first, left, right)
         finished = _values(self.second, values, self.weights)
-        result = FORWARD(query, key, finished, list(others), self.score)[0]
-        return self.second.finish(result)
+        return self.second.finish(self.compute(query, key, finished, others))
 
 
 def _operands(first: Product, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,7 +92,7 @@ def with_attention(
         module: operations as the program called them; not changed.
         inputs: stand-ins.
         decompositions: operators to be taken apart.
-        takes: has the backend a kernel for this one, which is worth it?
+        takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
     """
     found = [(r, made) for r in regions(module.graph) if (made := _made(r, decompositions, takes, device_types))]
@@ -144,8 +151,9 @@ def _made(
         plain = tuple(x for x in read if x is not None)
         products = value(region.first.node)
         assert products is not None
-        if takes(Candidate(query, key, finished, products, plain, score, trains)):
-            return Attention(region.first, region.second, score.text(), weights.shape), others
+        compute = takes(Candidate(query, key, finished, products, plain, score, trains))
+        if compute is not None:
+            return Attention(region.first, region.second, compute, weights.shape), others
     return None
 
 

@@ -18,6 +18,6 @@ def captured_pass(
     """See ``Backend``."""
     if not options.fused_attention:
         return module
-    from jitney_triton_gpu.attention.kernels import takes
+    from jitney_triton_gpu.attention.choice import takes
 
     return with_attention(module, inputs, decompositions, takes, DEVICE_TYPES)

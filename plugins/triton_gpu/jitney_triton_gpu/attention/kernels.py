@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from jitney.backends.devices import raw_stream
-from jitney_lowering import NotLowered
-from jitney_lowering.attention import BACKWARD, FORWARD, Candidate, Score, Tile
+from jitney_lowering.attention import BACKWARD, FORWARD, Score, Tile
 from jitney_lowering.ir import Extern
 from jitney_triton_gpu.attention.backward import of_keys, of_queries
 from jitney_triton_gpu.attention.blocks import blocks
-from jitney_triton_gpu.attention.draft import LEAST, Matrices, Problem, padded
+from jitney_triton_gpu.attention.draft import Matrices, Problem
 from jitney_triton_gpu.attention.forward import forward
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.compiler_policy import POLICY
@@ -23,23 +22,7 @@ from jitney_triton_gpu.device import INTERPRETED
 from jitney_triton_gpu.launcher import HEADER
 from jitney_triton_gpu.module import load
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-WIDEST = 256  # features
 _counter = itertools.count()
-
-
-def takes(candidate: Candidate) -> bool:
-    """Is there a kernel for this attention?"""
-    query, key, value = candidate.query, candidate.key, candidate.value
-    if query.dtype not in DTYPES or any(x.dtype is not query.dtype for x in (key, value)):
-        return False
-    if min(query.size(-2), key.size(-2)) < LEAST or max(padded(x.size(-1)) for x in (query, value)) > WIDEST:
-        return False
-    try:
-        Tile.of(candidate.score, candidate.products.shape, candidate.others, query.device, POLICY)
-    except NotLowered:
-        return False
-    return True
 
 
 def called_instead(extern: Extern) -> Callable[..., Any] | None:
@@ -141,4 +124,6 @@ def _precision(query: Tensor) -> str:
     """How float32 is multiplied."""
     if query.dtype is not torch.float32:
         return ""
-    return "ieee" if INTERPRETED or torch.get_float32_matmul_precision() == "highest" else "tf32"
+    if INTERPRETED:
+        return "ieee"
+    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
