@@ -74,7 +74,7 @@ def _scores(query: Tensor, key: Tensor, others: Sequence[Tensor], text: str, *gr
     wide = [x.reshape(count, *x.shape[-2:]).to(torch.float32) for x in (query, key)]
     products = torch.bmm(wide[0], wide[1].mT).view(*query.shape[:-1], key.size(-2))
     if score.gradient and not gradient:
-        gradient = (products,)  # of the right size: nobody looks at what comes of it
+        gradient = (torch.zeros_like(score.result, device=query.device),)  # nobody looks at what comes of it
     inputs = [products, *others, *gradient]
     return torch.fx.Interpreter(score.filled(inputs, query.device)).run(*inputs)
 

@@ -127,8 +127,8 @@ def _made(
     left, right, weights, values = stands
     assert left is not None and right is not None and weights is not None and values is not None
     results = [value(region.first.node), value(region.second.node)]
-    if any(x is None or x.dtype is not left.dtype for x in (right, weights, values, *results)):
-        return None  # of several types, or under autocast
+    if any(x is None or x.dtype is not left.dtype for x in (right, values, *results)):
+        return None  # of several types, or such as autocast changes
     with torch.no_grad(), left.fake_mode:  # type: ignore[attr-defined] # a stand-in
         query, key = (x.detach() for x in _operands(region.first, left, right))
         finished = _values(region.second, values, weights.shape).detach()
@@ -263,7 +263,8 @@ def _score(
             return None
         joint.graph.output(tuple(results))
         _without_dead(joint.graph)
-        score = Score(joint.graph, trains)
+        made = results[0].meta["val"]
+        score = Score(joint.graph, trains, tuple(made.shape), made.dtype)
         score.text()
     except (NotSplit, NotSaid):
         return None

@@ -33,10 +33,13 @@ class Score:
             gradient, that of the result. It returns what the softmax is taken of, and the gradient of the products if
             there is one.
         gradient: is there one?
+        size, dtype: of what the softmax is taken of.
     """
 
     graph: fx.Graph
     gradient: bool
+    size: tuple[int, ...]
+    dtype: torch.dtype
 
     def text(self) -> str:
         """The score as an operator's argument.
@@ -56,21 +59,26 @@ class Score:
             elif node.op != "placeholder":
                 raise NotSaid(f"a {node.op}")
         inputs = len(self.graph.find_nodes(op="placeholder"))
-        return json.dumps([inputs, calls, results, self.gradient])
+        return json.dumps([inputs, calls, results, self.gradient, self.size, _said(self.dtype, numbers)])
 
     @staticmethod
     def of(text: str) -> Score:
         """The score that has this text; ``ValueError`` if none has."""
         try:
-            inputs, calls, results, gradient = json.loads(text)
+            inputs, calls, results, gradient, size, dtype = json.loads(text)
             graph = fx.Graph()
             nodes = [graph.placeholder(f"given{n}") for n in range(inputs)]
             for name, args, kwargs in calls:
                 nodes.append(graph.call_function(_operator(name), tuple(_meant(args, nodes)), _meant(kwargs, nodes)))
             graph.output(tuple(nodes[n] for n in results))
-        except (TypeError, LookupError, AttributeError) as error:
+            return Score(graph, bool(gradient), tuple(map(int, size)), _meant(dtype, nodes))
+        except (TypeError, LookupError, AttributeError, ValueError) as error:
             raise ValueError(f"no score: {text[:100]!r}") from error
-        return Score(graph, bool(gradient))
+
+    @property
+    def result(self) -> torch.Tensor:
+        """A tensor such as the softmax is taken of, without memory."""
+        return torch.empty(self.size, dtype=self.dtype, device="meta")
 
     def filled(self, inputs: Sequence[torch.Tensor], device: torch.device) -> fx.GraphModule:
         """The graph as backends take it: with a stand-in in ``meta["val"]`` of each node.

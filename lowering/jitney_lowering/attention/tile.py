@@ -63,20 +63,11 @@ class Tile:
             NotLowered: it does not go element by element.
         """
         products = torch.empty(tuple(size), dtype=torch.float32, device="meta")
-        tangents = [_tangent(score, products, others, device)] if score.gradient else []
+        tangents = [score.result] if score.gradient else []
         module = score.filled([products, *others, *tangents], device)
         stands = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
         program = lower(module, stands, relaxed_math=True, policy=policy, inlined=True)
         return _Tiles(program, products, len(others)).tile(score.gradient)
-
-
-def _tangent(score: Score, products: Tensor, others: Sequence[Tensor], device: torch.device) -> Tensor:
-    """What the gradient of the result is like: the result."""
-    filled = score.filled([products, *others, products], device)
-    (output,) = filled.graph.find_nodes(op="output")
-    found: Any = output.args[0]
-    result: Tensor = found[0].meta["val"]
-    return torch.empty(result.shape, dtype=result.dtype, device="meta")
 
 
 class _Tiles:
