@@ -15,8 +15,13 @@ from torch import Tensor
 from jitney_lowering.attention.score import Score
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor], score: str) -> tuple[Tensor, Tensor]:
-    """The attention of each query, and the logarithm of its softmax's sum.
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor], score: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The attention of each query, and what its softmax is made of.
+
+    The largest score and the sum of ``exp(score - largest)`` are kept apart: the logarithm of the sum would be lost beside
+    -1e30, which all scores of a query are that sees no key.
 
     Args:
         query: (..., M, D).
@@ -26,13 +31,18 @@ def attention(query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor
         score: the text of a ``Score``, over the batch as the softmax has it.
 
     Returns:
-        (..., M, E) with the value's batch and dtype, contiguous; float32 (..., M) with the query's batch.
+        (..., M, E) with the value's batch and dtype, contiguous; twice float32 (..., M) with the query's batch: the
+        largest score (0 if that is minus infinity) and the sum.
     """
     found = _scores(query, key, others, score)[0]
     weights = found.softmax(-1)
     flat = value.reshape(-1, *value.shape[-2:])
     result = torch.bmm(weights.reshape(len(flat), *weights.shape[-2:]).to(value.dtype), flat)
-    return result.view(*value.shape[:-2], *result.shape[-2:]), found.logsumexp(-1).view(query.shape[:-1])
+    largest = found.amax(-1)
+    largest = largest.masked_fill(largest == float("-inf"), 0.0)
+    total = (found - largest.unsqueeze(-1)).exp().sum(-1)
+    statistics = [x.view(query.shape[:-1]).to(torch.float32) for x in (largest, total)]
+    return result.view(*value.shape[:-2], *result.shape[-2:]), *statistics
 
 
 def attention_backward(
@@ -42,20 +52,22 @@ def attention_backward(
     value: Tensor,
     others: Sequence[Tensor],
     result: Tensor,
-    logsumexp: Tensor,
+    largest: Tensor,
+    total: Tensor,
     score: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value: contiguous.
 
     Args:
         gradient: of the result.
-        result, logsumexp: of the forward; everything else is as there.
+        result, largest, total: of the forward; everything else is as there.
     """
     count, wide = value.shape[:-2].numel(), torch.float32
     flat = value.reshape(count, *value.shape[-2:]).to(wide)
     given = gradient.reshape(count, *gradient.shape[-2:]).to(wide)
     found = _scores(query, key, others, score)[0]
-    weights = (found.reshape(count, *found.shape[-2:]) - logsumexp.reshape(count, -1, 1)).exp()
+    weights = (found.reshape(count, *found.shape[-2:]) - largest.reshape(count, -1, 1)).exp()
+    weights = weights / total.reshape(count, -1, 1)
     of_value = torch.bmm(weights.mT, given)
     of_weights = torch.bmm(given, flat.mT)
     of_found = weights * (of_weights - (given * result.reshape(given.shape)).sum(-1, keepdim=True))
@@ -79,32 +91,34 @@ def _scores(query: Tensor, key: Tensor, others: Sequence[Tensor], text: str, *gr
     return torch.fx.Interpreter(score.filled(inputs, query.device)).run(*inputs)
 
 
-def _attention_stand_in(query: Tensor, key: Tensor, value: Tensor, others: Any, score: str) -> tuple[Tensor, Tensor]:
+def _attention_stand_in(query: Tensor, key: Tensor, value: Tensor, others: Any, score: str) -> tuple[Tensor, ...]:
     result = value.new_empty((*value.shape[:-2], query.size(-2), value.size(-1)))
-    return result, query.new_empty(query.shape[:-1], dtype=torch.float32)
+    return result, *(query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
 
 
 def _backward_stand_in(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     query, key, value, others, ctx.score = inputs
-    ctx.mark_non_differentiable(output[1])
+    ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(query, key, value, *output, *others)
 
 
-def _gradients(ctx: Any, gradient: Tensor, _: Any) -> tuple[Any, ...]:
-    query, key, value, result, logsumexp, *others = ctx.saved_tensors
-    found = BACKWARD(gradient, query, key, value, others, result, logsumexp, ctx.score)
+def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
+    query, key, value, result, largest, total, *others = ctx.saved_tensors
+    found = BACKWARD(gradient, query, key, value, others, result, largest, total, ctx.score)
     return (*found, [None] * len(others), None)
 
 
 _library = torch.library.Library("jitney", "FRAGMENT")
-_library.define("attention(Tensor query, Tensor key, Tensor value, Tensor[] others, str score) -> (Tensor, Tensor)")
+_library.define(
+    "attention(Tensor query, Tensor key, Tensor value, Tensor[] others, str score) -> (Tensor, Tensor, Tensor)"
+)
 _library.define(
     "attention_backward(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor[] others, Tensor result, "
-    "Tensor logsumexp, str score) -> (Tensor, Tensor, Tensor)"
+    "Tensor largest, Tensor total, str score) -> (Tensor, Tensor, Tensor)"
 )
 _library.impl("attention", attention, "CompositeExplicitAutograd")
 _library.impl("attention_backward", attention_backward, "CompositeExplicitAutograd")

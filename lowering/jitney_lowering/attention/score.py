@@ -112,9 +112,10 @@ def _name(target: Any) -> str:
 
 def _operator(name: str) -> Any:
     namespace, packet, overload = name.split(".")
-    if namespace not in NAMESPACES:
+    found = getattr(getattr(getattr(torch.ops, namespace), packet), overload) if namespace in NAMESPACES else None
+    if not isinstance(found, torch._ops.OpOverload):
         raise LookupError(name)
-    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+    return found
 
 
 def _said(value: Any, numbers: dict[fx.Node, int]) -> Any:

@@ -14,7 +14,7 @@ def of_queries(
     problem: Problem,
     given: Matrices,
     result: Matrices,
-    logsumexp: Matrices,
+    statistics: tuple[Matrices, Matrices],
     delta: Matrices,
     made: Matrices,
     name: str,
@@ -25,13 +25,13 @@ def of_queries(
     Args:
         problem: what was computed.
         given: the gradient of the result.
-        result, logsumexp: of the forward.
-        delta: like ``logsumexp``: sums of the result times its gradient.
+        result, statistics: of the forward.
+        delta: (..., M), float32: sums of the result times its gradient.
         made: like the query.
         name: the function's.
         blocks: of queries and keys.
     """
-    body = Body(problem, name, blocks, (given, result, logsumexp, delta, made))
+    body = Body(problem, name, blocks, (given, result, *statistics, delta, made))
     line, writer = body.line, body.writer
     query, key, value = problem.query, problem.key, problem.value
     depth, width = query.size[-1], value.size[-1]
@@ -45,15 +45,14 @@ def of_queries(
     body.features("e", width)
     for matrices in (query, key, value, given, result, made):
         body.base(matrices)
-    body.base(logsumexp, 1)
-    body.base(delta, 1)
+    for matrices in (*statistics, delta):
+        body.base(matrices, 1)
     body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
     body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
     body.load("r", body.place(result, "y", "e[None, :]", "e", width, "y"))
     line("minus = tl.sum(r.to(tl.float32) * g.to(tl.float32), 1, keep_dims=True)")
-    masked = "" if body.y.fits else ", y_ok"
-    line(f"tl.store(at_{delta.name} + y * {delta.stride[-1]}, minus{masked})")
-    line(f"sums = tl.load(at_{logsumexp.name} + y * {logsumexp.stride[-1]}{masked and masked + ', other=0.0'})")
+    body.store_row(delta, "minus")
+    _load_statistics(body, statistics)
     line("total = tl.zeros([YBLOCK, DBLOCK], tl.float32)")
 
     def some_keys() -> None:
@@ -70,7 +69,7 @@ def of_queries(
 def of_keys(
     problem: Problem,
     given: Matrices,
-    logsumexp: Matrices,
+    statistics: tuple[Matrices, Matrices],
     delta: Matrices,
     made: tuple[Matrices, Matrices],
     name: str,
@@ -78,7 +77,7 @@ def of_keys(
 ) -> Function:
     """The function that fills the gradients of keys and values; see ``of_queries``, after which it runs."""
     of_key, of_value = made
-    body = Body(problem, name, blocks, (given, logsumexp, delta, *made))
+    body = Body(problem, name, blocks, (given, *statistics, delta, *made))
     line, writer = body.line, body.writer
     query, key, value = problem.query, problem.key, problem.value
     depth, width = query.size[-1], value.size[-1]
@@ -92,8 +91,8 @@ def of_keys(
     body.features("e", width)
     for matrices in (query, key, value, given, *made):
         body.base(matrices)
-    body.base(logsumexp, 1)
-    body.base(delta, 1)
+    for matrices in (*statistics, delta):
+        body.base(matrices, 1)
     body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
     body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
     line("total_k = tl.zeros([XBLOCK, DBLOCK], tl.float32)")
@@ -102,9 +101,8 @@ def of_keys(
     def some_queries() -> None:
         body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
         body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
-        masked = "" if body.y.fits else ", y_ok, other=0.0"
-        line(f"minus = tl.load(at_{delta.name} + y * {delta.stride[-1]}{masked})")
-        line(f"sums = tl.load(at_{logsumexp.name} + y * {logsumexp.stride[-1]}{masked})")
+        body.load_row("minus", delta)
+        _load_statistics(body, statistics)
         gradient = _of_products(body)
         line(f"total_v = tl.dot(tl.trans(weights.to({NAMES[value.dtype]})), g, total_v{body.precision})")
         line(f"total_k = tl.dot(tl.trans(({gradient}).to({NAMES[query.dtype]})), q, total_k{body.precision})")
@@ -116,12 +114,22 @@ def of_keys(
     return body.draft.finished(across * problem.batch, blocks.warps)
 
 
+def _load_statistics(body: Body, statistics: tuple[Matrices, Matrices]) -> None:
+    largest, total = statistics
+    body.load_row("most", largest)
+    body.load_row("sums", total, "1.0")
+    body.line("part = 1.0 / sums")
+
+
 def _of_products(body: Body) -> str:
-    """The gradient of a tile of products. There are ``q``, ``k``, ``v``, ``g``, ``sums`` and ``minus``; then ``weights``."""
+    """The gradient of a tile of products, of which there are ``q``, ``k``, ``v``, ``g``, ``most``, ``part``, ``minus``.
+
+    Then there are ``weights``.
+    """
     line = body.line
     line(f"products = tl.dot(q, k{body.precision})")
     scored = body.score("products")
-    line(f"weights = {body.masked(f'tl.exp2(({scored} - sums) * {LOG2E})')}")
+    line(f"weights = {body.masked(f'tl.exp2(({scored} - most) * {LOG2E}) * part')}")
     line(f"of_weights = tl.dot(g, v{body.precision})")
     line("of_scored = weights * (of_weights - minus)")
     return body.gradient("of_scored")

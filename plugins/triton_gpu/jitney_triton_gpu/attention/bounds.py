@@ -17,6 +17,7 @@ from jitney_lowering.ir.operations import INTEGERS
 # A comparison -> its operands' order and what is added, such that it says ``first - second + added <= 0``.
 _COMPARED = {"le": (0, 1, 0), "lt": (0, 1, 1), "ge": (1, 0, 0), "gt": (1, 0, 1)}
 _OPPOSITE = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
+LOW = -1e9  # what people hide keys with: no product comes near
 Sum = dict[Var | None, int]
 
 
@@ -38,25 +39,52 @@ class Mask:
         wanted: what it is where the key is seen.
         bounds: what holds there.
         exact: does it follow from these?
+        finite: is what hides the key a number, if one so low that its weight is 0 beside any that is seen?
     """
 
     condition: Value
     wanted: bool
     bounds: tuple[Bound, ...]
     exact: bool
+    finite: bool
 
 
 def masks(scored: Value, row: Var, column: Var) -> list[Mask]:
     """The masks of what the softmax is taken of.
 
     Args:
-        scored: what is minus infinity where a key is not seen.
+        scored: what is minus infinity, or as good as that, where a key is not seen.
         row, column: the variables of query and key.
     """
+    found = _masks(scored, row, column, finite=True)
+    told = all(mask.exact for mask in found)  # else some query may see nothing but what is hidden
+    if told and _all_see(found, row.size.value or 0, column.size.value or 0):
+        return found
+    return _masks(scored, row, column, finite=False)
+
+
+def _all_see(found: list[Mask], rows: int, columns: int) -> bool:
+    """Does every query see a key?"""
+    bounds = [bound for mask in found for bound in mask.bounds]
+    for y in range(rows):
+        least, most = 0, columns - 1
+        for bound in bounds:
+            rest = bound.row * y + bound.constant
+            if bound.column == 0 and rest > 0:
+                return False
+            least = max(least, rest) if bound.column == -1 else least
+            most = min(most, -rest) if bound.column == 1 else most
+        if least > most:
+            return False
+    return True
+
+
+def _masks(scored: Value, row: Var, column: Var, *, finite: bool) -> list[Mask]:
+    """With those of finite numbers, or without these and what they hide: a key is not hidden any more below such a one."""
     if not isinstance(scored, Apply):
         return []
     if scored.op in ("cast", "add"):
-        return [mask for a in scored.args for mask in masks(a, row, column)]
+        return [mask for a in scored.args for mask in _masks(a, row, column, finite=finite)]
     if scored.op != "where":
         return []
     condition, yes, no = scored.args
@@ -66,8 +94,12 @@ def masks(scored: Value, row: Var, column: Var) -> list[Mask]:
     sums, exact = _holds(condition, wanted)
     found = [_bound(each, row, column) for each in sums]
     bounds = tuple(b for b in found if b is not None)
-    mine = Mask(condition, wanted, bounds, exact and None not in found)
-    return [mine, *masks(yes if wanted else no, row, column)]
+    hidden = no if wanted else yes
+    is_finite = isinstance(hidden, Constant) and hidden.value != -math.inf
+    if is_finite and not finite:
+        return []
+    mine = Mask(condition, wanted, bounds, exact and None not in found, is_finite)
+    return [mine, *_masks(yes if wanted else no, row, column, finite=finite)]
 
 
 def without(value: Value, known: Iterable[Mask]) -> Value:
@@ -85,7 +117,7 @@ def without(value: Value, known: Iterable[Mask]) -> Value:
 
 
 def _hides(value: Value) -> bool:
-    return isinstance(value, Constant) and value.value == -math.inf
+    return isinstance(value, Constant) and value.value <= LOW
 
 
 def _holds(condition: Value, wanted: bool) -> tuple[list[Sum], bool]:

@@ -16,16 +16,18 @@ from jitney_triton_gpu.compiler_policy import POLICY
 from jitney_triton_gpu.device import INTERPRETED
 
 HALVES = (torch.float16, torch.bfloat16)
-WIDEST = 256  # features
+WIDEST = {torch.float16: (256, 128), torch.bfloat16: (256, 128), torch.float32: (128, 64)}
+"""Features, without and with a gradient: more do not fit into registers."""
 CAUSAL = Bound(-1, 1, 0)
 
 
 def takes(candidate: Candidate) -> Compute | None:
     """How this attention is computed; None if it stays as it was written."""
     query, key, value = candidate.query, candidate.key, candidate.value
-    if query.dtype not in (*HALVES, torch.float32) or any(x.dtype is not query.dtype for x in (key, value)):
+    if query.dtype not in WIDEST or any(x.dtype is not query.dtype for x in (key, value)):
         return None
-    if min(query.size(-2), key.size(-2)) < LEAST or max(padded(x.size(-1)) for x in (query, value)) > WIDEST:
+    features = max(padded(x.size(-1)) for x in (query, value))
+    if min(query.size(-2), key.size(-2)) < LEAST or features > WIDEST[query.dtype][candidate.trains]:
         return None
     try:
         tile = Tile.of(candidate.score, candidate.products.shape, candidate.others, query.device, POLICY)

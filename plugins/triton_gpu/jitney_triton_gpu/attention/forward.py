@@ -9,17 +9,19 @@ from jitney_triton_gpu.emit.dtypes import NAMES
 from jitney_triton_gpu.emit.function import blocks_of
 
 
-def forward(problem: Problem, result: Matrices, logsumexp: Matrices, name: str, blocks: Blocks) -> Function:
-    """The function that fills the result and the logarithm of the sums.
+def forward(
+    problem: Problem, result: Matrices, statistics: tuple[Matrices, Matrices], name: str, blocks: Blocks
+) -> Function:
+    """The function that fills the result and what the softmax is made of.
 
     Args:
         problem: what to compute.
         result: (..., M, E).
-        logsumexp: (..., M), float32.
+        statistics: (..., M), float32: the largest score and the sum of the rest.
         name: the function's.
         blocks: of queries and keys.
     """
-    body = Body(problem, name, blocks, (result, logsumexp))
+    body = Body(problem, name, blocks, (result, *statistics))
     line, writer = body.line, body.writer
     query, key, value = problem.query, problem.key, problem.value
     depth, width = query.size[-1], value.size[-1]
@@ -31,7 +33,7 @@ def forward(problem: Problem, result: Matrices, logsumexp: Matrices, name: str, 
     body.draft.axis(body.y, "first", "[:, None]")
     body.features("d", depth)
     body.features("e", width)
-    for matrices, dims in ((query, 2), (key, 2), (value, 2), (result, 2), (logsumexp, 1)):
+    for matrices, dims in ((query, 2), (key, 2), (value, 2), (result, 2), *((s, 1) for s in statistics)):
         body.base(matrices, dims)
     body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
     line('most = tl.full([YBLOCK, 1], float("-inf"), tl.float32)')
@@ -54,7 +56,7 @@ def forward(problem: Problem, result: Matrices, logsumexp: Matrices, name: str, 
 
     body.loops(body.x, some_keys)
     body.store(body.place(result, "y", "e[None, :]", "e", width, "y"), "(mixed / total)", result.dtype)
-    line('sums = tl.where(total == 0.0, float("nan"), most + tl.log(total))')
-    (across,) = logsumexp.stride[-1:]
-    line(f"tl.store(at_{logsumexp.name} + y * {across}, sums{'' if body.y.fits else ', y_ok'})")
+    line('most = tl.where(most == float("-inf"), 0.0, most)')
+    for matrices, shown in zip(statistics, ("most", "total"), strict=True):
+        body.store_row(matrices, shown)
     return body.draft.finished(down * problem.batch, blocks.warps)

@@ -30,14 +30,15 @@ def called_instead(extern: Extern) -> Callable[..., Any] | None:
     return {FORWARD: attention, BACKWARD: attention_backward}.get(extern.target)
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor], score: str) -> tuple[Tensor, Tensor]:
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor], score: str
+) -> tuple[Tensor, Tensor, Tensor]:
     """As the operator of this name."""
     result = value.new_empty((*value.shape[:-2], query.size(-2), value.size(-1)))
-    logsumexp = query.new_empty(query.shape[:-1], dtype=torch.float32)
-    _run(
-        _forward, {"query": query, "key": key, "value": value, "result": result, "logsumexp": logsumexp}, others, score
-    )
-    return result, logsumexp
+    largest, total = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
+    given = {"query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total}
+    _run(_forward, given, others, score)
+    return result, largest, total
 
 
 def attention_backward(
@@ -47,14 +48,15 @@ def attention_backward(
     value: Tensor,
     others: Sequence[Tensor],
     result: Tensor,
-    logsumexp: Tensor,
+    largest: Tensor,
+    total: Tensor,
     score: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As the operator of this name."""
     made = [x.new_empty(x.shape) for x in (query, key, value)]
     given = {
-        "query": query, "key": key, "value": value, "result": result, "logsumexp": logsumexp, "given": gradient,
-        "delta": torch.empty_like(logsumexp), "of_query": made[0], "of_key": made[1], "of_value": made[2],
+        "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total, "given": gradient,
+        "delta": torch.empty_like(largest), "of_query": made[0], "of_key": made[1], "of_value": made[2],
     }  # fmt: skip
     _run(_backward, given, others, score)
     return made[0], made[1], made[2]
@@ -106,18 +108,18 @@ def _made(make: Any, given: dict[str, Tensor], others: Sequence[Tensor], score: 
 
 def _forward(problem: Problem, m: dict[str, Matrices]) -> list[Function]:
     name = f"attention{next(_counter)}"
-    return [forward(problem, m["result"], m["logsumexp"], name, blocks(problem, "forward"))]
+    return [forward(problem, m["result"], (m["largest"], m["sums_of"]), name, blocks(problem, "forward"))]
 
 
 def _backward(problem: Problem, m: dict[str, Matrices]) -> list[Function]:
     number = next(_counter)
-    given, logsumexp, delta = m["given"], m["logsumexp"], m["delta"]
+    given, statistics, delta = m["given"], (m["largest"], m["sums_of"]), m["delta"]
     queries, keys = blocks(problem, "queries"), blocks(problem, "keys")
     first = of_queries(
-        problem, given, m["result"], logsumexp, delta, m["of_query"], f"attention{number}_queries", queries
+        problem, given, m["result"], statistics, delta, m["of_query"], f"attention{number}_queries", queries
     )
     made = (m["of_key"], m["of_value"])
-    return [first, of_keys(problem, given, logsumexp, delta, made, f"attention{number}_keys", keys)]
+    return [first, of_keys(problem, given, statistics, delta, made, f"attention{number}_keys", keys)]
 
 
 def _precision(query: Tensor) -> str:

@@ -290,3 +290,33 @@ def test_second_gradients_are_eagers(device: torch.device) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+
+
+def low_number(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    t = torch.arange(q.size(-2), device=q.device)
+    seen = (t[None, :] <= t[:, None]) & (t[:, None] - t[None, :] < 9)
+    least = torch.tensor(torch.finfo(q.dtype).min, device=q.device, dtype=q.dtype)
+    return torch.where(seen, q @ k.mT, least).softmax(-1) @ v
+
+
+def low_number_of_all(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    t = torch.arange(q.size(-2), device=q.device)
+    return (q @ k.mT).masked_fill(t[:, None] - t[None, :] < 20, -1e30).softmax(-1) @ v
+
+
+def two_masks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    t = torch.arange(q.size(-2), device=q.device)
+    scores = (q @ k.mT).masked_fill(t[None, :] > t[:, None], float("-inf"))
+    return scores.masked_fill(t[None, :] < 30, -1e30).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("way", [low_number, low_number_of_all, two_masks], ids=lambda way: way.__name__)
+def test_masks_of_finite_numbers(way: Callable[..., Tensor], device: torch.device) -> None:
+    """Queries that see nothing weigh all that is hidden by the same number."""
+    leaves = given(device, torch.float32, True)
+    found, whole = fused(lambda: called(jitney.compile(way, backend="triton_gpu", fullgraph=True), leaves))
+    assert any("jitney.attention." in name for name in whole)
+    expected = called(way, leaves)
+    torch.testing.assert_close(found, expected)
+    for a, b in zip(*(torch.autograd.grad(r.sin().sum(), leaves) for r in (found, expected)), strict=True):
+        torch.testing.assert_close(a, b)
