@@ -186,8 +186,8 @@ class Backend:
             so. Each node's FakeTensor, ``meta["val"]``, must say how. An ``alias`` with ``INTERMEDIATE`` in its meta
             stays: all of the gradient of a result that others are computed from goes through it. Not for graphs with
             tensors of subclasses.
-        captured_pass: for ``aten``: ``captured_pass(module, inputs, decompositions, options)`` returns the captured graph,
-            or another one that computes the same from the same placeholders, before it is traced: operations as the
+        captured_pass: for ``aten``: ``captured_pass(module, inputs, decompositions, options)`` returns the captured
+            graph, or another one that computes the same from the same placeholders, before it is traced: operations as the
             user called them, whose stand-ins are in ``meta["example_value"]``. What its operators mean, and their
             gradients, torch must know. ``decompositions`` are those that the graph is traced with.
         version: part of the identity of what it makes; the package's version if empty.

@@ -22,7 +22,7 @@ def narrowed(value: Value) -> Value:
     small: dict[Value, Value] = {}
     for v in walk(value):
         found = _range(v, ranges) if v.dtype is torch.int64 else None
-        if found is not None and -MOST <= found[0] and found[1] <= MOST:
+        if found is not None and found[0] >= -MOST and found[1] <= MOST:
             ranges[v] = found
             small[v] = _as_int32(v, small)
         elif isinstance(v, Apply) and v.op in _COMPARED and all(a in small for a in v.args):

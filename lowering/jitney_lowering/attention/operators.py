@@ -20,8 +20,8 @@ def attention(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The attention of each query, and what its softmax is made of.
 
-    The largest score and the sum of ``exp(score - largest)`` are kept apart: the logarithm of the sum would be lost beside
-    -1e30, which all scores of a query are that sees no key.
+    The largest score and the sum of ``exp(score - largest)`` are kept apart: the logarithm of the sum would be lost
+    beside -1e30, which all scores of a query are that sees no key.
 
     Args:
         query: (..., M, D).

@@ -257,7 +257,7 @@ def _score(
         if joint.updates or joint.constants or joint.final_state or len(joint.outputs) != 1:
             return None
         results = [joint.outputs[0], joint.gradients[0]] if trains and joint.trains else [joint.outputs[0]]
-        if trains and len(results) == 1 or any(not isinstance(r, fx.Node) for r in results):
+        if (trains and len(results) == 1) or any(not isinstance(r, fx.Node) for r in results):
             return None
         if any(has_effect(n) or is_random(n) for n in joint.graph.nodes):
             return None

@@ -16,9 +16,7 @@ def score(gradient: bool) -> str:
     products, other = graph.placeholder("products"), graph.placeholder("other")
     given = graph.placeholder("given") if gradient else None
     tanh = graph.call_function(aten.tanh.default, (products,))
-    found = graph.call_function(
-        aten.add.Tensor, (graph.call_function(aten.mul.Tensor, (tanh, 0.5)), other)
-    )
+    found = graph.call_function(aten.add.Tensor, (graph.call_function(aten.mul.Tensor, (tanh, 0.5)), other))
     results = [found]
     if given is not None:
         half = graph.call_function(aten.mul.Tensor, (given, 0.5))

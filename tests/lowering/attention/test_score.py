@@ -19,7 +19,9 @@ def capped() -> Score:
     scores = graph.call_function(aten.add.Tensor, (products, bias), {"alpha": 2})
     there = graph.call_function(aten.arange.default, (5,), {"device": torch.device("cpu"), "dtype": torch.int64})
     seen = graph.call_function(aten.lt.Scalar, (there, 3))
-    hidden = graph.call_function(aten.scalar_tensor.default, (float("-inf"),), {"dtype": torch.float32})
+    hidden = graph.call_function(
+        aten.scalar_tensor.default, (float("-inf"),), {"dtype": torch.float32, "device": torch.device("cpu")}
+    )
     found = graph.call_function(aten.where.self, (seen, scores, hidden))
     graph.output((found,))
     return Score(graph, False, (2, 4, 5), torch.float32)

@@ -80,7 +80,7 @@ def _all_see(found: list[Mask], rows: int, columns: int) -> bool:
 
 
 def _masks(scored: Value, row: Var, column: Var, *, finite: bool) -> list[Mask]:
-    """With those of finite numbers, or without these and what they hide: a key is not hidden any more below such a one."""
+    """With those of finite numbers, or without these and all below them, which they overrule."""
     if not isinstance(scored, Apply):
         return []
     if scored.op in ("cast", "add"):

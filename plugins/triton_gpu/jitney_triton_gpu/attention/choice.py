@@ -1,4 +1,4 @@
-"""Which attention of a captured graph runs in a kernel: torch's own fused one where it says the same, or one of ours."""
+"""How attention of a captured graph is computed: by torch's own kernel where it says the same, or by one of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of attention, made at the first call for tensors of these sizes, and what calls them in an operator's place."""
+"""Kernels of attention, made at the first call for tensors of these sizes, and what calls them for an operator."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ def attention_backward(
     """As the operator of this name."""
     made = [x.new_empty(x.shape) for x in (query, key, value)]
     given = {
-        "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total, "given": gradient,
-        "delta": torch.empty_like(largest), "of_query": made[0], "of_key": made[1], "of_value": made[2],
+        "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total,
+        "given": gradient, "delta": torch.empty_like(largest),
+        "of_query": made[0], "of_key": made[1], "of_value": made[2],
     }  # fmt: skip
     _run(_backward, given, others, score)
     return made[0], made[1], made[2]

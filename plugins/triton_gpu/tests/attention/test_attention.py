@@ -290,8 +290,6 @@ def test_second_gradients_are_eagers(device: torch.device) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-
-
 def low_number(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     t = torch.arange(q.size(-2), device=q.device)
     seen = (t[None, :] <= t[:, None]) & (t[:, None] - t[None, :] < 9)
