@@ -187,9 +187,10 @@ class Backend:
             stays: all of the gradient of a result that others are computed from goes through it. Not for graphs with
             tensors of subclasses.
         captured_pass: for ``aten``: ``captured_pass(module, inputs, decompositions, options)`` returns the captured
-            graph, or another one that computes the same from the same placeholders, before it is traced: operations as the
-            user called them, whose stand-ins are in ``meta["example_value"]``. What its operators mean, and their
-            gradients, torch must know. ``decompositions`` are those that the graph is traced with.
+            graph, or another one that computes the same from the same placeholders, before it is traced. Its nodes are
+            operations as the user called them, with stand-ins in ``meta["example_value"]``. Operators that the pass
+            puts in are torch's, or registered with torch, gradients included. ``decompositions`` are those that the
+            graph is traced with.
         version: part of the identity of what it makes; the package's version if empty.
         load: ``load(serialized, request)`` makes a compiled graph again in a later process, on the same kind of
             machine with the same versions and options. ``serialized`` is the ``SerializedGraph`` that the compiled
