@@ -210,10 +210,10 @@ def _keeps_weights(node: fx.Node, weights: Tensor) -> bool:
     if found is None or found.shape[-2:] != weights.shape[-2:] or found.numel() != weights.numel():
         return False
     if node.target in _DROPOUT:
-        p, training = _DROPOUT[node.target]
-        given = dict(zip(("p", "training"), node.args[1:], strict=False)) | dict(node.kwargs)
-        p, training = given.get("p", p), given.get("training", training)
-        return training is False or p == 0
+        names = ("p", "training")
+        given: dict[str, Any] = dict(zip(names, _DROPOUT[node.target], strict=True))
+        given |= dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
+        return given["training"] is False or given["p"] == 0
     if node.target not in _SAME or not found.dtype.is_floating_point:
         return False
     source = node.args[0] if node.args else None

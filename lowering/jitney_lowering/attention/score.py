@@ -100,7 +100,8 @@ class Score:
                     if "device" in copy.kwargs:
                         copy.kwargs = {**copy.kwargs, "device": device}
                     args, kwargs = fx.node.map_arg((copy.args, copy.kwargs), lambda n: n.meta["val"])
-                    copy.meta["val"] = copy.target(*args, **kwargs)
+                    target: Any = copy.target
+                    copy.meta["val"] = target(*args, **kwargs)
         return fx.GraphModule(torch.nn.Module(), graph)
 
 

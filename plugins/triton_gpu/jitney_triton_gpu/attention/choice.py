@@ -67,6 +67,6 @@ class _Fused:
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor]) -> Tensor:
         """The result, as products give it: contiguous."""
-        given = [x.reshape((1,) * (4 - x.dim()) + x.shape) for x in (query, key, value)]
-        result = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=self.causal, scale=self.scale)
+        q, k, v = (x.reshape((1,) * (4 - x.dim()) + x.shape) for x in (query, key, value))
+        result = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=self.scale)
         return result.reshape(value.shape[:-2] + result.shape[-2:]).contiguous()

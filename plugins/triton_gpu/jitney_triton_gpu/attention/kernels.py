@@ -27,7 +27,7 @@ _counter = itertools.count()
 
 def called_instead(extern: Extern) -> Callable[..., Any] | None:
     """What is called in the place of an operator; see ``Wrapper``."""
-    return {FORWARD: attention, BACKWARD: attention_backward}.get(extern.target)
+    return INSTEAD.get(extern.target)
 
 
 def attention(
@@ -63,6 +63,7 @@ def attention_backward(
     return made[0], made[1], made[2]
 
 
+INSTEAD: dict[Any, Callable[..., Any]] = {FORWARD: attention, BACKWARD: attention_backward}
 Launch = Callable[[Sequence[Tensor]], None]
 _launches: dict[Any, Launch] = {}
 
