@@ -74,9 +74,20 @@ def forward_half(joint: Joint, saved: Sequence[fx.Node]) -> tuple[Half, list[Sav
             at[node] = len(outputs)
             outputs.append(node)
         where.append(Saved("output", at[node], tensor))
+    return _half(joint, joint.inputs, outputs, _forward_order(joint)), where
+
+
+def _forward_order(joint: Joint) -> list[fx.Node]:
+    """Nodes in the order of the program; what was first computed in the backward comes right after what it is made of.
+
+    So it is computed together with that, and equal layers stay equal.
+    """
     tangents = set(joint.tangents.values())
-    order = [n for n in joint.graph.nodes if n not in tangents]
-    return _half(joint, joint.inputs, outputs, order), where
+    places: dict[fx.Node, int] = {}
+    for number, node in enumerate(joint.graph.nodes):
+        moves = node.meta.get("phase") == "backward" and node.op == "call_function" and not has_effect(node)
+        places[node] = max((places[n] for n in node.all_input_nodes), default=number) if moves else number
+    return sorted((n for n in joint.graph.nodes if n not in tangents), key=places.__getitem__)
 
 
 def backward_half(joint: Joint, cut: Partition) -> Half:

@@ -35,7 +35,8 @@ def compile_graph(
     native = Native(options)
     policy = replace(POLICY, lone_images=native.machine.target.gathers(FLOAT))
     try:
-        program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=policy, updates=request.updates)
+        settings: dict[str, Any] = {"relaxed_math": options.relaxed_math, "policy": policy, "once": True}
+        program = lower(graph, inputs, updates=request.updates, **settings)
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward
