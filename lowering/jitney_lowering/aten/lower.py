@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -73,8 +72,8 @@ def lower(
         whole: operators that run as a whole though they could be loops, and why.
         updates: outputs that the caller copies into an input: see ``CompileRequest``. Some are written there instead,
             and are that input.
-        once: of equal blocks that follow each other, lower only some; ``schedule`` adds the others. The program is that
-            of a shorter graph then: see ``Program.repetition``.
+        once: of equal blocks that follow each other, lower only some; ``schedule`` adds the others, or raises
+            ``NotRepeated``. The program is that of a shorter graph then: see ``Program.repetition``.
 
     Raises:
         NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
@@ -83,8 +82,7 @@ def lower(
     known = len(shapes.guards) if shapes is not None else 0
     short = None
     if once and not updates and not whole:
-        rest: dict[str, Any] = {"relaxed_math": relaxed_math, "policy": policy}
-        short = shortened(graph, functools.partial(lower, graph, inputs, **rest))
+        short = shortened(graph)
     if short is not None:
         graph, inputs = short[0], [inputs[n] for n in short[1].positions]
     lowering = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates)

@@ -8,6 +8,7 @@ what is so many places further on in each chain, and new items come in between.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,36 +17,42 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney_lowering.ir.kernel import Kernel
-from jitney_lowering.ir.loops import Extern, Program, Strided
+from jitney.errors import BackendFailed
+from jitney_lowering.ir.loops import Program, Strided
 from jitney_lowering.repeats.boundary import alike
 from jitney_lowering.repeats.chains import Chains, EndOfChain
 from jitney_lowering.repeats.renaming import Named, named, renamed
 from jitney_lowering.repeats.repetition import Repetition
+from jitney_lowering.repeats.unrolled import Copy, Item, Unrolled
 
-Item = Kernel | Extern
+_log = logging.getLogger("jitney.fusion")
+
 BEFORE = 2  # periods that do the same, the second of which is repeated
 EARLY = 2  # periods: what the items are about that are only in the first ones
 
 
-@dataclass(frozen=True)
-class Unrolled:
-    """The whole graph's program (but for its steps) and items."""
-
-    program: Program
-    items: list[Item]
-
-
 def unrolled(program: Program, items: Sequence[Item]) -> Unrolled | None:
-    """The items of the whole graph; None if those of the short one do not repeat themselves as it does."""
+    """The items of the whole graph; None if those of the short one do not repeat themselves as it does.
+
+    Whatever this module has overlooked, ``Unrolled.verify`` finds: it is called in any case.
+    """
     repetition = program.repetition
     assert repetition is not None
-    if program.lazy or not alike(repetition.boundaries, repetition):
-        return None
+    found = None
+    reason = "what is known changes from one to the next"
     try:
-        return _Unrolling(program, [named(item) for item in items], repetition).made()
+        if not program.lazy and alike(repetition.boundaries, repetition):
+            reason = "their kernels differ"
+            found = _Unrolling(program, [named(item) for item in items], repetition).made()
+        if found is not None:
+            found.verify()
     except EndOfChain:
-        return None
+        found = None
+    except BackendFailed as failed:
+        found, reason = None, str(failed)
+    if found is None:
+        _log.info("%s equal layers are compiled one by one: %s", repetition.left_out, reason)
+    return found
 
 
 @dataclass(frozen=True)
@@ -87,15 +94,24 @@ class _Unrolling:
         if chains is None or not self._continues(chains) or not self._complete(runs, times):
             return None
         cuts = {run.cut: run for run in runs}
-        items: list[Item] = []
-        for number, item in enumerate(self.items):
+        copies: list[Copy] = []
+        like: dict[int, int] = {}
+        for run in runs:
+            like |= {
+                n: n + (run.period if n < run.stop else -run.period) for n in range(run.begin, run.stop + run.period)
+            }
+        for number in range(len(self.items)):
             if number in cuts:
-                block = self.items[number - cuts[number].period : number]
+                block = range(number - cuts[number].period, number)
                 for later in range(1, self.repetition.left_out + 1):
-                    items += [self._at(one, chains, later, f"_{later}") for one in block]
-            items.append(self._at(item, chains, times[number]))
-        outputs = self._outputs(chains)
-        return None if outputs is None else Unrolled(self._program(chains, outputs), items)
+                    copies += [self._at(one, chains, later, like, f"_{later}") for one in block]
+            copies.append(self._at(number, chains, times[number], like))
+        results = self._results(chains)
+        if results is None:
+            return None
+        origins, outputs = results
+        program = self._program(chains, outputs)
+        return Unrolled(program, copies, origins, self.program, self.items, self.repetition)
 
     # ------------------------------------------------------------------ what repeats itself
 
@@ -218,30 +234,34 @@ class _Unrolling:
 
     # ------------------------------------------------------------------ the whole graph
 
-    def _at(self, item: Named, chains: Chains, later: int, suffix: str = "") -> Item:
+    def _at(self, number: int, chains: Chains, later: int, like: Mapping[int, int], suffix: str = "") -> Copy:
         """An item, so many periods later."""
+        item = self.items[number]
         names = {name: new for name in item.names if (new := chains.later(name, later)) != name}
         nodes = tuple(self._original(node, later) for node in item.nodes)
-        return renamed(item, names, nodes, suffix)
+        return Copy(renamed(item, names, nodes, suffix), number, later, names, like.get(number))
 
     def _original(self, node: fx.Node, later: int) -> fx.Node:
         at = self.places.get(node)
         return self.repetition.original(at, later) if at is not None else node
 
-    def _outputs(self, chains: Chains) -> list[Any] | None:
-        """Per output of the whole graph what it is."""
+    def _results(self, chains: Chains) -> tuple[list[tuple[fx.Node, int] | None], list[Any]] | None:
+        """Per output of the whole graph what stands for it in the short one (``Unrolled.origins``), and what it is."""
         repetition, short = self.repetition, self.program.outputs
         whole = {node: at for at, node in enumerate(repetition.nodes)}
+        origins: list[tuple[fx.Node, int] | None] = []
         outputs: list[Any] = []
         for result in repetition.results:
             if isinstance(result, torch.SymInt):
                 return None
             if not isinstance(result, fx.Node):
+                origins.append(None)
                 outputs.append(result)
                 continue
             likeness = self._likeness(result, whole.get(result))
             if likeness is None:
                 return None
+            origins.append(likeness)
             node, later = likeness
             found = short[repetition.shown[node]]
             if isinstance(found, Strided):
@@ -249,7 +269,7 @@ class _Unrolling:
             elif later and node is not result:
                 return None  # a number that each block computes
             outputs.append(found)
-        return outputs
+        return origins, outputs
 
     def _likeness(self, result: fx.Node, at: int | None) -> tuple[fx.Node, int] | None:
         """A node among the short graph's results that does the same, and how many periods later this one does it."""

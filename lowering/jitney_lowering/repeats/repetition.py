@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,6 @@ class Repetition:
         positions: by placeholder of the short graph: the number of the whole graph's.
         results: of the whole graph: the output's arguments.
         shown: where each of these nodes is among the results of the short graph.
-        whole: makes the program of the whole graph.
         boundaries: what was known when the graph was lowered, before and after the last period before the cut.
     """
 
@@ -43,7 +42,6 @@ class Repetition:
     positions: Sequence[int]
     results: Sequence[object]
     shown: Mapping[fx.Node, int]
-    whole: Callable[[], Any]
     boundaries: list[Any] = field(default_factory=list)
 
     @functools.cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
@@ -27,15 +27,12 @@ class Short:
         return getattr(self._module, name)
 
 
-def shortened(module: fx.GraphModule, whole: Callable[[], Any]) -> tuple[Any, Repetition] | None:
-    """The graph without blocks that do the same as those before them; None without enough of such.
-
-    ``whole``: lowers the whole graph.
-    """
+def shortened(module: fx.GraphModule) -> tuple[Any, Repetition] | None:
+    """The graph without blocks that do the same as those before them; None without enough of such."""
     run = longest_run(module.graph)
     if run is None or run.periods < KEPT + LAST + FEWEST:
         return None
-    return _Cut(module, run).made(whole)
+    return _Cut(module, run).made()
 
 
 class _Cut:
@@ -51,7 +48,7 @@ class _Cut:
         self.output = module.graph.output_node()
         self.new: dict[fx.Node, fx.Node] = {}
 
-    def made(self, whole: Callable[[], Any]) -> tuple[Short, Repetition] | None:
+    def made(self) -> tuple[Short, Repetition] | None:
         """The short graph."""
         output: Any = self.output.args[0]
         if not isinstance(output, (tuple, list)) or not self._repeats_readers():
@@ -81,7 +78,7 @@ class _Cut:
         graph.output(tuple(results)).meta.update(self.output.meta)
         run = self.run
         parts = (self.nodes, run.begin, self.cut, self.period, self.left_out, run.stop, short, placeholders)
-        return Short(self.module, graph), Repetition(*parts, run.following, positions, tuple(output), shown, whole)
+        return Short(self.module, graph), Repetition(*parts, run.following, positions, tuple(output), shown)
 
     def _moves(self, placeholder: fx.Node) -> bool:
         """Is there another one in its place in other periods?"""

@@ -37,6 +37,7 @@ from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.placement import placed
 from jitney_lowering.scheduler.traffic.recompute import less_work
 from jitney_lowering.scheduler.traffic.short_results import with_parted_results
+from jitney_lowering.signals import NotRepeated
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,9 @@ def schedule(
         takes: does the backend want a matrix product as a kernel of its own, with what follows? See ``products.py``.
         large: bytes of a temporary that has memory of its own; None: all share an arena, and keep their order.
         dying: positions of inputs that are gone once they have been read for the last time.
+
+    Raises:
+        NotRepeated: the program is that of a shorter graph (``lower``: ``once``), and this is not the whole one's.
     """
     names = Names()
     steps = with_late_counters(program, turned_round(clean(program)), updates)
@@ -115,8 +119,7 @@ def schedule(
     if program.repetition is not None:
         whole = unrolled(program, kernels)
         if whole is None:
-            settings = (into, fresh, policy, takes, large, dying)
-            return schedule(program.repetition.whole(), updates, *settings)
+            raise NotRepeated
         program, kernels = whole.program, whole.items
         kept = _kept(program, kernels)
     kernels = postponed(kernels, program.buffers, kept | program.constants.keys())

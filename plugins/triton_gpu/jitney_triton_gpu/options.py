@@ -25,6 +25,7 @@ class TritonGpuOptions:
         gemm: who multiplies matrices of half types: ``auto`` is torch's library, and under ``max-autotune`` a kernel of
             ours wherever it, with what follows in it, has been measured to be faster; ``aten`` is torch's library and
             ``triton`` a kernel of ours, wherever there can be one.
+        layers_once: of equal layers that follow each other, lower and schedule one, repeat its kernels. False: each.
         dump: show the loops, kernels and Triton code of each graph, in the logs as ``output_code``.
     """
 
@@ -34,6 +35,7 @@ class TritonGpuOptions:
     cudagraphs: bool | None = None
     mode: str = "default"
     gemm: Literal["auto", "aten", "triton"] = "auto"
+    layers_once: bool = True
     dump: bool = False
 
     @property

@@ -11,7 +11,7 @@ from torch import fx, nn
 
 import jitney
 from jitney.backends import Backend
-from jitney_lowering import CPU, GPU, Policy, Schedule, decompositions, lower, schedule
+from jitney_lowering import CPU, GPU, NotRepeated, Policy, Schedule, decompositions, lower, schedule
 from jitney_lowering.ir import Program
 from jitney_lowering.ir.loops import Strided
 from jitney_lowering.repeats.renaming import named
@@ -184,7 +184,10 @@ class Both:
         program = lower(graph, inputs, policy=self.policy, once=True)
         if program.repetition is not None:
             self.short.append(program)
-        once = schedule(program, policy=self.policy)
+        try:
+            once = schedule(program, policy=self.policy)
+        except NotRepeated:
+            once = whole
         once.verify()
         self.pairs.append((whole, once))
         return graph.forward
