@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from backend_repeats import *  # noqa: F403
 from torch import nn
 
 import jitney
