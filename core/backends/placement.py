@@ -16,6 +16,7 @@ from jitney._util.generated_code import build
 from jitney.backends.backend import Backend, Compiled, CompileRequest
 from jitney.backends.backend_fields import supports
 from jitney.torch_compat import operator_effects
+from jitney.torch_compat.lazy_graph_module import LazyGraphModule
 
 EAGER = "eagerly"
 CALLS = 2  # operators on single numbers of the host for each result that are called rather than made a kernel of
@@ -167,7 +168,7 @@ def module_of(piece: Piece, owner: fx.GraphModule) -> fx.GraphModule:
             made[constant] = graph.node_copy(constant)
         made[node] = graph.node_copy(node, made.__getitem__)
     graph.output(tuple(made[n] for n in piece.outputs))
-    return fx.GraphModule(owner, graph)
+    return LazyGraphModule(owner, graph)
 
 
 def _eagerly(part: fx.GraphModule) -> Compiled:

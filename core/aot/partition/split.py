@@ -13,6 +13,7 @@ from jitney.aot.partition.cost import has_effect
 from jitney.aot.partition.min_cut import Partition
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import ancestors
+from jitney.torch_compat.lazy_graph_module import LazyGraphModule
 
 
 @dataclass
@@ -145,7 +146,7 @@ def _half(joint: Joint, given: Iterable[fx.Node], outputs: Sequence[Any], order:
     for name, value in constants.items():
         root.register_buffer(name, value, persistent=False)
     values = [n.meta["val"] if isinstance(n, fx.Node) else n for n in outputs]
-    return Half(fx.GraphModule(root, graph), [n.meta["val"] for n in given], values)
+    return Half(LazyGraphModule(root, graph), [n.meta["val"] for n in given], values)
 
 
 def _needed(outputs: Sequence[Any], given: set[fx.Node], joint: Joint) -> set[fx.Node]:

@@ -58,6 +58,7 @@ from jitney.guards.program import MISS
 from jitney.guards.source import item_of
 from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts
 from jitney.torch_compat import markers
+from jitney.torch_compat.lazy_graph_module import LazyGraphModule
 from jitney.torch_compat.rng_state import RandomStates
 from jitney.torch_compat.subclasses import wraps
 
@@ -410,7 +411,7 @@ class Emitter:
                 graph_lines += ["    _drawn.failed(_error)"] if devices else []
                 graph_lines += [f"    {line}" for line in restored]
                 graph_lines.append(f"    return _failed(_error, ({arguments}{',' * bool(arguments)}), {given})")
-            graph = fx.GraphModule(torch.nn.Module(), tracer.graph)
+            graph = LazyGraphModule(torch.nn.Module(), tracer.graph)
         elif outputs:
             raise Break("a tensor of unknown origin")
         prologue, extra = self._prologue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,9 @@ class _Cut:
         self.preceding = {y: x for x, y in run.following.items()}
         self.output = module.graph.output_node()
         self.new: dict[fx.Node, fx.Node] = {}
+        results: Any = self.output.args[0]
+        several = results if isinstance(results, (tuple, list)) else ()
+        self.shown = Counter(result for result in several if isinstance(result, fx.Node))  # how often each is a result
 
     def made(self) -> tuple[Short, Repetition] | None:
         """The short graph."""
@@ -128,5 +132,4 @@ class _Cut:
     def _readers(self, node: fx.Node, later: int) -> Sequence[int]:
         """Where a value is read; -1 for each time it is a result."""
         found = [self.places[user] + later for user in node.users if user is not self.output]
-        times = sum(result is node for result in self.output.args[0]) if self.output in node.users else 0  # type: ignore[union-attr]
-        return sorted(found) + [-1] * times
+        return sorted(found) + [-1] * self.shown[node]

@@ -130,6 +130,7 @@ class _Proof:
         self.versions: list[dict[str, int]] = []  # by item of the short graph: writes before it to what it touches
         self.given = self._placeholders(unrolled.program, range(len(repetition.placeholders)))
         self.short_given = self._placeholders(unrolled.short, repetition.positions)
+        self.moving = {*repetition.following, *repetition.following.values()}  # placeholders
         self.origins = _origins(unrolled.short)
         for template in unrolled.templates:
             roots = {self.short.place(name)[0] for name in _touched(template.item)}
@@ -172,7 +173,7 @@ class _Proof:
                 raise BackendFailed(f"repeated layers: {size} is read from an input that is not there")
 
     def _following(self, placeholder: fx.Node, later: int) -> fx.Node | None:
-        if placeholder not in self.repetition.following and placeholder not in self.repetition.following.values():
+        if placeholder not in self.moving:
             return placeholder
         found: fx.Node | None = placeholder
         for _ in range(later):
