@@ -67,7 +67,7 @@ def stack(*steps: Step, kept: tuple[int, ...] = (-1,), shown: int = 0, trains: b
     """A stack of 12 layers of one value, unless told otherwise."""
     states = len(kept)
     last = states + len(steps) - 1
-    plain: dict[str, Any] = {"depth": 12, "weights": "own", "results": "none", "oddity": "none"}
+    plain: dict[str, Any] = {"depth": 12, "weights": "own", "results": "none", "oddity": "none", "odd": 10}
     flags = {"buffer": False, "dynamic": False, "trains": trains}
     own = tuple(last if n < 0 else n for n in kept)
     return Layers(states=states, steps=steps, kept=own, shown=shown, **plain | flags | rest)
@@ -75,11 +75,10 @@ def stack(*steps: Step, kept: tuple[int, ...] = (-1,), shown: int = 0, trains: b
 
 # What once gave other numbers, or was in danger of it.
 KNOWN: dict[str, Layers] = {
-    "parts of what the last layer made": stack(
-        Step("stack", 0, 1, 0), Step("product", 2, 2, 0), kept=(1, -1), depth=9
-    ),
-    "a constant that each layer returns": stack(Step("tanh", 0, 0, 0), Step("a constant alone", 0, 0, 0),
-                                                Step("mean of two", 1, 2, 0), results="list", shown=2),  # fmt: skip
+    "parts of what the last layer made": stack(Step("stack", 0, 1, 0), Step("product", 2, 2, 0), kept=(1, -1), depth=9),
+    "a constant that each layer returns": stack(
+        Step("tanh", 0, 0, 0), Step("a constant alone", 0, 0, 0), Step("mean of two", 1, 2, 0), results="list", shown=2
+    ),  # fmt: skip
     "random numbers": stack(Step("product", 0, 0, 0), Step("dropout", 1, 1, 0), trains=True),
     "parts written in place": stack(Step("parts written", 0, 0, 0), Step("product", 1, 1, 0), trains=True),
     "buffers written in place": stack(Step("product", 0, 0, 0), buffer=True),

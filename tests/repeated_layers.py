@@ -51,7 +51,7 @@ OPERATORS: dict[str, Operator] = {
     "half": lambda a, b, w, n: a.float().sin().to(a.dtype),
     "convolution": lambda a, b, w, n: F.conv1d(a[None].transpose(1, 2), w[:, :, None])[0].t().tanh(),
 }
-WEIGHTS = ["own", "all the same", "in turn", "the last layer's too", "some the same"]
+WEIGHTS = ["own", "own", "own", "all the same", "in turn", "the last layer's too", "some the same"]
 RESULTS = ["none", "list", "stack", "sum", "views", "every second", "the last three", "inputs too"]
 ODDITIES = ["none", "a number of each", "one number", "one dtype", "one step more", "one without gradient"]
 
@@ -78,6 +78,7 @@ class Layers:
         weights: which layers share theirs.
         shown: the number of the value that each layer shows, and in ``results`` how.
         oddity: what is different in one layer, or in each.
+        odd: the number of that layer.
         buffer: does each layer write to a buffer of its own?
         trains: is there a backward?
         dynamic: are there several sizes?
@@ -91,6 +92,7 @@ class Layers:
     shown: int
     results: str
     oddity: str
+    odd: int
     buffer: bool
     trains: bool
     dynamic: bool
@@ -104,13 +106,16 @@ def layers(draw: st.DrawFn) -> Layers:
     for number in range(states, states + draw(st.integers(1, 5))):
         values = st.integers(0, number - 1)
         operator = draw(st.sampled_from([*OPERATORS]))
-        steps.append(Step(operator, number - 1 if draw(st.booleans()) else draw(values), draw(values), draw(st.integers(0, 1))))
-    last = states + len(steps) - 1
+        steps.append(
+            Step(operator, number - 1 if draw(st.booleans()) else draw(values), draw(values), draw(st.integers(0, 1)))
+        )
+    last, depth = states + len(steps) - 1, draw(st.integers(10, 14))
     kept = [draw(st.integers(0 if n else states, last)) for n in range(states)]
     kept[draw(st.integers(0, states - 1))] = last
     return Layers(
-        draw(st.integers(9, 13)), states, tuple(steps), tuple(kept), draw(st.sampled_from(WEIGHTS)),
-        draw(st.integers(0, last)), draw(st.sampled_from(RESULTS)), draw(st.sampled_from(["none", *ODDITIES])),
+        depth, states, tuple(steps), tuple(kept), draw(st.sampled_from(WEIGHTS)),
+        draw(st.integers(0, last)), draw(st.sampled_from(RESULTS)), draw(st.sampled_from(["none", "none", *ODDITIES])),
+        draw(st.sampled_from([0, 1, depth // 2, depth - 2, depth - 1])),  # at either end enough others are equal
         draw(st.integers(0, 7)) == 0, draw(st.booleans()), draw(st.integers(0, 5)) == 0,
     )  # fmt: skip
 
@@ -135,7 +140,7 @@ class Stack(nn.Module):
                 weights[1] = own[number - 1][0]
             elif made.weights == "some the same" and 4 <= number < 7:
                 weights[0] = own[3][0]
-            if made.oddity == "one without gradient" and number == made.depth // 2:
+            if made.oddity == "one without gradient" and number == made.odd:
                 weights[1].requires_grad_(False)
         self.weights = nn.ModuleList(nn.ParameterList(weights) for weights in own)
         for number in range(made.depth if made.buffer else 0):
@@ -158,7 +163,7 @@ class Stack(nn.Module):
 
     def _layer(self, number: int, states: list[torch.Tensor], weights: Any) -> list[torch.Tensor]:
         made, values = self.made, list(states)
-        odd = number == made.depth // 2
+        odd = number == made.odd
         factor = 1.0
         if made.oddity == "a number of each":
             factor = 1 + 0.1 * number

@@ -56,7 +56,9 @@ def test_forward_is_the_generated_function() -> None:
     """Whoever keeps it pays for nothing more at each call."""
     module = made()
     first = module.forward
-    assert first == module.forward and first.__func__.__code__.co_filename != LazyGraphModule.__init__.__code__.co_filename
+    assert (
+        first == module.forward and first.__func__.__code__.co_filename != LazyGraphModule.__init__.__code__.co_filename
+    )
     assert is_written(module)
 
 
