@@ -13,10 +13,10 @@ from torch import fx
 
 from jitney import events
 from jitney._util.generated_code import build
+from jitney._util.lazy_graph_module import LazyGraphModule
 from jitney.backends.backend import Backend, Compiled, CompileRequest
 from jitney.backends.backend_fields import supports
 from jitney.torch_compat import operator_effects
-from jitney.torch_compat.lazy_graph_module import LazyGraphModule
 
 EAGER = "eagerly"
 CALLS = 2  # operators on single numbers of the host for each result that are called rather than made a kernel of

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney._util.lazy_graph_module import LazyGraphModule
 from jitney.aot.partition.cost import has_effect
 from jitney.aot.partition.min_cut import Partition
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import ancestors
-from jitney.torch_compat.lazy_graph_module import LazyGraphModule
 
 
 @dataclass

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney._util.lazy_graph_module import LazyGraphModule
 from jitney.aot.partition.split import Half
 from jitney.aot.trace.sizes import SizeNodes, is_symbolic
-from jitney.torch_compat.lazy_graph_module import LazyGraphModule
 
 aten = torch.ops.aten
 

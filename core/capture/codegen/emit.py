@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from jitney._util import generated_code
+from jitney._util.lazy_graph_module import LazyGraphModule
 from jitney.capture.codegen import cleanups
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
@@ -58,7 +59,6 @@ from jitney.guards.program import MISS
 from jitney.guards.source import item_of
 from jitney.guards.tensors import TensorFact, nothing_shared, tensor_check, tensor_facts
 from jitney.torch_compat import markers
-from jitney.torch_compat.lazy_graph_module import LazyGraphModule
 from jitney.torch_compat.rng_state import RandomStates
 from jitney.torch_compat.subclasses import wraps
 

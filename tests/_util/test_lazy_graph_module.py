@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import fx
 
-from jitney.torch_compat.lazy_graph_module import LazyGraphModule
+from jitney._util.lazy_graph_module import LazyGraphModule
 
 
 def made() -> LazyGraphModule:
