@@ -37,15 +37,15 @@ class Chains:
         self.numbers: dict[str, int] = {}  # and where it is there, counted as in the short graph
         self.templates: dict[str, tuple[str, int]] = {}  # new buffer -> one that is like it, and how much later it is
         self.inputs: dict[fx.Node, str] = dict(inputs)  # of the whole graph
-        for start in following.keys() - {*following.values()}:
+        followers = {*following.values()}
+        for start in (name for name in following if name not in followers):
             chain = [start]
             while chain[-1] in following:
                 chain.append(following[chain[-1]])
             self._add(chain, self._of_made(chain))
-        for node in repetition.following.keys() - {*repetition.following.values()}:
-            given = [node]
-            while given[-1] in repetition.following:
-                given.append(repetition.following[given[-1]])
+        for given, number in repetition.chains.values():
+            if number:
+                continue
             self._add([inputs[n] for n in given if n in inputs], self._of_inputs(given))
 
     def _add(self, chain: list[str], whole: list[str]) -> None:

@@ -276,13 +276,10 @@ class _Unrolling:
         repetition = self.repetition
         shown, period, left_out = repetition.shown, repetition.period, repetition.left_out
         if at is None:  # a placeholder
-            later, node = 0, result
-            before = {y: x for x, y in repetition.following.items()}
-            while node not in shown or node not in self.inputs:
-                if node not in before:
-                    return None
-                node, later = before[node], later + 1
-            return node, later
+            chain, number = repetition.chains.get(result, ([result], 0))
+            known = (n for n in range(number, -1, -1) if chain[n] in shown and chain[n] in self.inputs)
+            place = next(known, None)
+            return None if place is None else (chain[place], number - place)
         resumed = repetition.cut + left_out * period
         if at >= resumed:
             return (result, left_out) if result in shown else None
@@ -298,6 +295,8 @@ class _Unrolling:
             if later and own.home is not None:
                 buffers[name] = replace(own, home=(chains.later(own.home[0], later), own.home[1]))
         for name, template, later in chains.new():
+            if name in program.buffers:  # by chance
+                raise EndOfChain
             like = program.buffers[template]
             home = like.home and (chains.later(like.home[0], later), like.home[1])
             buffers[name] = replace(like, name=name, home=home)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx
 
-from jitney_lowering.ir.canonical import canonical
+from jitney_lowering.ir.canonical import canonical, is_canonical
 from jitney_lowering.ir.kernel import Kernel, Nest, Reduce, Scan, Scatter, Statement
 from jitney_lowering.ir.loops import Extern, Number, Strided
 from jitney_lowering.ir.values import Put, Value, rebuild
@@ -97,6 +97,8 @@ def renamed(
             nodes,
             frozenset(names.get(b, b) for b in item.after),
         )
+    plain, known = canonical(item)
+    is_canonical(made, plain, tuple(names.get(name, name) for name in known))
     return made
 
 

@@ -53,6 +53,18 @@ class Repetition:
                 found[self.shown[node]] += self.left_out
         return found
 
+    @functools.cached_property
+    def chains(self) -> dict[fx.Node, tuple[list[fx.Node], int]]:
+        """By placeholder that has others in its place in other periods: all of these in order, and which it is."""
+        found: dict[fx.Node, tuple[list[fx.Node], int]] = {}
+        followers = {*self.following.values()}
+        for first in (node for node in self.following if node not in followers):
+            chain = [first]
+            while chain[-1] in self.following:
+                chain.append(self.following[chain[-1]])
+            found.update({node: (chain, at) for at, node in enumerate(chain)})
+        return found
+
     def original(self, position: int, later: int) -> fx.Node:
         """The node of the whole graph that one of the short graph stands for, so many periods later."""
         if position < self.begin:

@@ -130,7 +130,7 @@ class _Proof:
         self.versions: list[dict[str, int]] = []  # by item of the short graph: writes before it to what it touches
         self.given = self._placeholders(unrolled.program, range(len(repetition.placeholders)))
         self.short_given = self._placeholders(unrolled.short, repetition.positions)
-        self.moving = {*repetition.following, *repetition.following.values()}  # placeholders
+        self.chains = repetition.chains
         self.origins = _origins(unrolled.short)
         for template in unrolled.templates:
             roots = {self.short.place(name)[0] for name in _touched(template.item)}
@@ -173,12 +173,10 @@ class _Proof:
                 raise BackendFailed(f"repeated layers: {size} is read from an input that is not there")
 
     def _following(self, placeholder: fx.Node, later: int) -> fx.Node | None:
-        if placeholder not in self.moving:
+        if placeholder not in self.chains:
             return placeholder
-        found: fx.Node | None = placeholder
-        for _ in range(later):
-            found = found and self.repetition.following.get(found)
-        return found
+        chain, at = self.chains[placeholder]
+        return chain[at + later] if at + later < len(chain) else None
 
     # ------------------------------------------------------------------ items
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -90,3 +93,28 @@ def test_code_does_not_grow(trains: bool, monkeypatch: pytest.MonkeyPatch) -> No
         outcome(stack(depth), torch.randn(2, 8, 16), trains)
         found.append([len(re.findall(r"^define internal .*@(?:kernel|call)\d+\(", t, re.MULTILINE)) for t in texts])
     assert found[0] == found[1] and len(found[0]) == 1 + trains
+
+
+PROGRAM = """
+import torch, jitney, jitney_lowering.wrapper as wrapper
+from torch import nn
+made = wrapper.Wrapper.build
+def build(self):
+    run = made(self)
+    print(self.source)
+    return run
+wrapper.Wrapper.build = build
+model = nn.Sequential(*(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU()) for _ in range(10)))
+with jitney.config.patch(cache=False):
+    jitney.compile(model, backend="llvm_cpu", fullgraph=True)(torch.ones(4, 8)).sum().backward()
+"""
+
+
+def test_code_is_the_same_in_each_process() -> None:
+    """Whatever the hashes of strings are: what is on disk is found again."""
+    texts = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        run = [sys.executable, "-c", PROGRAM]
+        texts.append(subprocess.run(run, capture_output=True, text=True, check=True, env=environment).stdout)
+    assert texts[0] == texts[1] != ""
