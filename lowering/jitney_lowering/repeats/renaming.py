@@ -54,7 +54,7 @@ def _plain(value: Any, names: list[str], is_name: bool = False) -> Any:
         return type(value).__name__, *[_plain(v, names, is_name) for v in value]
     if isinstance(value, Mapping):
         return tuple((k, _plain(v, names, is_name)) for k, v in value.items())
-    return type(value), repr(value) if isinstance(value, float) else value
+    return type(value), repr(value) if isinstance(value, (float, complex)) else value
 
 
 def renamed(

@@ -151,7 +151,7 @@ def _plain(value: Any, given: list[fx.Node]) -> Any:
         return tuple((k, _plain(v, given)) for k, v in value.items())
     if isinstance(value, slice):
         return slice, _plain((value.start, value.stop, value.step), given)
-    return type(value), repr(value) if isinstance(value, float) else value  # 0.0 == -0.0, and nan != nan
+    return type(value), repr(value) if isinstance(value, (float, complex)) else value  # 0.0 == -0.0, and nan != nan
 
 
 def described_value(value: Any) -> Any:

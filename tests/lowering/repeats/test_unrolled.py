@@ -18,6 +18,7 @@ from jitney_lowering.ir.loops import Extern, Strided
 from jitney_lowering.repeats import expansion
 from jitney_lowering.repeats.chains import Chains
 from jitney_lowering.repeats.renaming import renamed
+from jitney_lowering.repeats.runs import longest_run
 from jitney_lowering.repeats.unrolled import Copy, Unrolled
 
 DEPTH = 12
@@ -249,3 +250,23 @@ def test_a_wrong_chain_costs_time_only(
         result = jitney.compile(model, backend="llvm_cpu", fullgraph=True)(x)
         torch.testing.assert_close(result, model(x))
     assert "equal layers are compiled one by one: " in caplog.text
+
+
+def test_numbers_that_only_compare_equal_differ() -> None:
+    """``0.0 == -0.0``: a layer that adds another zero is another layer."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for number in range(DEPTH):
+            x = torch.mul(x, x).exp() * complex(1.0, -0.0 if number % 2 else 0.0)
+        return x
+
+    found: list[Any] = []
+
+    def compiled(graph: fx.GraphModule, inputs: Sequence[Any], request: Any) -> Any:
+        found.append(longest_run(graph.graph))
+        return graph.forward
+
+    backend = Backend("runs", compiled, level="aten", decompositions=decompositions())
+    jitney.compile(program, backend=backend, fullgraph=True, dynamic=False)(torch.ones(3, dtype=torch.complex64))
+    (run,) = found
+    assert run is None
