@@ -189,11 +189,11 @@ class BoundBackend:
             BackendFailed: whatever the backend raised, as the cause; or its result is not callable. With
                 ``config.suppress_errors`` that is a warning, and the graph's own ``forward`` is returned.
         """
-        as_given = graph.forward
+        as_given = graph.forward if config.suppress_errors else None  # the backend may change the graph
         try:
             return self._compile(graph, inputs, request)
         except BackendFailed as error:
-            if not config.suppress_errors:
+            if as_given is None:
                 raise
             callers.warn(f"{error_text(error)}\n(the graph runs operator by operator: config.suppress_errors)")
             place = request.user_stack[-1] if request.user_stack else None

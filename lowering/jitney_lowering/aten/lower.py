@@ -36,6 +36,9 @@ from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.loops import Extern, Number, Program, Strided
 from jitney_lowering.ir.values import Constant, Load, Pair, apply, constant, walk
 from jitney_lowering.policy import CPU, Policy
+from jitney_lowering.repeats.boundary import Watch
+from jitney_lowering.repeats.result_order import in_order
+from jitney_lowering.repeats.short_graph import shortened
 from jitney_lowering.rules import COMPLEX_RULES, RULES, VIEWS
 from jitney_lowering.signals import NoRule, NotLowered
 
@@ -57,6 +60,7 @@ def lower(
     whole: Mapping[fx.Node, str] | None = None,
     updates: Mapping[int, int] = MappingProxyType({}),
     inlined: bool = False,
+    once: bool = False,
 ) -> Program:
     """What the graph computes, as loops and extern calls.
 
@@ -70,14 +74,25 @@ def lower(
         updates: outputs that the caller copies into an input: see ``CompileRequest``. Some are written there instead,
             and are that input.
         inlined: is nothing kept in memory because several values are computed of it, or much of few?
+        once: of equal blocks that follow each other, lower only some; ``schedule`` adds the others, or raises
+            ``NotRepeated``. The program is that of a shorter graph then: see ``Program.repetition``.
 
     Raises:
         NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
     """
     shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, torch_private.FakeTensor)), None)
     known = len(shapes.guards) if shapes is not None else 0
+    short = None
+    if once and not updates and not whole:
+        short = shortened(graph)
+    if short is not None:
+        graph, inputs = short[0], [inputs[n] for n in short[1].positions]
     lowering = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates, inlined)
+    if short is not None:
+        lowering.watch = Watch(short[1])
     program = lowering.program()
+    if lowering.watch is not None:
+        program.repetition = lowering.watch.repetition
     if lowering.unsafe_updates:
         less = {output: argument for output, argument in updates.items() if output not in lowering.unsafe_updates}
         program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, less).program()
@@ -115,6 +130,7 @@ class _Lowering:
         self.numbers: list[Index] = []
         self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
         self.outputs: list[Any] = []
+        self.watch: Watch | None = None
         self.live = live_nodes(graph.graph)
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live)
         # The numbers of a complex input are another name of its memory.
@@ -126,8 +142,13 @@ class _Lowering:
     def program(self) -> Program:
         for node in self.graph.graph.nodes:
             if node in self.live or node.op == "placeholder":
+                if self.watch is not None:
+                    self.watch.look(node, self.values, self.builder)
                 self.builder.node = node
+                before = len(self.builder.steps)
                 getattr(self, f"_{node.op}")(node)
+        if not self.writes and not self.in_place:
+            self.builder.steps = in_order(self.builder.steps, before)  # the last node is the output
         self.builder.end()
         return Program(
             self.builder.buffers,

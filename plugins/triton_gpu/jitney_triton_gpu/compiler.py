@@ -17,6 +17,7 @@ from jitney_lowering import (
     HostNumbers,
     Kernel,
     NotLowered,
+    NotRepeated,
     Schedule,
     Wrapper,
     describe,
@@ -50,6 +51,7 @@ def compile_graph(
     """
     whole: dict[fx.Node, str] = {}
     retries = Retries()
+    once = request.options.layers_once
     as_given = graph.forward
     graph = joined_checks(graph, request.updates, DEVICE_TYPES)
     numbers = _numbers(graph, inputs)
@@ -57,7 +59,10 @@ def compile_graph(
         graph, inputs = numbers.graph, numbers.inputs
     while True:
         try:
-            return _compile(graph, inputs, request, whole, retries, numbers)
+            return _compile(graph, inputs, request, whole, retries, numbers, once)
+        except NotRepeated:
+            once = False
+            continue
         except KernelFailed as failed:
             if retries.refused(failed.shapes):
                 continue
@@ -122,11 +127,11 @@ def _compile(
     whole: Mapping[fx.Node, str],
     retries: Retries,
     numbers: HostNumbers | None,
+    once: bool,
 ) -> Callable[..., Sequence[Any]]:
     options: TritonGpuOptions = request.options
-    program = lower(
-        graph, inputs, relaxed_math=options.relaxed_math, policy=POLICY, whole=whole, updates=request.updates
-    )
+    settings: dict[str, Any] = {"relaxed_math": options.relaxed_math, "policy": POLICY, "once": once}
+    program = lower(graph, inputs, whole=whole, updates=request.updates, **settings)
     numbers_on_device(program)
     tuner = tuner_of(program, request.frame, options)
     with tuner or contextlib.nullcontext():
