@@ -39,7 +39,7 @@ from jitney.capture.marks import (
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import ArrayMethod
 from jitney.capture.python import logs, natives
-from jitney.capture.python.attributes import PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
+from jitney.capture.python.attributes import instance_get, load_attr, store_attr
 from jitney.capture.python.c_boundary import (
     C_METHOD,
     OWN_TYPES,
@@ -52,6 +52,7 @@ from jitney.capture.python.c_boundary import (
     refuse_protocol,
     specialise,
 )
+from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
 from jitney.capture.torch import collectives, conversions, overloads

@@ -22,7 +22,6 @@ from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
     OWN_TYPES,
@@ -37,6 +36,7 @@ from jitney.capture.python.c_boundary import (
     safe_to_compare,
     specialise,
 )
+from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.torch import rows
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES

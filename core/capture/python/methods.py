@@ -22,7 +22,6 @@ from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.python import attributes, c_boundary, containers, operators, type_slots
-from jitney.capture.python.attributes import lookup
 from jitney.capture.python.builtins import format_value
 from jitney.capture.python.c_boundary import (
     PLAIN,
@@ -35,6 +34,7 @@ from jitney.capture.python.c_boundary import (
     python_method,
     specialise,
 )
+from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
 from jitney.capture.torch import overloads

@@ -19,7 +19,6 @@ from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
     DEEP,
     PLAIN,
@@ -40,6 +39,7 @@ from jitney.capture.python.c_boundary import (
     refuses,
     specialise,
 )
+from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type

@@ -21,8 +21,8 @@ from jitney.capture.codegen.graph_runner import run_function, run_function_with
 from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, METADATA
-from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import expose
+from jitney.capture.python.classes import lookup
 from jitney.capture.python.operators import BINARY, COMPARE
 from jitney.capture.tables import FunctionTable
 from jitney.capture.torch import conversions
