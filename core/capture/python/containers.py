@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from jitney._util.ownership import trusted_function
@@ -260,6 +261,8 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
         key = _with_tensors(expose(vm, key))
+        if type(value) is Array and value.scalar and not issubclass(value.kind, (int, float, np.integer)):
+            raise Break(f"an item of a tensor is set to a numpy.{value.kind.__name__}, which torch refuses")
         if not rows.put(vm, obj, key, value):
             vm.native(operator.setitem, obj, key, value)
         return
