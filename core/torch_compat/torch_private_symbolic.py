@@ -38,6 +38,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
 from torch.fx.experimental.symbolic_shapes import _advise_is_size as advise_is_size
+from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size as constrain_size
 
 # Turns a size expression into calls on FX proxies, and into Python text.
 from torch.utils._sympy.interp import sympy_interp
@@ -210,6 +211,7 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "advise_is_size",
+    "constrain_size",
     "expect_true",
     "forget_reals",
     "free_unbacked_symbols",

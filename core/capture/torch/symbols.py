@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,6 +46,7 @@ class Symbols:
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
         self.values: dict[Any, Any] = {}  # sympy symbol -> a SymInt or SymFloat that is it
         self.unknown: set[Any] = set()  # symbols that only the running graph knows
+        self.batches: dict[fx.Node, Any] = {}  # ``batch_sizes`` of packed sequences -> how many sequences there are
         self.fixed = False
         self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
         self.scalars = Scalars(self.env)
@@ -239,6 +241,18 @@ class Symbols:
         self._name(made.node.expr, source)
         self.values[made.node.expr] = made
         return made
+
+    def unknown_size(self) -> Any:
+        """A size of the next result, known when the graph runs."""
+        made = self.env.create_unbacked_symint()
+        torch_private.constrain_size(made)
+        return made
+
+    def batch_of(self, node: fx.Node | None) -> Any:
+        """How many sequences there are, where this is the first of the ``batch_sizes`` of packed ones; else None."""
+        if not self.batches or node is None or node.target is not operator.getitem or node.args[1] != 0:
+            return None
+        return self.batches.get(node.args[0])  # type: ignore[call-overload]
 
     def learn_sizes(self, made: Any, node: fx.Node) -> None:
         """Note the sizes of a result that only the running graph knows."""
