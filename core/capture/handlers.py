@@ -25,7 +25,7 @@ from jitney.capture.torch.autograd import (
     transforms,
     vjp,
 )
-from jitney.capture.torch.sequences import packed, scans, spectrograms
+from jitney.capture.torch.sequences import ctc, packed, scans, spectrograms
 from jitney.capture.world import draws, late_warnings
 
 PYTHON = (
@@ -46,6 +46,7 @@ TORCH = (
     checkpoints.special,
     control_flow.special,
     conversions.special,
+    ctc.special,
     optimizers.special,
     packed.special,
     parameters.special,

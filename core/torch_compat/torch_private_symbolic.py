@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 # NumPy's functions in terms of torch's.
+import torch
 import torch._numpy as numpy
 import torch.fx.experimental._config as _shapes_config
 
@@ -81,6 +82,21 @@ class PythonArithmetic(PythonReferenceAnalysis):
     def int_truediv(a: Any, b: Any) -> Any:
         """``a / b`` of integers."""
         return a / b
+
+    @staticmethod
+    def maximum(a: Any, b: Any) -> Any:
+        """The larger one. Where torch functions are off, ``torch.sym_max`` asks no proxy."""
+        return _called(torch.sym_max, a, b)
+
+    @staticmethod
+    def minimum(a: Any, b: Any) -> Any:
+        """The smaller one."""
+        return _called(torch.sym_min, a, b)
+
+
+def _called(function: Any, *args: Any) -> Any:
+    proxy = next((a for a in args if isinstance(a, torch.fx.Proxy)), None)
+    return function(*args) if proxy is None else proxy.tracer.create_proxy("call_function", function, args, {})
 
 
 class NamedSource(TorchSource):

@@ -68,3 +68,15 @@ def test_a_product_that_refuses_symbols_is_captured(backend: str, monkeypatch: p
             x = torch.randn(n, 3, 4)
             torch.testing.assert_close(compiled(x, w), torch.matmul(x, w).relu())
     assert len(captured) == 1 and "matmul" in seen
+
+
+def test_strides_beside_a_size_that_only_the_running_graph_knows() -> None:
+    def fn(x: torch.Tensor, chosen: torch.Tensor) -> Any:
+        made = x[:, chosen]
+        return made.stride(), made.new_empty(made.stride()).shape, made * 2
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    x = torch.arange(6.0).reshape(2, 3)
+    for flags in ([True, False, True], [False, False, True], [True, True, True]):
+        got, wanted = compiled(x, torch.tensor(flags)), fn(x, torch.tensor(flags))
+        assert got[:2] == wanted[:2] and torch.equal(got[2], wanted[2])

@@ -252,7 +252,8 @@ class Symbols:
         """How many sequences there are, where this is the first of the ``batch_sizes`` of packed ones; else None."""
         if not self.batches or node is None or node.target is not operator.getitem or node.args[1] != 0:
             return None
-        return self.batches.get(node.args[0])  # type: ignore[call-overload]
+        packed: Any = node.args[0]
+        return self.batches.get(packed)
 
     def learn_sizes(self, made: Any, node: fx.Node) -> None:
         """Note the sizes of a result that only the running graph knows."""

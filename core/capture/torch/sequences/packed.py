@@ -8,7 +8,6 @@ number. So a recurrent module on a packed sequence is part of the graph, as an o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +16,8 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.python.c_boundary import expose
 from jitney.capture.tables import Args, FunctionTable, Kwargs
+from jitney.capture.torch.sequences.opaque import like, recorded
+from jitney.torch_compat import torch_private
 
 special = FunctionTable()
 
@@ -24,24 +25,24 @@ HINT = "pack sequences in the function that goes through them"
 RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
-@special(torch._pack_padded_sequence)
+@special(torch_private.pack_padded)
 def _pack(vm: Any, args: Args, kwargs: Kwargs) -> Any:
     given = tuple(expose(vm, a) for a in args)
     if kwargs or len(given) != 3 or not all(map(is_stand_in, given[:2])) or given[0].dim() < 2 or given[1].dim() != 1:
-        return vm.native(torch._pack_padded_sequence, *given, **kwargs)
+        return vm.native(torch_private.pack_padded, *given, **kwargs)
     padded, _, batch_first = given
     rows, longest = vm.symbols.unknown_size(), vm.symbols.unknown_size()
 
     def packed() -> Any:
         sizes = torch.empty((longest,), dtype=torch.int64, device="cpu")
-        return _like(padded, (rows, *padded.shape[2:])), sizes
+        return like(padded, (rows, *padded.shape[2:])), sizes
 
-    data, sizes = _recorded(vm, torch._pack_padded_sequence, given, packed)
+    data, sizes = recorded(vm, torch_private.pack_padded, given, {}, packed)
     vm.symbols.batches[vm.tracer.nodes[id(sizes)]] = padded.shape[0 if batch_first else 1]
     return data, sizes
 
 
-@special(torch._pad_packed_sequence)
+@special(torch_private.pad_packed)
 def _pad(vm: Any, args: Args, kwargs: Kwargs) -> Any:
     given = tuple(expose(vm, a) for a in args)
     batch = _sequences(vm, given[1]) if len(given) == 5 and not kwargs and is_stand_in(given[0]) else None
@@ -50,10 +51,10 @@ def _pad(vm: Any, args: Args, kwargs: Kwargs) -> Any:
     data, _, batch_first, _, length = given
 
     def padded() -> Any:
-        sizes = (batch, length) if batch_first else (length, batch)
-        return _like(data, (*sizes, *data.shape[1:])), torch.empty((batch,), dtype=torch.int64, device="cpu")
+        rows = like(data, (length, batch, *data.shape[1:]))
+        return rows.transpose(0, 1) if batch_first else rows, torch.empty((batch,), dtype=torch.int64, device="cpu")
 
-    return _recorded(vm, torch._pad_packed_sequence, given, padded)
+    return recorded(vm, torch_private.pad_packed, given, {}, padded)
 
 
 def _through(function: Any, vm: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -71,9 +72,9 @@ def _through(function: Any, vm: Any, args: Args, kwargs: Kwargs) -> Any:
 
     def gone_through() -> Any:
         width = states[0].shape[2] * (2 if given[8] else 1)
-        return _like(data, (data.shape[0], width), of), *(_like(s, s.shape, of) for s in states)
+        return like(data, (data.shape[0], width), of), *(like(s, s.shape, of) for s in states)
 
-    return _recorded(vm, function, given, gone_through)
+    return recorded(vm, function, given, {}, gone_through)
 
 
 for _function in RECURRENT:
@@ -83,23 +84,3 @@ for _function in RECURRENT:
 def _sequences(vm: Any, sizes: Any) -> Any:
     """How many sequences these ``batch_sizes`` are of; None where nobody knows."""
     return vm.symbols.batches.get(vm.tracer.nodes.get(id(sizes))) if is_stand_in(sizes) else None
-
-
-def _like(given: Any, sizes: Any, others: tuple[Any, ...] = ()) -> Any:
-    """A stand-in of these sizes that has come of ``given`` or of others: autograd knows it."""
-    made = given.new_empty(sizes)
-    of = [tensor for tensor in others or (given,) if tensor.requires_grad]
-    return functools.reduce(lambda total, tensor: total + tensor.sum(), of, made)
-
-
-def _recorded(vm: Any, function: Any, args: tuple[Any, ...], stand_ins: Callable[[], Any]) -> Any:
-    """The operator in the graph, and what stands for its results."""
-    for value in args:
-        vm.tracer.check_argument(value)
-    vm.tracer.pause = True
-    try:
-        made = vm.tracer.run(stand_ins, (), {})
-    finally:
-        vm.tracer.pause = False
-    vm.tracer.record(function, args, {}, made)
-    return made

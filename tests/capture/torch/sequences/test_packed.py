@@ -90,6 +90,25 @@ def test_sizes_are_what_they_are() -> None:
         assert not seen.breaks
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_strides(kind: Any, batch_first: bool) -> None:
+    torch.manual_seed(0)
+    module = kind(3, 4, num_layers=2, bidirectional=True, batch_first=batch_first)
+
+    def fn(x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        packed = pack_padded_sequence(x, lengths, batch_first=batch_first)
+        made, state = module(packed)
+        padded, counts = pad_packed_sequence(made, batch_first=batch_first)
+        values = [packed.data, packed.batch_sizes, made.data, padded, counts, *flat(state)]
+        return tuple(values), tuple(value.stride() for value in values)
+
+    x, lengths = t(*((3, 4) if batch_first else (4, 3)), 3), torch.tensor([4, 4, 2])
+    got, wanted = compile_fn(fn, fullgraph=True)(x, lengths), fn(x, lengths)
+    same(got[0], wanted[0])
+    assert got[1] == wanted[1]
+
+
 def test_a_loss_of_packed_targets() -> None:
     torch.manual_seed(0)
     outer = nn.Linear(3, 5)
