@@ -467,7 +467,7 @@ CHANGES_EXCEPTION = ("__init__", "add_note", "with_traceback", "__setstate__")
 
 
 def _exception_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    if has_tensor(args) or name not in (*CHANGES_EXCEPTION, "__str__", "__repr__"):
+    if (has_tensor(args) and name != "__init__") or name not in (*CHANGES_EXCEPTION, "__str__", "__repr__"):
         raise Break(f"call of the exception method {name}")
     if name in CHANGES_EXCEPTION and vm.world.record_of(owner) is not None:
         raise Break(f"{name} of an exception from outside the compiled function")
