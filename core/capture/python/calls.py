@@ -55,7 +55,7 @@ from jitney.capture.python.c_boundary import (
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
-from jitney.capture.torch import collectives, conversions, overloads
+from jitney.capture.torch import collectives, conversions, launches, overloads
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
@@ -118,6 +118,8 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         return collectives.call(vm, fn, args, kwargs)
     if is_allowed(fn) or (policy.is_leaf_module(module) and policy.is_leaf(fn) and _is_undisturbed(vm, fn)):
         return _call_leaf(vm, fn, args, kwargs)
+    if launches.is_one(fn):
+        return launches.call(vm, args, kwargs)
     if fn is autograd_functions.APPLY:
         return autograd_functions.call(vm, args, kwargs)
     why = policy.refused("torch._dynamo" if is_of_torch_compile(fn) else module, fn.__qualname__)
