@@ -6,8 +6,9 @@ A grid that is a function is asked when the graph runs, as Triton does: who tune
 
 from __future__ import annotations
 
+import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,45 @@ ROOM = "triton.runtime."
 HINT = "launch the kernel outside compiled code"
 WRITES = "writes"  # what ``meta["opaque"]`` says of an operator that may write to all that it is given
 Held = dict[str | int, Any]
+
+
+def is_kernel(value: Any) -> bool:
+    """Is it a kernel of Triton's, or what tunes one?"""
+    return (type(value).__module__ or "").startswith(ROOM) and callable(getattr(value, "run", None))
+
+
+def is_helper(value: Any) -> bool:
+    """Is it a function that kernels and Python may call, such as ``triton.cdiv``? It is around one of Python's."""
+    return (type(value).__module__ or "").startswith(ROOM) and type(getattr(value, "fn", None)) is types.FunctionType
+
+
+@contextlib.contextmanager
+def left_out() -> Iterator[None]:
+    """A launch on stand-ins, in code that is run on them as it is, does nothing meanwhile."""
+    import triton.runtime  # type: ignore[import-not-found, unused-ignore] # the program has
+
+    kinds = [kind for kind in _kinds(triton.runtime.KernelInterface) if "run" in vars(kind)]
+    before = {kind: vars(kind)["run"] for kind in kinds}
+    try:
+        for kind, run in before.items():
+            kind.run = _unless_stand_ins(run)
+        yield
+    finally:
+        for kind, run in before.items():
+            kind.run = run
+
+
+def _kinds(cls: Any) -> list[Any]:
+    return [cls, *(kind for below in cls.__subclasses__() for kind in _kinds(below))]
+
+
+def _unless_stand_ins(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Other threads may launch kernels meanwhile."""
+
+    def launched(*args: Any, **kwargs: Any) -> Any:
+        return None if any(map(is_stand_in, (*args, *kwargs.values()))) else run(*args, **kwargs)
+
+    return launched
 
 
 def is_one(fn: types.FunctionType) -> bool:
@@ -63,7 +103,7 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
     if node is None:
         raise Break("a kernel of Triton's is launched without tensors", HINT)
     node.meta["opaque"] = WRITES
-    _written([value for value in mapped.values() if is_stand_in(value)])
+    written([value for value in mapped.values() if is_stand_in(value)])
 
 
 def _is_dropped(vm: Interpreter) -> bool:
@@ -120,7 +160,8 @@ def _launch(
     return launch
 
 
-def _written(tensors: list[Any]) -> None:
+def written(tensors: list[Any]) -> None:
+    """Nobody knows what these stand-ins hold from now on."""
     with torch_private.DisableTorchFunction():
         for tensor in tensors:
             tensor.constant = None

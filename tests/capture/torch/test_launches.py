@@ -139,3 +139,37 @@ def test_a_grid_with_effects() -> None:
     compiled = compile_fn(fn)
     torch.testing.assert_close(compiled(t(8)), t(8) * 4 + 1)
     assert asked == [8]
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, scale: float) -> torch.Tensor:
+        ctx.scale = scale
+        out = torch.empty_like(x)
+        n = x.numel()
+        add_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, x, out, n, scale, BLOCK=16)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        made = torch.empty_like(grad)
+        add_kernel[(triton.cdiv(grad.numel(), 16),)](grad, grad, made, grad.numel(), ctx.scale, BLOCK=16)
+        return made, None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_autograd_function_launches(backend: str) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return (Doubled.apply((x + 1).abs(), 0.5) * 3).square()
+
+    compiled = compile_fn(fn, backend=backend)
+    with observe() as seen:
+        for n in (20, 33, 40):
+            one, other = t(n).requires_grad_(), t(n).requires_grad_()
+            got, wanted = compiled(one), fn(other)
+            torch.testing.assert_close(got, wanted)
+            got.sum().backward()
+            wanted.sum().backward()
+            torch.testing.assert_close(one.grad, other.grad)
+    assert not seen.breaks
+    assert len(seen.graphs) == 2
