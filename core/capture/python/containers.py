@@ -56,11 +56,20 @@ def _with_tensors(key: Any) -> Any:
     return key.tensor if type(key) is Array and key.tensor.ndim and key.dtype.kind in "bi" else key
 
 
+def _key_of_tensor(vm: Interpreter, key: Any) -> Any:
+    """The same; integers that only the running graph knows are tensors in it, too."""
+    key = _with_tensors(expose(vm, key))
+    unknown = vm.symbols.scalars.is_unknown
+    if (type(key) is list and any(map(unknown, key))) or (unknown(key) and not vm.symbols.reads_numbers):
+        return vm.call(torch.tensor, key)
+    return key
+
+
 def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]``."""
     kind = type(obj)
     if kind in STAND_INS:
-        key = _with_tensors(expose(vm, key))
+        key = _key_of_tensor(vm, key)
         if type(key) is torch.SymInt or type(key) is tuple:
             obj, key = _selected(vm, obj, key)
         row = rows.taken(vm, obj, key)
@@ -260,7 +269,7 @@ def settle_items(vm: Interpreter, items: list[Any]) -> None:
 def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
-        key = _with_tensors(expose(vm, key))
+        key = _key_of_tensor(vm, key)
         if type(value) is Array and value.scalar and not issubclass(value.kind, (int, float, np.integer)):
             raise Break(f"an item of a tensor is set to a numpy.{value.kind.__name__}, which torch refuses")
         if not rows.put(vm, obj, key, value):
