@@ -38,6 +38,7 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
+from jitney.capture.python.type_slots import is_own_slot, own_namespace
 from jitney.capture.torch import rows
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -197,9 +198,29 @@ def settle(vm: Interpreter, key: Any) -> None:
     if vm.witness is None or method is None or leaves_traces(method.__code__):
         raise Break(f"a {type(key).__qualname__}, which has a __hash__ of its own, is hashed")
     made = specialise(demanded(vm.call(method, key), int, "__hash__"))
+    _fix_numbers(vm, key)
     vm.witness.settle(key)
     if vm.native(hash, key) != hash(Hashed(made)):
         raise Break(f"a {type(key).__qualname__}, which waits to be written to, is hashed")
+
+
+def _fix_numbers(vm: Interpreter, key: Any) -> None:
+    """Numbers that change are constants in a key that the frame has made: C code is to hash and compare them."""
+    if type(key) is tuple:
+        for part in key:
+            _fix_numbers(vm, part)
+    if not vm.world.is_fresh(key):
+        return
+    held = own_namespace(key) or {}
+    slots = {m.__name__: m for cls in type(key).__mro__ for m in vars(cls).values() if is_own_slot(m)}
+    for name in [*held, *(name for name in slots if hasattr(key, name))]:
+        value = held[name] if name in held else slots[name].__get__(key)
+        fixed = specialise(value)
+        if fixed is not value and name in held:
+            dict.__setitem__(held, name, fixed)
+        elif fixed is not value:
+            slots[name].__set__(key, fixed)
+        _fix_numbers(vm, fixed)
 
 
 def _refuse_librarys_hash(vm: Interpreter, key: Any) -> None:

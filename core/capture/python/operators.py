@@ -562,8 +562,8 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         raise UserRaised(TypeError(f"argument of type {type(obj).__name__!r} is not iterable"))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
-        check_key(vm, key, obj)
         key = constant_key(key)
+        check_key(vm, key, obj)
         if record is not None:
             vm.native(hash, key)
             return vm.world.dict_has(record, key)
