@@ -248,12 +248,15 @@ class Symbols:
         torch_private.constrain_size(made)
         return made
 
+    def sequences(self, packed: Any) -> Any:
+        """How many sequences these ``batch_sizes`` are of; None where nobody knows, say after a write."""
+        known = self.batches.get(packed) if self.batches else None
+        return known if known is not None and all(map(_reads, packed.users)) else None
+
     def batch_of(self, node: fx.Node | None) -> Any:
-        """How many sequences there are, where this is the first of the ``batch_sizes`` of packed ones; else None."""
-        if not self.batches or node is None or node.target is not operator.getitem or node.args[1] != 0:
-            return None
-        packed: Any = node.args[0]
-        return self.batches.get(packed)
+        """The same, where this is the first of them; else None."""
+        first = node is not None and node.target is operator.getitem and node.args[1] == 0
+        return self.sequences(node.args[0]) if node is not None and first else None
 
     def learn_sizes(self, made: Any, node: fx.Node) -> None:
         """Note the sizes of a result that only the running graph knows."""
@@ -360,6 +363,12 @@ def _extent(size: Any, stride: Any) -> Any:
     if any(type(n) is int and n == 0 for n in size):
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+
+
+def _reads(user: fx.Node) -> bool:
+    """Does an operation only read a tensor that it is given, and give no view of it that others are given?"""
+    item = user.target is operator.getitem and not user.users
+    return item or user.target == "size" or user.meta.get("opaque") is True
 
 
 def _literal(value: int | float) -> str:

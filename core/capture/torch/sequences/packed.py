@@ -83,4 +83,4 @@ for _function in RECURRENT:
 
 def _sequences(vm: Any, sizes: Any) -> Any:
     """How many sequences these ``batch_sizes`` are of; None where nobody knows."""
-    return vm.symbols.batches.get(vm.tracer.nodes.get(id(sizes))) if is_stand_in(sizes) else None
+    return vm.symbols.sequences(vm.tracer.nodes.get(id(sizes))) if is_stand_in(sizes) else None

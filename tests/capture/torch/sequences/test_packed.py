@@ -109,6 +109,34 @@ def test_strides(kind: Any, batch_first: bool) -> None:
     assert got[1] == wanted[1]
 
 
+def _by_item(sizes: torch.Tensor) -> None:
+    sizes[0] = 1
+
+
+def _by_view(sizes: torch.Tensor) -> None:
+    sizes[:2].fill_(1)
+
+
+def _by_data(sizes: torch.Tensor) -> None:
+    sizes.data.sub_(1)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("write", [_by_item, _by_view, _by_data])
+def test_sizes_that_are_written_to(write: Callable[[torch.Tensor], None], inference: bool) -> None:
+    def fn(x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        packed = pack_padded_sequence(x, lengths)
+        before = int(packed.batch_sizes[0])
+        write(packed.batch_sizes)
+        return before, int(packed.batch_sizes[0]), packed.data * 1
+
+    compiled = compile_fn(fn)
+    with torch.inference_mode(inference):
+        for lengths in ([4, 2], [3, 3]):
+            got, wanted = compiled(t(4, 2, 3), torch.tensor(lengths)), fn(t(4, 2, 3), torch.tensor(lengths))
+            assert got[:2] == wanted[:2] and torch.equal(got[2], wanted[2])
+
+
 def test_a_loss_of_packed_targets() -> None:
     torch.manual_seed(0)
     outer = nn.Linear(3, 5)
