@@ -362,6 +362,8 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
         if torch.SymBool in (type(a), type(b)) or not all(map(vm.symbols.scalars.compares, (a, b))):
             a, b = specialise(a), specialise(b)
+        if {type(a), type(b)} == {bool, torch.SymInt}:  # torch's symbols take no truth value, and say so
+            a, b = +a, +b
         return vm.native(COMPARE[symbol], a, b)
     if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
         raise Break("weak references are compared", "compare what they refer to")

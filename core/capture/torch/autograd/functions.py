@@ -22,7 +22,7 @@ from jitney.capture.codegen.graph_runner import run_function, run_function_with
 from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, METADATA, is_stand_in
-from jitney.capture.python.c_boundary import expose
+from jitney.capture.python.c_boundary import SYMBOLIC, expose, specialise
 from jitney.capture.python.classes import lookup
 from jitney.capture.python.operators import BINARY, COMPARE
 from jitney.capture.tables import FunctionTable
@@ -161,6 +161,8 @@ class Reader:
             content = cell.cell_contents
         except ValueError:
             raise self.refusal(f"reads the variable {name} around it, which has no value yet") from None
+        if type(content) in SYMBOLIC and self.vm.world.is_fresh(cell):  # a number that changes is a constant in it
+            content = cell.cell_contents = specialise(content)
         if not isinstance(content, (*ATOMS, *METADATA)) and type(content) is not torch_private.FakeTensor:
             raise self.refusal(f"reads the variable {name} around it, a {type(content).__qualname__}")
 
