@@ -68,7 +68,7 @@ def sequence() -> tuple[Any, ...]:
 
 def packed(self: Any, x: torch.Tensor) -> torch.Tensor:
     out, _ = self.layer(pack_padded_sequence(x * 2, [2, 1]))
-    return pad_packed_sequence(out)[0] + 1
+    return pad_packed_sequence(out, total_length=2)[0] + 1
 
 
 def steps(self: Any, x: torch.Tensor) -> torch.Tensor:

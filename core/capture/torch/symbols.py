@@ -36,6 +36,7 @@ class Symbols:
 
     def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]], whole: bool = False) -> None:
         self.dynamic_dims = dynamic_dims
+        self.whole = whole
         self.reads_numbers = whole or config.capture_scalar_outputs
         self.env = torch_private.ShapeEnv(
             duck_shape=False,

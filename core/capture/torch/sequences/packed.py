@@ -49,6 +49,8 @@ def _pad(vm: Any, args: Args, kwargs: Kwargs) -> Any:
     if batch is None:
         raise Break("a packed sequence from outside is padded", HINT)
     data, _, batch_first, _, length = given
+    if vm.has_regions and not vm.symbols.whole and vm.symbols.scalars.is_unknown(length):
+        raise Break("a packed sequence is padded to the longest, a size that no ATen graph holds", "give total_length")
 
     def padded() -> Any:
         rows = like(data, (length, batch, *data.shape[1:]))

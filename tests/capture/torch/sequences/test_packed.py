@@ -63,7 +63,10 @@ def test_one_graph_for_all_lengths(make: Callable[[], Encoder], backend: str) ->
             same(got, wanted)
             for made in (got, wanted):
                 (made[0].square().sum() + flat(made[1])[0].sum()).backward()
-    assert len(seen.graphs) == 1 and not seen.breaks
+    if backend == "eager" or module.total is not None:
+        assert len(seen.graphs) == 1 and not seen.breaks
+    else:  # what comes after is compiled for the sizes that are known then
+        assert "padded to the longest" in seen.breaks[0]
     for one, other in zip(module.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
 
