@@ -405,7 +405,10 @@ def _guard_modules(vm: Interpreter, name: str) -> None:
     if record is not None and record.dirty:
         raise Break("an import after a write to sys.modules")
     while name:
-        vm.world.guard(modules.item(name), "is", sys.modules[name])
+        if name in sys.modules:
+            vm.world.guard(modules.item(name), "is", sys.modules[name])
+        else:
+            vm.world.guard(modules, "lacks", name)
         name = name.rpartition(".")[0]
 
 

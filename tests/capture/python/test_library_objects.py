@@ -207,6 +207,10 @@ def test_a_module_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled(t())[1] == scale(t())[1] != ""
     package(4.0)
     assert torch.equal(compiled(t())[0], t() * 4)
+    monkeypatch.delitem(sys.modules, "replaced_later")
+    fresh = jitney.compile(scale, backend="eager")
+    for called in (compiled, fresh):
+        assert called(t())[1] == scale(t())[1] != ""
 
 
 @dataclasses.dataclass
