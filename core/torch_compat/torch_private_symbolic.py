@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 # NumPy's functions in terms of torch's.
+import torch
 import torch._numpy as numpy
 import torch.fx.experimental._config as _shapes_config
 
@@ -41,6 +42,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
 from torch.fx.experimental.symbolic_shapes import _advise_is_size as advise_is_size
+from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size as constrain_size
 
 # Turns a size expression into calls on FX proxies, and into Python text.
 from torch.utils._sympy.interp import sympy_interp
@@ -83,6 +85,21 @@ class PythonArithmetic(PythonReferenceAnalysis):
     def int_truediv(a: Any, b: Any) -> Any:
         """``a / b`` of integers."""
         return a / b
+
+    @staticmethod
+    def maximum(a: Any, b: Any) -> Any:
+        """The larger one. Where torch functions are off, ``torch.sym_max`` asks no proxy."""
+        return _called(torch.sym_max, a, b)
+
+    @staticmethod
+    def minimum(a: Any, b: Any) -> Any:
+        """The smaller one."""
+        return _called(torch.sym_min, a, b)
+
+
+def _called(function: Any, *args: Any) -> Any:
+    proxy = next((a for a in args if isinstance(a, torch.fx.Proxy)), None)
+    return function(*args) if proxy is None else proxy.tracer.create_proxy("call_function", function, args, {})
 
 
 class NamedSource(TorchSource):
@@ -254,6 +271,7 @@ __all__ = [
     "TorchSource",
     "UnsupportedFakeTensorException",
     "advise_is_size",
+    "constrain_size",
     "expect_true",
     "forget_reals",
     "free_unbacked_symbols",

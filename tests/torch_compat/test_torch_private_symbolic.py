@@ -125,3 +125,15 @@ def test_parts_of_memory_of_unknown_size_have_keys_of_their_own() -> None:
     for rows in (4, 5, 7):
         x = torch.randn(rows, 3)
         torch.testing.assert_close(compiled(x), x[:2].sin() + x[1:3].cos())
+
+
+def test_strides_beside_a_size_that_only_the_running_graph_knows() -> None:
+    def fn(x: torch.Tensor, chosen: torch.Tensor) -> Any:
+        made = x[:, chosen]
+        return made.stride(), made.new_empty(made.stride()).shape, made * 2
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    x = torch.arange(6.0).reshape(2, 3)
+    for flags in ([True, False, True], [False, False, True], [True, True, True]):
+        got, wanted = compiled(x, torch.tensor(flags)), fn(x, torch.tensor(flags))
+        assert got[:2] == wanted[:2] and torch.equal(got[2], wanted[2])

@@ -147,8 +147,8 @@ def test_numbers_and_gradients(way: Callable[..., Tensor], dtype: torch.dtype, d
     assert found[0].stride() == eager.stride()
     for mine, theirs, true in zip(found, expected, exact_all, strict=True):
         size = true.abs().max()
-        least = 2e-2 if dtype is torch.bfloat16 else 2e-6
-        assert (mine.double() - true).abs().max() <= max(1.5 * (theirs.double() - true).abs().max(), least * size)
+        least = 2e-2 if dtype is torch.bfloat16 else 5e-6
+        assert (mine.double() - true).abs().max() <= max(2 * (theirs.double() - true).abs().max(), least * size)
 
 
 @pytest.mark.parametrize("way", [causal, padding, soft_cap, table], ids=lambda way: way.__name__)
