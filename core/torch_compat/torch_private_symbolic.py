@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 # NumPy's functions in terms of torch's.
-import torch
 import torch._numpy as numpy
 import torch.fx.experimental._config as _shapes_config
 
