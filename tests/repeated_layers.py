@@ -30,8 +30,10 @@ OPERATORS: dict[str, Operator] = {
     "tanh": lambda a, b, w, n: torch.tanh(a * n),
     "mean of two": lambda a, b, w, n: (a + b) * 0.5,
     "scale": lambda a, b, w, n: a * w[0] * n,
-    "constant": lambda a, b, w, n: (a + torch.tensor(SCALE, dtype=a.dtype)).sin(),
-    "a constant alone": lambda a, b, w, n: torch.tensor(SCALE, dtype=a.dtype).expand(a.shape[0], WIDTH) * 1,
+    "constant": lambda a, b, w, n: (a + torch.tensor(SCALE, dtype=a.dtype, device=a.device)).sin(),
+    "a constant alone": lambda a, b, w, n: (
+        torch.tensor(SCALE, dtype=a.dtype, device=a.device).expand(a.shape[0], WIDTH) * 1
+    ),
     "norm": lambda a, b, w, n: F.layer_norm(a, (WIDTH,), w[0], w[1], eps=0.1 * n),
     "softmax": lambda a, b, w, n: a.softmax(-1),
     "of the row": lambda a, b, w, n: a - a.mean(1, keepdim=True) + b.amax(1, keepdim=True) * 0.1,
@@ -45,7 +47,7 @@ OPERATORS: dict[str, Operator] = {
     "cumulative sum": lambda a, b, w, n: a.cumsum(1) * 0.3,
     "in place": lambda a, b, w, n: (a * 1.0).add_(b).mul_(0.5),
     "parts written": lambda a, b, w, n: _written(a, b),
-    "picked": lambda a, b, w, n: a[:, torch.tensor([5, 3, 1, 0, 2, 4])],
+    "picked": lambda a, b, w, n: a[:, torch.tensor([5, 3, 1, 0, 2, 4], device=a.device)],
     "where": lambda a, b, w, n: torch.where(a > b, a, b * 0.5),
     "detached": lambda a, b, w, n: a * 0.5 + b.detach(),
     "half": lambda a, b, w, n: a.float().sin().to(a.dtype),

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from jitney.aot.partition.cost import has_effect, is_random
 from jitney.aot.signals import NotSplit
-from jitney.aot.trace.joint import trace_joint
+from jitney.aot.trace.joint import Joint, trace_joint
 from jitney.torch_compat.strides import StandInMode
 from jitney_lowering.attention.operators import FORWARD
 from jitney_lowering.attention.regions import Product, Region, product, regions, value, writes
@@ -178,7 +178,7 @@ def _carried(region: Region) -> set[fx.Node]:
         if any(x is None or x.requires_grad for x in sources) or not written.isdisjoint(_made_of([node])):
             continue
         small = [x for n, x in zip(node.all_input_nodes, sources, strict=True) if not _is_made_of_nothing(n)]
-        if own.numel() >= GROWS * sum(x.numel() for x in small if x is not None) and own.numel() > 1:
+        if own.numel() >= GROWS * sum(x.numel() for x in small if x is not None):
             carried.add(node)
             waiting += node.all_input_nodes
     return carried if len(carried) <= MOST_CARRIED else set()
@@ -254,7 +254,7 @@ def _score(
                  for x in map(value, others) if x is not None]  # fmt: skip
     try:
         joint = trace_joint(module, [products, *given], decompositions)
-        if joint.updates or joint.constants or joint.final_state or len(joint.outputs) != 1:
+        if joint.updates or joint.final_state or len(joint.outputs) != 1 or not _without_constants(joint):
             return None
         results = [joint.outputs[0], joint.gradients[0]] if trains and joint.trains else [joint.outputs[0]]
         if (trains and len(results) == 1) or any(not isinstance(r, fx.Node) for r in results):
@@ -269,6 +269,20 @@ def _score(
     except (NotSplit, NotSaid):
         return None
     return score
+
+
+def _without_constants(joint: Joint) -> bool:
+    """Say numbers that the program has made tensors of, such as what a mask is filled with. Were there no others?"""
+    for node in joint.graph.find_nodes(op="get_attr"):
+        constant = joint.constants[str(node.target)]
+        if constant.dim():
+            return False
+        with joint.graph.inserting_before(node):
+            facts = {"dtype": constant.dtype, "device": constant.device}
+            number = joint.graph.call_function(torch.ops.aten.scalar_tensor.default, (constant.item(),), facts)
+        node.replace_all_uses_with(number)
+        joint.graph.erase_node(node)
+    return True
 
 
 def _without_dead(graph: fx.Graph) -> None:

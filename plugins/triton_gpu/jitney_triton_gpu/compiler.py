@@ -29,7 +29,7 @@ from jitney_lowering import (
 )
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
-from jitney_triton_gpu.attention.kernels import called_instead
+from jitney_triton_gpu.attention.kernels import INSTEAD, called_instead
 from jitney_triton_gpu.compiler_policy import POLICY
 from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
 from jitney_triton_gpu.cuda_graphs.trial import TRAINING
@@ -213,6 +213,8 @@ def not_recorded(made: Schedule, automatic: bool) -> str:
 
 def _is_plain(target: Any) -> bool:
     """Does an operator do nothing but launch kernels, every time the same for the same sizes?"""
+    if target in INSTEAD:
+        return True
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return False
     return not any(word in target._opname for word in ("linalg", "cholesky", "lu_", "triangular", "ctc_loss", "rnn"))
