@@ -278,7 +278,7 @@ def _without_constants(joint: Joint) -> bool:
         if constant.dim():
             return False
         with joint.graph.inserting_before(node):
-            facts = {"dtype": constant.dtype, "device": constant.device}
+            facts: dict[str, Any] = {"dtype": constant.dtype, "device": constant.device}
             number = joint.graph.call_function(torch.ops.aten.scalar_tensor.default, (constant.item(),), facts)
         node.replace_all_uses_with(number)
         joint.graph.erase_node(node)
