@@ -7,6 +7,7 @@ A grid that is a function is asked when the graph runs, as Triton does: who tune
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -44,9 +45,8 @@ def is_helper(value: Any) -> bool:
 @contextlib.contextmanager
 def left_out() -> Iterator[None]:
     """A launch on stand-ins, in code that is run on them as it is, does nothing meanwhile."""
-    import triton.runtime  # type: ignore[import-not-found, unused-ignore] # the program has
-
-    kinds = [kind for kind in _kinds(triton.runtime.KernelInterface) if "run" in vars(kind)]
+    runtime: Any = sys.modules["triton.runtime"]  # the program has imported it: it has a kernel
+    kinds = [kind for kind in _kinds(runtime.KernelInterface) if "run" in vars(kind)]
     before = {kind: vars(kind)["run"] for kind in kinds}
     try:
         for kind, run in before.items():
