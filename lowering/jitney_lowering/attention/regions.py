@@ -27,6 +27,9 @@ _SAME = {
 }  # fmt: skip
 
 
+_CONVERTING = {"to", "type_as", "type", "float", "half", "bfloat16"}
+
+
 @dataclass(frozen=True)
 class Product:
     """A product of matrices in a captured graph, as ``left @ right`` with equal batches.
@@ -36,6 +39,8 @@ class Product:
         left, right: the operands.
         prepare: from the operands to (..., M, K) and (..., K, N) with equal batches.
         finish: from (..., M, N) to what the node gives.
+        keeps_left: is the left operand (..., M, K) itself?
+        keeps_result: is (..., M, N) what the node gives?
     """
 
     node: fx.Node
@@ -43,6 +48,8 @@ class Product:
     right: fx.Node
     prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     finish: Callable[[Tensor], Tensor]
+    keeps_left: bool = True
+    keeps_result: bool = True
 
 
 @dataclass(frozen=True)
@@ -141,19 +148,27 @@ def _einsum(node: fx.Node, equation: str, left: fx.Node, right: fx.Node) -> Prod
     to_left = [a.index(c) for c in (*batch, *rows, *summed)]
     to_right = [b.index(c) for c in (*batch, *summed, *columns)]
     back = [[*batch, *rows, *columns].index(c) for c in out]
-    return Product(node, left, right, lambda p, q: (p.permute(to_left), q.permute(to_right)), lambda r: r.permute(back))
+    return Product(
+        node,
+        left,
+        right,
+        lambda p, q: (p.permute(to_left), q.permute(to_right)),
+        lambda r: r.permute(back),
+        keeps_left=to_left == sorted(to_left),
+        keeps_result=back == sorted(back),
+    )
 
 
 def _from(first: Product, order: dict[fx.Node, int]) -> Region | None:
     """The attention that begins with this product."""
     products = value(first.node)
-    if products is None or not first.node.users:
+    if products is None or not first.node.users or not first.keeps_result:
         return None
     inside, second = _followers(first.node, order)
-    if second is None:
+    if second is None or not second.keeps_left:
         return None
     softmaxes = [node for node in inside if _is_softmax(node)]
-    if len(softmaxes) != 1 or second.left not in inside:
+    if len(softmaxes) != 1 or writes(softmaxes[0]):
         return None
     (softmax,) = softmaxes
     dim, dtype = _softmax_arguments(softmax)
@@ -163,8 +178,14 @@ def _from(first: Product, order: dict[fx.Node, int]) -> Region | None:
     at = order[softmax]
     after = tuple(node for node in inside if order[node] > at)
     score = tuple(node for node in inside if order[node] < at)
-    if not all(_keeps_weights(node, size) for node in after) or any(map(writes, after)):
+    result = value(second.node)
+    if result is None or not _ends_in(second.left, softmax, after) or not _is_as_wide(size, result):
         return None
+    if not all(_keeps_weights(node, size, result) for node in after) or any(map(writes, after)):
+        return None
+    own = {first.node, *score}
+    if any(writes(node) and (node.args[:1] == () or node.args[0] not in own or "out" in node.kwargs) for node in score):
+        return None  # it writes to something that others may read
     if not _nobody_writes_between(first.node, second.node, {*inside}, order):
         return None
     return Region(first, score, softmax, dtype, after, second)
@@ -204,7 +225,24 @@ def _softmax_arguments(node: fx.Node) -> tuple[Any, Any]:
     return dim, dtypes[0] if dtypes else None
 
 
-def _keeps_weights(node: fx.Node, weights: Tensor) -> bool:
+def _ends_in(last: fx.Node, softmax: fx.Node, after: tuple[fx.Node, ...]) -> bool:
+    """Is the softmax what all of these operations, one after the other, do something with?"""
+    chain = []
+    node: Any = last
+    while node is not softmax:
+        if not isinstance(node, fx.Node) or node not in after or not node.args:
+            return False
+        chain.append(node)
+        node = node.args[0]
+    return len(chain) == len(after)
+
+
+def _is_as_wide(found: Tensor, result: Tensor) -> bool:
+    """Does a type hold what the second product gets?"""
+    return found.dtype in (torch.float32, torch.float64, result.dtype)
+
+
+def _keeps_weights(node: fx.Node, weights: Tensor, result: Tensor) -> bool:
     """Are the weights after it what they were, in their order, with the same rows and columns?"""
     found = value(node)
     if found is None or found.shape[-2:] != weights.shape[-2:] or found.numel() != weights.numel():
@@ -218,30 +256,58 @@ def _keeps_weights(node: fx.Node, weights: Tensor) -> bool:
         return False
     source = node.args[0] if node.args else None
     before = value(source) if isinstance(source, fx.Node) else None
-    return before is not None and found.device == before.device
+    if before is None or found.device != before.device or not _is_as_wide(found, result):
+        return False
+    return found.dtype is before.dtype or node.target in _CONVERTING
 
 
 def writes(node: fx.Node) -> bool:
-    """May the operation write to a tensor that was there before?"""
+    """May the operation write to a tensor that was there before? Of functions that nobody knows here it is assumed."""
+    if "out" in node.kwargs or node.kwargs.get("inplace"):
+        return True
     if node.op == "call_method":
         name = str(node.target)
-    elif node.op == "call_function":
-        if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-            return True  # nobody has looked
+        if name.startswith("__") and name.endswith("__"):
+            return name.strip("_") in _WRITERS
+        return name.endswith("_") or name in _ACTS
+    if node.op == "call_function":
         name = getattr(node.target, "__name__", "")
-        if getattr(operator, name, None) is node.target and name.endswith("_"):  # ``and_``
-            return False
-    else:
-        return False
-    if name.startswith("__") and name.endswith("__"):
-        return name.strip("_") in _WRITERS
-    return name.endswith("_") or name in _WRITERS or "out" in node.kwargs or bool(node.kwargs.get("inplace"))
+        if getattr(operator, name, None) is node.target:
+            return name in _WRITERS
+        if name == "embedding":  # it may renormalise its table
+            return node.kwargs.get("max_norm", node.args[3] if len(node.args) > 3 else None) is not None
+        return name not in _PURE or getattr(node.target, "__module__", None) not in _ROOMS
+    return node.op == "call_module"
 
 
 _WRITERS = {
     "setitem", "delitem", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow",
     "irshift", "isub", "itruediv", "ixor",
 }  # fmt: skip
+_ACTS = {"backward", "register_hook", "retain_grad", "share_memory"}
+_ROOMS = {
+    None, "builtins", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._C", "_operator",
+    "math", "jitney_lowering.attention.rewriting",
+}  # fmt: skip
+_PURE = {
+    "abs", "add", "addmm", "all", "allclose", "amax", "amin", "any", "arange", "as_tensor", "atan",
+    "attention", "baddbmm", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bmm",
+    "broadcast_tensors", "broadcast_to", "cat", "cdist", "ceil", "chunk", "clamp", "clone", "concat",
+    "conv1d", "conv2d", "cos", "cumsum", "diff", "div", "divide", "dropout", "einsum", "empty_like", "eq",
+    "erf", "exp", "exp2", "expm1", "eye", "flatten", "flip", "floor", "floor_divide", "full", "full_like",
+    "gather", "ge", "gelu", "getattr", "gt", "index_select", "inner", "isfinite", "isinf", "isnan",
+    "layer_norm", "le", "lerp", "linear", "linspace", "log", "log10", "log1p", "log2", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "masked_select", "matmul",
+    "max", "maximum", "mean", "meshgrid", "min", "minimum", "mm", "movedim", "mul", "multiply", "narrow",
+    "ne", "neg", "negative", "normalize", "numel", "one_hot", "ones", "ones_like", "outer", "pad", "permute",
+    "pow", "prod", "reciprocal", "relu", "remainder", "repeat_interleave", "reshape", "rms_norm", "roll",
+    "round", "rsqrt", "rsub", "scalar_tensor", "scaled_dot_product_attention", "select", "sigmoid", "sign",
+    "silu", "sin", "softmax", "softplus", "split", "sqrt", "square", "squeeze", "stack", "sub", "subtract",
+    "sum", "swapaxes", "sym_int", "sym_max", "sym_min", "tanh", "tensor", "tensor_split", "tensordot", "tile",
+    "transpose", "tril", "triu", "true_divide", "trunc", "unbind", "unflatten", "unsqueeze", "where", "zeros",
+    "zeros_like",
+}  # fmt: skip
+"""Functions of torch that write to nothing, by name: those around attention."""
 
 
 def _nobody_writes_between(first: fx.Node, second: fx.Node, inside: set[fx.Node], order: dict[fx.Node, int]) -> bool:

@@ -57,15 +57,19 @@ def by_operator(candidate: Candidate) -> Compute:
 class Attention:
     """One place in a captured graph: what is called there with the operands of both products."""
 
-    def __init__(self, first: Product, second: Product, compute: Compute, weights: Sequence[int]) -> None:
+    def __init__(
+        self, first: Product, second: Product, compute: Compute, weights: Sequence[int], *, copied: bool
+    ) -> None:
         self.first, self.second, self.compute, self.weights = first, second, compute, tuple(weights)
+        self.copied = copied  # the backward reads the result, to which the program may write
         self.__name__ = "attention"
 
     def __call__(self, left: Tensor, right: Tensor, values: Tensor, *others: Tensor) -> Tensor:
         """The second product's result."""
         query, key = _operands(self.first, left, right)
         finished = _values(self.second, values, self.weights)
-        return self.second.finish(self.compute(query, key, finished, others))
+        result = self.compute(query, key, finished, others)
+        return self.second.finish(result.clone() if self.copied else result)
 
 
 def _operands(first: Product, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,7 +99,14 @@ def with_attention(
         takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
     """
-    found = [(r, made) for r in regions(module.graph) if (made := _made(r, decompositions, takes, device_types))]
+    found = []
+    taken: set[fx.Node] = set()
+    for region in regions(module.graph):
+        if taken.isdisjoint((region.first.node, *region.score, region.softmax, *region.after, region.second.node)):
+            made = _made(region, decompositions, takes, device_types)
+            if made is not None and taken.isdisjoint(made[1]):
+                found.append((region, made))
+                taken |= {region.first.node, *region.score, region.softmax, *region.after, region.second.node}
     if not found:
         return module
     graph = fx.Graph()
@@ -112,6 +123,7 @@ def with_attention(
         node.meta = dict(second.meta)
         second.replace_all_uses_with(node)
         graph.erase_node(second)
+        copies[region.second.node] = node
         for dead in reversed([region.first.node, *region.score, region.softmax, *region.after]):
             graph.erase_node(copies[dead])
     return fx.GraphModule(module, graph)
@@ -139,7 +151,12 @@ def _made(
             or finished.shape[:-2].numel() != query.shape[:-2].numel()
         ):
             return None
-    trains = any(x.requires_grad for x in (left, right, values))
+    result = value(region.second.node)
+    assert result is not None
+    plain_result = torch.empty((*finished.shape[:-2], query.size(-2), finished.size(-1)), device="meta")
+    if region.second.finish(plain_result).stride() != result.stride():
+        return None
+    trains = result.requires_grad
     for carried in (_carried(region), set()) if _carried(region) else (set(),):
         others = _others(region, carried)
         read = [value(n) for n in others]
@@ -153,7 +170,8 @@ def _made(
         assert products is not None
         compute = takes(Candidate(query, key, finished, products, plain, score, trains))
         if compute is not None:
-            return Attention(region.first, region.second, compute, weights.shape), others
+            copied = trains and _may_be_written(region.second.node)
+            return Attention(region.first, region.second, compute, weights.shape, copied=copied), others
     return None
 
 
@@ -184,13 +202,36 @@ def _carried(region: Region) -> set[fx.Node]:
     return carried if len(carried) <= MOST_CARRIED else set()
 
 
+_VIEWS = {
+    "transpose", "permute", "view", "reshape", "flatten", "contiguous", "squeeze", "unsqueeze", "unflatten", "expand",
+    "movedim", "swapaxes", "chunk", "split", "unbind", "narrow", "select", "to", "float", "type_as", "getitem",
+    "getattr",
+    "view_as", "reshape_as", "expand_as", "diagonal", "unfold", "detach", "real", "adjoint", "swapdims", "moveaxis",
+}  # fmt: skip
+"""What may give the same memory again, by name."""
+
+
+def _may_be_written(node: fx.Node) -> bool:
+    """May somebody write to a value, in the graph or after it? Else something new is made of it first."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if user.op == "output" or writes(user):
+                return True
+            name = user.target if user.op == "call_method" else getattr(user.target, "__name__", "")
+            if name in _VIEWS and user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return False
+
+
 def _written(region: Region) -> set[fx.Node]:
     """What somebody else writes to before the attention's end, and what that is made of: it may be a view."""
     found = []
     for node in region.second.node.graph.nodes:
         if node is region.second.node:
             break
-        if writes(node) and node not in region.score:
+        if writes(node):
             found += node.all_input_nodes
     return _made_of(found)
 
@@ -245,6 +286,8 @@ def _score(
     result = copies[region.scored]
     if region.dtype is not None:
         result = graph.call_method("to", (result, region.dtype))
+    # Of a view the graph's output would be what it is a view of.
+    result = graph.call_method("clone", (result,), {"memory_format": torch.contiguous_format})
     graph.output((result,))
     module = fx.GraphModule(torch.nn.Module(), graph)
     with StandInMode(allow_non_fake_inputs=False), torch.enable_grad():

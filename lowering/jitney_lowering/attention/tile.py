@@ -66,13 +66,14 @@ class Tile:
         tangents = [score.result] if score.gradient else []
         module = score.filled([products, *others, *tangents], device)
         stands = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
-        program = lower(module, stands, relaxed_math=True, policy=policy, inlined=True)
-        return _Tiles(program, products, len(others)).tile(score.gradient)
+        program = lower(module, stands, relaxed_math=False, policy=policy, inlined=True)
+        return _Tiles(program, products, len(others), score.size).tile(score.gradient)
 
 
 class _Tiles:
-    def __init__(self, program: Program, products: Tensor, others: int) -> None:
+    def __init__(self, program: Program, products: Tensor, others: int, size: Sequence[int]) -> None:
         self.program = program
+        self.products_size, self.size = tuple(products.shape), tuple(size)
         rows, columns = products.shape[-2:]
         self.batch = Var("z", products.shape[:-2].numel())
         self.row, self.column = Var("y", rows), Var("x", columns)
@@ -91,16 +92,20 @@ class _Tiles:
         if gradient:
             name = str(program.inputs[1 + len(self.others)])
             given = self.own[name] = load(GRADIENT, self.place, program.buffers[name].dtype)
-        values = [self._result(output) for output in program.outputs]
+        sizes = (self.size, self.products_size)
+        values = [self._result(output, size) for output, size in zip(program.outputs, sizes, strict=False)]
         read = {v.buffer for value in values for v in walk(value) if isinstance(v, Load)}
         others = {name: n for name, n in self.others.items() if name in read}
         dtypes = {name: program.buffers[name].dtype for name in others}
         second = values[1] if gradient else None
         return Tile(self.batch, self.row, self.column, values[0], second, products, given, others, dtypes)
 
-    def _result(self, output: Any) -> Value:
-        """One result as a value of ours, float32."""
+    def _result(self, output: Any, size: Sequence[int]) -> Value:
+        """One result, of that size, as a value of ours, float32."""
         name = output.buffer
+        strides = torch.empty(tuple(size), device="meta").stride()
+        if (*output.size,) != tuple(map(index, size)) or (*output.stride,) != tuple(map(index, strides)):
+            raise NotLowered("a score that lies in memory in another order")
         if name in self.own:
             return self._wide(self.own[name])
         step = self.computed.get(name)
@@ -137,6 +142,8 @@ class _Tiles:
 
     def _variables(self, step: Computed) -> dict[Any, Index]:
         """The loops of a step in terms of ours."""
+        if len(step.vars) < 2:
+            raise NotLowered("a score without rows")
         *batch, row, column = step.vars
         if row.size != self.row.size or column.size != self.column.size:
             raise NotLowered("a score of other rows and columns")

@@ -10,14 +10,20 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from jitney_lowering.attention import PRODUCTS
 from jitney_lowering.index import Index, Var
-from jitney_lowering.ir import Apply, Constant, Position, Value, apply, walk
-from jitney_lowering.ir.operations import INTEGERS
+from jitney_lowering.ir import Apply, Constant, Load, Position, Value, apply, walk
 
 # A comparison -> its operands' order and what is added, such that it says ``first - second + added <= 0``.
 _COMPARED = {"le": (0, 1, 0), "lt": (0, 1, 1), "ge": (1, 0, 0), "gt": (1, 0, 1)}
 _OPPOSITE = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
+MODERATE = 1e4
+_TAME = {"add", "sub", "mul", "neg", "tanh", "cast"}
 LOW = -1e9  # what people hide keys with: no product comes near
+WIDE = (torch.int64, torch.int32)
+FAR = 1 << 24  # sums of few such numbers stay in 32 bits
 Sum = dict[Var | None, int]
 
 
@@ -56,11 +62,28 @@ def masks(scored: Value, row: Var, column: Var) -> list[Mask]:
         scored: what is minus infinity, or as good as that, where a key is not seen.
         row, column: the variables of query and key.
     """
+    sizes = row.size.value or 0, column.size.value or 0
     found = _masks(scored, row, column, finite=True)
     told = all(mask.exact for mask in found)  # else some query may see nothing but what is hidden
-    if told and _all_see(found, row.size.value or 0, column.size.value or 0):
+    if any(mask.finite for mask in found) and told and _is_tame(without(scored, found)) and _all_see(found, *sizes):
         return found
-    return _masks(scored, row, column, finite=False)
+    found = _masks(scored, row, column, finite=False)
+    # Where a query sees nothing, all gradients of values are nan.
+    return found if _all_see([mask for mask in found if mask.exact], *sizes) else []
+
+
+def _is_tame(value: Value) -> bool:
+    """Is it made of products, positions and moderate numbers, so that it is far from all that hides?"""
+    for v in walk(value):
+        if isinstance(v, Constant):
+            if not abs(v.value) <= MODERATE:
+                return False
+        elif isinstance(v, Load):
+            if v.buffer != PRODUCTS:
+                return False
+        elif not isinstance(v, Position) and not (isinstance(v, Apply) and v.op in _TAME):
+            return False
+    return True
 
 
 def _all_see(found: list[Mask], rows: int, columns: int) -> bool:
@@ -133,7 +156,7 @@ def _holds(condition: Value, wanted: bool) -> tuple[list[Sum], bool]:
     if op == ("and" if wanted else "or"):
         parts = [_holds(a, wanted) for a in args]
         return [each for sums, _ in parts for each in sums], all(exact for _, exact in parts)
-    if op not in _COMPARED or args[0].dtype not in INTEGERS:
+    if op not in _COMPARED or args[0].dtype not in WIDE:
         return [], False
     first, second, added = _COMPARED[op if wanted else _OPPOSITE[op]]
     right = _linear(args[second])
@@ -149,16 +172,18 @@ def _holds(condition: Value, wanted: bool) -> tuple[list[Sum], bool]:
 
 def _ends(value: Value) -> list[Sum | None]:
     """Sums of which it is the largest."""
-    if isinstance(value, Apply) and value.op == "abs":
+    if isinstance(value, Apply) and value.op == "abs" and value.dtype in WIDE:
         inner = _linear(value.args[0])
         return [None] if inner is None else [inner, {var: -factor for var, factor in inner.items()}]
     return [_linear(value)]
 
 
 def _linear(value: Value) -> Sum | None:
-    """An integer as a sum of variables; None if it is something else."""
+    """An integer as a sum of variables; None if it is something else, or might leave its type."""
+    if value.dtype not in WIDE:
+        return None
     if isinstance(value, Constant):
-        return {None: int(value.value)}
+        return {None: int(value.value)} if abs(value.value) < FAR else None
     if isinstance(value, Position):
         return _terms(value.index)
     if isinstance(value, Apply) and value.op in ("add", "sub"):
@@ -167,12 +192,15 @@ def _linear(value: Value) -> Sum | None:
         if left is None or right is None:
             return None
         return {var: left.get(var, 0) + sign * right.get(var, 0) for var in {*left, *right}}
-    if isinstance(value, Apply) and value.op == "cast" and value.args[0].dtype in INTEGERS:
+    if isinstance(value, Apply) and value.op == "cast" and value.args[0].dtype in WIDE:
         return _linear(value.args[0])
     return None
 
 
 def _terms(place: Index) -> Sum | None:
+    low, high = place.bounds()
+    if low is None or high is None or max(-low, high) >= FAR:
+        return None
     found: Sum = {None: place.constant}
     for factor, atoms in place.terms:
         if len(atoms) != 1 or not isinstance(atoms[0], Var):

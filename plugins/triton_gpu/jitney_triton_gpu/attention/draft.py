@@ -67,7 +67,7 @@ class Problem:
     Args:
         tile: its score.
         query, key, value: (..., M, D), (..., N, D), (..., N, E).
-        others: buffer -> elements that its memory spans.
+        extents: of each tensor that is read or written: elements that its memory spans.
         precision: how float32 is multiplied, in Triton's words.
     """
 
@@ -75,7 +75,7 @@ class Problem:
     query: Matrices
     key: Matrices
     value: Matrices
-    others: Mapping[str, int]
+    extents: Mapping[str, int]
     precision: str = "ieee"
 
     @property
@@ -96,9 +96,7 @@ class Problem:
     @functools.cached_property
     def wide(self) -> bool:
         """Must places be counted in 64 bits?"""
-        extents = [m.extent for m in (self.query, self.key, self.value)]
-        results = self.batch * self.queries * max(self.query.size[-1], self.value.size[-1])
-        return max(*extents, results, *self.others.values(), 0) > NARROW
+        return max(self.extents.values()) > NARROW
 
 
 @dataclass(frozen=True)

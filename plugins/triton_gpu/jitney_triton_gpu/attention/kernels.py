@@ -85,6 +85,7 @@ def _made(make: Any, given: dict[str, Tensor], others: Sequence[Tensor], score: 
     names = {name: f"other{at}" for name, at in tile.others.items()}
     extents = {name: Matrices.of(name, others[at]).extent for name, at in tile.others.items()}
     matrices = {name: Matrices.of(name, tensor) for name, tensor in given.items()}
+    extents |= {name: m.extent for name, m in matrices.items()}
     problem = Problem(tile, matrices["query"], matrices["key"], matrices["value"], extents, _precision(query))
     functions = make(problem, matrices)
     source = HEADER + "".join(f"\n\n{f.text}" for f in functions)
