@@ -56,7 +56,7 @@ def attention_backward(
     total: Tensor,
     score: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value: contiguous.
+    """The gradients of query, key and value: contiguous; the key's as (..., D, N), as products of matrices give it.
 
     Args:
         gradient: of the result.
@@ -76,7 +76,7 @@ def attention_backward(
     of_key = torch.bmm(of_scores.mT, query.reshape(count, *query.shape[-2:]).to(wide))
     made = zip((of_query, of_key, of_value), (query, key, value), strict=True)
     dq, dk, dv = (x.to(like.dtype).view(like.shape) for x, like in made)
-    return dq, dk, dv
+    return dq, dk.mT.contiguous().mT, dv
 
 
 def _scores(query: Tensor, key: Tensor, others: Sequence[Tensor], text: str, *gradient: Tensor) -> Any:
@@ -97,7 +97,7 @@ def _attention_stand_in(query: Tensor, key: Tensor, value: Tensor, others: Any, 
 
 
 def _backward_stand_in(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+    return query.new_empty(query.shape), key.new_empty(key.mT.shape).mT, value.new_empty(value.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:

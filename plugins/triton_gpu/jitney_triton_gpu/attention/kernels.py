@@ -53,7 +53,7 @@ def attention_backward(
     score: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As the operator of this name."""
-    made = [x.new_empty(x.shape) for x in (query, key, value)]
+    made = [query.new_empty(query.shape), key.new_empty(key.mT.shape).mT, value.new_empty(value.shape)]
     given = {
         "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total,
         "given": gradient, "delta": torch.empty_like(largest),
