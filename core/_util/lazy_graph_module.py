@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -9,13 +10,16 @@ from torch import fx
 
 
 class _Late:
-    """Stands for ``forward`` until that is asked for."""
+    """Stands for ``forward`` until that is asked for: of the module, or of the class, which is the module's own."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.module = weakref.ref(module)
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        if instance is None:
-            return self
-        instance.recompile()
-        return instance.forward
+        module = self.module()
+        assert module is not None, "the class of a module that is gone"
+        module.recompile()
+        return module.forward if instance is not None else vars(type(module))["forward"]
 
 
 class LazyGraphModule(fx.GraphModule):
@@ -33,7 +37,7 @@ class LazyGraphModule(fx.GraphModule):
         """Write the code, but for a module that is just being made."""
         if "_is_new" not in self.__dict__:
             return super().recompile()
-        type(self).forward = _Late()  # type: ignore[assignment] # each module of FX has a class of its own
+        type(self).forward = _Late(self)  # type: ignore[assignment] # each module of FX has a class of its own
         return None
 
     def __getattr__(self, name: str) -> Any:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import fx
 
+import jitney
 from jitney._util.lazy_graph_module import LazyGraphModule
 
 
@@ -42,6 +43,9 @@ USES: dict[str, Callable[[LazyGraphModule], Any]] = {
     "recompile": lambda module: module.recompile() and module,
     "another graph": lambda module: setattr(module, "graph", module.graph) or module,
     "a module of it": lambda module: LazyGraphModule(module, module.graph),
+    "its class": lambda module: lambda x: type(module).forward(module, x),
+    "traced": lambda module: fx.symbolic_trace(module),
+    "compiled": lambda module: jitney.compile(module, backend="eager", fullgraph=True),
 }
 
 

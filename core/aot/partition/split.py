@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from jitney._util.lazy_graph_module import LazyGraphModule
-from jitney.aot.partition.cost import has_effect
+from jitney.aot.partition.cost import has_effect, read_once
 from jitney.aot.partition.min_cut import Partition
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import ancestors
@@ -84,9 +84,11 @@ def _forward_order(joint: Joint) -> list[fx.Node]:
     So it is computed together with that, and equal layers stay equal.
     """
     tangents = set(joint.tangents.values())
+    timed = read_once(joint.graph)
     places: dict[fx.Node, int] = {}
     for number, node in enumerate(joint.graph.nodes):
         moves = node.meta.get("phase") == "backward" and node.op == "call_function" and not has_effect(node)
+        moves = moves and node not in timed  # else it would read what is written to in between
         places[node] = max((places[n] for n in node.all_input_nodes), default=number) if moves else number
     return sorted((n for n in joint.graph.nodes if n not in tangents), key=places.__getitem__)
 

@@ -42,7 +42,7 @@ class AtenTracer(torch_private.TorchDispatchMode):
         self.nodes: dict[int, fx.Node] = {}  # id(stand-in) -> node
         self.kept: list[Any] = []
         self.constants: dict[str, torch.Tensor] = {}
-        self.small: dict[tuple[torch.dtype, torch.Size, str], str] = {}  # dtype, size and text -> the constant
+        self.small: dict[tuple[torch.dtype, torch.Size, bytes], str] = {}  # dtype, size and bits -> the constant
         self.phase = FORWARD
         self.has_subclasses = False  # are there tensors of subclasses that wrap tensors?
         self._functional = False  # is functionalization calling?
@@ -192,7 +192,7 @@ class AtenTracer(torch_private.TorchDispatchMode):
             plain = value.layout is torch.strided and not value.is_quantized and value.device.type == "cpu"
             if not plain or value.numel() > FEW:
                 return fresh
-            key = value.dtype, value.shape, repr(value.tolist())
+            key = value.dtype, value.shape, bytes(value.contiguous().reshape(-1).view(torch.uint8).tolist())
         return self.small.setdefault(key, fresh)
 
     def map(self, value: Any) -> Any:

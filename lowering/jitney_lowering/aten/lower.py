@@ -74,7 +74,8 @@ def lower(
         updates: outputs that the caller copies into an input: see ``CompileRequest``. Some are written there instead,
             and are that input.
         inlined: is nothing kept in memory because several values are computed of it, or much of few?
-        once: of equal blocks that follow each other, lower only some; ``schedule`` adds the others, or raises
+        once: of equal blocks that follow each other, lower only some, unless the policy has readers compute anew;
+            ``schedule`` adds the others, or raises
             ``NotRepeated``. The program is that of a shorter graph then: see ``Program.repetition``.
 
     Raises:
@@ -83,7 +84,7 @@ def lower(
     shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, torch_private.FakeTensor)), None)
     known = len(shapes.guards) if shapes is not None else 0
     short = None
-    if once and not updates and not whole:
+    if once and not updates and not whole and not policy.recompute:  # a reader computes layers that are left out
         short = shortened(graph)
     if short is not None:
         graph, inputs = short[0], [inputs[n] for n in short[1].positions]

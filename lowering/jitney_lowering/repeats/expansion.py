@@ -9,6 +9,7 @@ what is so many places further on in each chain, and new items come in between.
 from __future__ import annotations
 
 import logging
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from jitney_lowering.repeats.chains import Chains, EndOfChain
 from jitney_lowering.repeats.renaming import Named, named, renamed
 from jitney_lowering.repeats.repetition import Repetition
 from jitney_lowering.repeats.unrolled import Copy, Item, Unrolled
+from jitney_lowering.rules.views import VIEWS
 
 _log = logging.getLogger("jitney.fusion")
 
@@ -183,7 +185,28 @@ class _Unrolling:
             for item in self.items[run.cut - run.period : run.cut]:
                 for later in range(1, repetition.left_out + 1):
                     found.update(self._original(node, later) for node in item.nodes)
-        return found == wanted
+        return found == wanted and not self._inside(times)
+
+    def _inside(self, times: Sequence[int]) -> bool:
+        """May an item that is moved compute by itself what an earlier period has left out?
+
+        What no item is of is computed where it is read: of all periods that there are, but not of those left out.
+        """
+        repetition = self.repetition
+        own = {node for item in self.items for node in item.nodes}
+        last = repetition.cut - 2 * repetition.period
+        for item, later in zip(self.items, times, strict=True):
+            seen: set[fx.Node] = set()
+            waiting = list(item.nodes) if later else []
+            while waiting:
+                sources = [
+                    n for n in waiting.pop().all_input_nodes if n in self.places and n not in own and n not in seen
+                ]
+                if any(repetition.begin <= self.places[n] < last and not _only_shows(n) for n in sources):
+                    return True
+                seen.update(sources)
+                waiting += sources
+        return False
 
     def _chains(self, runs: Sequence[_Run], times: Sequence[int]) -> Chains | None:
         following: dict[str, str] = {}
@@ -314,3 +337,8 @@ class _Unrolling:
             program, buffers=buffers, constants=constants, inputs=inputs, outputs=outputs, sizes=sizes, floats=floats,
             repetition=None,
         )  # fmt: skip
+
+
+def _only_shows(node: fx.Node) -> bool:
+    """Is it another view of what an item computes, or one of several results?"""
+    return node.target in VIEWS or node.target is operator.getitem

@@ -17,7 +17,6 @@ from jitney_lowering import (
     HostNumbers,
     Kernel,
     NotLowered,
-    NotRepeated,
     Schedule,
     Wrapper,
     describe,
@@ -51,7 +50,6 @@ def compile_graph(
     """
     whole: dict[fx.Node, str] = {}
     retries = Retries()
-    once = request.options.layers_once
     as_given = graph.forward
     graph = joined_checks(graph, request.updates, DEVICE_TYPES)
     numbers = _numbers(graph, inputs)
@@ -59,10 +57,7 @@ def compile_graph(
         graph, inputs = numbers.graph, numbers.inputs
     while True:
         try:
-            return _compile(graph, inputs, request, whole, retries, numbers, once)
-        except NotRepeated:
-            once = False
-            continue
+            return _compile(graph, inputs, request, whole, retries, numbers)
         except KernelFailed as failed:
             if retries.refused(failed.shapes):
                 continue
@@ -127,11 +122,11 @@ def _compile(
     whole: Mapping[fx.Node, str],
     retries: Retries,
     numbers: HostNumbers | None,
-    once: bool,
 ) -> Callable[..., Sequence[Any]]:
     options: TritonGpuOptions = request.options
-    settings: dict[str, Any] = {"relaxed_math": options.relaxed_math, "policy": POLICY, "once": once}
-    program = lower(graph, inputs, whole=whole, updates=request.updates, **settings)
+    program = lower(
+        graph, inputs, relaxed_math=options.relaxed_math, policy=POLICY, whole=whole, updates=request.updates
+    )
     numbers_on_device(program)
     tuner = tuner_of(program, request.frame, options)
     with tuner or contextlib.nullcontext():

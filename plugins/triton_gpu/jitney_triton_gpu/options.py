@@ -27,7 +27,6 @@ class TritonGpuOptions:
             ``triton`` a kernel of ours, wherever there can be one.
         fused_attention: a product, what is done to it, a softmax and another product are one kernel, which keeps no
             products of all queries and keys in memory.
-        layers_once: of equal layers that follow each other, lower and schedule one, repeat its kernels. False: each.
         dump: show the loops, kernels and Triton code of each graph, in the logs as ``output_code``.
     """
 
@@ -38,7 +37,6 @@ class TritonGpuOptions:
     mode: str = "default"
     gemm: Literal["auto", "aten", "triton"] = "auto"
     fused_attention: bool = True
-    layers_once: bool = True
     dump: bool = False
 
     @property
