@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import fx
 
-import jitney
 from jitney._util.lazy_graph_module import LazyGraphModule
 
 
@@ -45,7 +44,6 @@ USES: dict[str, Callable[[LazyGraphModule], Any]] = {
     "a module of it": lambda module: LazyGraphModule(module, module.graph),
     "its class": lambda module: lambda x: type(module).forward(module, x),
     "traced": lambda module: fx.symbolic_trace(module),
-    "compiled": lambda module: jitney.compile(module, backend="eager", fullgraph=True),
 }
 
 
