@@ -108,6 +108,8 @@ class AotRequest:
         failure: ``failure(error, kind)`` is what blames the backend for what a compiled half raised.
         watch: see ``Watch``.
         freezing: what may be taken for constants, if the user wants that.
+        captured_pass: gives the captured graph as the backend wishes it traced: of the module, its inputs and the
+            decompositions.
         joint_pass: changes the functional graph before it is cut.
     """
 
@@ -120,6 +122,7 @@ class AotRequest:
     failure: Callable[[Exception, HalfKind], Exception]
     watch: Watch = _nobody
     freezing: Freezing | None = None
+    captured_pass: Callable[[fx.GraphModule, Sequence[Any], Mapping[Any, Any]], fx.GraphModule] | None = None
     joint_pass: Callable[[fx.Graph], None] | None = None
 
 
@@ -135,7 +138,10 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
     """
     try:
         with TRACING, without_anomaly_mode(), events.phase("aot joint", request.frame):
-            joint = trace_joint(module, inputs, request.decompositions)
+            traced = module
+            if request.captured_pass is not None:
+                traced = request.captured_pass(module, inputs, request.decompositions)
+            joint = trace_joint(traced, inputs, request.decompositions)
     except NotSplit as refusal:
         filename, line = request.location
         events.emit(events.GraphKept(request.frame, filename, line, request.backend, refusal.reason))

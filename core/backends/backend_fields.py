@@ -102,6 +102,34 @@ def run_joint_pass(backend: Backend, graph: fx.Graph, options: Any, request: Com
         raise _failed(backend, "joint_pass", f"removed an alias that says {INTERMEDIATE!r} in its meta", request)
 
 
+def run_captured_pass(
+    backend: Backend,
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    decompositions: Mapping[Any, Any],
+    options: Any,
+    request: CompileRequest,
+) -> fx.GraphModule:
+    """The captured graph as the backend wishes it.
+
+    Raises:
+        PartFailed: it raised, or returned a graph with other inputs or results; a ``JitneyError`` is raised as it is.
+    """
+    if backend.captured_pass is None:
+        return module
+    given = (module, inputs, decompositions, options)
+    made: fx.GraphModule = _asked(backend, "captured_pass", backend.captured_pass, *given, request=request)
+    if made is not module and _ends(made) != _ends(module):
+        raise _failed(backend, "captured_pass", "returned a graph with other inputs or results", request)
+    return made
+
+
+def _ends(module: fx.GraphModule) -> tuple[int, int]:
+    """How many inputs and results it has."""
+    (output,) = module.graph.find_nodes(op="output")
+    return len(module.graph.find_nodes(op="placeholder")), len(output.args[0])
+
+
 def _stops(graph: fx.Graph) -> list[fx.Node]:
     """Where the gradient of a result that others are computed from goes through."""
     aliases = graph.find_nodes(op="call_function", target=torch.ops.aten.alias.default)

@@ -13,6 +13,7 @@ from torch import fx
 
 from jitney import events
 from jitney._util.generated_code import build
+from jitney._util.lazy_graph_module import LazyGraphModule
 from jitney.backends.backend import Backend, Compiled, CompileRequest
 from jitney.backends.backend_fields import supports
 from jitney.torch_compat import operator_effects
@@ -167,7 +168,7 @@ def module_of(piece: Piece, owner: fx.GraphModule) -> fx.GraphModule:
             made[constant] = graph.node_copy(constant)
         made[node] = graph.node_copy(node, made.__getitem__)
     graph.output(tuple(made[n] for n in piece.outputs))
-    return fx.GraphModule(owner, graph)
+    return LazyGraphModule(owner, graph)
 
 
 def _eagerly(part: fx.GraphModule) -> Compiled:

@@ -19,7 +19,7 @@ from torch import fx
 from jitney import events
 from jitney._util import callers
 from jitney.backends.backend import Backend, Compiled, CompileRequest, ExtensionOptions, Kind, SerializedGraph
-from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of, run_joint_pass
+from jitney.backends.backend_fields import PartFailed, decompositions_of, lacks_of, run_captured_pass, run_joint_pass
 from jitney.backends.common_options import OwnOptions, own_options
 from jitney.backends.extension_calls import Extended, require, transformed, watched
 from jitney.backends.failure_files import LAUNCHER, REPRO, is_missing, own_file
@@ -189,11 +189,11 @@ class BoundBackend:
             BackendFailed: whatever the backend raised, as the cause; or its result is not callable. With
                 ``config.suppress_errors`` that is a warning, and the graph's own ``forward`` is returned.
         """
-        as_given = graph.forward
+        as_given = graph.forward if config.suppress_errors else None  # the backend may change the graph
         try:
             return self._compile(graph, inputs, request)
         except BackendFailed as error:
-            if not config.suppress_errors:
+            if as_given is None:
                 raise
             callers.warn(f"{error_text(error)}\n(the graph runs operator by operator: config.suppress_errors)")
             place = request.user_stack[-1] if request.user_stack else None
@@ -286,6 +286,18 @@ class BoundBackend:
         """
         for bound in self.parts or (self,):
             run_joint_pass(bound.backend, graph, bound.options, request)
+
+    def captured_pass(
+        self, request: CompileRequest, module: fx.GraphModule, inputs: Sequence[Any], decompositions: Mapping[Any, Any]
+    ) -> fx.GraphModule:
+        """The captured graph as the backends wish it, before it is traced.
+
+        Raises:
+            PartFailed: a backend's function raised.
+        """
+        for bound in self.parts or (self,):
+            module = run_captured_pass(bound.backend, module, inputs, decompositions, bound.options, request)
+        return module
 
     def failure(self, error: Exception, request: CompileRequest) -> BackendFailed:
         """What to raise or say when a compiled graph raised and the captured one does not: ``error`` is its cause."""

@@ -129,8 +129,8 @@ def promised(graph: fx.GraphModule) -> list[Any]:
 
 
 def _is_eager(node: fx.Node) -> bool:
-    """Is it an operation that looks at the values of tensors? ATen graphs cannot hold such."""
-    return node.op == "call_function" and runs_eagerly(node.target)
+    """Is it an operation that looks at the values of tensors, or runs as it is? ATen graphs cannot hold such."""
+    return "opaque" in node.meta or (node.op == "call_function" and runs_eagerly(node.target))
 
 
 def _takes_out(node: fx.Node) -> bool:
@@ -181,7 +181,8 @@ def _compiled(
     check = graph_check(graph, inputs, backend, request) if wanted else None
     if backend.backend.level == "aten":
         if any(map(_is_eager, graph.graph.nodes)):
-            reason = "control flow that looks at the values of tensors"
+            opaque = any("opaque" in node.meta for node in graph.graph.nodes)
+            reason = f"{'an operator' if opaque else 'control flow'} that looks at the values of tensors"
             where = (request.frame, code.co_filename, code.co_firstlineno, backend.name, reason)
             events.emit(events.GraphKept(*where))
             if registry.changes_graphs():  # an extension was told of this graph, and not of others within
@@ -325,6 +326,7 @@ def aot_request(
         reject=lambda reason: backend.reject(f"{reason}{rewritten}", request),
         failure=lambda error, kind: backend.failure(error, dataclasses.replace(request, kind=kind)),
         watch=watch,
+        captured_pass=functools.partial(backend.captured_pass, request),
         joint_pass=functools.partial(backend.joint_pass, request),
     )
 

@@ -131,7 +131,7 @@ def _written(
             given = list(_tensors((args, kwargs)))
             before = [t._version for t in given]
             try:
-                result = _result(node.op, node.target, args, kwargs)
+                result = _of_opaque(node, given) if "opaque" in node.meta else _result(node, args, kwargs)
             except Exception:  # a rule for stand-ins that wants what capture has arranged: then it stays in one piece
                 return None
             values[node] = result
@@ -147,8 +147,22 @@ def _written(
     return [(touched[memory][0], last) for memory, last in last_write.items()]
 
 
-def _result(kind: str, target: Any, args: Any, kwargs: Any) -> Any:
-    return getattr(args[0], target)(*args[1:], **kwargs) if kind == "call_method" else target(*args, **kwargs)
+def _result(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    target: Any = node.target
+    return getattr(args[0], target)(*args[1:], **kwargs) if node.op == "call_method" else target(*args, **kwargs)
+
+
+def _of_opaque(node: fx.Node, given: Sequence[Any]) -> Any:
+    """What stands for the results of an operator that runs as it is, and may write to nothing, or to all."""
+    if node.meta["opaque"] == "writes":
+        torch.autograd.graph.increment_version(list(given))
+    return _like(node.meta["example_value"])
+
+
+def _like(results: Any) -> Any:
+    if isinstance(results, (tuple, list)):
+        return tuple(map(_like, results))
+    return torch.empty_like(results) if isinstance(results, torch.Tensor) else results
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -257,8 +257,9 @@ def _normed(made: Any, x: Any, *rest: Any, **options: Any) -> Any:
 
 
 @_rule(EVERYWHERE, aten.huber_loss_backward.default, aten.index_add.default, aten.isin.Tensor_Tensor,
-       aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.mse_loss_backward.default, aten.pow.Scalar,
-       aten.renorm.default, aten.smooth_l1_loss_backward.default, aten.tril.default, aten.triu.default)  # fmt: skip
+       aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.mse_loss_backward.default, aten.poisson.default,
+       aten.pow.Scalar, aten.renorm.default, aten.smooth_l1_loss_backward.default, aten.tril.default,
+       aten.triu.default)  # fmt: skip
 @_rule(CPU, aten._standard_gamma.default, aten.log_sigmoid_forward.default, aten.normal.Tensor_Tensor,
        aten.rrelu_with_noise.default)  # fmt: skip
 def _contiguous(made: Any, *rest: Any, **options: Any) -> Any:

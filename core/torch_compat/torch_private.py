@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         TorchSource,
         UnsupportedFakeTensorException,
         advise_is_size,
+        constrain_size,
         expect_true,
         forget_reals,
         free_unbacked_symbols,
@@ -563,6 +564,9 @@ def __getattr__(name: str) -> Any:
 
 # Raises when the graph runs, where a tensor is not true.
 assert_async: Callable[[Any, str], None] = torch._assert_async
+# What torch.nn.utils.rnn packs sequences with, and takes them apart.
+pack_padded: Callable[..., Any] = torch._pack_padded_sequence
+pad_packed: Callable[..., Any] = torch._pad_packed_sequence
 # ``torch.FloatTensor`` and its like: what is called as a class, and names a dtype and a device.
 tensor_classes: set[Any] = torch._tensor_classes
 # Where ``torch.Tensor(...)`` makes tensors, whatever modes say.
@@ -577,7 +581,7 @@ __all__ = [
     "LeanFakeTensorMode", "NamedSource", "PythonArithmetic", "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext",
     "TensorBase", "TensorGuards", "TorchDispatchMode", "TorchShapeEnv", "TorchSource",
     "UnsupportedFakeTensorException", "advise_is_size", "assert_async",
-    "autocast_available", "batched", "control_flow", "core_decompositions",
+    "autocast_available", "batched", "constrain_size", "control_flow", "core_decompositions",
     "current_accelerator", "current_autograd_node", "default_tensor_device", "deterministic_algorithms",
     "disabled_torch_function",
     "dispatch_kept", "dispatch_mode_depth", "expect_true", "foreach_copy", "forget_reals", "forward_ad_active",
@@ -585,8 +589,9 @@ __all__ = [
     "function_mode_depth", "function_mode_enabled", "function_modes", "functionalization", "functionalization_active",
     "functionalization_first", "functionalization_skipped", "global_module_hooks", "grad_and_value_impl", "grad_impl",
     "group_tensors", "is_composite", "is_traced", "jacobians", "log_api_usage", "module_call", "next_sequence_number",
-    "numpy", "op_database", "out_of_tree_device", "outside_torch_compile", "process_groups", "python_kernels",
-    "run_on_stand_ins", "set_function_modes", "set_grad_enabled", "statically_known_true", "suggest_memory_format",
+    "numpy", "op_database", "out_of_tree_device", "outside_torch_compile", "pack_padded", "pad_packed",
+    "process_groups", "python_kernels", "run_on_stand_ins", "set_function_modes", "set_grad_enabled",
+    "statically_known_true", "suggest_memory_format",
     "sympy_interp", "tensor_classes", "traces_symbolically", "tracing_state", "transforms_active", "undecided",
     "value_when_captured", "wait_for_collective",
     "without_modes", "without_saved_tensor_hooks",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jitney_lowering.rules import VIEWS
     from jitney_lowering.scheduler import Schedule, needed_bytes, schedule
     from jitney_lowering.scheduler.products import Offer, Takes
-    from jitney_lowering.signals import NotLowered
+    from jitney_lowering.signals import NotLowered, NotRepeated
     from jitney_lowering.wrapper import Launch, Wrapper, sizes_in
 
 # Rises when a backend that was written for the one before must be changed.
@@ -44,6 +44,7 @@ __all__ = [
     "Kernel",
     "Launch",
     "NotLowered",
+    "NotRepeated",
     "Offer",
     "Policy",
     "Program",
@@ -81,7 +82,7 @@ _HOMES = {
     "rules": ("VIEWS",),
     "scheduler": ("Schedule", "needed_bytes", "schedule"),
     "scheduler.products": ("Offer", "Takes"),
-    "signals": ("NotLowered",),
+    "signals": ("NotLowered", "NotRepeated"),
     "wrapper": ("Launch", "Wrapper", "sizes_in"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

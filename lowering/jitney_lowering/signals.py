@@ -11,6 +11,10 @@ class NoRule(Exception):
         self.reason = reason
 
 
+class NotRepeated(Exception):
+    """Equal layers of the graph do not become equal kernels: lower it again, without ``once``."""
+
+
 class NotLowered(Exception):
     """This graph is not lowered at all, not even as a row of extern calls; run it as it is."""
 

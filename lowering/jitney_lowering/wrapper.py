@@ -118,6 +118,9 @@ class Wrapper:
         self._read_sizes()
         self._begin()
         last = self._last_uses()
+        ending: dict[int, list[str]] = {}
+        for name, number in last.items():
+            ending.setdefault(number, []).append(name)
         for number, (launched, run) in enumerate(self.runs):
             self.inside = self._made_inside(run)
             self.surviving = {name for name in self.inside if last.get(name, len(self.runs)) > number}
@@ -128,7 +131,9 @@ class Wrapper:
             lines = self.launch(run, self) if launched else self._externs(run)
             lines += self._left_over()
             self.lines += self._marked(number, run[0], lines) if self.apart else lines
-            dead = [v for name, v in self.variables.items() if last.get(name) == number and self._may_die(name, v)]
+            known = [(name, self.variables[name]) for name in ending.get(number, ()) if name in self.variables]
+            dead = [variable for name, variable in known if self._may_die(name, variable)]
+            dead.sort(key=lambda variable: (len(variable), variable))
             self.lines += [f"del {', '.join(dead)}"] if dead else []
         for name in self.schedule.allocated:
             if name not in self.variables:  # nobody fills it: it is empty

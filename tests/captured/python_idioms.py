@@ -374,7 +374,7 @@ def standard_library() -> Made:
     return f, t()
 
 
-@program(graphs=2)
+@program(breaks=True)
 def random_of_python() -> Made:
     def f(x: torch.Tensor) -> Any:
         random.seed(3)

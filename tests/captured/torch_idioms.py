@@ -306,7 +306,7 @@ def types_by_name() -> Made:
     return lambda x: x.type(torch.LongTensor).type("torch.FloatTensor").type(torch.float64) * 2, t()
 
 
-@program(graphs=6, train=True)
+@program(train=True)
 def packed_sequence_lstm() -> Made:
     class Encoder(nn.Module):
         def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import compile_fn, observe
+from helpers import check, compile_fn, observe, t
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy_checks import agrees, broken, difference, numbers, outcome, whole
@@ -261,6 +261,18 @@ def test_scalars_of_numpy_are_inputs() -> None:
     with observe() as seen:
         assert compiled(X, np.float64(2)).sum() * 2 == compiled(X, np.float64(4)).sum()
     assert len(seen.graphs) == 1
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.bool_, np.float64, np.int32])
+def test_an_item_of_a_tensor_is_set_to_a_scalar(kind: Any) -> None:
+    def fn(x: torch.Tensor, value: Any) -> Any:
+        try:
+            x[0] = value
+        except TypeError:
+            return x + 100
+        return x * 2
+
+    check(fn, t(), kind(3))
 
 
 def test_reductions_and_items_are_scalars_and_ellipses_arrays() -> None:

@@ -183,3 +183,8 @@ def test_writes_to_lists_count() -> None:
         assert x._version > before[0] and y._version == before[1]
         torch._foreach_add([x], [y])
         assert y._version == before[1]
+
+
+def test_poisson_gives_contiguous_numbers() -> None:
+    for layout in LAYOUTS:
+        same_strides(torch.poisson, layout(torch.rand(2, 3, 4, 5)))

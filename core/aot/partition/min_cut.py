@@ -32,11 +32,11 @@ from jitney.aot.partition.cost import (
     work_of,
 )
 from jitney.aot.partition.cse import merge_equal
+from jitney.aot.partition.network import SINK, SOURCE, Vertex, minimum_cut
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import ancestors, is_view, root_of
 from jitney.aot.trace.sizes import is_symbolic
 
-SOURCE, SINK = "source", "sink"
 MEMORY = 64  # how much a byte kept alive weighs beside a byte of the tensor itself, which a backend may copy
 INPUT = 56  # of an input: often the caller keeps it anyway
 
@@ -214,11 +214,8 @@ class _Cut:
 
     def minimum(self, kept: set[fx.Node]) -> set[fx.Node]:
         """The cheapest set of nodes to keep if those in ``kept`` may not be computed again."""
-        import networkx as nx  # a tenth of a second, which graphs without a backward do without
-
         saved: set[fx.Node] = set()
-        network = nx.DiGraph()
-        network.add_nodes_from((SOURCE, SINK))
+        edges: list[tuple[Vertex, Vertex, float]] = []
         # From what the backward reads, back to what may not run again: nothing before that matters.
         todo, seen = list(self.read), set(self.read)
         while todo:
@@ -227,23 +224,18 @@ class _Cut:
             if once and read and not math.isinf(weight):
                 saved.add(node)  # in every cut
                 continue
-            network.add_edge((node, 0), (node, 1), **_capacity(weight))
+            edges.append(((node, 0), (node, 1), weight))
             if read:
-                network.add_edge((node, 1), SINK)
+                edges.append(((node, 1), SINK, math.inf))
             if once:
-                network.add_edge(SOURCE, (node, 0))
+                edges.append((SOURCE, (node, 0), math.inf))
                 continue
             for source in node.all_input_nodes:
-                network.add_edge((source, 1), (node, 0))
+                edges.append(((source, 1), (node, 0), math.inf))
                 if source not in seen:
                     seen.add(source)
                     todo.append(source)
-        _, (early, _) = nx.minimum_cut(network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov)
-        return saved | {n for n in seen - saved if (n, 0) in early and (n, 1) not in early}
-
-
-def _capacity(weight: float) -> dict[str, float]:
-    return {} if math.isinf(weight) else {"capacity": weight}
+        return saved | minimum_cut(edges)
 
 
 def _within(cut: _Cut, fast: set[fx.Node], budget: float) -> set[fx.Node]:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from jitney.aot.partition.cost import has_effect
+from jitney._util.lazy_graph_module import LazyGraphModule
+from jitney.aot.partition.cost import has_effect, read_once
 from jitney.aot.partition.min_cut import Partition
 from jitney.aot.trace.joint import Joint
 from jitney.aot.trace.results import ancestors
@@ -74,9 +75,22 @@ def forward_half(joint: Joint, saved: Sequence[fx.Node]) -> tuple[Half, list[Sav
             at[node] = len(outputs)
             outputs.append(node)
         where.append(Saved("output", at[node], tensor))
+    return _half(joint, joint.inputs, outputs, _forward_order(joint)), where
+
+
+def _forward_order(joint: Joint) -> list[fx.Node]:
+    """Nodes in the order of the program; what was first computed in the backward comes right after what it is made of.
+
+    So it is computed together with that, and equal layers stay equal.
+    """
     tangents = set(joint.tangents.values())
-    order = [n for n in joint.graph.nodes if n not in tangents]
-    return _half(joint, joint.inputs, outputs, order), where
+    timed = read_once(joint.graph)
+    places: dict[fx.Node, int] = {}
+    for number, node in enumerate(joint.graph.nodes):
+        moves = node.meta.get("phase") == "backward" and node.op == "call_function" and not has_effect(node)
+        moves = moves and node not in timed  # else it would read what is written to in between
+        places[node] = max((places[n] for n in node.all_input_nodes), default=number) if moves else number
+    return sorted((n for n in joint.graph.nodes if n not in tangents), key=places.__getitem__)
 
 
 def backward_half(joint: Joint, cut: Partition) -> Half:
@@ -134,7 +148,7 @@ def _half(joint: Joint, given: Iterable[fx.Node], outputs: Sequence[Any], order:
     for name, value in constants.items():
         root.register_buffer(name, value, persistent=False)
     values = [n.meta["val"] if isinstance(n, fx.Node) else n for n in outputs]
-    return Half(fx.GraphModule(root, graph), [n.meta["val"] for n in given], values)
+    return Half(LazyGraphModule(root, graph), [n.meta["val"] for n in given], values)
 
 
 def _needed(outputs: Sequence[Any], given: set[fx.Node], joint: Joint) -> set[fx.Node]:

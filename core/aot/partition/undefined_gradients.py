@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney._util.lazy_graph_module import LazyGraphModule
 from jitney.aot.partition.split import Half
 from jitney.aot.trace.sizes import SizeNodes, is_symbolic
 
@@ -35,7 +36,7 @@ def without(half: Half, saved: int, absent: Collection[int]) -> Half:
     returned: Any = graph.output_node().args[0]
     values = [None if n is None else v for n, v in zip(returned, half.outputs, strict=True)]
     kept = [v for i, v in enumerate(half.inputs) if i - saved not in absent]
-    return Half(fx.GraphModule(half.module, graph), kept, values)
+    return Half(LazyGraphModule(half.module, graph), kept, values)
 
 
 class _Reduced:

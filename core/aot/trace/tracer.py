@@ -21,6 +21,7 @@ from jitney.torch_compat import torch_private
 
 FORWARD, BACKWARD = "forward", "backward"
 GOES_BACK = "goes_back"  # marks what the engine computes where a graph goes back over its own operations
+FEW = 16  # elements of constants that are compared
 ATOMS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -41,6 +42,7 @@ class AtenTracer(torch_private.TorchDispatchMode):
         self.nodes: dict[int, fx.Node] = {}  # id(stand-in) -> node
         self.kept: list[Any] = []
         self.constants: dict[str, torch.Tensor] = {}
+        self.small: dict[tuple[torch.dtype, torch.Size, bytes], str] = {}  # dtype, size and bits -> the constant
         self.phase = FORWARD
         self.has_subclasses = False  # are there tensors of subclasses that wrap tensors?
         self._functional = False  # is functionalization calling?
@@ -171,7 +173,7 @@ class AtenTracer(torch_private.TorchDispatchMode):
 
     def _constant(self, value: torch.Tensor) -> Any:
         """A tensor made of Python data: kept with the graph, copied at each run: the program may write to it."""
-        name = f"_constant{len(self.constants)}"
+        name = self._name_of(value)
         self.constants[name] = value
         read = self.graph.create_node("get_attr", name)
         fake = self.fake_mode.from_tensor(value, static_shapes=True)
@@ -182,6 +184,16 @@ class AtenTracer(torch_private.TorchDispatchMode):
         self._describe(node, copy)
         self.bind(copy, node)
         return copy
+
+    def _name_of(self, value: torch.Tensor) -> str:
+        """The name of a constant; that of an equal one, if it is small: each layer of a model makes the same."""
+        fresh = f"_constant{len(self.constants)}"
+        with torch_private.without_modes():
+            plain = value.layout is torch.strided and not value.is_quantized and value.device.type == "cpu"
+            if not plain or value.numel() > FEW:
+                return fresh
+            key = value.dtype, value.shape, bytes(value.contiguous().reshape(-1).view(torch.uint8).tolist())
+        return self.small.setdefault(key, fresh)
 
     def map(self, value: Any) -> Any:
         """Stand-ins to nodes, symbols to nodes, inside any plain container."""

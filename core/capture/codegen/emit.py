@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from jitney._util import generated_code
+from jitney._util.lazy_graph_module import LazyGraphModule
 from jitney.capture.codegen import cleanups
 from jitney.capture.codegen.rebuild import Rebuilder
 from jitney.capture.codegen.rebuild_iterators import escapes
@@ -410,7 +411,7 @@ class Emitter:
                 graph_lines += ["    _drawn.failed(_error)"] if devices else []
                 graph_lines += [f"    {line}" for line in restored]
                 graph_lines.append(f"    return _failed(_error, ({arguments}{',' * bool(arguments)}), {given})")
-            graph = fx.GraphModule(torch.nn.Module(), tracer.graph)
+            graph = LazyGraphModule(torch.nn.Module(), tracer.graph)
         elif outputs:
             raise Break("a tensor of unknown origin")
         prologue, extra = self._prologue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,17 @@ from jitney.capture.kinds import ATOMS, STAND_INS, UNCHANGING, is_stand_in
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import type_slots
-from jitney.capture.python.classes import store_class_attr, written_class_attr
-from jitney.capture.python.type_slots import comes_first, is_data_descriptor
+from jitney.capture.python.classes import (
+    PYTHON_FUNCTION,
+    class_entry,
+    comes_first,
+    guard_absence,
+    guard_hidden,
+    is_data_descriptor,
+    lookup,
+    store_class_attr,
+    written_class_attr,
+)
 from jitney.capture.torch.stand_in_attributes import (
     SYMBOLIC,
     python_type,
@@ -34,7 +42,6 @@ from jitney.capture.world.record import ABSENT, Record
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
-PYTHON_FUNCTION = types.FunctionType
 SLOT_LIKE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 DIRECT = (*ATOMS, torch.Size, torch.dtype, torch.device, range, slice, torch.layout, torch.memory_format)
 MODULE_GETATTR = torch.nn.Module.__getattr__ if is_own(torch.nn.Module.__getattr__) else None
@@ -83,7 +90,7 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
     """``object.__getattribute__`` followed, if ``fallback``, by the class's ``__getattr__``."""
     kind = type(obj)
     descriptor = lookup(vm, kind, name)
-    if descriptor is ABSENT or not comes_first(descriptor):
+    if descriptor is ABSENT or not comes_first(vm, descriptor):
         if descriptor is ABSENT and fallback and kind is not dict and lookup(vm, kind, "__getattr__") is MODULE_GETATTR:
             value = _registered(vm, obj, name)
             if value is not ABSENT:
@@ -91,7 +98,7 @@ def generic_attr(vm: Interpreter, obj: Any, name: str, fallback: bool = True) ->
         value = instance_get(vm, obj, name)
         if value is not ABSENT:
             if descriptor is not ABSENT:
-                _guard_hidden(vm, kind, name, descriptor)
+                guard_hidden(vm, kind, name, descriptor)
             return value
     if descriptor is not ABSENT:
         try:
@@ -159,81 +166,6 @@ def _nn_module_attr(vm: Interpreter, obj: Any, name: str) -> Any:
 # ------------------------------------------------------------------ classes
 
 
-def lookup(vm: Interpreter, kind: type, name: str) -> Any:
-    """The raw attribute of a class through its method resolution order, guarded where users could change it."""
-    if vm.class_writes and (written := written_class_attr(vm, kind.__mro__, name)) is not ABSENT:
-        return written
-    for owner in kind.__mro__:
-        found = owner.__dict__.get(name, ABSENT)
-        if found is not ABSENT:
-            return _class_entry(vm, kind, owner, name, found)
-    if name.startswith("__"):
-        guard_unhidden(vm, kind, None, name)
-    else:
-        guard_absence(vm, kind, name)
-    return ABSENT
-
-
-def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -> None:
-    """Guard that no user's class before ``owner`` in the order of ``kind`` (None: no class at all) gets this name."""
-    if owner is not kind:
-        vm.world.guard_bases(kind)
-    for cls in kind.__mro__:
-        if cls is owner:
-            return
-        if not cls.__flags__ & HEAP or vm.world.is_fresh(cls):
-            continue
-        if trusted(cls):
-            vm.world.assumptions.lack(cls, name)
-        else:
-            vm.world.guard_disjoint(vm.world.const(cls).step("dict_of"), name)
-
-
-def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
-    """Guard that nobody adds this attribute to a user's class."""
-    if not kind.__flags__ & HEAP or vm.world.is_fresh(kind):
-        return
-    if trusted(kind):
-        vm.world.assumptions.lack_with_bases(kind, name)
-    else:
-        vm.world.guard(vm.world.const(kind), "lacks_class_attr", name)
-
-
-def _class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any) -> Any:
-    world = vm.world
-    if world.is_fresh(kind):
-        return found
-    if trusted(owner) and trusted(kind):
-        return world.take(kind, name, found)
-    if owner.__flags__ & HEAP and type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
-        if any(comes_first(vars(meta)[name]) for meta in inspect.getmro(type(kind)) if name in vars(meta)):
-            guard_unhidden(vm, kind, owner, name)  # ``kind.name`` is what the metaclass says, such as ``__name__``
-            world.guard(world.const(owner).step("class_dict", name), "is", found)
-        else:
-            world.guard(world.const(kind).attr(name), "is", found)
-        world.anchor(found)
-        return found
-    guard_unhidden(vm, kind, owner, name)
-    if world.is_fresh(owner) or not owner.__flags__ & HEAP:
-        return found
-    fixed = type(found) in (staticmethod, classmethod, functools.cached_property)
-    fixed = fixed or (name.startswith("__") and (found is None or callable(found)))
-    if fixed or (hasattr(type(found), "__get__") and type(found).__flags__ & HEAP):
-        world.guard(world.const(owner).step("class_dict", name), "is", found)
-    return found
-
-
-def _guard_hidden(vm: Interpreter, kind: type, name: str, hidden: Any) -> None:
-    """Guard that what an instance has instead of this class attribute comes first: a property would come before it.
-
-    What the frame has written to the class itself is data (``store_class_attr``).
-    """
-    owner = next((cls for cls in kind.__mro__ if cls.__dict__.get(name, ABSENT) is hidden), None)
-    if owner is None or trusted(owner) or vm.world.is_fresh(owner) or not owner.__flags__ & HEAP:
-        return
-    vm.world.guard(vm.world.const(owner).step("class_dict", name), "type", type(hidden))
-
-
 def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
     """``cls.name``: the metaclass's data descriptors, the class's own attributes, then the metaclass's."""
     meta = type(cls)
@@ -244,7 +176,7 @@ def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
     if name == "__dict__" or name == "__mro__" or name == "__class__":
         return vm.native(getattr, cls, name)
     meta_entry = lookup(vm, meta, name)
-    if meta_entry is not ABSENT and comes_first(meta_entry):
+    if meta_entry is not ABSENT and comes_first(vm, meta_entry):
         return bind(vm, meta_entry, cls, meta, name)
     for owner in cls.__mro__:
         found = owner.__dict__.get(name, ABSENT)
@@ -252,12 +184,12 @@ def class_attr(vm: Interpreter, cls: type, name: str) -> Any:
             continue
         kind = type(found)
         if kind is PYTHON_FUNCTION:
-            return _class_entry(vm, cls, owner, name, found)
+            return class_entry(vm, cls, owner, name, found)
         if kind is staticmethod or kind is classmethod:
-            _class_entry(vm, cls, owner, name, found)
+            class_entry(vm, cls, owner, name, found)
             return bind(vm, found, None, cls, name)
         if kind is torch.distributions.utils.lazy_property:  # a property made for this very access
-            _class_entry(vm, cls, owner, name, found)
+            class_entry(vm, cls, owner, name, found)
             return vm.world.mark_fresh(vm.native(getattr, cls, name))
         if hasattr(kind, "__get__"):
             getter = lookup(vm, kind, "__get__")
@@ -443,7 +375,7 @@ def generic_store(vm: Interpreter, obj: Any, name: str, value: Any) -> None:
         store_class_attr(vm, obj, name, value)
         return
     descriptor = lookup(vm, kind, name)
-    if descriptor is not ABSENT and is_data_descriptor(descriptor):
+    if descriptor is not ABSENT and is_data_descriptor(vm, descriptor):
         _descriptor_store(vm, descriptor, obj, name, value)
         return
     instance_set(vm, obj, name, value)
@@ -502,7 +434,7 @@ def generic_delete(vm: Interpreter, obj: Any, name: str) -> None:
     if type(descriptor) is property and descriptor.fdel is not None:
         vm.call(held(vm, descriptor, "fdel"), obj)
         return
-    if descriptor is not ABSENT and is_data_descriptor(descriptor):
+    if descriptor is not ABSENT and is_data_descriptor(vm, descriptor):
         deleter = lookup(vm, type(descriptor), "__delete__")
         if type(deleter) is PYTHON_FUNCTION:
             vm.call(deleter, descriptor, obj)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitney._util.ownership import HEAP
+from jitney._util.ownership import HEAP, trusted, trusted_module
 from jitney.capture import directive_rules
 from jitney.capture.codegen.graph_runner import InferenceScope
 from jitney.capture.interpreter.code import decode
@@ -27,7 +27,6 @@ from jitney.capture.kinds import ATOMS, STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
 from jitney.capture.policy import refused_class
 from jitney.capture.python import attributes, classes, containers, type_slots
-from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     PLAIN,
     SYMBOLIC,
@@ -39,6 +38,7 @@ from jitney.capture.python.c_boundary import (
     python_method,
     specialise,
 )
+from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
@@ -393,7 +393,23 @@ def import_name(vm: Interpreter, name: str, fromlist: Any, level: int) -> Any:
         full = f"{base}.{name}" if name else base
     if full not in sys.modules:
         _load(vm, full)
+    elif not (trusted(namespace) and trusted_module(full)):
+        _guard_modules(vm, full)
     return vm.native(__import__, name, namespace, None, fromlist, level)
+
+
+def _guard_modules(vm: Interpreter, name: str) -> None:
+    """Guard which module has this name, and those of the packages around it: a program may put others there."""
+    modules = vm.world.const(sys).attr("modules")
+    record = vm.world.record_of(sys.modules)
+    if record is not None and record.dirty:
+        raise Break("an import after a write to sys.modules")
+    while name:
+        if name in sys.modules:
+            vm.world.guard(modules.item(name), "is", sys.modules[name])
+        else:
+            vm.world.guard(modules, "lacks", name)
+        name = name.rpartition(".")[0]
 
 
 def _load(vm: Interpreter, name: str) -> None:

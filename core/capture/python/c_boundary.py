@@ -21,7 +21,7 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, STAND_INS
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.torch_compat import torch_private
 

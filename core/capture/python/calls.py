@@ -39,7 +39,7 @@ from jitney.capture.marks import (
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import ArrayMethod
 from jitney.capture.python import logs, natives
-from jitney.capture.python.attributes import PYTHON_FUNCTION, instance_get, load_attr, lookup, store_attr
+from jitney.capture.python.attributes import instance_get, load_attr, store_attr
 from jitney.capture.python.c_boundary import (
     C_METHOD,
     OWN_TYPES,
@@ -52,9 +52,10 @@ from jitney.capture.python.c_boundary import (
     refuse_protocol,
     specialise,
 )
+from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import getitem
 from jitney.capture.python.methods import call_bound, stand_ins_method
-from jitney.capture.torch import collectives, conversions, overloads
+from jitney.capture.torch import collectives, conversions, launches, overloads
 from jitney.capture.torch.autograd import functions as autograd_functions
 from jitney.capture.torch.optimizers import is_courtesy_break
 from jitney.capture.torch.stand_in_attributes import python_type
@@ -117,6 +118,8 @@ def _call_function(vm: Interpreter, fn: types.FunctionType, args: Args, kwargs: 
         return collectives.call(vm, fn, args, kwargs)
     if is_allowed(fn) or (policy.is_leaf_module(module) and policy.is_leaf(fn) and _is_undisturbed(vm, fn)):
         return _call_leaf(vm, fn, args, kwargs)
+    if launches.is_one(fn):
+        return launches.call(vm, args, kwargs)
     if fn is autograd_functions.APPLY:
         return autograd_functions.call(vm, args, kwargs)
     why = policy.refused("torch._dynamo" if is_of_torch_compile(fn) else module, fn.__qualname__)

@@ -1,4 +1,4 @@
-"""Classes that the frame makes, and what it writes to older ones.
+"""Classes: those that the frame makes, what it writes to older ones, and what they have, under guards.
 
 The body of a new class is interpreted, the class object is real. An attribute of an older class (plain data, such as a
 counter) is written once the graph has run.
@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import functools
+import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
-from jitney._util.ownership import HEAP
+from jitney._util.ownership import HEAP, trusted
 from jitney.capture.interpreter.binding import closure_cells
 from jitney.capture.interpreter.code import decode
 from jitney.capture.interpreter.frame import Frame
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.python import type_slots
 from jitney.capture.tables import FunctionTable
 from jitney.capture.world.record import ABSENT
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
+PYTHON_FUNCTION = types.FunctionType
 PLAIN_METACLASSES: tuple[type, ...] = (type,)
 DESCRIPTOR = ("__get__", "__set__", "__delete__")
 
@@ -116,3 +120,100 @@ def written_class_attr(vm: Interpreter, classes: tuple[type, ...], name: str) ->
         if name in vars(cls):
             break
     return ABSENT
+
+
+# ------------------------------------------------------------------ what a class has, guarded
+
+
+def lookup(vm: Interpreter, kind: type, name: str) -> Any:
+    """The raw attribute of a class through its method resolution order, guarded where users could change it."""
+    if vm.class_writes and (written := written_class_attr(vm, kind.__mro__, name)) is not ABSENT:
+        return written
+    for owner in kind.__mro__:
+        found = owner.__dict__.get(name, ABSENT)
+        if found is not ABSENT:
+            return class_entry(vm, kind, owner, name, found)
+    if name.startswith("__"):
+        guard_unhidden(vm, kind, None, name)
+    else:
+        guard_absence(vm, kind, name)
+    return ABSENT
+
+
+def guard_unhidden(vm: Interpreter, kind: type, owner: type | None, name: str) -> None:
+    """Guard that no user's class before ``owner`` in the order of ``kind`` (None: no class at all) gets this name."""
+    if owner is not kind:
+        vm.world.guard_bases(kind)
+    for cls in kind.__mro__:
+        if cls is owner:
+            return
+        if not cls.__flags__ & HEAP or vm.world.is_fresh(cls):
+            continue
+        if trusted(cls):
+            vm.world.assumptions.lack(cls, name)
+        else:
+            vm.world.guard_disjoint(vm.world.const(cls).step("dict_of"), name)
+
+
+def guard_absence(vm: Interpreter, kind: type, name: str) -> None:
+    """Guard that nobody adds this attribute to a user's class."""
+    if not kind.__flags__ & HEAP or vm.world.is_fresh(kind):
+        return
+    if trusted(kind):
+        vm.world.assumptions.lack_with_bases(kind, name)
+    else:
+        vm.world.guard(vm.world.const(kind), "lacks_class_attr", name)
+
+
+def class_entry(vm: Interpreter, kind: type, owner: type, name: str, found: Any) -> Any:
+    """What ``owner`` has under a name, read through ``kind``: guarded if it is code, which nobody wraps."""
+    world = vm.world
+    if world.is_fresh(kind):
+        return found
+    if trusted(owner) and trusted(kind):
+        return world.take(kind, name, found)
+    if owner.__flags__ & HEAP and type(found) in (PYTHON_FUNCTION, property) and not world.is_fresh(owner):
+        if any(comes_first(vm, vars(meta)[name]) for meta in inspect.getmro(type(kind)) if name in vars(meta)):
+            guard_unhidden(vm, kind, owner, name)  # ``kind.name`` is what the metaclass says, such as ``__name__``
+            world.guard(world.const(owner).step("class_dict", name), "is", found)
+        else:
+            world.guard(world.const(kind).attr(name), "is", found)
+        world.anchor(found)
+        return found
+    guard_unhidden(vm, kind, owner, name)
+    if world.is_fresh(owner) or not owner.__flags__ & HEAP:
+        return found
+    fixed = type(found) in (staticmethod, classmethod, functools.cached_property)
+    fixed = fixed or (name.startswith("__") and (found is None or callable(found)))
+    if fixed or (hasattr(type(found), "__get__") and type(found).__flags__ & HEAP):
+        world.guard(world.const(owner).step("class_dict", name), "is", found)
+    return found
+
+
+def guard_hidden(vm: Interpreter, kind: type, name: str, hidden: Any) -> None:
+    """Guard that what an instance has instead of this class attribute comes first: a property would come before it.
+
+    What the frame has written to the class itself is data (``store_class_attr``).
+    """
+    owner = next((cls for cls in kind.__mro__ if cls.__dict__.get(name, ABSENT) is hidden), None)
+    if owner is None or trusted(owner) or vm.world.is_fresh(owner) or not owner.__flags__ & HEAP:
+        return
+    vm.world.guard(vm.world.const(owner).step("class_dict", name), "type", type(hidden))
+
+
+def comes_first(vm: Interpreter, descriptor: Any) -> bool:
+    """Is it asked before the instance's own ``__dict__``? What its class has for that is guarded."""
+    _guard_protocol(vm, type(descriptor), "__get__", "__set__", "__delete__")
+    return type_slots.comes_first(descriptor)
+
+
+def is_data_descriptor(vm: Interpreter, descriptor: Any) -> bool:
+    """Does it take what is stored, before the instance's own ``__dict__``? Guarded, too."""
+    _guard_protocol(vm, type(descriptor), "__set__", "__delete__")
+    return type_slots.is_data_descriptor(descriptor)
+
+
+def _guard_protocol(vm: Interpreter, kind: type, *names: str) -> None:
+    if kind.__flags__ & HEAP and not trusted(kind):
+        for name in names:
+            lookup(vm, kind, name)

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from jitney._util.ownership import trusted_function
@@ -22,7 +23,6 @@ from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
     OWN_TYPES,
@@ -37,6 +37,8 @@ from jitney.capture.python.c_boundary import (
     safe_to_compare,
     specialise,
 )
+from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
+from jitney.capture.python.type_slots import is_own_slot, own_namespace
 from jitney.capture.torch import rows
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -55,11 +57,20 @@ def _with_tensors(key: Any) -> Any:
     return key.tensor if type(key) is Array and key.tensor.ndim and key.dtype.kind in "bi" else key
 
 
+def _key_of_tensor(vm: Interpreter, key: Any) -> Any:
+    """The same; integers that only the running graph knows are tensors in it, too."""
+    key = _with_tensors(expose(vm, key))
+    unknown = vm.symbols.scalars.is_unknown
+    if (type(key) is list and any(map(unknown, key))) or (unknown(key) and not vm.symbols.reads_numbers):
+        return vm.call(torch.tensor, key)
+    return key
+
+
 def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     """``obj[key]``."""
     kind = type(obj)
     if kind in STAND_INS:
-        key = _with_tensors(expose(vm, key))
+        key = _key_of_tensor(vm, key)
         if type(key) is torch.SymInt or type(key) is tuple:
             obj, key = _selected(vm, obj, key)
         row = rows.taken(vm, obj, key)
@@ -187,9 +198,29 @@ def settle(vm: Interpreter, key: Any) -> None:
     if vm.witness is None or method is None or leaves_traces(method.__code__):
         raise Break(f"a {type(key).__qualname__}, which has a __hash__ of its own, is hashed")
     made = specialise(demanded(vm.call(method, key), int, "__hash__"))
+    _fix_numbers(vm, key)
     vm.witness.settle(key)
     if vm.native(hash, key) != hash(Hashed(made)):
         raise Break(f"a {type(key).__qualname__}, which waits to be written to, is hashed")
+
+
+def _fix_numbers(vm: Interpreter, key: Any) -> None:
+    """Numbers that change are constants in a key that the frame has made: C code is to hash and compare them."""
+    if type(key) is tuple:
+        for part in key:
+            _fix_numbers(vm, part)
+    if not vm.world.is_fresh(key):
+        return
+    held = own_namespace(key) or {}
+    slots = {m.__name__: m for cls in type(key).__mro__ for m in vars(cls).values() if is_own_slot(m)}
+    for name in [*held, *(name for name in slots if hasattr(key, name))]:
+        value = held[name] if name in held else slots[name].__get__(key)
+        fixed = specialise(value)
+        if fixed is not value and name in held:
+            dict.__setitem__(held, name, fixed)
+        elif fixed is not value:
+            slots[name].__set__(key, fixed)
+        _fix_numbers(vm, fixed)
 
 
 def _refuse_librarys_hash(vm: Interpreter, key: Any) -> None:
@@ -259,7 +290,9 @@ def settle_items(vm: Interpreter, items: list[Any]) -> None:
 def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
-        key = _with_tensors(expose(vm, key))
+        key = _key_of_tensor(vm, key)
+        if type(value) is Array and value.scalar and not issubclass(value.kind, (int, float, np.integer)):
+            raise Break(f"an item of a tensor is set to a numpy.{value.kind.__name__}, which torch refuses")
         if not rows.put(vm, obj, key, value):
             vm.native(operator.setitem, obj, key, value)
         return

@@ -19,7 +19,7 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ATOMS, is_stand_in
 from jitney.capture.metadata import storage
 from jitney.capture.python import attributes
-from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
+from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.tables import FunctionTable
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.torch.symbols import SYMBOLIC

@@ -22,7 +22,6 @@ from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.originals import refuse_uncaptured
 from jitney.capture.python import attributes, c_boundary, containers, operators, type_slots
-from jitney.capture.python.attributes import lookup
 from jitney.capture.python.builtins import format_value
 from jitney.capture.python.c_boundary import (
     PLAIN,
@@ -35,6 +34,7 @@ from jitney.capture.python.c_boundary import (
     python_method,
     specialise,
 )
+from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, items_of_bytes, mapping_items
 from jitney.capture.torch import overloads
@@ -467,7 +467,7 @@ CHANGES_EXCEPTION = ("__init__", "add_note", "with_traceback", "__setstate__")
 
 
 def _exception_method(vm: Interpreter, fn: Any, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    if has_tensor(args) or name not in (*CHANGES_EXCEPTION, "__str__", "__repr__"):
+    if (has_tensor(args) and name != "__init__") or name not in (*CHANGES_EXCEPTION, "__str__", "__repr__"):
         raise Break(f"call of the exception method {name}")
     if name in CHANGES_EXCEPTION and vm.world.record_of(owner) is not None:
         raise Break(f"{name} of an exception from outside the compiled function")

@@ -27,7 +27,6 @@ from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break, GiveUp
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.python.attributes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.c_boundary import (
     FRESH_CONTAINERS,
     PLAIN,
@@ -48,6 +47,7 @@ from jitney.capture.python.c_boundary import (
     refuse_protocol,
     specialise,
 )
+from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import (
     SequenceView,
     check_key,

@@ -19,7 +19,6 @@ from jitney.capture.interpreter import tracebacks
 from jitney.capture.interpreter.signals import Break, GiveUp, UserRaised
 from jitney.capture.kinds import STAND_INS, hashed_in_python
 from jitney.capture.numpy.stand_in import Array
-from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import (
     DEEP,
     PLAIN,
@@ -40,6 +39,7 @@ from jitney.capture.python.c_boundary import (
     refuses,
     specialise,
 )
+from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
@@ -362,6 +362,8 @@ def compare(vm: Interpreter, symbol: str, a: Any, b: Any) -> Any:
             raise Break("a comparison of a number that only the graph knows", "compare tensors, with torch.where")
         if torch.SymBool in (type(a), type(b)) or not all(map(vm.symbols.scalars.compares, (a, b))):
             a, b = specialise(a), specialise(b)
+        if {type(a), type(b)} == {bool, torch.SymInt}:  # torch's symbols take no truth value, and say so
+            a, b = +a, +b
         return vm.native(COMPARE[symbol], a, b)
     if isinstance(a, weakref.ref) or isinstance(b, weakref.ref):
         raise Break("weak references are compared", "compare what they refer to")
@@ -562,8 +564,8 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         raise UserRaised(TypeError(f"argument of type {type(obj).__name__!r} is not iterable"))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
-        check_key(vm, key, obj)
         key = constant_key(key)
+        check_key(vm, key, obj)
         if record is not None:
             vm.native(hash, key)
             return vm.world.dict_has(record, key)

@@ -56,7 +56,7 @@ def read(tracer: Any, name: str, args: tuple[Any, ...]) -> Any:
     known = constant_of(tracer, tensor)
     if known is not None:
         return _asked(known, name)
-    if name == "item" and tracer.reads_numbers() and tensor.numel() == 1:
+    if name == "item" and tensor.numel() == 1 and (tracer.reads_numbers() or _batch(tracer, tensor) is not None):
         return number(tracer, tensor)
     if name == "tolist" and tracer.symbols.reads_numbers:
         return _listed(tracer, tensor)
@@ -68,8 +68,15 @@ def _asked(known: torch.Tensor, name: str) -> Any:
         return getattr(known, name)()
 
 
+def _batch(tracer: Any, tensor: Any) -> Any:
+    return tracer.symbols.batch_of(tracer.nodes.get(id(tensor)))
+
+
 def number(tracer: Any, tensor: Any) -> Any:
     """The unknown number that a tensor of one element holds; ``UNREAD`` of dtypes that symbols do not have."""
+    batch = _batch(tracer, tensor)
+    if batch is not None:
+        return batch
     flag = tensor.dtype is torch.bool
     if not is_float(tensor) and not (tracer.symbols.reads_numbers and (flag or tensor.dtype in INTEGERS)):
         return UNREAD
@@ -84,6 +91,9 @@ def number(tracer: Any, tensor: Any) -> Any:
 def converted(vm: Any, cls: type, tensor: Any) -> Any:
     """``int(tensor)`` or ``float(tensor)`` as an unknown number; ``UNREAD`` where C code is to say."""
     tracer = vm.tracer
+    batch = _batch(tracer, tensor)
+    if batch is not None:
+        return batch if cls is int else UNREAD
     numbers = tracer.symbols.reads_numbers and tensor.numel() == 1 and constant_of(tracer, tensor) is None
     if not numbers or cls not in (int, float) or (cls is int and tensor.dtype in FLOATS):
         return UNREAD

@@ -16,8 +16,8 @@ from jitney._util.ownership import HEAP
 from jitney.capture.interpreter.generators import Reentrant
 from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import ARRAYS, STAND_INS
-from jitney.capture.python.attributes import lookup
 from jitney.capture.python.c_boundary import OWN_TYPES, PLAIN, expose
+from jitney.capture.python.classes import lookup
 from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:

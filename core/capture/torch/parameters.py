@@ -19,6 +19,7 @@ from jitney.capture.interpreter.signals import Break
 from jitney.capture.kinds import is_stand_in
 from jitney.capture.original_functions import is_own
 from jitney.capture.python import attributes
+from jitney.capture.python.classes import lookup
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.capture.world.record import ABSENT, Record
 from jitney.torch_compat import torch_private
@@ -35,7 +36,7 @@ def _maker(cls: Any, name: str, default: bool) -> Handler:
     new = vars(cls)["__new__"]
 
     def make(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        if attributes.lookup(vm, cls, "__new__") is not new:
+        if lookup(vm, cls, "__new__") is not new:
             raise Break(f"nn.{cls.__name__}.__new__ has been replaced")
         given = dict(zip(("data", name), args, strict=False)) | kwargs
         if len(args) > 2 or len(given) < len(args) + len(kwargs) or given.keys() - {"data", name}:

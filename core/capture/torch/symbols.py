@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,6 +36,7 @@ class Symbols:
 
     def __init__(self, dynamic_dims: Callable[[Any, Source], list[bool]], whole: bool = False) -> None:
         self.dynamic_dims = dynamic_dims
+        self.whole = whole
         self.reads_numbers = whole or config.capture_scalar_outputs
         self.env = torch_private.ShapeEnv(
             duck_shape=False,
@@ -45,6 +47,7 @@ class Symbols:
         self.sources: dict[Any, Source] = {}  # sympy symbol -> where its value is
         self.values: dict[Any, Any] = {}  # sympy symbol -> a SymInt or SymFloat that is it
         self.unknown: set[Any] = set()  # symbols that only the running graph knows
+        self.batches: dict[fx.Node, Any] = {}  # ``batch_sizes`` of packed sequences -> how many sequences there are
         self.fixed = False
         self.dynamic: dict[int, list[bool]] = {}  # id(stand-in) -> dynamic dimensions
         self.scalars = Scalars(self.env)
@@ -240,6 +243,22 @@ class Symbols:
         self.values[made.node.expr] = made
         return made
 
+    def unknown_size(self) -> Any:
+        """A size of the next result, known when the graph runs."""
+        made = self.env.create_unbacked_symint()
+        torch_private.constrain_size(made)
+        return made
+
+    def sequences(self, packed: Any) -> Any:
+        """How many sequences these ``batch_sizes`` are of; None where nobody knows, say after a write."""
+        known = self.batches.get(packed) if self.batches else None
+        return known if known is not None and all(map(_reads, packed.users)) else None
+
+    def batch_of(self, node: fx.Node | None) -> Any:
+        """The same, where this is the first of them; else None."""
+        first = node is not None and node.target is operator.getitem and node.args[1] == 0
+        return self.sequences(node.args[0]) if node is not None and first else None
+
     def learn_sizes(self, made: Any, node: fx.Node) -> None:
         """Note the sizes of a result that only the running graph knows."""
         for dim, size in enumerate(made.shape if self.env.pending_fresh_unbacked_symbols else ()):
@@ -345,6 +364,12 @@ def _extent(size: Any, stride: Any) -> Any:
     if any(type(n) is int and n == 0 for n in size):
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+
+
+def _reads(user: fx.Node) -> bool:
+    """Does an operation only read a tensor that it is given, and give no view of it that others are given?"""
+    item = user.target is operator.getitem and not user.users
+    return item or user.target == "size" or user.meta.get("opaque") is True
 
 
 def _literal(value: int | float) -> str:

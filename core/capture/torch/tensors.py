@@ -306,14 +306,14 @@ class Tracer(TorchFunctionMode):
             if self.witness is not None:
                 self.witness.latest = entered
 
-    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Append the node for a call that has run on stand-ins, if the graph needs it."""
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> fx.Node | None:
+        """Append the node for a call that has run on stand-ins, if the graph needs it; that node."""
         if not _has_tensor(result) and not self._has_effect(func, args, kwargs, result):
             self._check_constant(func, result)
             if _has_tensor((args, kwargs)) and not metadata.follows(func):
                 name = metadata.question(func)
                 raise Break(f"Tensor.{name} is not among what is guarded about a tensor", "ask outside compiled code")
-            return
+            return None
         target, call_args, kind = self._target(func, args)
         node_args = self._map(call_args)
         node_kwargs = self._map(kwargs)
@@ -325,6 +325,7 @@ class Tracer(TorchFunctionMode):
         self.op_count += 1
         self._bind(result, node)
         self.record_checks(node)
+        return node
 
     def check_argument(self, value: Any) -> None:
         """Break where the graph cannot hold this, before an operation that may write to it has run."""

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from jitney.capture.interpreter.signals import Break
+from jitney.capture.python.c_boundary import expose, specialise
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
 from jitney.guards import Source
 
@@ -47,13 +50,15 @@ class Generator:
     restore: str
 
 
+MOST = 64  # numbers that one call draws from
+
 PYTHON = Generator(KINDS, lambda: random.Random(0), "{}.getstate()", "{}.setstate({})")
 IN_PYTHON = {name: vars(random.Random)[name] for name in KINDS if name in vars(random.Random)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """One number: the name that emitted code has for it, the method, and whose that is."""
+    """Numbers: the names that emitted code has for them, the method, and whose that is."""
 
     name: str
     method: str
@@ -64,7 +69,10 @@ class Draw:
 
     def text(self, rebuild: Rebuilder) -> str:
         """The line that draws it."""
-        return f"{self.name} = {rebuild.expr(self.owner)}.{self.method}({rebuild.each(self.args)}**{self.kwargs!r})"
+        owner = rebuild.expr(self.owner)
+        called = f"{rebuild.constant(shuffled)}({owner}, " if self.method == "shuffle" else f"{owner}.{self.method}("
+        texts = [f"({rebuild.each(a)}), " if type(a) is tuple else rebuild.each((a,)) for a in self.args]
+        return f"{self.name} = {called}{''.join(texts)}**{self.kwargs!r})"
 
 
 def draw(vm: Interpreter, owner: Any, method: str, args: Args, kwargs: Kwargs, of: Generator = PYTHON) -> Any:
@@ -78,6 +86,47 @@ def draw(vm: Interpreter, owner: Any, method: str, args: Args, kwargs: Kwargs, o
     name = f"_d{len(vm.draws)}"
     vm.draws.append(Draw(name, method, owner, tuple(args), kwargs, of))
     return vm.symbols.drawn(Source(None, "local", name), of.kinds[method])
+
+
+def shuffled(owner: random.Random, values: tuple[Any, ...]) -> list[Any]:
+    """These values in an order that the generator draws."""
+    made = list(values)
+    owner.shuffle(made)
+    return made
+
+
+def _drawn_among(vm: Interpreter, method: str, args: Args, kwargs: Kwargs) -> Any:
+    """``choice``, ``sample`` or ``shuffle`` of numbers of one kind, which are unknown then."""
+    owner, given, *rest = args
+    values = tuple(expose(vm, given)) if isinstance(given, (list, tuple, range)) else ()
+    kinds = {int if type(v) is torch.SymInt else type(v) for v in values}
+    count = specialise(rest[0]) if rest else 1 if method == "choice" else len(values)
+    known = type(owner) is random.Random and not vm.world.is_fresh(owner) and kinds in ({int}, {float})
+    plain = not kwargs and len(rest) == (method == "sample") and (method != "shuffle" or type(given) is list)
+    if not known or not plain or type(count) is not int or not 0 < count <= len(values) <= MOST:
+        raise Break(f"{type(owner).__qualname__}.{method} draws from a random number generator")
+    vm.world.anchor(owner)
+    vm.world.assumptions.keep_private("numbers drawn from a random number generator")
+    names = [f"_d{len(vm.draws)}_{i}" for i in range(count)]
+    target = names[0] if method == "choice" else f"({', '.join(names)},)"
+    vm.draws.append(Draw(target, method, owner, (values, *([count] if rest else [])), {}, PYTHON))
+    found = [vm.symbols.drawn(Source(None, "local", name), *kinds) for name in names]
+    if method == "shuffle":
+        _replace(vm, given, found)
+        return None
+    return found[0] if method == "choice" else vm.world.mark_fresh(found)
+
+
+def _replace(vm: Interpreter, given: list[Any], items: list[Any]) -> None:
+    record = vm.world.record_of(given)
+    held = given if record is None else vm.world.content(record)
+    held[:] = items
+    if record is not None:
+        record.dirty = True
+
+
+def _among(method: str) -> Handler:
+    return lambda vm, args, kwargs: _drawn_among(vm, method, args, kwargs)
 
 
 def _gives(of: Generator, method: str, args: Args, kwargs: Kwargs) -> bool:
@@ -108,3 +157,5 @@ def handler(name: str, of: Generator) -> Handler:
 
 for _name, _function in IN_PYTHON.items():
     special(_function)(handler(_name, PYTHON))
+for _name in ("choice", "sample", "shuffle"):
+    special(vars(random.Random)[_name])(_among(_name))

@@ -401,6 +401,10 @@ class Builder:
             self._copy(target, value, LAST)
         self._check_numbers()
 
+    def put_off(self) -> tuple[int, ...]:
+        """How many writes and checks there are that come after all else."""
+        return len(self._last), len(self.checks), sum(map(len, self._wrong.values())), self.asserts_caught
+
     def checks_so_far(self) -> frozenset[str]:
         """The buffers of the CPU's checks of all that comes before what is lowered now."""
         self._check_numbers()

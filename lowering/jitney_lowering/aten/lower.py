@@ -36,6 +36,9 @@ from jitney_lowering.index import Index, Size
 from jitney_lowering.ir.loops import Extern, Number, Program, Strided
 from jitney_lowering.ir.values import Constant, Load, Pair, apply, constant, walk
 from jitney_lowering.policy import CPU, Policy
+from jitney_lowering.repeats.boundary import Watch
+from jitney_lowering.repeats.result_order import in_order
+from jitney_lowering.repeats.short_graph import shortened
 from jitney_lowering.rules import COMPLEX_RULES, RULES, VIEWS
 from jitney_lowering.signals import NoRule, NotLowered
 
@@ -56,6 +59,8 @@ def lower(
     policy: Policy = CPU,
     whole: Mapping[fx.Node, str] | None = None,
     updates: Mapping[int, int] = MappingProxyType({}),
+    inlined: bool = False,
+    once: bool = False,
 ) -> Program:
     """What the graph computes, as loops and extern calls.
 
@@ -68,14 +73,27 @@ def lower(
         whole: operators that run as a whole though they could be loops, and why.
         updates: outputs that the caller copies into an input: see ``CompileRequest``. Some are written there instead,
             and are that input.
+        inlined: is nothing kept in memory because several values are computed of it, or much of few?
+        once: of equal blocks that follow each other, lower only some, unless the policy has readers compute anew;
+            ``schedule`` adds the others, or raises
+            ``NotRepeated``. The program is that of a shorter graph then: see ``Program.repetition``.
 
     Raises:
         NotLowered: the graph has values that loops and extern calls cannot express, such as sizes that depend on data.
     """
     shapes = next((v.fake_mode.shape_env for v in inputs if isinstance(v, torch_private.FakeTensor)), None)
     known = len(shapes.guards) if shapes is not None else 0
-    lowering = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates)
+    short = None
+    if once and not updates and not whole and not policy.recompute:  # a reader computes layers that are left out
+        short = shortened(graph)
+    if short is not None:
+        graph, inputs = short[0], [inputs[n] for n in short[1].positions]
+    lowering = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, updates, inlined)
+    if short is not None:
+        lowering.watch = Watch(short[1])
     program = lowering.program()
+    if lowering.watch is not None:
+        program.repetition = lowering.watch.repetition
     if lowering.unsafe_updates:
         less = {output: argument for output, argument in updates.items() if output not in lowering.unsafe_updates}
         program = _Lowering(graph, inputs, relaxed_math, policy, whole or {}, less).program()
@@ -95,9 +113,11 @@ class _Lowering:
         policy: Policy,
         whole: Mapping[fx.Node, str],
         updates: Mapping[int, int],
+        inlined: bool = False,
     ) -> None:
         self.graph = graph
         self.whole = whole
+        self.inlined = inlined
         self.given = list(inputs)
         self.sizes = Sizes(inputs)
         # A graph that writes in place must not read later what it means to read now: nothing is put off there.
@@ -111,6 +131,7 @@ class _Lowering:
         self.numbers: list[Index] = []
         self.moved: dict[tuple[Strided, torch.device], Tensor] = {}  # numbers of the CPU -> their copies elsewhere
         self.outputs: list[Any] = []
+        self.watch: Watch | None = None
         self.live = live_nodes(graph.graph)
         self.in_place = {} if self.writes else writes(graph.graph, updates, self.live)
         # The numbers of a complex input are another name of its memory.
@@ -122,8 +143,13 @@ class _Lowering:
     def program(self) -> Program:
         for node in self.graph.graph.nodes:
             if node in self.live or node.op == "placeholder":
+                if self.watch is not None:
+                    self.watch.look(node, self.values, self.builder)
                 self.builder.node = node
+                before = len(self.builder.steps)
                 getattr(self, f"_{node.op}")(node)
+        if not self.writes and not self.in_place:
+            self.builder.steps = in_order(self.builder.steps, before)  # the last node is the output
         self.builder.end()
         return Program(
             self.builder.buffers,
@@ -374,7 +400,7 @@ class _Lowering:
             return
         if self.writes:
             self.builder.realise(result)
-        elif self.builder.is_large(result) or self._is_shared(node, number, result):
+        elif not self.inlined and (self.builder.is_large(result) or self._is_shared(node, number, result)):
             self.builder.keep(result)
 
     def _is_shared(self, node: fx.Node, number: int | None, result: Tensor) -> bool:

@@ -10,13 +10,23 @@ from jitney_lowering.index import Index, Var
 from jitney_lowering.ir.kernel import Accumulate, Kernel, Nest, Reduce, Scan, Scatter, Statement, Store
 from jitney_lowering.ir.values import Load, Put, Ref, Value, rebuild, ref, walk
 
+_CANONICAL = "_canonical"  # where a kernel keeps what it was found to be
+
 
 def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
     """The kernel with names that its structure gives, and its buffers in the order of those names.
 
     Kernels that do the same to other buffers are equal then: ``canonical(a)[0] == canonical(b)[0]``.
     """
-    return _Renaming(kernel).result()
+    if _CANONICAL not in kernel.__dict__:
+        kernel.__dict__[_CANONICAL] = _Renaming(kernel).result()
+    found: tuple[Kernel, tuple[str, ...]] = kernel.__dict__[_CANONICAL]
+    return found
+
+
+def is_canonical(kernel: Kernel, plain: Kernel, names: tuple[str, ...]) -> None:
+    """This is what ``canonical`` gives for a kernel: it is the copy of one of which it is known, with other buffers."""
+    kernel.__dict__[_CANONICAL] = plain, names
 
 
 class _Renaming:

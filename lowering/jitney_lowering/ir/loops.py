@@ -19,6 +19,7 @@ from jitney.errors import BackendFailed
 from jitney.torch_compat import operator_effects
 from jitney_lowering.index import Index, Opaque, Size, Var, index
 from jitney_lowering.ir.values import Load, Position, Put, Ref, Value, walk
+from jitney_lowering.repeats.repetition import Repetition
 
 # kind of reduction -> how many results it has
 REDUCTIONS: dict[str, int] = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 1, "argmin": 1}
@@ -286,6 +287,8 @@ class Program:
         floats: the inputs that are Python floats; their buffers are float64 without dimensions.
         numbers: integers made of the sizes that kernels compute with: 64 bits must hold them.
         lazy: buffers that others fill with what is conjugated or negated lazily.
+        repetition: what was left out, if this is the program of a graph without most of its equal blocks; all else is
+            that graph's then.
     """
 
     buffers: dict[str, Buffer]
@@ -298,6 +301,7 @@ class Program:
     floats: frozenset[int] = frozenset()
     numbers: tuple[Index, ...] = ()
     lazy: frozenset[str] = frozenset()
+    repetition: Repetition | None = None
 
     def verify(self) -> None:
         """Every buffer is filled once and before it is read, dtypes agree, loop variables are the nest's own."""

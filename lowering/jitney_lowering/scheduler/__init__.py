@@ -11,6 +11,7 @@ from jitney_lowering.index import Names
 from jitney_lowering.ir.kernel import Kernel
 from jitney_lowering.ir.loops import Extern, Program, Strided
 from jitney_lowering.policy import CPU, Policy
+from jitney_lowering.repeats.expansion import unrolled
 from jitney_lowering.scheduler.backwards import turned_round
 from jitney_lowering.scheduler.build import build
 from jitney_lowering.scheduler.group import Group
@@ -36,6 +37,7 @@ from jitney_lowering.scheduler.traffic.fused import Fused
 from jitney_lowering.scheduler.traffic.placement import placed
 from jitney_lowering.scheduler.traffic.recompute import less_work
 from jitney_lowering.scheduler.traffic.short_results import with_parted_results
+from jitney_lowering.signals import NotRepeated
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,9 @@ def schedule(
         takes: does the backend want a matrix product as a kernel of its own, with what follows? See ``products.py``.
         large: bytes of a temporary that has memory of its own; None: all share an arena, and keep their order.
         dying: positions of inputs that are gone once they have been read for the last time.
+
+    Raises:
+        NotRepeated: the program is that of a shorter graph (``lower``: ``once``), and this is not the whole one's.
     """
     names = Names()
     steps = with_late_counters(program, turned_round(clean(program)), updates)
@@ -108,10 +113,15 @@ def schedule(
     buffers = dict(program.buffers)
     kernels = [with_numbers(item, buffers) if isinstance(item, Kernel) else item for item in kernels]
     program = replace(program, buffers=buffers)
-    kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
-    kept |= {name for item in kernels if isinstance(item, Extern) and item.aliases for name in item.reads}
+    kept = _kept(program, kernels)
     if takes is not None:
         kernels = joined(kernels, program, frozenset(kept), takes, names)
+    if program.repetition is not None:
+        whole = unrolled(program, kernels)
+        if whole is None:
+            raise NotRepeated
+        program, kernels = whole.program, whole.items
+        kept = _kept(program, kernels)
     kernels = postponed(kernels, program.buffers, kept | program.constants.keys())
     if large is not None and not updates:
         gone = {name for n in dying if isinstance(name := program.inputs[n], str)}
@@ -134,6 +144,12 @@ def schedule(
     if config.verify:
         made.verify()
     return made
+
+
+def _kept(program: Program, items: Sequence[Kernel | Extern]) -> set[str]:
+    """Buffers that somebody has when the graph has run, or may have."""
+    kept = {o.buffer for o in program.outputs if isinstance(o, Strided)} | {c[0] for c in program.checks}
+    return kept | {name for item in items if isinstance(item, Extern) and item.aliases for name in item.reads}
 
 
 def needed_bytes(made: Schedule) -> int:

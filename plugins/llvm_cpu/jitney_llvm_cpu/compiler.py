@@ -17,7 +17,7 @@ from jitney_llvm_cpu.onednn.matrices import with_products
 from jitney_llvm_cpu.options import LlvmCpuOptions
 from jitney_llvm_cpu.products import NATIVE, native_call
 from jitney_llvm_cpu.serialization import entries_of, keepable
-from jitney_lowering import CPU, NotLowered, Wrapper, decompositions, describe, lower, schedule
+from jitney_lowering import CPU, NotLowered, NotRepeated, Schedule, Wrapper, decompositions, describe, lower, schedule
 from jitney_lowering.ir import Extern, Program
 
 POLICY = replace(CPU, scatters_in_order=True)
@@ -34,17 +34,25 @@ def compile_graph(
         graph = with_packed_weights(graph) if options.packed_weights else graph
     native = Native(options)
     policy = replace(POLICY, lone_images=native.machine.target.gathers(FLOAT))
-    try:
-        program = lower(graph, inputs, relaxed_math=options.relaxed_math, policy=policy, updates=request.updates)
-    except NotLowered as refusal:
-        request.lowered(0, [("the whole graph", str(refusal))])
-        return graph.forward
     names = native.machine.shims
 
     def fresh(extern: Extern, program: Program) -> bool:
         return is_called(extern, program, names)
 
-    made = schedule(program, request.updates, native_call(names), fresh, policy=policy)
+    def scheduled(once: bool) -> tuple[Program, Schedule]:
+        program = lower(
+            graph, inputs, relaxed_math=options.relaxed_math, policy=policy, updates=request.updates, once=once
+        )
+        return program, schedule(program, request.updates, native_call(names), fresh, policy=policy)
+
+    try:
+        try:
+            program, made = scheduled(options.layers_once)
+        except NotRepeated:
+            program, made = scheduled(False)
+    except NotLowered as refusal:
+        request.lowered(0, [("the whole graph", str(refusal))])
+        return graph.forward
     wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind, instead=called_instead)
     run = wrapper.build()
     externs = [item for item in made.items if isinstance(item, Extern)]

@@ -42,6 +42,7 @@ backend = Backend(
     device_types=DEVICE_TYPES,
     options=TritonGpuOptions,
     decompositions=aten_decompositions,
+    captured_pass=lazy_function("jitney_triton_gpu.captured_pass:captured_pass"),
     joint_pass=lazy_function("jitney_triton_gpu.joint_pass:joint_pass"),
     version="0.1.0",
     lacks=lacks,

@@ -13,7 +13,6 @@ from torch import fx
 
 from jitney.backends import CompileRequest, warn
 from jitney_lowering import (
-    GPU,
     VIEWS,
     HostNumbers,
     Kernel,
@@ -29,6 +28,8 @@ from jitney_lowering import (
 )
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
+from jitney_triton_gpu.attention.kernels import INSTEAD, called_instead
+from jitney_triton_gpu.compiler_policy import POLICY
 from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
 from jitney_triton_gpu.cuda_graphs.trial import TRAINING
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory, packed
@@ -38,8 +39,6 @@ from jitney_triton_gpu.options import TritonGpuOptions
 from jitney_triton_gpu.product_tuning import takes
 from jitney_triton_gpu.retries import Retries
 from jitney_triton_gpu.serialization import Made, finished
-
-POLICY = replace(GPU, asserts=True, scatters=True)
 
 
 def compile_graph(
@@ -136,7 +135,9 @@ def _compile(
         made = schedule(program, request.updates, policy=POLICY, takes=wanted, **memory)
         launcher = Launcher(made, request.frame, options, tuner, retries)
         around = (Memory, launcher.device, launcher.refuse)
-        wrapper = Wrapper(made, launcher, request.frame, *around, separate=True, kind=request.kind)
+        wrapper = Wrapper(
+            made, launcher, request.frame, *around, separate=True, kind=request.kind, instead=called_instead
+        )
         run = wrapper.build()
     linked = launcher.link()
     externs = [(str(item.target), item.reason) for item in made.items if isinstance(item, Extern)]
@@ -207,6 +208,8 @@ def not_recorded(made: Schedule, automatic: bool) -> str:
 
 def _is_plain(target: Any) -> bool:
     """Does an operator do nothing but launch kernels, every time the same for the same sizes?"""
+    if target in INSTEAD:
+        return True
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return False
     return not any(word in target._opname for word in ("linalg", "cholesky", "lu_", "triangular", "ctc_loss", "rnn"))

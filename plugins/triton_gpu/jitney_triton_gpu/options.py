@@ -25,6 +25,8 @@ class TritonGpuOptions:
         gemm: who multiplies matrices of half types: ``auto`` is torch's library, and under ``max-autotune`` a kernel of
             ours wherever it, with what follows in it, has been measured to be faster; ``aten`` is torch's library and
             ``triton`` a kernel of ours, wherever there can be one.
+        fused_attention: a product, what is done to it, a softmax and another product are one kernel, which keeps no
+            products of all queries and keys in memory.
         dump: show the loops, kernels and Triton code of each graph, in the logs as ``output_code``.
     """
 
@@ -34,6 +36,7 @@ class TritonGpuOptions:
     cudagraphs: bool | None = None
     mode: str = "default"
     gemm: Literal["auto", "aten", "triton"] = "auto"
+    fused_attention: bool = True
     dump: bool = False
 
     @property

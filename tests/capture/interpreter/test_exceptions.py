@@ -839,3 +839,28 @@ def test_a_clause_matches_by_class_alone() -> None:
             return x + 1
 
     same_as_eager(fn)
+
+
+class Stopped(Exception):
+    def __init__(self, value: torch.Tensor, step: int) -> None:
+        super().__init__(value)
+        self.value, self.step = value, step
+
+
+def test_an_exception_is_made_around_a_tensor() -> None:
+    def search(x: torch.Tensor, last: int) -> Any:
+        for step in range(4):
+            x = x * 2
+            if step == last:
+                raise Stopped(x + 1, step)
+        return x
+
+    def caught(x: torch.Tensor, last: int) -> Any:
+        try:
+            return search(x, last)
+        except Stopped as found:
+            return found.value, found.args[0] is found.value, found.step
+
+    check(caught, t(), 2, graphs=1, breaks=0)
+    check(caught, t(), 9, graphs=1, breaks=0)
+    check(search, t(), 1, raises=Stopped)

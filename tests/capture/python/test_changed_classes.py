@@ -190,3 +190,25 @@ def an_enumeration_is_extended(compile: Compile) -> Any:
             return str(error), len(norm), [m.name for m in norm]
 
     return between(compile(fn), extend)
+
+
+@story
+def a_descriptor_gets_a_setter(compile: Compile) -> Any:
+    kind: Any = type("Kind", (), {"__get__": lambda *_: 3})
+    made = type("Owner", (), {"size": kind()})()
+
+    def fn(x: Any) -> Any:
+        made.size = 10
+        return x * made.size
+
+    called = compile(fn)
+    return between(called, lambda: setattr(kind, "__set__", lambda *_: None)), dict(made.__dict__)
+
+
+@story
+def a_descriptor_loses_its_setter(compile: Compile) -> Any:
+    kind: Any = type("Kind", (), {"__get__": lambda *_: 3, "__set__": lambda *_: None})
+    made = type("Owner", (), {"size": kind()})()
+    made.__dict__["size"] = 10
+    fn = compile(lambda x: x * made.size)
+    return between(fn, lambda: delattr(kind, "__set__"))

@@ -246,3 +246,33 @@ def test_sizes_that_change_are_keys() -> None:
     with observe() as seen:
         check_scenario(scenario)
     assert seen.breaks == []
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    rows: int
+    inner: Any = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    rows: int
+
+
+@pytest.mark.parametrize("kind", [Shape, Size])
+def test_frozen_dataclasses_of_numbers_that_change_are_keys(kind: Any) -> None:
+    def counts(x: torch.Tensor, count: int, cache: dict[Any, Any], known: set[Any]) -> Any:
+        key = kind(count)
+        cache[key] = cache.get(key, 0) + 1
+        cache[key, count] = x.shape[0]
+        known.add(Shape(x.shape[0], (key, count)))
+        return x * cache[key], key in cache, (kind(count), count) in cache, len(known)
+
+    def scenario(compiled: Any) -> Any:
+        fn, cache, known = compiled(counts), {}, set()
+        found = [fn(t(rows, 2), rows + 1, cache, known) for rows in (2, 3, 4, 3, 5)]
+        return found, list(cache.values()), sorted(shape.rows for shape in known)
+
+    with observe() as seen:
+        check_scenario(scenario)
+    assert seen.breaks == []

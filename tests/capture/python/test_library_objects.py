@@ -184,6 +184,35 @@ def test_a_module_that_is_missing(lazy: str, monkeypatch: pytest.MonkeyPatch) ->
     assert torch.equal(compiled(t())[0], t() + 5)
 
 
+def test_a_module_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scale(x: torch.Tensor) -> Any:
+        try:
+            import replaced_later.inner as inner  # type: ignore[import-not-found]
+        except ImportError as error:
+            return x, str(error)
+        return x * inner.factor, ""
+
+    def package(factor: float) -> None:
+        made: Any = type(sys)("replaced_later")
+        made.inner = type(sys)("replaced_later.inner")
+        made.inner.factor = factor
+        monkeypatch.setitem(sys.modules, "replaced_later", made)
+        monkeypatch.setitem(sys.modules, "replaced_later.inner", made.inner)
+
+    compiled = jitney.compile(scale, backend="eager", fullgraph=True)
+    for factor in (2.0, 3.0):
+        package(factor)
+        assert torch.equal(compiled(t())[0], t() * factor)
+    monkeypatch.setitem(sys.modules, "replaced_later.inner", None)
+    assert compiled(t())[1] == scale(t())[1] != ""
+    package(4.0)
+    assert torch.equal(compiled(t())[0], t() * 4)
+    monkeypatch.delitem(sys.modules, "replaced_later")
+    fresh = jitney.compile(scale, backend="eager")
+    for called in (compiled, fresh):
+        assert called(t())[1] == scale(t())[1] != ""
+
+
 @dataclasses.dataclass
 class Batch:
     x: torch.Tensor

@@ -38,7 +38,24 @@ def mixed(x: torch.Tensor) -> Any:
     return part * x + (1 - part) * x[torch.randperm(x.size(0))], int(part * 10), torch.full((2,), part)
 
 
-@pytest.mark.parametrize("fn", [scaled, Own(), rotated, mixed])
+def among(x: torch.Tensor) -> Any:
+    order, picked = list(range(4)), random.sample(range(x.shape[0]), 2)
+    random.shuffle(order)
+    scale = random.choice([0.5, 1.0, 2.0]) * random.choice((1, 2))
+    return x[order] * scale, x[picked], x[random.randint(0, 3)] + 1, order, picked, scale, random.random()
+
+
+class Bag:
+    def __init__(self) -> None:
+        self.places = [3, 1, 2, 0]
+        self.generator = random.Random(7)
+
+    def __call__(self, x: torch.Tensor) -> Any:
+        self.generator.shuffle(self.places)
+        return x[self.places] * self.generator.choice(self.places)
+
+
+@pytest.mark.parametrize("fn", [scaled, Own(), rotated, mixed, among, Bag()])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_draws_are_part_of_the_graph(fn: Any, backend: str) -> None:
     check(fn, X, calls=3, graphs=1, breaks=0, compile_options={"backend": backend})
@@ -70,7 +87,15 @@ def seeded(x: torch.Tensor) -> Any:
     return x * random.random(), first
 
 
-@pytest.mark.parametrize("fn", [flipped, repeated, chosen, refused, seeded])
+def decided(x: torch.Tensor) -> Any:
+    order = [2, 0, 1]
+    random.shuffle(order)
+    for i in order:
+        x = x + X[i] if i else x * random.choice([1, 2.5])
+    return x, outcome(random.choice, []), outcome(random.sample, [1], 2), random.choices([1, 2], k=2), order
+
+
+@pytest.mark.parametrize("fn", [flipped, repeated, chosen, refused, seeded, decided])
 def test_draws_that_decide_something(fn: Any) -> None:
     check(fn, X, calls=4)
 

@@ -184,3 +184,14 @@ def test_a_list_from_outside_is_repeated_by_a_scalar_of_numpy() -> None:
     mine, theirs = [1, 2], [1, 2]
     assert torch.equal(compile_fn(program)(t(2), mine, np.int64(2)), program(t(2), theirs, np.int64(2)))
     assert mine == theirs == [1, 2, 1, 2]
+
+
+def test_a_truth_value_is_compared_with_a_number_that_changes(caplog: pytest.LogCaptureFixture) -> None:
+    def fn(x: torch.Tensor, low: bool, high: int) -> Any:
+        return x * 2, low < high, low == high, high >= low, high != low
+
+    compiled = compile_fn(fn)
+    for low in (True, False):
+        for high in (0, 1, 2, 3, 4):
+            assert compiled(t(), low, high)[1:] == fn(t(), low, high)[1:]
+    assert not [record for record in caplog.records if "failed to eval" in record.getMessage()]

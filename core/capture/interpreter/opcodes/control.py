@@ -10,6 +10,7 @@ from jitney.capture.interpreter.generators import InterpretedGenerator
 from jitney.capture.interpreter.opcodes.table import OpcodeTable
 from jitney.capture.interpreter.signals import Break, UserRaised
 from jitney.capture.python import attributes, containers
+from jitney.capture.python.classes import lookup
 from jitney.capture.torch.conversions import settled
 from jitney.capture.world.record import ABSENT
 
@@ -184,7 +185,7 @@ def before_with(vm: Any, frame: Frame, instr: Any) -> None:
     manager = frame.stack.pop()
     methods = []
     for name in ("__enter__", "__exit__"):
-        entry = attributes.lookup(vm, type(manager), name)
+        entry = lookup(vm, type(manager), name)
         if entry is ABSENT:
             kind = type(manager).__name__
             more = "" if name == "__enter__" else " (missed __exit__ method)"

@@ -7,6 +7,7 @@ arguments is guarded, and code that reads what cannot be guarded is not recorded
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import operator
 import types
@@ -20,12 +21,12 @@ from jitney.capture import original_functions
 from jitney.capture.codegen.graph_runner import run_function, run_function_with
 from jitney.capture.interpreter.code import EFFECTFUL, Instr, decode
 from jitney.capture.interpreter.signals import Break
-from jitney.capture.kinds import ATOMS, METADATA
-from jitney.capture.python.attributes import lookup
-from jitney.capture.python.c_boundary import expose
+from jitney.capture.kinds import ATOMS, METADATA, is_stand_in
+from jitney.capture.python.c_boundary import SYMBOLIC, expose, specialise
+from jitney.capture.python.classes import lookup
 from jitney.capture.python.operators import BINARY, COMPARE
 from jitney.capture.tables import FunctionTable
-from jitney.capture.torch import conversions
+from jitney.capture.torch import conversions, launches
 from jitney.capture.world.record import ABSENT
 from jitney.torch_compat import torch_private
 
@@ -71,13 +72,17 @@ def call(vm: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     apply.once_differentiable = once  # type: ignore[attr-defined] # backends that trace through it have to know
     vm.tracer.pause = True
     try:
-        result = vm.tracer.run(apply, tuple(call_args), {})
+        with launches.left_out() if reader.launches else contextlib.nullcontext():
+            result = vm.tracer.run(apply, tuple(call_args), {})
     finally:
         vm.tracer.pause = False
     if not all(isinstance(r, torch.Tensor) for r in (result if isinstance(result, tuple) else (result,))):
         raise Break(f"the autograd.Function {cls.__qualname__} gives more than tensors")
     vm.world.assumptions.keep_private(f"{cls.__qualname__}, whose forward and backward are recorded as a whole")
-    vm.tracer.record(apply, tuple(call_args), {}, result)
+    node = vm.tracer.record(apply, tuple(call_args), {}, result)
+    if reader.launches and node is not None:
+        node.meta["opaque"] = launches.WRITES
+        launches.written(list(filter(is_stand_in, call_args)))
     return result
 
 
@@ -95,6 +100,7 @@ class Reader:
         self.what = what
         self.for_gradient = for_gradient
         self.later = for_gradient  # is it the backward's code, which runs when the guards have long been asked?
+        self.launches = False  # are kernels of Triton's launched?
         self.seen: set[tuple[int, bool]] = set()
 
     def check(self, cls: type) -> None:
@@ -155,6 +161,8 @@ class Reader:
             content = cell.cell_contents
         except ValueError:
             raise self.refusal(f"reads the variable {name} around it, which has no value yet") from None
+        if type(content) in SYMBOLIC and self.vm.world.is_fresh(cell):  # a number that changes is a constant in it
+            content = cell.cell_contents = specialise(content)
         if not isinstance(content, (*ATOMS, *METADATA)) and type(content) is not torch_private.FakeTensor:
             raise self.refusal(f"reads the variable {name} around it, a {type(content).__qualname__}")
 
@@ -164,7 +172,7 @@ class Reader:
             raise self.refusal("may have effects besides its result")
         instrs = decode(code).instrs
         for at, instr in enumerate(instrs):
-            inner = instr.op.endswith("DEREF") and code is not fn.__code__
+            inner = instr.op.endswith("DEREF") and (code is not fn.__code__ or instr.argval in code.co_cellvars)
             if instr.op in WRITES and not inner and not _is_of_copy(code, at):
                 raise self.refusal("writes to something besides its context")
             if instr.op.startswith("IMPORT"):
@@ -224,9 +232,12 @@ class Reader:
             return
         value = space[name]
         source = world.anchor(space).source.item(name)
-        if isinstance(value, types.ModuleType) and trusted(value):
+        if isinstance(value, types.ModuleType) and (trusted(value) or value.__name__ == "triton"):
             world.guard(source, "is", value)
             self.module(value, path, name)
+        elif launches.is_kernel(value):
+            world.guard(source, "is", value)
+            self.launches = True
         elif isinstance(value, (*ATOMS, *METADATA)):
             if self.later:
                 raise self.refusal(f"reads the global {name} in its backward, which may be another one by then")
@@ -262,6 +273,8 @@ class Reader:
                 self.torchs(name, value)
             else:
                 self.function(value)
+        elif launches.is_helper(value):
+            self.callee(value.fn, name)
         elif not original_functions.is_own(value) and not isinstance(value, (*ATOMS, *METADATA)):
             raise self.refusal(f"uses {name}, a {type(value).__qualname__}")
 

@@ -57,6 +57,8 @@ def check_place(vm: Interpreter, what: str) -> None:
     tracer = vm.tracer
     if isinstance(tracer, transforms.Body) or tracer.open_scopes or tracer.region is not None:
         raise Break(f"{what} inside a transform or a checkpoint, or in inference mode", HINT)
+    if vm.has_regions and not vm.symbols.whole and any("opaque" in node.meta for node in tracer.graph.nodes):
+        raise Break(f"{what} back over an operator that runs as it is, around which ATen graphs are cut", HINT)
 
 
 def tensors_of(vm: Interpreter, value: Any, what: str, optional: bool = False) -> tuple[Any, ...]:

@@ -413,7 +413,7 @@ def _transforming(name: str) -> Callable[[Interpreter, Args, Kwargs], Any]:
 NAMES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
 for _name in NAMES:
     special(getattr(torch.func, _name))(_transforming(_name))
-mapped = _transforming("vmap")  # ``capture/torch/scans.py`` hands its calls on
+mapped = _transforming("vmap")  # ``capture/torch/sequences/scans.py`` hands its calls on
 
 
 # What functions call that a transform has made outside of compiled code.

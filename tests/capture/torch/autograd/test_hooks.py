@@ -282,3 +282,20 @@ def test_hooks_that_the_program_adds_to_a_result_come_after_those_in_the_graph(b
 
     expected, found = run(fn), run(jitney.compile(fn, backend=backend, fullgraph=True))
     assert expected[:2] == found[:2] and torch.equal(expected[2], found[2])
+
+
+def test_a_hook_reads_a_number_that_changes() -> None:
+    def fn(x: torch.Tensor, scale: float) -> torch.Tensor:
+        y = x * 2
+        y.register_hook(lambda g: g * scale)
+        return y * scale
+
+    def gradient(run: Callable[..., Any], scale: float) -> torch.Tensor:
+        x = torch.ones(2, requires_grad=True)
+        run(x, scale).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    compiled = jitney.compile(fn, backend="eager", fullgraph=True)
+    for scale in (2, 3, 4, 0.5, 0.25, 0.125):
+        assert torch.equal(gradient(compiled, scale), gradient(fn, scale))

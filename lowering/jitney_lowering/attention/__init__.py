@@ -1,0 +1,22 @@
+"""Attention as one operator: found in captured graphs, said as text, lowered to what a kernel computes of a tile."""
+
+from jitney_lowering.attention.operators import BACKWARD, FORWARD, attention, attention_backward
+from jitney_lowering.attention.rewriting import Candidate, Compute, by_operator, with_attention
+from jitney_lowering.attention.score import NotSaid, Score
+from jitney_lowering.attention.tile import GRADIENT, PRODUCTS, Tile
+
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "GRADIENT",
+    "PRODUCTS",
+    "Candidate",
+    "Compute",
+    "NotSaid",
+    "Score",
+    "Tile",
+    "attention",
+    "attention_backward",
+    "by_operator",
+    "with_attention",
+]

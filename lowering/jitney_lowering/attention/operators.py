@@ -1,0 +1,129 @@
+"""Attention and its gradient as operators: what backends find in a graph whose products and softmax were so written.
+
+``softmax(score(query @ key.mT)) @ value``, where nobody has to hold the products of all queries and keys. What is
+registered here holds them: it says what is right, and serves whoever has no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jitney_lowering.attention.score import Score
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor], score: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The attention of each query, and what its softmax is made of.
+
+    The largest score and the sum of ``exp(score - largest)`` are kept apart: the logarithm of the sum would be lost
+    beside -1e30, which all scores of a query are that sees no key.
+
+    Args:
+        query: (..., M, D).
+        key: (..., N, D).
+        value: (..., N, E), of as many matrices; their batch may have another shape.
+        others: what the score reads besides the products.
+        score: the text of a ``Score``, over the batch as the softmax has it.
+
+    Returns:
+        (..., M, E) with the value's batch and dtype, contiguous; twice float32 (..., M) with the query's batch: the
+        largest score (0 if that is minus infinity) and the sum.
+    """
+    found = _scores(query, key, others, score)[0]
+    weights = found.softmax(-1)
+    flat = value.reshape(-1, *value.shape[-2:])
+    result = torch.bmm(weights.reshape(len(flat), *weights.shape[-2:]).to(value.dtype), flat)
+    largest = found.amax(-1)
+    largest = largest.masked_fill(largest == float("-inf"), 0.0)
+    total = (found - largest.unsqueeze(-1)).exp().sum(-1)
+    statistics = [x.view(query.shape[:-1]).to(torch.float32) for x in (largest, total)]
+    return result.view(*value.shape[:-2], *result.shape[-2:]), *statistics
+
+
+def attention_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    others: Sequence[Tensor],
+    result: Tensor,
+    largest: Tensor,
+    total: Tensor,
+    score: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value: contiguous; the key's as (..., D, N), as products of matrices give it.
+
+    Args:
+        gradient: of the result.
+        result, largest, total: of the forward; everything else is as there.
+    """
+    count, wide = value.shape[:-2].numel(), torch.float32
+    flat = value.reshape(count, *value.shape[-2:]).to(wide)
+    given = gradient.reshape(count, *gradient.shape[-2:]).to(wide)
+    found = _scores(query, key, others, score)[0]
+    weights = (found.reshape(count, *found.shape[-2:]) - largest.reshape(count, -1, 1)).exp()
+    weights = weights / total.reshape(count, -1, 1)
+    of_value = torch.bmm(weights.mT, given)
+    of_weights = torch.bmm(given, flat.mT)
+    of_found = weights * (of_weights - (given * result.reshape(given.shape)).sum(-1, keepdim=True))
+    of_scores = _scores(query, key, others, score, of_found.reshape(found.shape))[1].reshape(of_found.shape)
+    of_query = torch.bmm(of_scores, key.reshape(count, *key.shape[-2:]).to(wide))
+    of_key = torch.bmm(of_scores.mT, query.reshape(count, *query.shape[-2:]).to(wide))
+    made = zip((of_query, of_key, of_value), (query, key, value), strict=True)
+    dq, dk, dv = (x.to(like.dtype).view(like.shape) for x, like in made)
+    return dq, dk.mT.contiguous().mT, dv
+
+
+def _scores(query: Tensor, key: Tensor, others: Sequence[Tensor], text: str, *gradient: Tensor) -> Any:
+    """What the softmax is taken of, in float32; then the gradient of the products, if one is given."""
+    score = Score.of(text)
+    count = query.shape[:-2].numel()
+    wide = [x.reshape(count, *x.shape[-2:]).to(torch.float32) for x in (query, key)]
+    products = torch.bmm(wide[0], wide[1].mT).view(*query.shape[:-1], key.size(-2))
+    if score.gradient and not gradient:
+        gradient = (torch.zeros_like(score.result, device=query.device),)  # nobody looks at what comes of it
+    inputs = [products, *others, *gradient]
+    return torch.fx.Interpreter(score.filled(inputs, query.device)).run(*inputs)
+
+
+def _attention_stand_in(query: Tensor, key: Tensor, value: Tensor, others: Any, score: str) -> tuple[Tensor, ...]:
+    result = value.new_empty((*value.shape[:-2], query.size(-2), value.size(-1)))
+    return result, *(query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
+
+
+def _backward_stand_in(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return query.new_empty(query.shape), key.new_empty(key.mT.shape).mT, value.new_empty(value.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    query, key, value, others, ctx.score = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(query, key, value, *output, *others)
+
+
+def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
+    query, key, value, result, largest, total, *others = ctx.saved_tensors
+    found = BACKWARD(gradient, query, key, value, others, result, largest, total, ctx.score)
+    return (*found, [None] * len(others), None)
+
+
+_library = torch.library.Library("jitney", "FRAGMENT")
+_library.define(
+    "attention(Tensor query, Tensor key, Tensor value, Tensor[] others, str score) -> (Tensor, Tensor, Tensor)"
+)
+_library.define(
+    "attention_backward(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor[] others, Tensor result, "
+    "Tensor largest, Tensor total, str score) -> (Tensor, Tensor, Tensor)"
+)
+_library.impl("attention", attention, "CompositeExplicitAutograd")
+_library.impl("attention_backward", attention_backward, "CompositeExplicitAutograd")
+torch.library.register_fake("jitney::attention", _attention_stand_in, lib=_library)
+torch.library.register_fake("jitney::attention_backward", _backward_stand_in, lib=_library)
+torch.library.register_autograd("jitney::attention", _gradients, setup_context=_keep, lib=_library)
+FORWARD = torch.ops.jitney.attention.default
+BACKWARD = torch.ops.jitney.attention_backward.default

@@ -1,0 +1,1 @@
+"""Equal blocks of a graph are lowered, fused and made kernels once."""

@@ -1,0 +1,135 @@
+"""Gradients of attention: of queries by programs that go through the keys, of keys and values by others that go through
+the queries. Weights are computed again, in both (Dao 2023)."""
+
+from __future__ import annotations
+
+from jitney_lowering.index import index
+from jitney_triton_gpu.attention.draft import LOG2E, Blocks, Body, Matrices, Problem
+from jitney_triton_gpu.code import Function
+from jitney_triton_gpu.emit.dtypes import NAMES
+from jitney_triton_gpu.emit.function import blocks_of
+
+
+def of_queries(
+    problem: Problem,
+    given: Matrices,
+    result: Matrices,
+    statistics: tuple[Matrices, Matrices],
+    delta: Matrices,
+    made: Matrices,
+    name: str,
+    blocks: Blocks,
+) -> Function:
+    """The function that fills the queries' gradient, and ``delta``.
+
+    Args:
+        problem: what was computed.
+        given: the gradient of the result.
+        result, statistics: of the forward.
+        delta: (..., M), float32: sums of the result times its gradient.
+        made: like the query.
+        name: the function's.
+        blocks: of queries and keys.
+    """
+    body = Body(problem, name, blocks, (given, result, *statistics, delta, made))
+    line, writer = body.line, body.writer
+    query, key, value = problem.query, problem.key, problem.value
+    depth, width = query.size[-1], value.size[-1]
+    down = blocks_of(index(problem.queries), blocks.queries)
+    writer.enter([body.z, body.y])
+    line("program = tl.program_id(0)")
+    body.draft.axis(body.z, f"program // {down}", None)
+    line(f"first = ({down} - 1 - program % {down}) * YBLOCK")
+    body.draft.axis(body.y, "first", "[:, None]")
+    body.features("d", depth)
+    body.features("e", width)
+    for matrices in (query, key, value, given, result, made):
+        body.base(matrices)
+    for matrices in (*statistics, delta):
+        body.base(matrices, 1)
+    body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
+    body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
+    body.load("r", body.place(result, "y", "e[None, :]", "e", width, "y"))
+    line("minus = tl.sum(r.to(tl.float32) * g.to(tl.float32), 1, keep_dims=True)")
+    body.store_row(delta, "minus")
+    _load_statistics(body, statistics)
+    line("total = tl.zeros([YBLOCK, DBLOCK], tl.float32)")
+
+    def some_keys() -> None:
+        body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
+        body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
+        gradient = _of_products(body)
+        line(f"total = tl.dot(({gradient}).to({NAMES[key.dtype]}), tl.trans(k), total{body.precision})")
+
+    body.loops(body.x, some_keys)
+    body.store(body.place(made, "y", "d[None, :]", "d", depth, "y"), "total", made.dtype)
+    return body.draft.finished(down * problem.batch, blocks.warps)
+
+
+def of_keys(
+    problem: Problem,
+    given: Matrices,
+    statistics: tuple[Matrices, Matrices],
+    delta: Matrices,
+    made: tuple[Matrices, Matrices],
+    name: str,
+    blocks: Blocks,
+) -> Function:
+    """The function that fills the gradients of keys and values; see ``of_queries``, after which it runs."""
+    of_key, of_value = made
+    body = Body(problem, name, blocks, (given, *statistics, delta, *made))
+    line, writer = body.line, body.writer
+    query, key, value = problem.query, problem.key, problem.value
+    depth, width = query.size[-1], value.size[-1]
+    across = blocks_of(index(problem.keys), blocks.keys)
+    writer.enter([body.z, body.x])
+    line("program = tl.program_id(0)")
+    body.draft.axis(body.z, f"program // {across}", None)
+    line(f"first = program % {across} * XBLOCK")
+    body.draft.axis(body.x, "first", "[None, :]")
+    body.features("d", depth)
+    body.features("e", width)
+    for matrices in (query, key, value, given, *made):
+        body.base(matrices)
+    for matrices in (*statistics, delta):
+        body.base(matrices, 1)
+    body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
+    body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
+    line("total_k = tl.zeros([XBLOCK, DBLOCK], tl.float32)")
+    line("total_v = tl.zeros([XBLOCK, EBLOCK], tl.float32)")
+
+    def some_queries() -> None:
+        body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
+        body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
+        body.load_row("minus", delta)
+        _load_statistics(body, statistics)
+        gradient = _of_products(body)
+        line(f"total_v = tl.dot(tl.trans(weights.to({NAMES[value.dtype]})), g, total_v{body.precision})")
+        line(f"total_k = tl.dot(tl.trans(({gradient}).to({NAMES[query.dtype]})), q, total_k{body.precision})")
+
+    body.loops(body.y, some_queries)
+    line("xs = first + tl.arange(0, XBLOCK)[:, None]")
+    body.store(body.place(of_key, "xs", "d[None, :]", "d", depth, "x"), "total_k", of_key.dtype)
+    body.store(body.place(of_value, "xs", "e[None, :]", "e", width, "x"), "total_v", of_value.dtype)
+    return body.draft.finished(across * problem.batch, blocks.warps)
+
+
+def _load_statistics(body: Body, statistics: tuple[Matrices, Matrices]) -> None:
+    largest, total = statistics
+    body.load_row("most", largest)
+    body.load_row("sums", total, "1.0")
+    body.line("part = 1.0 / sums")
+
+
+def _of_products(body: Body) -> str:
+    """The gradient of a tile of products, of which there are ``q``, ``k``, ``v``, ``g``, ``most``, ``part``, ``minus``.
+
+    Then there are ``weights``.
+    """
+    line = body.line
+    line(f"products = tl.dot(q, k{body.precision})")
+    scored = body.score("products")
+    line(f"weights = {body.masked(f'tl.exp2(({scored} - most) * {LOG2E}) * part')}")
+    line(f"of_weights = tl.dot(g, v{body.precision})")
+    line("of_scored = weights * (of_weights - minus)")
+    return body.gradient("of_scored")

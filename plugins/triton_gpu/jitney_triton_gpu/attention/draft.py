@@ -1,0 +1,251 @@
+"""What the functions of attention have in common: where queries, keys and values lie, and a score of a tile."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from jitney_lowering.attention import Tile
+from jitney_lowering.index import Index, Var, index
+from jitney_lowering.ir import Kernel, Nest, Store, Value
+from jitney_lowering.ir.index_width import NARROW
+from jitney_triton_gpu.attention.bounds import Mask, masks, span, without
+from jitney_triton_gpu.emit.dtypes import NAMES
+from jitney_triton_gpu.emit.function import Draft
+from jitney_triton_gpu.emit.spaces import Axis
+from jitney_triton_gpu.emit.writer import Register
+
+LOG2E = repr(math.log2(math.e))
+LEAST = 16  # elements that tensor units take along each side
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Tensors of (..., rows, features) as a function reads or writes them.
+
+    Args:
+        name: the buffer's.
+        dtype: of its elements.
+        size, stride: of the tensor, in elements.
+    """
+
+    name: str
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @staticmethod
+    def of(name: str, tensor: Tensor) -> Matrices:
+        """Those of a tensor."""
+        return Matrices(name, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
+
+    @property
+    def extent(self) -> int:
+        """Elements that its memory spans."""
+        return 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
+
+    def first(self, batch: Var, dims: int = 2) -> Index:
+        """Where the matrix of a number in the batch begins; ``dims``: of a matrix."""
+        place, inner = index(0), index(1)
+        count = len(self.size) - dims
+        for at in reversed(range(count)):
+            outer = batch // inner
+            place = place + (outer if at == 0 else outer % self.size[at]) * self.stride[at]
+            inner = inner * self.size[at]
+        return place
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One attention.
+
+    Args:
+        tile: its score.
+        query, key, value: (..., M, D), (..., N, D), (..., N, E).
+        extents: of each tensor that is read or written: elements that its memory spans.
+        precision: how float32 is multiplied, in Triton's words.
+    """
+
+    tile: Tile
+    query: Matrices
+    key: Matrices
+    value: Matrices
+    extents: Mapping[str, int]
+    precision: str = "ieee"
+
+    @property
+    def batch(self) -> int:
+        """How many matrices."""
+        return math.prod(self.query.size[:-2])
+
+    @property
+    def queries(self) -> int:
+        """Rows of a matrix of queries."""
+        return self.query.size[-2]
+
+    @property
+    def keys(self) -> int:
+        """Rows of a matrix of keys."""
+        return self.key.size[-2]
+
+    @functools.cached_property
+    def wide(self) -> bool:
+        """Must places be counted in 64 bits?"""
+        return max(self.extents.values()) > NARROW
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How much one program computes at a time: queries by keys."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+def padded(features: int) -> int:
+    """Features in a tile."""
+    return max(LEAST, 1 << (features - 1).bit_length())
+
+
+@dataclass
+class Body:
+    """A function of attention under construction.
+
+    Args:
+        problem: what to compute.
+        name: the function's.
+        blocks: of queries and keys.
+        more: other matrices that it reads or writes.
+    """
+
+    problem: Problem
+    name: str
+    blocks: Blocks
+    more: tuple[Matrices, ...] = ()
+    draft: Draft = field(init=False)
+    known: tuple[Mask, ...] = ()
+
+    def __post_init__(self) -> None:
+        problem, tile = self.problem, self.problem.tile
+        self.z = Axis("z", (tile.batch,), 1)
+        self.y = Axis("y", (tile.row,), self.blocks.queries)
+        self.x = Axis("x", (tile.column,), self.blocks.keys)
+        values = [v for v in (tile.scored, tile.gradient) if v is not None]
+        matrices = (problem.query, problem.key, problem.value, *self.more)
+        buffers = {m.name: m.dtype for m in matrices} | tile.dtypes
+        statements = tuple(Store(matrices[-1].name, index(0), v) for v in values)
+        kernel = Kernel(self.name, (tile.batch, tile.row), (Nest((tile.column,), statements),), buffers)
+        self.draft = Draft(kernel, self.name, [self.y, self.x], problem.wide)
+        self.writer = self.draft.writer
+        self.line = self.writer.line
+        self.precision = f', input_precision="{problem.precision}"' if problem.query.dtype is torch.float32 else ""
+
+    def features(self, name: str, count: int) -> None:
+        """The range ``name`` of a matrix's features, and its mask if it is longer."""
+        self.draft.blocks[f"{name.upper()}BLOCK"] = padded(count)
+        self.line(f"{name} = tl.arange(0, {name.upper()}BLOCK)")
+
+    def base(self, matrices: Matrices, dims: int = 2) -> str:
+        """The name of where the program's matrix begins."""
+        name = f"at_{matrices.name}"
+        self.line(f"{name} = {matrices.name} + {self.writer.index(matrices.first(self.problem.tile.batch, dims))}")
+        return name
+
+    def place(self, matrices: Matrices, row: str, feature: str, name: str, count: int, axis: str) -> tuple[str, str]:
+        """An address and a mask of a tile.
+
+        Args:
+            matrices: whose ``base`` there is.
+            row, feature: as text, each along its dimension of the tile.
+            name: of the range of features.
+            count: of features.
+            axis: of the rows: ``y`` or ``x``.
+        """
+        *_, down, across = matrices.stride
+        masks = [] if padded(count) == count else [f"({feature} < {count})"]
+        of = self.y if axis == "y" else self.x
+        if not of.fits:
+            masks.append(f"({row} < {of.count})")
+        return f"at_{matrices.name} + {row} * {down} + {feature} * {across}", " & ".join(masks)
+
+    def load(self, to: str, place: tuple[str, str]) -> None:
+        """A tile, with zeros where there is nothing."""
+        address, mask = place
+        self.line(f"{to} = tl.load({address}{f', {mask}, other=0.0' if mask else ''})")
+
+    def store(self, place: tuple[str, str], value: str, dtype: torch.dtype) -> None:
+        """A tile's elements that are there."""
+        address, mask = place
+        self.line(f"tl.store({address}, {value}.to({NAMES[dtype]}){f', {mask}' if mask else ''})")
+
+    def load_row(self, to: str, matrices: Matrices, other: str = "0.0") -> None:
+        """A number of each query."""
+        mask = "" if self.y.fits else f", y_ok, other={other}"
+        self.line(f"{to} = tl.load(at_{matrices.name} + y * {matrices.stride[-1]}{mask})")
+
+    def store_row(self, matrices: Matrices, shown: str) -> None:
+        """The same to memory."""
+        mask = "" if self.y.fits else ", y_ok"
+        self.line(f"tl.store(at_{matrices.name} + y * {matrices.stride[-1]}, {shown}{mask})")
+
+    def loops(self, axis: Axis, inner: Callable[[], None]) -> None:
+        """Go through all keys (``x``) or queries (``y``) that those of the program, from ``first`` on, have to do with.
+
+        ``inner`` writes what is done for a block, once for those of which all is there and seen, and once for others.
+        """
+        columns = axis is self.x
+        mine, count = (self.y, self.problem.keys) if columns else (self.x, self.problem.queries)
+        found = masks(self.problem.tile.scored, self.problem.tile.row, self.problem.tile.column)
+        last = f"(first + {mine.symbol} - 1)"
+        made = span(found, "first", last, count, (axis.symbol, axis.block), columns=columns)
+        ranges = made.ranges
+        if self.problem.query.dtype is torch.float32:  # products take so long that comparing costs nothing
+            ranges = (("begin", "end", False),)
+        self.draft.blocks[axis.symbol] = axis.block
+        for line in made.lines:
+            self.line(line)
+        stages = self.blocks.stages
+        for begin, end, full in ranges:
+            own = replace(axis, full=full)
+            self.known = made.known if full else ()
+            self.x, self.y = (own, self.y) if columns else (self.x, own)
+            self.writer.tile = [self.y, self.x]
+            start = f"{axis.name}_start"
+            header = f"for {start} in tl.range({begin}, {end}, {axis.symbol}, num_stages={stages}):"
+            self.writer.enter([own], header)
+            self.draft.axis(own, start, "[None, :]" if columns else "[:, None]")
+            inner()
+            self.writer.leave()
+
+    def score(self, products: str) -> str:
+        """The name of a tile of what the softmax is taken of; minus infinity where there are no such keys."""
+        self.writer.know(self.problem.tile.products, Register(products, frozenset({"x", "y"})))
+        shown = self.value(without(self.problem.tile.scored, self.known))
+        if self.x.fits:
+            return shown
+        name = self.writer.name("scored")
+        self.line(f'{name} = tl.where(x_ok, {shown}, float("-inf"))')
+        return name
+
+    def gradient(self, given: str) -> str:
+        """The name of a tile of gradients of the products; ``given``: those of what the softmax is taken of."""
+        tile = self.problem.tile
+        assert tile.gradient is not None
+        self.writer.know(tile.given, Register(given, frozenset({"x", "y"})))
+        return self.masked(self.value(without(tile.gradient, self.known)))
+
+    def masked(self, shown: str) -> str:
+        """A tile with zeros where there are no such queries or keys."""
+        mask = self.writer.mask(frozenset({"x", "y"}))
+        return f"tl.where({mask}, {shown}, 0.0)" if mask else shown
+
+    def value(self, value: Value) -> str:
+        """A value over the whole tile."""
+        return self.writer.spread(self.writer.value(value))

@@ -1,0 +1,134 @@
+"""Kernels of attention, made at the first call for tensors of these sizes, and what calls them for an operator."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jitney.backends.devices import raw_stream
+from jitney_lowering.attention import BACKWARD, FORWARD, Score, Tile
+from jitney_lowering.ir import Extern
+from jitney_triton_gpu.attention.backward import of_keys, of_queries
+from jitney_triton_gpu.attention.blocks import blocks
+from jitney_triton_gpu.attention.draft import Matrices, Problem
+from jitney_triton_gpu.attention.forward import forward
+from jitney_triton_gpu.code import Function
+from jitney_triton_gpu.compiler_policy import POLICY
+from jitney_triton_gpu.device import INTERPRETED
+from jitney_triton_gpu.launcher import HEADER
+from jitney_triton_gpu.module import load
+
+_counter = itertools.count()
+
+
+def called_instead(extern: Extern) -> Callable[..., Any] | None:
+    """What is called in the place of an operator; see ``Wrapper``."""
+    return INSTEAD.get(extern.target)
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor], score: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As the operator of this name."""
+    result = value.new_empty((*value.shape[:-2], query.size(-2), value.size(-1)))
+    largest, total = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
+    given = {"query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total}
+    _run(_forward, given, others, score)
+    return result, largest, total
+
+
+def attention_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    others: Sequence[Tensor],
+    result: Tensor,
+    largest: Tensor,
+    total: Tensor,
+    score: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As the operator of this name."""
+    made = [query.new_empty(query.shape), key.new_empty(key.mT.shape).mT, value.new_empty(value.shape)]
+    given = {
+        "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total,
+        "given": gradient, "delta": torch.empty_like(largest),
+        "of_query": made[0], "of_key": made[1], "of_value": made[2],
+    }  # fmt: skip
+    _run(_backward, given, others, score)
+    return made[0], made[1], made[2]
+
+
+INSTEAD: dict[Any, Callable[..., Any]] = {FORWARD: attention, BACKWARD: attention_backward}
+Launch = Callable[[Sequence[Tensor]], None]
+_launches: dict[Any, Launch] = {}
+
+
+def _run(make: Any, given: dict[str, Tensor], others: Sequence[Tensor], score: str) -> None:
+    """Fill what of the given tensors is to be filled."""
+    tensors = (*given.values(), *others)
+    key = (make, score, _precision(given["query"]), *[(t.dtype, t.device, t.shape, t.stride()) for t in tensors])
+    launch = _launches.get(key)
+    if launch is None:
+        launch = _launches[key] = _made(make, given, others, score)
+    launch(tensors)
+
+
+def _made(make: Any, given: dict[str, Tensor], others: Sequence[Tensor], score: str) -> Launch:
+    query, key = given["query"], given["key"]
+    size = (*query.shape[:-1], key.size(-2))
+    tile = Tile.of(Score.of(score), size, others, query.device, POLICY)
+    names = {name: f"other{at}" for name, at in tile.others.items()}
+    extents = {name: Matrices.of(name, others[at]).extent for name, at in tile.others.items()}
+    matrices = {name: Matrices.of(name, tensor) for name, tensor in given.items()}
+    extents |= {name: m.extent for name, m in matrices.items()}
+    problem = Problem(tile, matrices["query"], matrices["key"], matrices["value"], extents, _precision(query))
+    functions = make(problem, matrices)
+    source = HEADER + "".join(f"\n\n{f.text}" for f in functions)
+    entries = load(source, "attention", {f.name: f for f in functions}, query.device, True)
+    order = [*given, *(f"other{n}" for n in range(len(others)))]
+    places = [
+        (entries[f.name], f.programs.value, [order.index(names.get(str(p.of), str(p.of))) for p in f.parameters])
+        for f in functions
+    ]
+    device = query.device.index
+
+    def launch(tensors: Sequence[Tensor]) -> None:
+        for entry, programs, at in places:
+            entry(programs, *[tensors[n] for n in at])
+
+    def launch_on_device(tensors: Sequence[Tensor]) -> None:
+        stream = raw_stream(device)
+        for entry, programs, at in places:
+            entry(programs, stream, *[tensors[n].data_ptr() for n in at])
+
+    return launch if INTERPRETED else launch_on_device
+
+
+def _forward(problem: Problem, m: dict[str, Matrices]) -> list[Function]:
+    name = f"attention{next(_counter)}"
+    return [forward(problem, m["result"], (m["largest"], m["sums_of"]), name, blocks(problem, "forward"))]
+
+
+def _backward(problem: Problem, m: dict[str, Matrices]) -> list[Function]:
+    number = next(_counter)
+    given, statistics, delta = m["given"], (m["largest"], m["sums_of"]), m["delta"]
+    queries, keys = blocks(problem, "queries"), blocks(problem, "keys")
+    first = of_queries(
+        problem, given, m["result"], statistics, delta, m["of_query"], f"attention{number}_queries", queries
+    )
+    made = (m["of_key"], m["of_value"])
+    return [first, of_keys(problem, given, statistics, delta, made, f"attention{number}_keys", keys)]
+
+
+def _precision(query: Tensor) -> str:
+    """How float32 is multiplied."""
+    if query.dtype is not torch.float32:
+        return ""
+    if INTERPRETED:
+        return "ieee"
+    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
