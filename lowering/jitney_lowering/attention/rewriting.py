@@ -19,7 +19,6 @@ from jitney_lowering.attention.score import NotSaid, Score
 
 GROWS = 2  # times its operands' elements: what a score computes by itself rather than reads
 MOST_CARRIED = 40
-HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def _made(
     if region.second.finish(plain_result).stride() != result.stride():
         return None
     trains = result.requires_grad
-    for carried in (_carried(region), set()) if _carried(region) else (set(),):
+    for carried in [found, []] if (found := _carried(region)) else [[]]:
         others = _others(region, carried)
         read = [value(n) for n in others]
         if any(x is None or not _is_plain(x, device_types) or (trains and x.requires_grad) for x in read):
@@ -182,8 +181,11 @@ def _is_plain(x: Tensor, device_types: Iterable[str]) -> bool:
     return known and plain and x.device.type in device_types and not x.is_neg() and 0 not in x.shape
 
 
-def _carried(region: Region) -> set[fx.Node]:
-    """What the score reads that is so much larger than what it is made of that it is computed where it is needed."""
+def _carried(region: Region) -> list[fx.Node]:
+    """What the score reads that is so much larger than what it is made of that it is computed where it is needed.
+
+    In the order of the graph.
+    """
     carried: set[fx.Node] = set()
     waiting = region.others
     written = _written(region)
@@ -199,14 +201,16 @@ def _carried(region: Region) -> set[fx.Node]:
         if own.numel() >= GROWS * sum(x.numel() for x in small if x is not None):
             carried.add(node)
             waiting += node.all_input_nodes
-    return carried if len(carried) <= MOST_CARRIED else set()
+    if len(carried) > MOST_CARRIED:
+        return []
+    return [node for node in region.first.node.graph.nodes if node in carried]
 
 
 _VIEWS = {
     "transpose", "permute", "view", "reshape", "flatten", "contiguous", "squeeze", "unsqueeze", "unflatten", "expand",
     "movedim", "swapaxes", "chunk", "split", "unbind", "narrow", "select", "to", "float", "type_as", "getitem",
-    "getattr",
-    "view_as", "reshape_as", "expand_as", "diagonal", "unfold", "detach", "real", "adjoint", "swapdims", "moveaxis",
+    "getattr", "view_as", "reshape_as", "expand_as", "diagonal", "unfold", "detach", "real", "adjoint", "swapdims",
+    "moveaxis",
 }  # fmt: skip
 """What may give the same memory again, by name."""
 
@@ -258,7 +262,7 @@ def _is_made_of_nothing(node: fx.Node) -> bool:
     return True
 
 
-def _others(region: Region, carried: set[fx.Node]) -> list[fx.Node]:
+def _others(region: Region, carried: Sequence[fx.Node]) -> list[fx.Node]:
     """What the score is given, if it computes by itself what is carried."""
     own = {region.first.node, *region.score, *carried}
     return list(dict.fromkeys(n for node in (*carried, *region.score) for n in node.all_input_nodes if n not in own))
@@ -266,7 +270,7 @@ def _others(region: Region, carried: set[fx.Node]) -> list[fx.Node]:
 
 def _score(
     region: Region,
-    carried: set[fx.Node],
+    carried: Sequence[fx.Node],
     others: Sequence[fx.Node],
     trains: bool,
     decompositions: Mapping[Any, Callable[..., Any]],
