@@ -14,6 +14,7 @@ from torch import fx
 from jitney import events
 from jitney.aot.form import Form
 from jitney.aot.freeze import freeze
+from jitney.aot.functional import functional
 from jitney.aot.partition.backward_forms import form_of, tangents_of
 from jitney.aot.partition.cost import is_random, may_run_again
 from jitney.aot.partition.cse import merge_equal
@@ -108,8 +109,8 @@ class AotRequest:
         failure: ``failure(error, kind)`` is what blames the backend for what a compiled half raised.
         watch: see ``Watch``.
         freezing: what may be taken for constants, if the user wants that.
-        captured_pass: gives the captured graph as the backend wishes it traced: of the module, its inputs and the
-            decompositions.
+        captured_pass: gives the captured graph as the backend wishes it traced: of the module, its inputs, and what
+            traces parts of it.
         joint_pass: changes the functional graph before it is cut.
     """
 
@@ -122,7 +123,7 @@ class AotRequest:
     failure: Callable[[Exception, HalfKind], Exception]
     watch: Watch = _nobody
     freezing: Freezing | None = None
-    captured_pass: Callable[[fx.GraphModule, Sequence[Any], Mapping[Any, Any]], fx.GraphModule] | None = None
+    captured_pass: Callable[[fx.GraphModule, Sequence[Any], Callable[..., Any]], fx.GraphModule] | None = None
     joint_pass: Callable[[fx.Graph], None] | None = None
 
 
@@ -140,7 +141,8 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], request: AotReq
         with TRACING, without_anomaly_mode(), events.phase("aot joint", request.frame):
             traced = module
             if request.captured_pass is not None:
-                traced = request.captured_pass(module, inputs, request.decompositions)
+                trace = functools.partial(functional, decompositions=request.decompositions)
+                traced = request.captured_pass(module, inputs, trace)
             joint = trace_joint(traced, inputs, request.decompositions)
     except NotSplit as refusal:
         filename, line = request.location

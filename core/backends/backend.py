@@ -160,6 +160,7 @@ class SerializedGraph:
 
 
 Compiled = Callable[..., Sequence[Any]]
+Trace = Callable[[fx.GraphModule, Sequence[Any]], Any]
 Compile = Callable[[fx.GraphModule, Sequence[Any], CompileRequest], Compiled]
 
 
@@ -186,11 +187,11 @@ class Backend:
             so. Each node's FakeTensor, ``meta["val"]``, must say how. An ``alias`` with ``INTERMEDIATE`` in its meta
             stays: all of the gradient of a result that others are computed from goes through it. Not for graphs with
             tensors of subclasses.
-        captured_pass: for ``aten``: ``captured_pass(module, inputs, decompositions, options)`` returns the captured
-            graph, or another one that computes the same from the same placeholders, before it is traced. Its nodes are
-            operations as the user called them, with stand-ins in ``meta["example_value"]``. Operators that the pass
-            puts in are torch's, or registered with torch, gradients included. ``decompositions`` are those that the
-            graph is traced with.
+        captured_pass: for ``aten``: ``captured_pass(module, inputs, trace, options)`` returns the captured graph, or
+            another one that computes the same from the same placeholders, before it is traced. Its nodes are operations
+            as the user called them, with stand-ins in ``meta["example_value"]``. Operators that the pass puts in are
+            torch's, or registered with torch, gradients included. ``trace(module, inputs)`` says what such a module, a
+            part of the graph for instance, computes: a ``jitney.aot.functional.Functional``; None if it cannot.
         version: part of the identity of what it makes; the package's version if empty.
         load: ``load(serialized, request)`` makes a compiled graph again in a later process, on the same kind of
             machine with the same versions and options. ``serialized`` is the ``SerializedGraph`` that the compiled
@@ -218,7 +219,7 @@ class Backend:
     lacks: Callable[[], Sequence[str]] | None = None
     auto_priority: int | None = None
     joint_pass: Callable[[fx.Graph, Any], None] | None = None
-    captured_pass: Callable[[fx.GraphModule, Sequence[Any], Mapping[Any, Any], Any], fx.GraphModule] | None = None
+    captured_pass: Callable[[fx.GraphModule, Sequence[Any], Trace, Any], fx.GraphModule] | None = None
 
     # Fields that are to go away: what to use instead.
     DEPRECATED: ClassVar[Mapping[str, str]] = {}

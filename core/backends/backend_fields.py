@@ -106,7 +106,7 @@ def run_captured_pass(
     backend: Backend,
     module: fx.GraphModule,
     inputs: Sequence[Any],
-    decompositions: Mapping[Any, Any],
+    trace: Callable[..., Any],
     options: Any,
     request: CompileRequest,
 ) -> fx.GraphModule:
@@ -117,7 +117,7 @@ def run_captured_pass(
     """
     if backend.captured_pass is None:
         return module
-    given = (module, inputs, decompositions, options)
+    given = (module, inputs, trace, options)
     made: fx.GraphModule = _asked(backend, "captured_pass", backend.captured_pass, *given, request=request)
     if made is not module and _ends(made) != _ends(module):
         raise _failed(backend, "captured_pass", "returned a graph with other inputs or results", request)

@@ -288,7 +288,7 @@ class BoundBackend:
             run_joint_pass(bound.backend, graph, bound.options, request)
 
     def captured_pass(
-        self, request: CompileRequest, module: fx.GraphModule, inputs: Sequence[Any], decompositions: Mapping[Any, Any]
+        self, request: CompileRequest, module: fx.GraphModule, inputs: Sequence[Any], trace: Callable[..., Any]
     ) -> fx.GraphModule:
         """The captured graph as the backends wish it, before it is traced.
 
@@ -296,7 +296,7 @@ class BoundBackend:
             PartFailed: a backend's function raised.
         """
         for bound in self.parts or (self,):
-            module = run_captured_pass(bound.backend, module, inputs, decompositions, bound.options, request)
+            module = run_captured_pass(bound.backend, module, inputs, trace, bound.options, request)
         return module
 
     def failure(self, error: Exception, request: CompileRequest) -> BackendFailed:

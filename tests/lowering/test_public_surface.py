@@ -1,4 +1,4 @@
-"""What kernel backends import of ``jitney_lowering`` is public: in the ``__all__`` of one of three packages."""
+"""What kernel backends import of ``jitney_lowering`` is public: in the ``__all__`` of one of four packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKENDS = (
     "plugins/triton_gpu/jitney_triton_gpu",
     "contrib/c_loops/jitney_c_loops",
 )
-PUBLIC = ("jitney_lowering", "jitney_lowering.index", "jitney_lowering.ir")
+PUBLIC = ("jitney_lowering", "jitney_lowering.attention", "jitney_lowering.index", "jitney_lowering.ir")
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

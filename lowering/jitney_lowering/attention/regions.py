@@ -287,11 +287,11 @@ _WRITERS = {
 _ACTS = {"backward", "register_hook", "retain_grad", "share_memory"}
 _ROOMS = {
     None, "builtins", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._C", "_operator",
-    "math", "jitney_lowering.attention.rewriting",
+    "math",
 }  # fmt: skip
 _PURE = {
     "abs", "add", "addmm", "all", "allclose", "amax", "amin", "any", "arange", "as_tensor", "atan",
-    "attention", "baddbmm", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bmm",
+    "baddbmm", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bmm",
     "broadcast_tensors", "broadcast_to", "cat", "cdist", "ceil", "chunk", "clamp", "clone", "concat",
     "conv1d", "conv2d", "cos", "cumsum", "diff", "div", "divide", "dropout", "einsum", "empty_like", "eq",
     "erf", "exp", "exp2", "expm1", "eye", "flatten", "flip", "floor", "floor_divide", "full", "full_like",

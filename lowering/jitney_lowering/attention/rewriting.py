@@ -9,9 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from jitney.aot.partition.cost import has_effect, is_random
-from jitney.aot.signals import NotSplit
-from jitney.aot.trace.joint import Joint, trace_joint
 from jitney.torch_compat.strides import StandInMode
 from jitney_lowering.attention.operators import FORWARD
 from jitney_lowering.attention.regions import Product, Region, product, regions, value, writes
@@ -45,6 +42,8 @@ class Candidate:
 Compute = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor]], Tensor]
 """From query, key, value and what the score reads besides to the result, in words that torch can trace."""
 Takes = Callable[[Candidate], Compute | None]
+Trace = Callable[[fx.GraphModule, Sequence[Any]], Any]
+"""What a graph computes, as ATen operators; see ``Backend.captured_pass``."""
 
 
 def by_operator(candidate: Candidate) -> Compute:
@@ -85,7 +84,7 @@ def _values(second: Product, values: Tensor, weights: Sequence[int]) -> Tensor:
 def with_attention(
     module: fx.GraphModule,
     inputs: Sequence[Any],
-    decompositions: Mapping[Any, Callable[..., Any]],
+    trace: Trace,
     takes: Takes,
     device_types: Iterable[str],
 ) -> fx.GraphModule:
@@ -94,7 +93,7 @@ def with_attention(
     Args:
         module: operations as the program called them; not changed.
         inputs: stand-ins.
-        decompositions: operators to be taken apart.
+        trace: see there.
         takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
     """
@@ -102,7 +101,7 @@ def with_attention(
     taken: set[fx.Node] = set()
     for region in regions(module.graph):
         if taken.isdisjoint((region.first.node, *region.score, region.softmax, *region.after, region.second.node)):
-            made = _made(region, decompositions, takes, device_types)
+            made = _made(region, trace, takes, device_types)
             if made is not None and taken.isdisjoint(made[1]):
                 found.append((region, made))
                 taken |= {region.first.node, *region.score, region.softmax, *region.after, region.second.node}
@@ -129,7 +128,7 @@ def with_attention(
 
 
 def _made(
-    region: Region, decompositions: Mapping[Any, Callable[..., Any]], takes: Takes, device_types: Iterable[str]
+    region: Region, trace: Trace, takes: Takes, device_types: Iterable[str]
 ) -> tuple[Attention, list[fx.Node]] | None:
     """What computes this attention, and what it is given besides query, key and value; None if nothing does."""
     stands = [value(n) for n in (region.first.left, region.first.right, region.second.left, region.second.right)]
@@ -161,7 +160,7 @@ def _made(
         read = [value(n) for n in others]
         if any(x is None or not _is_plain(x, device_types) or (trains and x.requires_grad) for x in read):
             continue
-        score = _score(region, carried, others, trains, decompositions)
+        score = _score(region, carried, others, trains, trace)
         if score is None:
             continue
         plain = tuple(x for x in read if x is not None)
@@ -273,7 +272,7 @@ def _score(
     carried: Sequence[fx.Node],
     others: Sequence[fx.Node],
     trains: bool,
-    decompositions: Mapping[Any, Callable[..., Any]],
+    trace: Trace,
 ) -> Score | None:
     """What is done to the products; None if that cannot be said element by element."""
     first = value(region.first.node)
@@ -299,36 +298,34 @@ def _score(
         products = torch.empty(first.shape, dtype=torch.float32, device=first.device, requires_grad=trains)
         given = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
                  for x in map(value, others) if x is not None]  # fmt: skip
+    traced = trace(module, [products, *given])
+    if traced is None or len(traced.results) != 1 or not _without_constants(traced.graph, traced.constants):
+        return None
+    results = [*traced.results, *(traced.gradients[:1] if trains else [])]
+    if len(results) != 1 + trains or any(not isinstance(r, fx.Node) for r in results):
+        return None
+    traced.graph.output(tuple(results))
+    _without_dead(traced.graph)
+    made = results[0].meta["val"]
+    score = Score(traced.graph, trains, tuple(made.shape), made.dtype)
     try:
-        joint = trace_joint(module, [products, *given], decompositions)
-        if joint.updates or joint.final_state or len(joint.outputs) != 1 or not _without_constants(joint):
-            return None
-        results = [joint.outputs[0], joint.gradients[0]] if trains and joint.trains else [joint.outputs[0]]
-        if (trains and len(results) == 1) or any(not isinstance(r, fx.Node) for r in results):
-            return None
-        if any(has_effect(n) or is_random(n) for n in joint.graph.nodes):
-            return None
-        joint.graph.output(tuple(results))
-        _without_dead(joint.graph)
-        made = results[0].meta["val"]
-        score = Score(joint.graph, trains, tuple(made.shape), made.dtype)
         score.text()
-    except (NotSplit, NotSaid):
+    except NotSaid:
         return None
     return score
 
 
-def _without_constants(joint: Joint) -> bool:
+def _without_constants(graph: fx.Graph, constants: Mapping[str, Tensor]) -> bool:
     """Say numbers that the program has made tensors of, such as what a mask is filled with. Were there no others?"""
-    for node in joint.graph.find_nodes(op="get_attr"):
-        constant = joint.constants[str(node.target)]
+    for node in graph.find_nodes(op="get_attr"):
+        constant = constants[str(node.target)]
         if constant.dim():
             return False
-        with joint.graph.inserting_before(node):
+        with graph.inserting_before(node):
             facts: dict[str, Any] = {"dtype": constant.dtype, "device": constant.device}
-            number = joint.graph.call_function(torch.ops.aten.scalar_tensor.default, (constant.item(),), facts)
+            number = graph.call_function(torch.ops.aten.scalar_tensor.default, (constant.item(),), facts)
         node.replace_all_uses_with(number)
-        joint.graph.erase_node(node)
+        graph.erase_node(node)
     return True
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from jitney.torch_compat import torch_private
 from jitney.torch_compat.strides import StandInMode
 
 NAMESPACES = ("aten", "prims")
@@ -106,7 +107,7 @@ class Score:
 
 
 def _name(target: Any) -> str:
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in NAMESPACES:
+    if not _is_overload(target):
         raise NotSaid(str(target))
     return f"{target.namespace}.{target._opname}.{target._overloadname}"
 
@@ -114,9 +115,15 @@ def _name(target: Any) -> str:
 def _operator(name: str) -> Any:
     namespace, packet, overload = name.split(".")
     found = getattr(getattr(getattr(torch.ops, namespace), packet), overload) if namespace in NAMESPACES else None
-    if not isinstance(found, torch._ops.OpOverload):
+    if not _is_overload(found):
         raise LookupError(name)
     return found
+
+
+def _is_overload(target: Any) -> bool:
+    """Is it one of torch's operators, with its types?"""
+    known = isinstance(target, torch_private.OPERATOR_CLASSES) and hasattr(target, "_overloadname")
+    return known and target.namespace in NAMESPACES
 
 
 def _said(value: Any, numbers: dict[fx.Node, int]) -> Any:

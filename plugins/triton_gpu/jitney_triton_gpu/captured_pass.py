@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import fx
@@ -13,11 +13,11 @@ from jitney_triton_gpu.options import TritonGpuOptions
 
 
 def captured_pass(
-    module: fx.GraphModule, inputs: Sequence[Any], decompositions: Mapping[Any, Any], options: TritonGpuOptions
+    module: fx.GraphModule, inputs: Sequence[Any], trace: Callable[..., Any], options: TritonGpuOptions
 ) -> fx.GraphModule:
     """See ``Backend``."""
     if not options.fused_attention:
         return module
     from jitney_triton_gpu.attention.choice import takes
 
-    return with_attention(module, inputs, decompositions, takes, DEVICE_TYPES)
+    return with_attention(module, inputs, trace, takes, DEVICE_TYPES)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from jitney_lowering.attention import Tile
 from jitney_lowering.index import Index, Var, index
-from jitney_lowering.ir import Kernel, Nest, Store, Value
-from jitney_lowering.ir.index_width import NARROW
+from jitney_lowering.ir import Kernel, Nest, Store, Value, index_width
 from jitney_triton_gpu.attention.bounds import Mask, masks, span, without
 from jitney_triton_gpu.emit.dtypes import NAMES
 from jitney_triton_gpu.emit.function import Draft
@@ -96,7 +95,7 @@ class Problem:
     @functools.cached_property
     def wide(self) -> bool:
         """Must places be counted in 64 bits?"""
-        return max(self.extents.values()) > NARROW
+        return max(self.extents.values()) > index_width.NARROW
 
 
 @dataclass(frozen=True)

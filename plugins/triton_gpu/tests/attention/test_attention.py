@@ -263,7 +263,7 @@ def test_what_is_written_to_meanwhile(way: Callable[..., Tensor], device: torch.
 
 
 def test_places_in_64_bits_say_the_same(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitney_triton_gpu.attention.draft.NARROW", 1)
+    monkeypatch.setattr("jitney_lowering.ir.index_width.NARROW", 1)
     leaves = given(device, torch.float32, True)
     found = called(jitney.compile(soft_cap, backend="triton_gpu"), leaves)
     expected = called(soft_cap, leaves)
