@@ -146,43 +146,49 @@ def flex(case: Case, more: tuple[Tensor, ...], b: int, h: int, t: int, device: s
     return lambda q, k, v, *_: compiled(q, k, v, score_mod=score, block_mask=mask)
 
 
-def seconds(run: Callable[[], object], rounds: int) -> float:
-    """The median of the device's time, in milliseconds."""
-    found = []
+def milliseconds(run: Callable[[], object]) -> float:
+    """The device's time for one run."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(200_000)  # the host is ahead
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
+
+
+def in_turns(steps: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The median of each step's time in milliseconds, where all take turns."""
+    found: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(200_000)  # the host is ahead
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        found.append(start.elapsed_time(end))
-    return statistics.median(found)
+        for name, step in steps.items():
+            found[name].append(milliseconds(step))
+    return {name: statistics.median(times) for name, times in found.items()}
 
 
-def measured(
-    function: Callable[..., Tensor], inputs: list[Tensor], trains: bool, rounds: int
-) -> tuple[float, float, Any]:
-    """Milliseconds, MiB at the peak beyond the inputs, and the results."""
+def step_of(function: Callable[..., Tensor], inputs: list[Tensor], gradient: Tensor | None) -> Callable[[], Any]:
+    """What computes a result, and with a gradient those of the inputs too."""
     leaves = [x for x in inputs if x.requires_grad]
-    torch.manual_seed(1)
-    given = torch.randn_like(inputs[0])
 
     def step() -> Any:
-        if not trains:
+        if gradient is None:
             with torch.no_grad():
                 return (function(*inputs),)
         result = function(*inputs)
-        return (result.detach(), *torch.autograd.grad(result, leaves, given))
+        return (result.detach(), *torch.autograd.grad(result, leaves, gradient))
 
+    return step
+
+
+def peak_of(step: Callable[[], object]) -> float:
+    """MiB at the peak beyond what there is before, after three runs."""
     for _ in range(3):
         step()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    found = step()
-    peak = (torch.cuda.max_memory_allocated() - before) / 2**20
-    return seconds(step, rounds), peak, (found, given)
+    step()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def off(found: Any, exact: Any) -> float:
@@ -247,25 +253,27 @@ def _row(case: Case, tokens: int, trains: bool, wanted: list[str], options: Any)
     if case.fused is not None:
         given = case.fused(*more)
         front_ends["fused"] = lambda q, k, v, *_: F.scaled_dot_product_attention(q, k, v, **given)
-    exact, errors, row, found = None, {}, [], {}
-    for name in wanted:
-        if name == "flex":
-            front_ends[name] = flex(case, more, b, h, tokens, device)
-        if name not in front_ends:
-            row.append("")
-            continue
+    if "flex" in wanted:
+        front_ends["flex"] = flex(case, more, b, h, tokens, device)
+    gradient = torch.randn_like(heads[0]) if trains else None
+    steps: dict[str, Callable[[], Any]] = {}
+    peaks: dict[str, float] = {}
+    failed: dict[str, str] = {}
+    errors: dict[str, float] = {}
+    exact = _exact(case, heads, more, gradient) if tokens <= 2048 else None
+    for name in (n for n in wanted if n in front_ends):
+        step = step_of(front_ends[name], [*heads, *more], gradient)
         try:
-            ms, peak, (results, gradient) = measured(front_ends[name], [*heads, *more], trains, options.rounds)
+            peaks[name] = peak_of(step)
         except Exception as error:
-            row.append(f"{type(error).__name__}"[:20])
+            failed[name] = type(error).__name__
             print(name, str(error)[:300], flush=True)
             continue
-        found[name] = ms
-        row.append(f"{ms:.3f} ({peak:.0f})")
-        if name in ("eager", "jitney") and tokens <= 2048:
-            exact = exact or _exact(case, heads, more, trains, gradient)
-            errors[name] = off([r[:1] for r in results], [r[:1] for r in exact])
-        del results
+        steps[name] = step
+        if name in ("eager", "jitney") and exact is not None:
+            errors[name] = off([r[:1] for r in step()], exact)
+    found = in_turns(steps, options.rounds)
+    row = [f"{found[n]:.3f} ({peaks[n]:.0f})" if n in found else failed.get(n, "") for n in wanted]
     jitneys = found.get("jitney", float("nan"))
     row += [f"{found[n] / jitneys:.2f}" if n in found else "" for n in ("flex", "fused")]
     row.append(", ".join(f"{errors[n]:.1e}" for n in ("eager", "jitney") if n in errors))
@@ -275,14 +283,11 @@ def _row(case: Case, tokens: int, trains: bool, wanted: list[str], options: Any)
     return row, found
 
 
-def _exact(case: Case, heads: list[Tensor], more: tuple[Tensor, ...], trains: bool, gradient: Tensor) -> Any:
+def _exact(case: Case, heads: list[Tensor], more: tuple[Tensor, ...], gradient: Tensor | None) -> Any:
     """The results of the first sequence in float64."""
-    first = [x[:1].detach().double().requires_grad_(trains) for x in heads]
+    first = [x[:1].detach().double().requires_grad_(gradient is not None) for x in heads]
     wide = [x.double() if x.is_floating_point() else x[:1] for x in more]
-    result = case.hand(*first, *wide)
-    if not trains:
-        return [result.detach()]
-    return [result.detach(), *torch.autograd.grad(result, first, gradient[:1].double())]
+    return step_of(case.hand, [*first, *wide], None if gradient is None else gradient[:1].double())()
 
 
 if __name__ == "__main__":

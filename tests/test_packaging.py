@@ -94,6 +94,15 @@ def test_what_is_released_together_has_one_version(folder):
         assert needed <= {sibling.name for sibling in siblings}
 
 
+@each(RELEASED + CONTRIB)
+def test_all_packages_are_named(folder):
+    """What a distribution does not name is in no wheel."""
+    name, place = package(folder)
+    parts = {module.parent.relative_to(place).parts for module in place.rglob("*.py")}
+    found = {".".join((name, *inner)) for inner in parts if "__pycache__" not in inner}
+    assert found == set(declared(folder)["tool"]["setuptools"]["packages"])
+
+
 def test_the_core_imports_nothing_that_it_does_not_ask_for():
     asked = {Requirement(text).name for text in PROJECT["project"]["dependencies"]}
     assert imported(ROOT / "core") - set(sys.stdlib_module_names) - set(NAMES) == asked

@@ -29,6 +29,13 @@ def other_results(graph: fx.Graph) -> None:
             node.meta["val"] = node.meta["val"].double()
 
 
+def without_results(module: fx.GraphModule) -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.graph_copy(module.graph, {})
+    graph.output(())
+    return fx.GraphModule(module, graph)
+
+
 def plain(graph: fx.GraphModule, inputs: Any, request: Any) -> Callable[..., Any]:
     return graph.forward
 
@@ -61,6 +68,14 @@ SICK = {
         {"decompositions": lambda options: [torch.ops.aten.sin.default]},
         "backend patient: its field 'decompositions' returned [<OpOverload(op='aten.sin', overload='default')>], "
         f"which is no table ({WHILE})",
+    ),
+    "captured_pass": (
+        {"captured_pass": raising},
+        f"backend patient: its field 'captured_pass' raised KeyError: 'no such operator' ({WHILE})",
+    ),
+    "a pass that drops a result": (
+        {"captured_pass": lambda module, inputs, trace, options: without_results(module)},
+        f"backend patient: its field 'captured_pass' returned a graph with other inputs or results ({WHILE})",
     ),
     "joint_pass": (
         {"joint_pass": raising},
@@ -159,3 +174,56 @@ def test_bisect_blames_the_backend_whose_decompositions_raise(patient: Callable[
     patient(decompositions=raising)
     found = jitney.explain(program, backend="patient", bisect=True)(X)
     assert "guilty: backend patient" in str(found)
+
+
+def with_cosines(module: fx.GraphModule, seen: list[Any]) -> fx.GraphModule:
+    """The graph with cosines instead of sines."""
+    graph = fx.Graph()
+    result = graph.graph_copy(module.graph, {})
+    graph.output(result)
+    for node in graph.nodes:
+        seen.append(node.target)
+        if node.target == "sin":
+            node.target = "cos"
+    return fx.GraphModule(module, graph)
+
+
+def test_what_a_captured_pass_returns_is_traced(patient: Callable[..., None]) -> None:
+    seen: list[Any] = []
+    patient(captured_pass=lambda module, inputs, trace, options: with_cosines(module, seen))
+    x = X.clone().requires_grad_()
+    result = jitney.compile(program, backend="patient")(x)
+    torch.testing.assert_close(result, x.cos().exp())
+    torch.testing.assert_close(torch.autograd.grad(result.sum(), x)[0], -x.sin() * x.cos().exp())
+    assert "sin" in seen  # as the user called it, no operator
+
+
+def test_a_captured_pass_may_ask_what_the_graph_computes(patient: Callable[..., None]) -> None:
+    traced: list[Any] = []
+
+    def ask(module: fx.GraphModule, inputs: Any, trace: Any, options: Any) -> fx.GraphModule:
+        traced.append(trace(module, inputs))
+        return module
+
+    patient(captured_pass=ask)
+    x = X.clone().requires_grad_()
+    torch.testing.assert_close(jitney.compile(program, backend="patient")(x), program(x))
+    (found,) = traced
+    assert [n.target for n in found.graph.nodes if n.op == "call_function"][:2] == [
+        torch.ops.aten.sin.default,
+        torch.ops.aten.exp.default,
+    ]
+    assert len(found.results) == len(found.gradients) == 1 and found.gradients[0] is not None
+
+
+@pytest.mark.parametrize("write", [True, False], ids=["write", "random"])
+def test_what_is_more_than_a_computation_is_not_said(write: bool, patient: Callable[..., None]) -> None:
+    traced: list[Any] = []
+
+    def ask(module: fx.GraphModule, inputs: Any, trace: Any, options: Any) -> fx.GraphModule:
+        traced.append(trace(module, inputs))
+        return module
+
+    patient(captured_pass=ask)
+    jitney.compile(lambda x: x.add_(1) * 2 if write else torch.rand_like(x) * x, backend="patient")(X.clone())
+    assert traced == [None]

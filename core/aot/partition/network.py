@@ -34,17 +34,13 @@ def minimum_cut(edges: Sequence[Edge]) -> set[fx.Node]:
 
 def _parts(edges: Sequence[Edge]) -> list[list[Edge]]:
     """Edges that hang together, but for the source and the sink."""
-    leader: dict[Vertex, Vertex] = {}
+    from networkx.utils import UnionFind
 
-    def find(vertex: Vertex) -> Vertex:
-        while (above := leader.setdefault(vertex, vertex)) != vertex:
-            leader[vertex] = vertex = leader[above]
-        return vertex
-
+    joined = UnionFind()
     for start, end, _ in edges:
         if start != SOURCE and end != SINK:
-            leader[find(start)] = find(end)
+            joined.union(start, end)
     parts: dict[Vertex, list[Edge]] = {}
     for edge in edges:
-        parts.setdefault(find(edge[0] if edge[0] != SOURCE else edge[1]), []).append(edge)
+        parts.setdefault(joined[edge[0] if edge[0] != SOURCE else edge[1]], []).append(edge)
     return list(parts.values())

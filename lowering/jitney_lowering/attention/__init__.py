@@ -1,6 +1,6 @@
 """Attention as one operator: found in captured graphs, said as text, lowered to what a kernel computes of a tile."""
 
-from jitney_lowering.attention.operators import BACKWARD, FORWARD, attention, attention_backward
+from jitney_lowering.attention.operators import BACKWARD, FORWARD, attention_results, backward_results
 from jitney_lowering.attention.rewriting import Candidate, Compute, by_operator, with_attention
 from jitney_lowering.attention.score import NotSaid, Score
 from jitney_lowering.attention.tile import GRADIENT, PRODUCTS, Tile
@@ -15,8 +15,8 @@ __all__ = [
     "NotSaid",
     "Score",
     "Tile",
-    "attention",
-    "attention_backward",
+    "attention_results",
+    "backward_results",
     "by_operator",
     "with_attention",
 ]

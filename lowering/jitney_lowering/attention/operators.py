@@ -91,12 +91,19 @@ def _scores(query: Tensor, key: Tensor, others: Sequence[Tensor], text: str, *gr
     return torch.fx.Interpreter(score.filled(inputs, query.device)).run(*inputs)
 
 
-def _attention_stand_in(query: Tensor, key: Tensor, value: Tensor, others: Any, score: str) -> tuple[Tensor, ...]:
+def attention_results(
+    query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor], score: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """New memory for what ``attention`` gives."""
     result = value.new_empty((*value.shape[:-2], query.size(-2), value.size(-1)))
-    return result, *(query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
+    largest, total = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
+    return result, largest, total
 
 
-def _backward_stand_in(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+def backward_results(
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """New memory for what ``attention_backward`` gives."""
     return query.new_empty(query.shape), key.new_empty(key.mT.shape).mT, value.new_empty(value.shape)
 
 
@@ -122,8 +129,8 @@ _library.define(
 )
 _library.impl("attention", attention, "CompositeExplicitAutograd")
 _library.impl("attention_backward", attention_backward, "CompositeExplicitAutograd")
-torch.library.register_fake("jitney::attention", _attention_stand_in, lib=_library)
-torch.library.register_fake("jitney::attention_backward", _backward_stand_in, lib=_library)
+torch.library.register_fake("jitney::attention", attention_results, lib=_library)
+torch.library.register_fake("jitney::attention_backward", backward_results, lib=_library)
 torch.library.register_autograd("jitney::attention", _gradients, setup_context=_keep, lib=_library)
 FORWARD = torch.ops.jitney.attention.default
 BACKWARD = torch.ops.jitney.attention_backward.default

@@ -25,8 +25,6 @@ _SAME = {
     "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", torch.reshape, torch.flatten, torch.clone,
     torch.squeeze, torch.unsqueeze, torch.unflatten,
 }  # fmt: skip
-
-
 _CONVERTING = {"to", "type_as", "type", "float", "half", "bfloat16"}
 
 

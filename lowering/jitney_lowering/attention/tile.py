@@ -13,7 +13,7 @@ from torch import Tensor
 from jitney_lowering.aten.lower import lower
 from jitney_lowering.attention.narrow import narrowed
 from jitney_lowering.attention.score import Score
-from jitney_lowering.index import Index, Var, index
+from jitney_lowering.index import Index, Var, index, linear
 from jitney_lowering.ir import Computed, Load, Value, apply, load, rebuild, walk
 from jitney_lowering.ir.loops import Program
 from jitney_lowering.policy import Policy
@@ -113,13 +113,13 @@ class _Tiles:
             raise NotLowered("a score that is no value of an element")
         loops = step.vars
         sizes = [v.size.value for v in loops]
-        if None in sizes or step.place != _flat(loops) or output.offset != 0:
+        if None in sizes or step.place != linear(loops) or output.offset != 0:
             raise NotLowered("a score that lies in memory in another order")
         table, leaf = self._variables(step), {}
         whole = self._whole(step.value)
         for v in walk(whole):
             if isinstance(v, Load) and v.buffer in self.own:
-                if v.index != _flat(loops) or v.indirect or v.mask is not None:
+                if v.index != linear(loops) or v.indirect or v.mask is not None:
                     raise NotLowered("a score that reads other products")
                 leaf[v] = self.own[v.buffer]
         return self._wide(rebuild(whole, leaf, functools.partial(_substituted, table)))
@@ -130,7 +130,7 @@ class _Tiles:
         for v in walk(value):
             if isinstance(v, Load) and v.buffer in self.computed:
                 step = self.computed[v.buffer]
-                if step.kind != "pointwise" or step.place != _flat(step.vars) or v.indirect or v.mask is not None:
+                if step.kind != "pointwise" or step.place != linear(step.vars) or v.indirect or v.mask is not None:
                     raise NotLowered("a score that reads what it has computed")
                 place, table = v.index, {}
                 for var in reversed(step.vars):
@@ -165,11 +165,3 @@ class _Tiles:
 
 def _substituted(table: dict[Any, Index], place: Index) -> Index:
     return place.substitute(table)
-
-
-def _flat(loops: Sequence[Var]) -> Index:
-    """The place of an element of a contiguous tensor."""
-    place = index(0)
-    for var in loops:
-        place = place * var.size + var
-    return place

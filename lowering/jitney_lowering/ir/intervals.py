@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 
@@ -22,10 +23,15 @@ def interval(value: Value, limits: Mapping[str, Index]) -> Interval:
         value: of an integer type.
         limits: buffer -> a number that all its elements are below; none of them is negative.
     """
+    return intervals(value, limits)[value]
+
+
+def intervals(value: Value, limits: Mapping[str, Index] = MappingProxyType({})) -> dict[Value, Interval]:
+    """The same of each value that this one, of any type, is computed from."""
     known: dict[Value, Interval] = {}
     for v in walk(value):
         known[v] = _of(v, known, limits) if v.dtype in INTEGERS else UNKNOWN
-    return known[value]
+    return known
 
 
 def _of(v: Value, known: Mapping[Value, Interval], limits: Mapping[str, Index]) -> Interval:
@@ -86,6 +92,13 @@ def _sub(v: Apply, args: list[Interval]) -> Interval:
     return None if al is None or bh is None else al - bh, None if ah is None or bl is None else ah - bl
 
 
+def _abs(v: Apply, args: list[Interval]) -> Interval:
+    ((low, high),) = args
+    if v.dtype is not torch.int64 or low is None or high is None or not _is_small((low, high)):
+        return UNKNOWN
+    return index(0), max_(low * -1, high)
+
+
 def _is_small(given: Interval) -> bool:
     """Is it known at both ends, with no great numbers? Sums of others may go around."""
     return all(end is not None and (end.value is None or abs(end.value) < LARGE) for end in given)
@@ -99,4 +112,5 @@ RULES: dict[str, Callable[[Apply, list[Interval]], Interval]] = {
     "remainder": _remainder,
     "add": _add,
     "sub": _sub,
+    "abs": _abs,
 }

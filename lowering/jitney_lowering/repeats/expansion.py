@@ -36,7 +36,7 @@ EARLY = 2  # periods: what the items are about that are only in the first ones
 def unrolled(program: Program, items: Sequence[Item]) -> Unrolled | None:
     """The items of the whole graph; None if those of the short one do not repeat themselves as it does.
 
-    Whatever this module has overlooked, ``Unrolled.verify`` finds: it is called in any case.
+    ``Unrolled.verify`` is called in any case: it sees what is read from memory, not what kernels compute by themselves.
     """
     repetition = program.repetition
     assert repetition is not None

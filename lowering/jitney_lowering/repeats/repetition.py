@@ -45,15 +45,6 @@ class Repetition:
     boundaries: list[Any] = field(default_factory=list)
 
     @functools.cached_property
-    def counts(self) -> list[int]:
-        """For each result of the short graph how many of the whole graph's it stands for."""
-        found = [1] * (max(self.shown.values(), default=-1) + 1)
-        for node in self.nodes[self.cut - self.period : self.cut]:
-            if node in self.shown:
-                found[self.shown[node]] += self.left_out
-        return found
-
-    @functools.cached_property
     def chains(self) -> dict[fx.Node, tuple[list[fx.Node], int]]:
         """By placeholder that has others in its place in other periods: all of these in order, and which it is."""
         found: dict[fx.Node, tuple[list[fx.Node], int]] = {}

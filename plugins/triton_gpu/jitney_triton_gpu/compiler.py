@@ -29,13 +29,13 @@ from jitney_lowering import (
 from jitney_lowering.ir import Computed, Extern, Program
 from jitney_triton_gpu import tiles
 from jitney_triton_gpu.attention.kernels import INSTEAD, called_instead
-from jitney_triton_gpu.compiler_policy import POLICY
 from jitney_triton_gpu.cuda_graphs.recorded import LEAST, Traits, not_recorded_text
 from jitney_triton_gpu.cuda_graphs.trial import TRAINING
 from jitney_triton_gpu.device import DEVICE_TYPES, INTERPRETED, Memory, packed
 from jitney_triton_gpu.failures import KernelFailed, first_line
 from jitney_triton_gpu.launcher import Launcher, tuner_of
 from jitney_triton_gpu.options import TritonGpuOptions
+from jitney_triton_gpu.policy import POLICY
 from jitney_triton_gpu.product_tuning import takes
 from jitney_triton_gpu.retries import Retries
 from jitney_triton_gpu.serialization import Made, finished

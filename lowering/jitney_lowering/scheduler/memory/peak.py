@@ -34,14 +34,9 @@ def peak(
             last = len(items) if name in kept or where in kept else max(read.get(name, number), number)
             first, before = spans.get(where, (number, last))
             spans[where] = first, max(before, last, read.get(where, 0))
-    times: dict[str, int] = {}  # of results that stand for those of equal blocks
-    if program.repetition is not None:
-        counted = zip(program.outputs, program.repetition.counts, strict=False)
-        times = {_owner(o.buffer, program, shared): count for o, count in counted if isinstance(o, Strided)}
     changes = [0] * (len(items) + 2)
     for name, (first, last) in spans.items():
         size = guess(program.buffers[name].extent) * program.buffers[name].dtype.itemsize
-        size *= times.get(name, 1)
         changes[first] += size
         changes[last + 1] -= size
     most = now = 0

@@ -3,11 +3,9 @@ the queries. Weights are computed again, in both (Dao 2023)."""
 
 from __future__ import annotations
 
-from jitney_lowering.index import index
 from jitney_triton_gpu.attention.draft import LOG2E, Blocks, Body, Matrices, Problem
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.emit.dtypes import NAMES
-from jitney_triton_gpu.emit.function import blocks_of
 
 
 def of_queries(
@@ -32,21 +30,10 @@ def of_queries(
         blocks: of queries and keys.
     """
     body = Body(problem, name, blocks, (given, result, *statistics, delta, made))
-    line, writer = body.line, body.writer
+    line = body.line
     query, key, value = problem.query, problem.key, problem.value
     depth, width = query.size[-1], value.size[-1]
-    down = blocks_of(index(problem.queries), blocks.queries)
-    writer.enter([body.z, body.y])
-    line("program = tl.program_id(0)")
-    body.draft.axis(body.z, f"program // {down}", None)
-    line(f"first = ({down} - 1 - program % {down}) * YBLOCK")
-    body.draft.axis(body.y, "first", "[:, None]")
-    body.features("d", depth)
-    body.features("e", width)
-    for matrices in (query, key, value, given, result, made):
-        body.base(matrices)
-    for matrices in (*statistics, delta):
-        body.base(matrices, 1)
+    programs = body.begin(body.y, problem.queries, (query, key, value, given, result, made), (*statistics, delta))
     body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
     body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
     body.load("r", body.place(result, "y", "e[None, :]", "e", width, "y"))
@@ -63,7 +50,7 @@ def of_queries(
 
     body.loops(body.x, some_keys)
     body.store(body.place(made, "y", "d[None, :]", "d", depth, "y"), "total", made.dtype)
-    return body.draft.finished(down * problem.batch, blocks.warps)
+    return body.draft.finished(programs, blocks.warps)
 
 
 def of_keys(
@@ -78,21 +65,10 @@ def of_keys(
     """The function that fills the gradients of keys and values; see ``of_queries``, after which it runs."""
     of_key, of_value = made
     body = Body(problem, name, blocks, (given, *statistics, delta, *made))
-    line, writer = body.line, body.writer
+    line = body.line
     query, key, value = problem.query, problem.key, problem.value
     depth, width = query.size[-1], value.size[-1]
-    across = blocks_of(index(problem.keys), blocks.keys)
-    writer.enter([body.z, body.x])
-    line("program = tl.program_id(0)")
-    body.draft.axis(body.z, f"program // {across}", None)
-    line(f"first = program % {across} * XBLOCK")
-    body.draft.axis(body.x, "first", "[None, :]")
-    body.features("d", depth)
-    body.features("e", width)
-    for matrices in (query, key, value, given, *made):
-        body.base(matrices)
-    for matrices in (*statistics, delta):
-        body.base(matrices, 1)
+    programs = body.begin(body.x, problem.keys, (query, key, value, given, *made), (*statistics, delta))
     body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
     body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
     line("total_k = tl.zeros([XBLOCK, DBLOCK], tl.float32)")
@@ -111,7 +87,7 @@ def of_keys(
     line("xs = first + tl.arange(0, XBLOCK)[:, None]")
     body.store(body.place(of_key, "xs", "d[None, :]", "d", depth, "x"), "total_k", of_key.dtype)
     body.store(body.place(of_value, "xs", "e[None, :]", "e", width, "x"), "total_v", of_value.dtype)
-    return body.draft.finished(across * problem.batch, blocks.warps)
+    return body.draft.finished(programs, blocks.warps)
 
 
 def _load_statistics(body: Body, statistics: tuple[Matrices, Matrices]) -> None:

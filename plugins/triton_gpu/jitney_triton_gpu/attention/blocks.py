@@ -6,18 +6,25 @@ import torch
 
 from jitney_triton_gpu.attention.draft import LEAST, Blocks, Problem, padded
 
-# Features, up to -> queries, keys, warps, stages; of two bytes.
+# Features, up to -> queries, keys, warps, stages; of two bytes. More features do not fit into registers.
 HALF = {
     "forward": {64: (64, 64, 4, 3), 128: (128, 32, 8, 3), 256: (128, 64, 8, 2)},
-    "queries": {64: (64, 32, 4, 3), 128: (64, 32, 4, 2), 256: (64, 32, 8, 1)},
-    "keys": {64: (64, 64, 4, 3), 128: (64, 64, 4, 1), 256: (32, 64, 8, 1)},
+    "queries": {64: (64, 32, 4, 3), 128: (64, 32, 4, 2)},
+    "keys": {64: (64, 64, 4, 3), 128: (64, 64, 4, 1)},
 }
 # The same of four bytes.
 FULL = {
-    "forward": {64: (64, 64, 4, 1), 128: (32, 64, 4, 2), 256: (32, 32, 8, 1)},
-    "queries": {64: (64, 64, 4, 1), 128: (32, 32, 4, 1), 256: (16, 32, 8, 1)},
-    "keys": {64: (64, 32, 4, 1), 128: (32, 32, 4, 1), 256: (32, 16, 8, 1)},
+    "forward": {64: (64, 64, 4, 1), 128: (32, 64, 4, 2)},
+    "queries": {64: (64, 64, 4, 1)},
+    "keys": {64: (64, 32, 4, 1)},
 }
+
+
+def widest(dtype: torch.dtype, *, trains: bool) -> int:
+    """The most features that there are blocks for."""
+    table = FULL if dtype is torch.float32 else HALF
+    goals = table if trains else ("forward",)
+    return min(max(table[goal]) for goal in goals)
 
 
 def blocks(problem: Problem, goal: str) -> Blocks:

@@ -9,25 +9,24 @@ from torch import Tensor
 
 from jitney_lowering import NotLowered
 from jitney_lowering.attention import Candidate, Compute, Tile, by_operator
-from jitney_lowering.ir import Apply, Constant, Value
+from jitney_lowering.ir import HALVES, Apply, Constant, Value
+from jitney_triton_gpu.attention.blocks import widest
 from jitney_triton_gpu.attention.bounds import Bound, masks, without
 from jitney_triton_gpu.attention.draft import LEAST, padded
-from jitney_triton_gpu.compiler_policy import POLICY
 from jitney_triton_gpu.device import INTERPRETED
+from jitney_triton_gpu.policy import POLICY
 
-HALVES = (torch.float16, torch.bfloat16)
-WIDEST = {torch.float16: (256, 128), torch.bfloat16: (256, 128), torch.float32: (128, 64)}
-"""Features, without and with a gradient: more do not fit into registers."""
+DTYPES = (*HALVES, torch.float32)
 CAUSAL = Bound(-1, 1, 0)
 
 
 def takes(candidate: Candidate) -> Compute | None:
     """How this attention is computed; None if it stays as it was written."""
     query, key, value = candidate.query, candidate.key, candidate.value
-    if query.dtype not in WIDEST or any(x.dtype is not query.dtype for x in (key, value)):
+    if query.dtype not in DTYPES or any(x.dtype is not query.dtype for x in (key, value)):
         return None
     features = max(padded(x.size(-1)) for x in (query, value))
-    if min(query.size(-2), key.size(-2)) < LEAST or features > WIDEST[query.dtype][candidate.trains]:
+    if min(query.size(-2), key.size(-2)) < LEAST or features > widest(query.dtype, trains=candidate.trains):
         return None
     try:
         tile = Tile.of(candidate.score, candidate.products.shape, candidate.others, query.device, POLICY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -15,7 +15,7 @@ from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir import Kernel, Nest, Store, Value, index_width
 from jitney_triton_gpu.attention.bounds import Mask, masks, span, without
 from jitney_triton_gpu.emit.dtypes import NAMES
-from jitney_triton_gpu.emit.function import Draft
+from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.spaces import Axis
 from jitney_triton_gpu.emit.writer import Register
 
@@ -145,6 +145,33 @@ class Body:
         self.writer = self.draft.writer
         self.line = self.writer.line
         self.precision = f', input_precision="{problem.precision}"' if problem.query.dtype is torch.float32 else ""
+
+    def begin(self, axis: Axis, count: int, matrices: Sequence[Matrices], rows: Sequence[Matrices]) -> Index:
+        """What each program begins with: its matrix of the batch, and its block of queries or keys from ``first`` on.
+
+        Args:
+            axis: ``y`` for queries, ``x`` for keys.
+            count: how many there are.
+            matrices, rows: of (..., M, D), of (..., M): where the program's begin.
+
+        Returns:
+            how many programs there are.
+        """
+        columns = axis is self.x
+        blocks = blocks_of(index(count), axis.block)
+        self.writer.enter([self.z, axis])
+        self.line("program = tl.program_id(0)")
+        self.draft.axis(self.z, f"program // {blocks}", None)
+        at = f"program % {blocks}"  # of queries the last come first: behind a causal mask they see most
+        self.line(f"first = {at if columns else f'({blocks} - 1 - {at})'} * {axis.symbol}")
+        self.draft.axis(axis, "first", "[None, :]" if columns else "[:, None]")
+        self.features("d", self.problem.query.size[-1])
+        self.features("e", self.problem.value.size[-1])
+        for each in matrices:
+            self.base(each)
+        for each in rows:
+            self.base(each, 1)
+        return blocks * self.problem.batch
 
     def features(self, name: str, count: int) -> None:
         """The range ``name`` of a matrix's features, and its mask if it is longer."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from jitney_lowering.index import index
 from jitney_triton_gpu.attention.draft import LOG2E, Blocks, Body, Matrices, Problem
 from jitney_triton_gpu.code import Function
 from jitney_triton_gpu.emit.dtypes import NAMES
-from jitney_triton_gpu.emit.function import blocks_of
 
 
 def forward(
@@ -22,19 +20,10 @@ def forward(
         blocks: of queries and keys.
     """
     body = Body(problem, name, blocks, (result, *statistics))
-    line, writer = body.line, body.writer
+    line = body.line
     query, key, value = problem.query, problem.key, problem.value
     depth, width = query.size[-1], value.size[-1]
-    down = blocks_of(index(problem.queries), blocks.queries)
-    writer.enter([body.z, body.y])
-    line("program = tl.program_id(0)")
-    body.draft.axis(body.z, f"program // {down}", None)
-    line(f"first = ({down} - 1 - program % {down}) * YBLOCK")  # the longest rows of a causal mask are begun first
-    body.draft.axis(body.y, "first", "[:, None]")
-    body.features("d", depth)
-    body.features("e", width)
-    for matrices, dims in ((query, 2), (key, 2), (value, 2), (result, 2), *((s, 1) for s in statistics)):
-        body.base(matrices, dims)
+    programs = body.begin(body.y, problem.queries, (query, key, value, result), statistics)
     body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
     line('most = tl.full([YBLOCK, 1], float("-inf"), tl.float32)')
     line("total = tl.zeros([YBLOCK, 1], tl.float32)")
@@ -59,4 +48,4 @@ def forward(
     line('most = tl.where(most == float("-inf"), 0.0, most)')
     for matrices, shown in zip(statistics, ("most", "total"), strict=True):
         body.store_row(matrices, shown)
-    return body.draft.finished(down * problem.batch, blocks.warps)
+    return body.draft.finished(programs, blocks.warps)

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from jitney.backends.devices import raw_stream
-from jitney_lowering.attention import BACKWARD, FORWARD, Score, Tile
+from jitney_lowering.attention import BACKWARD, FORWARD, Score, Tile, attention_results, backward_results
 from jitney_lowering.ir import Extern
 from jitney_triton_gpu.attention.backward import of_keys, of_queries
 from jitney_triton_gpu.attention.blocks import blocks
 from jitney_triton_gpu.attention.draft import Matrices, Problem
 from jitney_triton_gpu.attention.forward import forward
 from jitney_triton_gpu.code import Function
-from jitney_triton_gpu.compiler_policy import POLICY
 from jitney_triton_gpu.device import INTERPRETED
 from jitney_triton_gpu.launcher import HEADER
 from jitney_triton_gpu.module import load
+from jitney_triton_gpu.policy import POLICY
 
 _counter = itertools.count()
 
@@ -34,8 +34,7 @@ def attention(
     query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor], score: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As the operator of this name."""
-    result = value.new_empty((*value.shape[:-2], query.size(-2), value.size(-1)))
-    largest, total = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
+    result, largest, total = attention_results(query, key, value, others, score)
     given = {"query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total}
     _run(_forward, given, others, score)
     return result, largest, total
@@ -53,14 +52,14 @@ def attention_backward(
     score: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As the operator of this name."""
-    made = [query.new_empty(query.shape), key.new_empty(key.mT.shape).mT, value.new_empty(value.shape)]
+    made = backward_results(gradient, query, key, value)
     given = {
         "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total,
         "given": gradient, "delta": torch.empty_like(largest),
         "of_query": made[0], "of_key": made[1], "of_value": made[2],
     }  # fmt: skip
     _run(_backward, given, others, score)
-    return made[0], made[1], made[2]
+    return made
 
 
 INSTEAD: dict[Any, Callable[..., Any]] = {FORWARD: attention, BACKWARD: attention_backward}
