@@ -12,6 +12,7 @@ from torch import fx
 
 from jitney._util import generated_code
 from jitney.backends import Argument
+from jitney.capture.torch.launches import WRITES
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.default_device import DEVICE_CALLS
 from jitney.torch_compat.global_state import enter_inference_mode
@@ -154,7 +155,7 @@ def _result(node: fx.Node, args: Any, kwargs: Any) -> Any:
 
 def _of_opaque(node: fx.Node, given: Sequence[Any]) -> Any:
     """What stands for the results of an operator that runs as it is, and may write to nothing, or to all."""
-    if node.meta["opaque"] == "writes":
+    if node.meta["opaque"] == WRITES:
         torch.autograd.graph.increment_version(list(given))
     return _like(node.meta["example_value"])
 
