@@ -35,6 +35,12 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     return torch.cat([gate * grad, slope.to(x.dtype)], dim)
 
 
+@decomposes(aten.ldexp.Tensor)
+def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
+    """``x * 2 ** exponent``."""
+    return x * torch.pow(2.0, exponent)
+
+
 @decomposes(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
     """``min(x, 0) - log(1 + exp(-|x|))``; the CPU keeps the exponential, both are contiguous; others keep nothing."""

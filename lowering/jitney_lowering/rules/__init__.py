@@ -15,6 +15,7 @@ from jitney_lowering.rules import comparisons as comparisons
 from jitney_lowering.rules import losses as losses
 from jitney_lowering.rules import quotients as quotients
 from jitney_lowering.rules import random as random
+from jitney_lowering.rules import special_functions as special_functions
 from jitney_lowering.rules.bags import BAGS
 from jitney_lowering.rules.complex_numbers import COMPLEX_RULES, LIKE_REAL
 from jitney_lowering.rules.convolutions import CONVOLUTIONS

@@ -7,8 +7,8 @@ Products of what cannot be seen count as finite, as in torch's own fused attenti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -24,16 +24,21 @@ _TAME = {"add", "sub", "mul", "neg", "tanh", "cast"}
 LOW = -1e9  # what people hide keys with: no product comes near
 WIDE = (torch.int64, torch.int32)
 FAR = 1 << 24  # sums of few such numbers stay in 32 bits
-Sum = dict[Var | None, int]
+Sum = dict[Var | Value | None, int]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """``row * y + column * x + constant <= 0`` wherever query ``y`` sees key ``x``; both factors are -1, 0 or 1."""
+    """``row * y + column * x + constant + factor * number <= 0`` wherever query ``y`` sees key ``x``.
+
+    The factors are -1, 0 or 1; ``number`` is what only the running kernel knows: one for each matrix.
+    """
 
     row: int
     column: int
     constant: int
+    factor: int = 0
+    number: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,13 @@ def _is_tame(value: Value) -> bool:
 
 
 def _all_see(found: list[Mask], rows: int, columns: int) -> bool:
-    """Does every query see a key?"""
+    """Does every query see a key, if one is seen at all by bounds of keys alone?"""
     bounds = [bound for mask in found for bound in mask.bounds]
+    if any(b.number is not None for b in bounds):
+        # Either these are all that there is, or all queries see a beginning.
+        if any(b.row for b in bounds) and any(b.column == -1 for b in bounds):
+            return False
+        bounds = [b for b in bounds if b.number is None]
     for y in range(rows):
         least, most = 0, columns - 1
         for bound in bounds:
@@ -114,7 +124,7 @@ def _masks(scored: Value, row: Var, column: Var, *, finite: bool) -> list[Mask]:
     if not _hides(yes) and not _hides(no):
         return []
     wanted = _hides(no)
-    sums, exact = _holds(condition, wanted)
+    sums, exact = _holds(condition, wanted, frozenset((row, column)))
     found = [_bound(each, row, column) for each in sums]
     bounds = tuple(b for b in found if b is not None)
     hidden = no if wanted else yes
@@ -143,57 +153,65 @@ def _hides(value: Value) -> bool:
     return isinstance(value, Constant) and value.value <= LOW
 
 
-def _holds(condition: Value, wanted: bool) -> tuple[list[Sum], bool]:
-    """Sums that are not above 0 if the condition is as wanted. Is it as wanted wherever none is above 0?"""
+def _holds(condition: Value, wanted: bool, inner: frozenset[Var]) -> tuple[list[Sum], bool]:
+    """Sums that are not above 0 if the condition is as wanted. Is it as wanted wherever none is above 0?
+
+    ``inner``: the variables of query and key.
+    """
     if not isinstance(condition, Apply):
         return [], False
     op, args = condition.op, condition.args
     if op == "not":
-        return _holds(args[0], not wanted)
+        return _holds(args[0], not wanted, inner)
     if op == "where" and all(isinstance(a, Constant) for a in args[1:]) and args[1].dtype is condition.dtype:
         yes, no = (bool(a.value) for a in args[1:] if isinstance(a, Constant))
-        return _holds(args[0], wanted is yes) if yes is not no else ([], False)
+        return _holds(args[0], wanted is yes, inner) if yes is not no else ([], False)
     if op == ("and" if wanted else "or"):
-        parts = [_holds(a, wanted) for a in args]
+        parts = [_holds(a, wanted, inner) for a in args]
         return [each for sums, _ in parts for each in sums], all(exact for _, exact in parts)
     if op not in _COMPARED or args[0].dtype not in WIDE:
         return [], False
     first, second, added = _COMPARED[op if wanted else _OPPOSITE[op]]
-    right = _linear(args[second])
+    right = _linear(args[second], inner)
     found: list[Sum] = []
-    for left in _ends(args[first]):
+    for left in _ends(args[first], inner):
         if left is None or right is None:
             return [], False
-        total = {var: left.get(var, 0) - right.get(var, 0) for var in {*left, *right, None}}
+        total: Sum = {var: left.get(var, 0) - right.get(var, 0) for var in {*left, *right, None}}
         total[None] += added
         found.append(total)
     return found, True
 
 
-def _ends(value: Value) -> list[Sum | None]:
+def _ends(value: Value, inner: frozenset[Var]) -> list[Sum | None]:
     """Sums of which it is the largest."""
     if isinstance(value, Apply) and value.op == "abs" and value.dtype in WIDE:
-        inner = _linear(value.args[0])
-        return [None] if inner is None else [inner, {var: -factor for var, factor in inner.items()}]
-    return [_linear(value)]
+        found = _linear(value.args[0], inner)
+        return [None] if found is None else [found, {var: -factor for var, factor in found.items()}]
+    return [_linear(value, inner)]
 
 
-def _linear(value: Value) -> Sum | None:
-    """An integer as a sum of variables; None if it is something else, or might leave its type."""
+def _linear(value: Value, inner: frozenset[Var]) -> Sum | None:
+    """An integer as a sum of variables and a number of the matrix.
+
+    None if it is something else, or might leave its type.
+    """
     if value.dtype not in WIDE:
         return None
     if isinstance(value, Constant):
         return {None: int(value.value)} if abs(value.value) < FAR else None
     if isinstance(value, Position):
         return _terms(value.index)
+    if not any(isinstance(v, (Load, Position)) and v.index.atoms & inner for v in walk(value)):
+        return {None: 0, value: 1}
     if isinstance(value, Apply) and value.op in ("add", "sub"):
-        left, right = map(_linear, value.args)
+        left, right = (_linear(a, inner) for a in value.args)
         sign = 1 if value.op == "add" else -1
         if left is None or right is None:
             return None
         return {var: left.get(var, 0) + sign * right.get(var, 0) for var in {*left, *right}}
     if isinstance(value, Apply) and value.op == "cast" and value.args[0].dtype in WIDE:
-        return _linear(value.args[0])
+        return _linear(value.args[0], inner)
     return None
 
 
@@ -210,10 +228,16 @@ def _terms(place: Index) -> Sum | None:
 
 
 def _bound(terms: Sum, row: Var, column: Var) -> Bound | None:
-    factors = {var: n for var, n in terms.items() if n and var is not None}
+    factors = {var: n for var, n in terms.items() if n and isinstance(var, Var)}
+    numbers = [(n, value) for value, n in terms.items() if n and isinstance(value, Value)]
     if not factors.keys() <= {row, column} or any(abs(n) != 1 for n in factors.values()) or not factors:
         return None
-    return Bound(factors.get(row, 0), factors.get(column, 0), terms.get(None, 0))
+    found = Bound(factors.get(row, 0), factors.get(column, 0), terms.get(None, 0))
+    if not numbers:
+        return found
+    if len(numbers) > 1 or abs(numbers[0][0]) != 1 or found.row:
+        return None
+    return replace(found, factor=numbers[0][0], number=numbers[0][1])
 
 
 @dataclass(frozen=True)
@@ -231,31 +255,54 @@ class Span:
     known: tuple[Mask, ...]
 
 
-def span(found: Sequence[Mask], first: str, last: str, count: int, block: tuple[str, int], *, columns: bool) -> Span:
+def span(
+    found: Sequence[Mask],
+    mine: tuple[str, str],
+    count: int,
+    block: tuple[str, int],
+    *,
+    columns: bool,
+    keys: int = 0,
+    name: Callable[[Value], str] = str,
+) -> Span:
     """What a program goes through, block by block.
 
     Args:
         found: the score's masks.
-        first, last: names of the first and the last of its queries (or keys).
+        mine: names of the first and the last of its queries (or keys).
         count: of the keys (or queries) that there are.
         block: the name of how many of these it looks at together, and that number.
         columns: does it go through keys?
+        keys: how many there are.
+        name: the text of a number of the matrix.
     """
+    first, last = mine
     symbol, size = block
-    bounds = [_turned(b, columns) for mask in found for b in mask.bounds]
-    known = tuple(m for m in found if m.exact and all(_turned(b, columns)[0] for b in m.bounds))
-    exact = [_turned(b, columns) for mask in known for b in mask.bounds]
-    ends = [f"{_most(other, first, last)} + {1 - c}" for own, other, c in bounds if own == 1]
-    begins = [f"{_least(other, first, last)} + {c}" for own, other, c in bounds if own == -1]
-    full_ends = [f"{_most(other, last, first)} + {1 - c}" for own, other, c in exact if own == 1]
-    full_begins = [f"{_least(other, last, first)} + {c}" for own, other, c in exact if own == -1]
+    bounds = [_Turned.of(b, columns, name) for mask in found for b in mask.bounds]
+    known = tuple(m for m in found if m.exact and all(_Turned.of(b, columns, name).own for b in m.bounds))
+    exact = [_Turned.of(b, columns, name) for mask in known for b in mask.bounds]
+    ends = [b.end(first, last) for b in bounds if b.own == 1]
+    begins = [b.begin(first, last) for b in bounds if b.own == -1]
+    full_ends = [b.end(last, first) for b in exact if b.own == 1]
+    full_begins = [b.begin(last, first) for b in exact if b.own == -1]
     lines = [
         f"begin = {_all('maximum', '0', begins)} // {symbol} * {symbol}",
         f"end = {_all('minimum', str(count), ends)}",
     ]
+    others = [b for b in bounds if b.own == 0]  # of keys alone, for a program that has some
+    hidden = [f"({first} > {b.other_end()})" if b.other == 1 else f"({last} < {b.other_begin()})" for b in others]
+    if hidden:
+        lines.append(f"end = tl.where({' | '.join(hidden)}, begin, end)")
+    told = _some_seen(found, keys, name)
+    if told:
+        lines += [f"told = {told}", "begin = tl.where(told, begin, 0)", f"end = tl.where(told, end, {count})"]
     if count % size == 0 and not known:
         return Span(tuple(lines), (("begin", "end", True),), ())
     lines.append(f"full_end = {_all('minimum', str(count), full_ends)} // {symbol} * {symbol}")
+    if hidden:
+        lines.append("full_end = tl.minimum(full_end, end)")
+    if told:
+        lines.append("full_end = tl.where(told, full_end, 0)")
     if not full_begins:
         lines.append("full_end = tl.maximum(full_end, begin)")
         return Span(tuple(lines), (("begin", "full_end", True), ("full_end", "end", False)), known)
@@ -267,20 +314,51 @@ def span(found: Sequence[Mask], first: str, last: str, count: int, block: tuple[
     return Span(tuple(lines), ranges, known)
 
 
-def _turned(bound: Bound, columns: bool) -> tuple[int, int, int]:
-    """The factor of what a program goes through, the other one, and the constant."""
-    own, other = (bound.column, bound.row) if columns else (bound.row, bound.column)
-    return own, other, bound.constant
+def _some_seen(found: Sequence[Mask], keys: int, name: Callable[[Value], str]) -> str:
+    """The text of whether bounds of keys alone leave one; empty where they are known."""
+    bounds = [_Turned.of(b, True, name) for mask in found for b in mask.bounds if not b.row]
+    if not any(b.number is not None for mask in found for b in mask.bounds):
+        return ""
+    begin = _all("maximum", "0", (b.begin("", "") for b in bounds if b.own == -1))
+    return f"{begin} < {_all('minimum', str(keys), (b.end('', '') for b in bounds if b.own == 1))}"
 
 
-def _most(other: int, first: str, last: str) -> str:
-    """The largest ``-other * o`` for ``o`` from first to last."""
-    return {0: "0", 1: f"-{first}", -1: last}[other]
+@dataclass(frozen=True)
+class _Turned:
+    """A bound for a program: ``own`` is the factor of what it goes through, ``other`` that of what it has."""
 
+    own: int
+    other: int
+    constant: str
+    negated: str
 
-def _least(other: int, first: str, last: str) -> str:
-    """The least ``other * o``."""
-    return {0: "0", 1: first, -1: f"-{last}"}[other]
+    @staticmethod
+    def of(bound: Bound, columns: bool, name: Callable[[Value], str]) -> _Turned:
+        own, other = (bound.column, bound.row) if columns else (bound.row, bound.column)
+        constant, negated = str(bound.constant), str(-bound.constant)
+        if bound.number is not None:
+            number = name(bound.number)
+            plus, minus = ("+", "-") if bound.factor == 1 else ("-", "+")
+            constant, negated = f"({constant} {plus} {number})", f"({negated} {minus} {number})"
+        return _Turned(own, other, constant, negated)
+
+    def end(self, first: str, last: str) -> str:
+        """One after the last that is seen, ``own`` being 1, from ``first`` to ``last``."""
+        most = {0: "0", 1: f"-{first}", -1: last}[self.other]
+        return f"{most} + {self.negated} + 1"
+
+    def begin(self, first: str, last: str) -> str:
+        """The first that is seen, ``own`` being -1, from ``first`` to ``last``."""
+        least = {0: "0", 1: first, -1: f"-{last}"}[self.other]
+        return f"{least} + {self.constant}"
+
+    def other_end(self) -> str:
+        """The last of what it has that is seen at all."""
+        return self.negated
+
+    def other_begin(self) -> str:
+        """The first of these."""
+        return self.constant
 
 
 def _all(function: str, start: str, others: Iterable[str]) -> str:

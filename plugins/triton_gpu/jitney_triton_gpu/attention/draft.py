@@ -13,7 +13,7 @@ from torch import Tensor
 from jitney_lowering.attention import Tile
 from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir import Kernel, Nest, Store, Value, index_width
-from jitney_triton_gpu.attention.bounds import Mask, masks, span, without
+from jitney_triton_gpu.attention.bounds import FAR, Mask, masks, span, without
 from jitney_triton_gpu.emit.dtypes import NAMES
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.spaces import Axis
@@ -130,6 +130,7 @@ class Body:
     more: tuple[Matrices, ...] = ()
     draft: Draft = field(init=False)
     known: tuple[Mask, ...] = ()
+    numbers: dict[Value, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problem, tile = self.problem, self.problem.tile
@@ -230,7 +231,9 @@ class Body:
         mine, count = (self.y, self.problem.keys) if columns else (self.x, self.problem.queries)
         found = masks(self.problem.tile.scored, self.problem.tile.row, self.problem.tile.column)
         last = f"(first + {mine.symbol} - 1)"
-        made = span(found, "first", last, count, (axis.symbol, axis.block), columns=columns)
+        keys = self.problem.keys
+        block = (axis.symbol, axis.block)
+        made = span(found, ("first", last), count, block, columns=columns, keys=keys, name=self.number)
         ranges = made.ranges
         if self.problem.query.dtype is torch.float32:  # products take so long that comparing costs nothing
             ranges = (("begin", "end", False),)
@@ -249,6 +252,13 @@ class Body:
             self.draft.axis(own, start, "[None, :]" if columns else "[:, None]")
             inner()
             self.writer.leave()
+
+    def number(self, value: Value) -> str:
+        """The name of what is the same in all of a matrix, and near enough for 32 bits."""
+        if value not in self.numbers:
+            shown, self.numbers[value] = self.writer.value(value).name, self.writer.name("number")
+            self.line(f"{self.numbers[value]} = tl.minimum(tl.maximum({shown}, {-FAR}), {FAR}).to(tl.int32)")
+        return self.numbers[value]
 
     def score(self, products: str) -> str:
         """The name of a tile of what the softmax is taken of; minus infinity where there are no such keys."""

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from jitney_lowering.attention import PRODUCTS
-from jitney_lowering.index import Var
+from jitney_lowering.index import Var, index
 from jitney_lowering.ir import Value, apply, constant, load, position
-from jitney_triton_gpu.attention.bounds import Mask, masks, span, without
+from jitney_triton_gpu.attention.bounds import Bound, Mask, masks, span, without
 
 ROWS, COLUMNS, BLOCK = 37, 45, 16
 Y, X = Var("y", ROWS), Var("x", COLUMNS)
@@ -45,12 +45,29 @@ SCORES: dict[str, tuple[Value, Callable[[int, int], bool]]] = {
 }
 
 
-def ranges_of(score: Value, first: int, columns: bool) -> tuple[list[tuple[int, int, bool]], tuple[Mask, ...]]:
+# The same with a number that is read.
+length = load("lengths", index(0), torch.int64)
+READ: dict[str, tuple[Value, Callable[[int, int, int], bool]]] = {
+    "keys": (hidden(apply("lt", x, length)), lambda i, j, n: j < n),
+    "not": (hidden(apply("not", apply("ge", x, length)), by=-1e30), lambda i, j, n: j < n),
+    "one more": (hidden(apply("le", x, apply("add", length, number(1)))), lambda i, j, n: j <= n + 1),
+    "causal": (hidden(apply("lt", x, length), hidden(apply("le", x, y))), lambda i, j, n: j < n and j <= i),
+    "both": (hidden(apply("and", apply("le", x, y), apply("lt", x, length))), lambda i, j, n: j < n and j <= i),
+    "left": (hidden(apply("ge", x, length)), lambda i, j, n: j >= n),
+    "between": (hidden(apply("lt", x, number(40)), hidden(apply("ge", x, length))), lambda i, j, n: n <= j < 40),
+}
+
+
+def ranges_of(
+    score: Value, first: int, columns: bool, read: int = 0
+) -> tuple[list[tuple[int, int, bool]], tuple[Mask, ...]]:
     """The ranges that the program from ``first`` on goes through, and the masks that it leaves out of some."""
     count = COLUMNS if columns else ROWS
     found = masks(score, Y, X)
-    made = span(found, "first", f"(first + {BLOCK} - 1)", count, ("BLOCK", BLOCK), columns=columns)
-    names = {"tl": type("tl", (), {"minimum": min, "maximum": max}), "first": first, "BLOCK": BLOCK}
+    made = span(found, ("first", f"(first + {BLOCK} - 1)"), count, ("BLOCK", BLOCK), columns=columns, keys=COLUMNS,
+                name=lambda value: f"({str(value).replace(str(length), str(read))})")  # fmt: skip
+    functions = {"minimum": min, "maximum": max, "where": lambda c, a, b: a if c else b}
+    names = {"tl": type("tl", (), functions), "first": first, "BLOCK": BLOCK}
     exec("\n".join(made.lines), names)
     numbers = [(int(eval(begin, names)), int(eval(end, names)), full) for begin, end, full in made.ranges]
     return numbers, made.known
@@ -60,11 +77,25 @@ def ranges_of(score: Value, first: int, columns: bool) -> tuple[list[tuple[int, 
 @pytest.mark.parametrize("name", SCORES)
 def test_all_that_is_seen_is_looked_at(name: str, columns: bool) -> None:
     score, sees = SCORES[name]
+    check(score, sees, columns, 0)
+
+
+@pytest.mark.parametrize("columns", [True, False], ids=["keys", "queries"])
+@pytest.mark.parametrize("read", [-3, 0, 1, 17, 32, 44, 45, 100])
+@pytest.mark.parametrize("name", READ)
+def test_numbers_that_are_read(name: str, read: int, columns: bool) -> None:
+    score, sees = READ[name]
+    some = all(any(sees(i, j, read) for j in range(COLUMNS)) for i in range(ROWS))
+    check(score, (lambda i, j: sees(i, j, read)) if some else (lambda i, j: True), columns, read)
+
+
+def check(score: Value, sees: Callable[[int, int], bool], columns: bool, read: int) -> None:
+    """All that is seen is in a range, and once; nothing of a range that is called whole is hidden."""
     mine, others = (ROWS, COLUMNS) if columns else (COLUMNS, ROWS)
     for first in range(0, mine, BLOCK):
         block = range(first, min(first + BLOCK, mine))
         looked: list[int] = []
-        ranges, known = ranges_of(score, first, columns)
+        ranges, known = ranges_of(score, first, columns, read)
         for begin, end, full in ranges:
             for start in range(begin, end, BLOCK):
                 reached = range(start, start + BLOCK)
@@ -73,11 +104,25 @@ def test_all_that_is_seen_is_looked_at(name: str, columns: bool) -> None:
                     assert reached[-1] < others
                     pairs = [(i, n) if columns else (n, i) for i in block for n in reached]
                     bounds = [bound for mask in known for bound in mask.bounds]
-                    assert all(b.row * i + b.column * j + b.constant <= 0 for i, j in pairs for b in bounds)
+                    assert all(left(b, i, j, read) <= 0 for i, j in pairs for b in bounds)
                     assert len(known) < len(masks(score, Y, X)) or all(sees(*pair) for pair in pairs)
         assert len(looked) == len(set(looked))
         seen = {n for i in block for n in range(others) if (sees(i, n) if columns else sees(n, i))}
         assert seen <= set(looked)
+
+
+def left(bound: Bound, i: int, j: int, read: int) -> int:
+    number = 0 if bound.number is None else eval(str(bound.number).replace(str(length), str(read)))
+    return bound.row * i + bound.column * j + bound.constant + bound.factor * int(number)
+
+
+@pytest.mark.parametrize("columns", [True, False], ids=["keys", "queries"])
+@pytest.mark.parametrize("name", ["keys", "not", "causal", "both", "left"])
+def test_what_is_beyond_a_number_is_not_looked_at(name: str, columns: bool) -> None:
+    score, _ = READ[name]
+    first, read = (16, 16) if columns else (0, 16) if name == "left" else (32, 16)
+    ranges, _ = ranges_of(score, first, columns, read)
+    assert sum(max(0, end - begin) for begin, end, _ in ranges) < (COLUMNS if columns else ROWS)
 
 
 @pytest.mark.parametrize("name", ["causal", "window", "both sides", "low numbers"])
