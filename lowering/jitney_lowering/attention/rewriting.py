@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,7 +155,7 @@ def _made(
     if region.second.finish(plain_result).stride() != result.stride():
         return None
     trains = result.requires_grad
-    for carried in [found, []] if (found := _carried(region)) else [[]]:
+    for carried in _carried(region):
         others = _others(region, carried)
         read = [value(n) for n in others]
         if any(x is None or not _is_plain(x, device_types) or (trains and x.requires_grad) for x in read):
@@ -180,14 +180,27 @@ def _is_plain(x: Tensor, device_types: Iterable[str]) -> bool:
     return known and plain and x.device.type in device_types and not x.is_neg() and 0 not in x.shape
 
 
-def _carried(region: Region) -> list[fx.Node]:
+def _carried(region: Region) -> Iterator[list[fx.Node]]:
     """What the score reads that is so much larger than what it is made of that it is computed where it is needed.
 
-    In the order of the graph.
+    In the order of the graph: first as much of it as there is; then what is large beside its operands; then nothing.
     """
+    made: list[fx.Node] | None = None
+    for depth in (MOST_CARRIED, 1, 0):
+        carried = _large(region, depth)
+        if len(carried) <= MOST_CARRIED:
+            found = [node for node in region.first.node.graph.nodes if node in carried]
+            if found != made:
+                yield found
+            made = found
+
+
+def _large(region: Region, depth: int) -> set[fx.Node]:
+    """What is large beside what it is made of, so many operations before it."""
     carried: set[fx.Node] = set()
-    waiting = region.others
+    waiting = region.others if depth else []
     written = _written(region)
+    known: dict[tuple[fx.Node, int], int] = {}
     while waiting:
         node = waiting.pop()
         own = value(node)
@@ -196,13 +209,21 @@ def _carried(region: Region) -> list[fx.Node]:
         sources = [value(n) for n in node.all_input_nodes]
         if any(x is None or x.requires_grad for x in sources) or not written.isdisjoint(_made_of([node])):
             continue
-        small = [x for n, x in zip(node.all_input_nodes, sources, strict=True) if not _is_made_of_nothing(n)]
-        if own.numel() >= GROWS * sum(x.numel() for x in small if x is not None):
+        if own.numel() >= GROWS * sum(_least_read(n, depth - 1, known) for n in node.all_input_nodes):
             carried.add(node)
             waiting += node.all_input_nodes
-    if len(carried) > MOST_CARRIED:
-        return []
-    return [node for node in region.first.node.graph.nodes if node in carried]
+    return carried
+
+
+def _least_read(node: fx.Node, depth: int, known: dict[tuple[fx.Node, int], int]) -> int:
+    """How many elements are read for a value: its own, or those that it is made of."""
+    if (node, depth) not in known:
+        own = value(node)
+        count = own.numel() if own is not None and not _is_made_of_nothing(node) else 0
+        if count and depth and node.op in ("call_function", "call_method"):
+            count = min(count, sum(_least_read(n, depth - 1, known) for n in node.all_input_nodes))
+        known[node, depth] = count
+    return known[node, depth]
 
 
 _VIEWS = {

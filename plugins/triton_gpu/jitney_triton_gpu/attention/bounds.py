@@ -86,6 +86,10 @@ def _is_tame(value: Value) -> bool:
         elif isinstance(v, Load):
             if v.buffer != PRODUCTS:
                 return False
+        elif isinstance(v, Apply) and v.op == "div":
+            divisor = v.args[1]
+            if not isinstance(divisor, Constant) or not abs(divisor.value) >= 1 / MODERATE:
+                return False
         elif not isinstance(v, Position) and not (isinstance(v, Apply) and v.op in _TAME):
             return False
     return True

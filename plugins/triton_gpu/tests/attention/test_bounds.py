@@ -137,6 +137,12 @@ def test_where_a_query_sees_nothing_all_is_looked_at() -> None:
     assert masks(hidden(apply("lt", x, apply("sub", y, number(4)))), Y, X) == []
 
 
+@pytest.mark.parametrize("divisor, bounded", [(8.0, True), (1e-9, False), (0.0, False)])
+def test_scores_that_are_divided(divisor: float, bounded: bool) -> None:
+    score = hidden(apply("le", x, y), apply("div", products, constant(divisor, torch.float32)), by=-1e30)
+    assert bool(masks(score, Y, X)) == bounded
+
+
 @pytest.mark.parametrize("beside", [load("bias", X, torch.float32), constant(-1e9, torch.float32)], ids=["bias", "low"])
 def test_low_numbers_beside_what_may_be_as_low_are_numbers(beside: Value) -> None:
     assert masks(apply("add", hidden(apply("le", x, y), by=-1e9), beside), Y, X) == []
