@@ -30,6 +30,8 @@ class Policy:
         scratch_row: the same, for rows that would need scratch memory otherwise.
         row_lanes: are the lanes of a vector rows that are written out, pointwise ones too? Otherwise threads are, or
             elements of rows, where each computes what it reads of its row.
+        shared_row: elements of the longest row, of constant size, of which a thread has all rather than one where they
+            have much in common: it is written out then. 0: none is.
         long_row: elements of a row that, if there are few, is worth being shared by several threads. None: none is.
         alike: elements of the largest results that nobody in the graph reads which are computed by one kernel because
             they have equal sizes, such as running statistics or updates of parameters; 0: none are.
@@ -79,6 +81,7 @@ class Policy:
     unrolled_results: int = 1
     scratch_row: int = 0
     row_lanes: bool = False
+    shared_row: int = 0
     long_row: int | None = None
     alike: int = 0
     scattered_row: int = 0
@@ -111,9 +114,9 @@ CPU = Policy(
     positions=10, scans=frozenset(SCANS), fused_gathers=True, samples=True, float8=True,
 )  # fmt: skip
 GPU = Policy(
-    few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, long_row=32768,
-    alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True, lone_images=True,
-    lone_samples=True, filter_window=81, streams=True,
+    few_rows=128, chosen_parts=4, one_result=True, swept_row=16384, unrolled_row=4, scratch_row=8, shared_row=16,
+    long_row=32768, alike=1 << 22, turned_row=1024, recompute=8, fused_gathers=True, fused_bags=True, samples=True,
+    lone_images=True, lone_samples=True, filter_window=81, streams=True,
     scans=frozenset(SCANS), scans_in_order=False, scanned_across=True, float8=True,
 )  # fmt: skip
 """Thousands of threads, registers rather than caches, kernels that cost some microseconds each."""

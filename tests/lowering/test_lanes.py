@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lowering.graphs import lowered
 
 import jitney
-from jitney_lowering import CPU
+from jitney_lowering import CPU, GPU
 from jitney_lowering.ir import Accumulate, Kernel
 from jitney_lowering.scheduler import schedule
 
@@ -135,3 +135,39 @@ def test_numbers_are_those_of_rows(
             continue
         error, allowed = (ours.double() - theirs).abs().max(), (eager.double() - theirs).abs().max()
         assert error <= 2 * allowed + 1e-6 * theirs.abs().max() + 1e-12, (name, float(error), float(allowed))
+
+
+def priced(path: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same, with something stored for each row, and a mean."""
+    for _ in range(6):
+        path = (path + path.abs().sqrt() * 0.1).tanh()
+    return path, (path[:, None] - at).relu().mean(0)
+
+
+def apart(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """What is stored lies far apart for threads that are rows, and there is nothing to spare."""
+    return (x[:, None] - at) * 2
+
+
+def test_threads_are_rows_where_these_have_much_in_common() -> None:
+    path, at = torch.randn(1 << 16), torch.randn(9)
+    (kernel, *_) = kernels(strikes, path, at, policy=GPU)
+    assert innermost(kernel) == [1 << 16] and not kernel.outer
+    assert sum(isinstance(s, Accumulate) for s in kernel.body[0].statements) == 9
+    (kernel, *_) = kernels(strikes, path[:1000], at, policy=GPU)
+    assert innermost(kernel)[-1] == 9  # too few rows
+    (kernel, *_) = kernels(strikes, path, torch.randn(90), policy=GPU)
+    assert innermost(kernel)[-1] == 90
+    (kernel, *_) = kernels(apart, path, at, policy=GPU)
+    assert 1 << 16 not in innermost(kernel)
+
+
+@pytest.mark.parametrize("fn", [strikes, priced, distances], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("length", [1, 3, 9, 16])
+def test_numbers_where_threads_are_rows(fn: Callable[..., object], length: int) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x, y = torch.randn(1 << 16, device=device), torch.randn(length, device=device)
+    if fn is distances:
+        x, y = (torch.randn(1 << 16, length, device=device) for _ in range(2))
+    found = jitney.compile(fn, backend="triton_gpu", fullgraph=True)(x, y)
+    torch.testing.assert_close(found, fn(x, y), rtol=1e-4, atol=1e-4)

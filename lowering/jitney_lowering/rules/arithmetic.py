@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from jitney_lowering.ir.operations import INTEGERS
+from jitney_lowering.ir.operations import HALVES, INTEGERS
 from jitney_lowering.ir.scalar import (
     Number,
     Scalar,
@@ -144,9 +144,14 @@ def pow_number(x: Scalar, exponent: Number) -> Scalar:
     special = SPECIAL_POWERS.get(float(exponent))
     if x.dtype is torch.float16 and exponent not in (0, 1):
         special = None  # eager has no kernels for these
-    return special(x) if special else two("pow", x, exponent)
+    if special is not None:
+        return special(x)
+    if float(exponent).is_integer() and 4 <= exponent <= LARGEST_PRODUCT:
+        return whole_power(x, int(exponent))
+    return two("pow", x, exponent)
 
 
+LARGEST_PRODUCT = 16
 SPECIAL_POWERS: dict[float, Any] = {
     0.0: lambda x: x.like(1.0),
     0.5: sqrt,
@@ -157,6 +162,22 @@ SPECIAL_POWERS: dict[float, Any] = {
     3.0: lambda x: x * x * x,
     -2.0: lambda x: 1 / (x * x),
 }
+
+
+def whole_power(x: Scalar, exponent: int) -> Scalar:
+    """By squaring, with what each product leaves out beside it, so that the result is rounded about once."""
+    if x.dtype in HALVES:
+        return integer_power(x.to(torch.float32), exponent).to(x.dtype)
+    high = x * x
+    low = fma(x, x, -high)
+    for n, bit in enumerate(f"{exponent:b}"[1:]):
+        if n:
+            square = high * high
+            high, low = square, fma(high + high, low, fma(high, high, -square))
+        if bit == "1":
+            product = high * x
+            high, low = product, fma(low, x, fma(high, x, -product))
+    return where(absolute(high) < math.inf, high + low, high)  # else what is left out is no number
 
 
 def integer_power(x: Scalar, exponent: int) -> Scalar:

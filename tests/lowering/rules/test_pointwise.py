@@ -331,6 +331,9 @@ def test_every_rule_is_reached_by_a_test_of_this_file() -> None:
     elsewhere = {
         "binary_cross_entropy", "binary_cross_entropy_backward", "huber_loss", "huber_loss_backward",
         "mse_loss_backward", "log_sigmoid_backward", "nextafter", "convert_element_type", "lift_fresh_copy",
+        # test_special_functions.py
+        "digamma", "polygamma", "erfinv", "special_erfcx", "special_log_ndtr", "i0", "special_i0e", "special_i1",
+        "special_i1e", "angle",
     }  # fmt: skip
     names = {str(target).split(".")[1] for target in POINTWISE}
     source = Path(__file__).read_text()
@@ -339,6 +342,24 @@ def test_every_rule_is_reached_by_a_test_of_this_file() -> None:
     written_as_operators = {"eq", "ne", "lt", "le", "gt", "ge"}
     bits = {n for n in names if n.startswith(("bitwise", "__"))}
     assert {n for n in missing - bits if n.lstrip("_") not in unused | written_as_operators} == set()
+
+
+@pytest.mark.parametrize("exponent", [4, 5, 7, 10, 16, -5, 17])
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: str(d)[6:])
+def test_whole_powers_are_rounded_once(dtype: torch.dtype, exponent: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    drawn = torch.randn(4000, generator=generator, dtype=torch.float64) * 2
+    edges = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e10, -1e20, 1e-10, 3e38, 65504.0]
+    x = torch.cat([drawn, torch.tensor(edges, dtype=torch.float64)]).to(dtype)
+    eager = x**exponent
+    found = jitney.compile(lambda z: z**exponent, backend="llvm_cpu", fullgraph=True)(x)
+    assert torch.equal(found.isnan(), eager.isnan()) and torch.equal(found.isinf(), eager.isinf())
+    assert torch.equal(found.signbit()[~eager.isnan()], eager.signbit()[~eager.isnan()])
+    info = torch.finfo(dtype)
+    usual = eager.isfinite() & (eager.abs() > 1e4 * info.tiny)
+    exact = x.double() ** exponent
+    apart = ((found.double() - exact) / exact).abs()[usual] / info.eps
+    assert apart.max() <= (1.01 if dtype is torch.float64 else 0.51 if 0 < exponent < 17 else 1.5)
 
 
 def test_nextafter() -> None:

@@ -38,7 +38,8 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     x, r = Axis("x", kept, tile.x), Axis("r", gone, tile.r)
     inline = renamed_finish(kernel, kept) if many == 1 else None
     parts = [Part.of(kernel, s, many) for s in nest.statements if isinstance(s, (Reduce, Accumulate))]
-    workspaces = [w for part in parts for w in part.workspaces] if inline is None else []
+    parts_of = {part.name: part for part in parts}  # a row's elements that are written out share one
+    workspaces = [w for part in parts_of.values() for w in part.workspaces] if inline is None else []
     tiled = x.block > 1
     streams = not any(isinstance(s, Store) for s in nest.statements)
     draft = Draft(kernel, f"{name}_parts", [x, r] if tiled else [r], wide, workspaces, streams=streams)
@@ -72,7 +73,7 @@ def split(kernel: Kernel, kept: tuple[Var, ...], name: str, wide: bool, tuning: 
     for one, part in zip(running, parts, strict=True):
         _store_part(draft, one, part, x, tiled)
     function = draft.finished(blocks * many, tile.warps)
-    return Code((function, *finish(kernel, parts, name, wide)), tuple(workspaces))
+    return Code((function, *finish(kernel, [*parts_of.values()], name, wide)), tuple(workspaces))
 
 
 def is_heavy(kernel: Kernel) -> bool:
@@ -84,7 +85,10 @@ def is_heavy(kernel: Kernel) -> bool:
 def renamed_finish(kernel: Kernel, kept: tuple[Var, ...]) -> list[Store] | None:
     """What is stored of the results, in terms of the loops that they have; None if these cannot be told."""
     made: list[Store] = []
-    places = {s.buffer: s.index for s in kernel.body[0].statements if isinstance(s, Accumulate)}
+    sums = [s for s in kernel.body[0].statements if isinstance(s, Accumulate)]
+    places = {s.buffer: s.index for s in sums}
+    if len(places) != len(sums):
+        return None
     for nest in kernel.finish:
         for s in nest.statements:
             assert isinstance(s, Store)
