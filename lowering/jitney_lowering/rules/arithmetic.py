@@ -177,7 +177,8 @@ def whole_power(x: Scalar, exponent: int) -> Scalar:
         if bit == "1":
             product = high * x
             high, low = product, fma(low, x, fma(high, x, -product))
-    return where(absolute(high) < math.inf, high + low, high)  # else what is left out is no number
+    # An infinity leaves out what is no number; a zero keeps its sign.
+    return where(absolute(low) < absolute(high), high + low, high)
 
 
 def integer_power(x: Scalar, exponent: int) -> Scalar:
