@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jitney.torch_compat.flex_attention import safe_softmax
 from jitney_lowering.attention.score import Score
 
 
@@ -32,15 +33,18 @@ def attention(
 
     Returns:
         (..., M, E) with the value's batch and dtype, contiguous; twice float32 (..., M) with the query's batch: the
-        largest score (0 if that is minus infinity) and the sum.
+        largest score (0 if that is minus infinity) and the sum (1 instead of 0, if the softmax is safe).
     """
     found = _scores(query, key, others, score)[0]
-    weights = found.softmax(-1)
+    safe = Score.of(score).safe
+    weights = safe_softmax(found, -1) if safe else found.softmax(-1)
     flat = value.reshape(-1, *value.shape[-2:])
     result = torch.bmm(weights.reshape(len(flat), *weights.shape[-2:]).to(value.dtype), flat)
     largest = found.amax(-1)
     largest = largest.masked_fill(largest == float("-inf"), 0.0)
     total = (found - largest.unsqueeze(-1)).exp().sum(-1)
+    if safe:
+        total = total.masked_fill(total == 0, 1.0)
     statistics = [x.view(query.shape[:-1]).to(torch.float32) for x in (largest, total)]
     return result.view(*value.shape[:-2], *result.shape[-2:]), *statistics
 

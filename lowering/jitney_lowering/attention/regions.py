@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from jitney.torch_compat import torch_private
+from jitney.torch_compat.flex_attention import safe_softmax
+
+HALVES = (torch.bfloat16, torch.float16)
 LONGEST = 64  # operations between the two products
 
 _MATMUL = {torch.matmul, operator.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, "matmul", "bmm", "__matmul__"}
-_SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax, "softmax", torch.special.softmax}
+_SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax, "softmax", torch.special.softmax, safe_softmax}
 _DROPOUT = {torch.nn.functional.dropout: (0.5, True), torch.dropout: (None, None)}
 # What may be done to the weights: they are other numbers in no other order.
 _SAME = {
@@ -55,9 +59,10 @@ class Region:
     """Attention in a captured graph.
 
     Args:
-        first: queries by keys.
+        first: queries by keys; of halves, also where the program multiplies them as float32.
         score: the operations from there to the softmax, which is not among them, in order.
         softmax: the node.
+        safe: are weights zeros where a query sees nothing?
         dtype: the softmax's, if it was given one.
         after: the operations from the softmax to the second product.
         second: weights by values.
@@ -66,6 +71,7 @@ class Region:
     first: Product
     score: tuple[fx.Node, ...]
     softmax: fx.Node
+    safe: bool
     dtype: torch.dtype | None
     after: tuple[fx.Node, ...]
     second: Product
@@ -114,6 +120,17 @@ def product(node: fx.Node) -> Product | None:
         if isinstance(left, fx.Node) and isinstance(right, fx.Node):
             return _einsum(node, node.args[0], left, right)
     return None
+
+
+def widened(node: fx.Node) -> fx.Node:
+    """What a node converts to float32, where that is a conversion of halves: products of these are as exact."""
+    source = node.args[0] if node.target in _CONVERTING and node.op == "call_method" and node.args else None
+    before = value(source) if isinstance(source, fx.Node) else None
+    after = value(node)
+    if before is None or after is None or after.dtype is not torch.float32:
+        return node
+    alike = before.device == after.device and before.shape == after.shape
+    return source if alike and before.dtype in HALVES and isinstance(source, fx.Node) else node
 
 
 def value(node: fx.Node) -> Tensor | None:
@@ -186,7 +203,12 @@ def _from(first: Product, order: dict[fx.Node, int]) -> Region | None:
         return None  # it writes to something that others may read
     if not _nobody_writes_between(first.node, second.node, {*inside}, order):
         return None
-    return Region(first, score, softmax, dtype, after, second)
+    sources = widened(first.left), widened(first.right)
+    if sources[0] is not first.left and sources[1] is not first.right:
+        earliest = min(first.left, first.right, key=order.__getitem__)
+        if _nobody_writes_between(earliest, first.node, set(), order):
+            first = replace(first, left=sources[0], right=sources[1])
+    return Region(first, score, softmax, softmax.target is safe_softmax, dtype, after, second)
 
 
 def _followers(node: fx.Node, order: dict[fx.Node, int]) -> tuple[list[fx.Node], Product | None]:
@@ -212,7 +234,8 @@ def _followers(node: fx.Node, order: dict[fx.Node, int]) -> tuple[list[fx.Node],
 
 
 def _is_softmax(node: fx.Node) -> bool:
-    return node.op in ("call_function", "call_method") and node.target in _SOFTMAX
+    known = node.op in ("call_function", "call_method") and node.target in _SOFTMAX
+    return known and bool(node.args or "input" in node.kwargs)
 
 
 def _softmax_arguments(node: fx.Node) -> tuple[Any, Any]:
@@ -263,19 +286,31 @@ def writes(node: fx.Node) -> bool:
     """May the operation write to a tensor that was there before? Of functions that nobody knows here it is assumed."""
     if "out" in node.kwargs or node.kwargs.get("inplace"):
         return True
+    graphs = getattr(node.target, "graphs", None)  # around graphs of the program's functions
+    if graphs is not None:
+        return any(writes(inner) for each in graphs for inner in each.graph.nodes)
     if node.op == "call_method":
         name = str(node.target)
         if name.startswith("__") and name.endswith("__"):
             return name.strip("_") in _WRITERS
         return name.endswith("_") or name in _ACTS
     if node.op == "call_function":
-        name = getattr(node.target, "__name__", "")
+        target: Any = node.target
+        if isinstance(target, torch_private.OPERATOR_CLASSES):
+            known = getattr(target, "namespace", "") in ("aten", "prims")
+            return not known or target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags
+        name = getattr(target, "__name__", "")
         if getattr(operator, name, None) is node.target:
             return name in _WRITERS
         if name == "embedding":  # it may renormalise its table
             return node.kwargs.get("max_norm", node.args[3] if len(node.args) > 3 else None) is not None
         return name not in _PURE or getattr(node.target, "__module__", None) not in _ROOMS
     return node.op == "call_module"
+
+
+def draws(node: fx.Node) -> bool:
+    """May a function that writes to nothing draw random numbers?"""
+    return node.target in _DROPOUT or getattr(node.target, "__name__", "") == "scaled_dot_product_attention"
 
 
 _WRITERS = {

@@ -11,11 +11,12 @@ from torch import Tensor, fx
 
 from jitney.torch_compat.strides import StandInMode
 from jitney_lowering.attention.operators import FORWARD
-from jitney_lowering.attention.regions import Product, Region, product, regions, value, writes
+from jitney_lowering.attention.regions import Product, Region, draws, product, regions, value, writes
 from jitney_lowering.attention.score import NotSaid, Score
 
 GROWS = 2  # times its operands' elements: what a score computes by itself rather than reads
 MOST_CARRIED = 40
+CALLS = ("call_function", "call_method")
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ def with_attention(
         takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
     """
+    module = _without_unread(module)
     found = []
     taken: set[fx.Node] = set()
     for region in regions(module.graph):
@@ -127,6 +129,22 @@ def with_attention(
     return fx.GraphModule(module, graph)
 
 
+def _without_unread(module: fx.GraphModule) -> fx.GraphModule:
+    """The graph without what nobody reads: it would be somebody else who reads scores."""
+    if not any(node.op in CALLS and not node.users for node in module.graph.nodes):
+        return module
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    output = graph.output(graph.graph_copy(module.graph, copies))
+    for old in module.graph.find_nodes(op="output"):
+        output.meta = dict(old.meta)
+    for node in reversed(list(graph.nodes)):
+        if node.op in CALLS and not node.users and not draws(node) and not writes(node):
+            if "changes_state" not in node.meta and value(node) is not None:
+                graph.erase_node(node)
+    return fx.GraphModule(module, graph)
+
+
 def _made(
     region: Region, trace: Trace, takes: Takes, device_types: Iterable[str]
 ) -> tuple[Attention, list[fx.Node]] | None:
@@ -137,7 +155,11 @@ def _made(
     left, right, weights, values = stands
     assert left is not None and right is not None and weights is not None and values is not None
     results = [value(region.first.node), value(region.second.node)]
-    if any(x is None or x.dtype is not left.dtype for x in (right, values, *results)):
+    wide = region.first.left not in region.first.node.all_input_nodes
+    types = [torch.float32 if wide else left.dtype, left.dtype]
+    if any(x is None or x.dtype is not left.dtype for x in (right, values)):
+        return None
+    if any(x is None or x.dtype is not dtype for x, dtype in zip(results, types, strict=True)):
         return None  # of several types, or such as autocast changes
     with torch.no_grad(), left.fake_mode:  # type: ignore[attr-defined] # a stand-in
         query, key = (x.detach() for x in _operands(region.first, left, right))
@@ -328,7 +350,7 @@ def _score(
     traced.graph.output(tuple(results))
     _without_dead(traced.graph)
     made = results[0].meta["val"]
-    score = Score(traced.graph, trains, tuple(made.shape), made.dtype)
+    score = Score(traced.graph, trains, tuple(made.shape), made.dtype, region.safe)
     try:
         score.text()
     except NotSaid:

@@ -35,12 +35,14 @@ class Score:
             there is one.
         gradient: is there one?
         size, dtype: of what the softmax is taken of.
+        safe: are weights zeros where all that it is taken of is minus infinity, and not nan?
     """
 
     graph: fx.Graph
     gradient: bool
     size: tuple[int, ...]
     dtype: torch.dtype
+    safe: bool = False
 
     def text(self) -> str:
         """The score as an operator's argument.
@@ -60,19 +62,19 @@ class Score:
             elif node.op != "placeholder":
                 raise NotSaid(f"a {node.op}")
         inputs = len(self.graph.find_nodes(op="placeholder"))
-        return json.dumps([inputs, calls, results, self.gradient, self.size, _said(self.dtype, numbers)])
+        return json.dumps([inputs, calls, results, self.gradient, self.size, _said(self.dtype, numbers), self.safe])
 
     @staticmethod
     def of(text: str) -> Score:
         """The score that has this text; ``ValueError`` if none has."""
         try:
-            inputs, calls, results, gradient, size, dtype = json.loads(text)
+            inputs, calls, results, gradient, size, dtype, safe = json.loads(text)
             graph = fx.Graph()
             nodes = [graph.placeholder(f"given{n}") for n in range(inputs)]
             for name, args, kwargs in calls:
                 nodes.append(graph.call_function(_operator(name), tuple(_meant(args, nodes)), _meant(kwargs, nodes)))
             graph.output(tuple(nodes[n] for n in results))
-            return Score(graph, bool(gradient), tuple(map(int, size)), _meant(dtype, nodes))
+            return Score(graph, bool(gradient), tuple(map(int, size)), _meant(dtype, nodes), bool(safe))
         except (TypeError, LookupError, AttributeError, ValueError) as error:
             raise ValueError(f"no score: {text[:100]!r}") from error
 

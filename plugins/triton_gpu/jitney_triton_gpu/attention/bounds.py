@@ -60,12 +60,13 @@ class Mask:
     finite: bool
 
 
-def masks(scored: Value, row: Var, column: Var) -> list[Mask]:
+def masks(scored: Value, row: Var, column: Var, *, safe: bool = False) -> list[Mask]:
     """The masks of what the softmax is taken of.
 
     Args:
         scored: what is minus infinity, or as good as that, where a key is not seen.
         row, column: the variables of query and key.
+        safe: are weights zeros where a query sees nothing? Else they are nan, as all gradients of values are.
     """
     sizes = row.size.value or 0, column.size.value or 0
     found = _masks(scored, row, column, finite=True)
@@ -73,8 +74,7 @@ def masks(scored: Value, row: Var, column: Var) -> list[Mask]:
     if any(mask.finite for mask in found) and told and _is_tame(without(scored, found)) and _all_see(found, *sizes):
         return found
     found = _masks(scored, row, column, finite=False)
-    # Where a query sees nothing, all gradients of values are nan.
-    return found if _all_see([mask for mask in found if mask.exact], *sizes) else []
+    return found if safe or _all_see([mask for mask in found if mask.exact], *sizes) else []
 
 
 def _is_tame(value: Value) -> bool:

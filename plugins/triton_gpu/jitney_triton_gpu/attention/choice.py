@@ -41,7 +41,7 @@ def _by_torch(candidate: Candidate, tile: Tile) -> Compute | None:
     same = query.shape[:-2] == key.shape[:-2] == value.shape[:-2] and query.size(-1) == value.size(-1)
     if INTERPRETED or query.dtype not in HALVES or query.dim() > 4 or not same or query.size(-1) % 8:
         return None
-    found = masks(tile.scored, tile.row, tile.column)
+    found = masks(tile.scored, tile.row, tile.column, safe=tile.safe)
     if any(not mask.exact or mask.bounds != (CAUSAL,) for mask in found) or (found and query.size(-2) != key.size(-2)):
         return None
     scale = _factor(without(tile.scored, found), tile.products)
