@@ -323,12 +323,13 @@ _ROOMS = {
     "math",
 }  # fmt: skip
 _PURE = {
-    "abs", "add", "addmm", "all", "allclose", "amax", "amin", "any", "arange", "as_tensor", "atan",
+    "_safe_softmax", "abs", "add", "addmm", "all", "allclose", "amax", "amin", "any", "arange", "argsort", "as_tensor",
+    "atan",
     "baddbmm", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bmm",
     "broadcast_tensors", "broadcast_to", "cat", "cdist", "ceil", "chunk", "clamp", "clone", "concat",
     "conv1d", "conv2d", "cos", "cumsum", "diff", "div", "divide", "dropout", "einsum", "empty_like", "eq",
     "erf", "exp", "exp2", "expm1", "eye", "flatten", "flip", "floor", "floor_divide", "full", "full_like",
-    "gather", "ge", "gelu", "getattr", "gt", "index_select", "inner", "isfinite", "isinf", "isnan",
+    "gather", "ge", "gelu", "getattr", "gt", "index_select", "inner", "isfinite", "isinf", "isnan", "isneginf",
     "layer_norm", "le", "lerp", "linear", "linspace", "log", "log10", "log1p", "log2", "log_softmax",
     "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "masked_select", "matmul",
     "max", "maximum", "mean", "meshgrid", "min", "minimum", "mm", "movedim", "mul", "multiply", "narrow",
