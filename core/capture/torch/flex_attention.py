@@ -22,14 +22,14 @@ from jitney.capture.kinds import is_stand_in
 from jitney.capture.python.c_boundary import specialise
 from jitney.capture.tables import Args, FunctionTable, Kwargs
 from jitney.capture.torch.autograd import transforms
-from jitney.torch_compat import flex_attention as names
-from jitney.torch_compat import torch_private
+from jitney.torch_compat import torch_private, torch_private_symbolic
 
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
 special = FunctionTable()
 
+SCORE = torch_private_symbolic.FlexKinds.SCORE_MOD
 # The innermost first: over which dimension each position is mapped; a score is over its first.
 POSITIONS = ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None))
 
@@ -51,6 +51,10 @@ class OfOnePosition(transforms.Body):
                     filled = [p if is_stand_in(p) else indices[0].new_full((), p, dtype=torch.int64) for p in parts]
                     return torch.ops.aten.index.Tensor(table, filled)
         return super().__torch_function__(func, classes, args, kwargs)
+
+    def _map(self, value: Any) -> Any:
+        """Floats that change are constants."""
+        return super()._map(specialise(value) if type(value) in (torch.SymFloat, torch.SymBool) else value)
 
 
 def everywhere(function: Callable[..., Tensor], *given: Tensor) -> Tensor:
@@ -138,7 +142,7 @@ def attention(
         sums = torch.where(nothing, -math.inf, scores.logsumexp(dim=-1)) / math.log(2)
     if options["OUTPUT_MAX"]:
         largest = torch.max(scores.detach(), dim=-1)[0] / math.log(2)
-    weights = names.safe_softmax(scores, dim=-1).to(query.dtype)
+    weights = torch_private.safe_softmax(scores, dim=-1).to(query.dtype)
     value = value.to(query.dtype)
     if heads == groups:
         result = torch.matmul(weights, value)
@@ -150,23 +154,23 @@ def attention(
     return result, sums, largest
 
 
-@special(names.OPERATOR)
+@special(torch_private_symbolic.flex_operator)
 def _attention(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 7 or kwargs:
         raise Break("torch's flex_attention operator of these arguments", "call torch.nn.attention.flex_attention")
     return vm.call(attention, *args)
 
 
-def mask(
-    function: Callable[..., Tensor], B: Any, H: Any, Q_LEN: int, KV_LEN: int, device: Any = None
-) -> Tensor:
+def mask(function: Callable[..., Tensor], B: Any, H: Any, Q_LEN: int, KV_LEN: int, device: Any = None) -> Tensor:
     """``create_mask``. Interpreted."""
     if device is None:
         device = torch.accelerator.current_accelerator() or "cpu"
     sizes = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
     places = positions(sizes, device)
-    if names.kind_of(function) is names.SCORE:
-        return torch.where(torch.isneginf(everywhere(function, torch.zeros(*sizes, device=device), *places)), False, True)
+    if torch_private_symbolic.flex_kind(function) is SCORE:
+        return torch.where(
+            torch.isneginf(everywhere(function, torch.zeros(*sizes, device=device), *places)), False, True
+        )
     return everywhere(function, *places)
 
 
@@ -176,7 +180,7 @@ def _mask(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return vm.call(mask, *args, **named)
 
 
-@special(names.refuse_devices)
+@special(torch_private_symbolic.flex_refuse_devices)
 def _any_device(vm: Interpreter, args: Args, kwargs: Kwargs) -> None:
     """Torch has no gradients on CPUs, as its kernel has none there. What is captured has."""
 

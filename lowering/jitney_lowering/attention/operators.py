@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jitney.torch_compat.flex_attention import safe_softmax
+from jitney.torch_compat import torch_private
 from jitney_lowering.attention.score import Score
 
 
@@ -37,7 +37,7 @@ def attention(
     """
     found = _scores(query, key, others, score)[0]
     safe = Score.of(score).safe
-    weights = safe_softmax(found, -1) if safe else found.softmax(-1)
+    weights = torch_private.safe_softmax(found, -1) if safe else found.softmax(-1)
     flat = value.reshape(-1, *value.shape[-2:])
     result = torch.bmm(weights.reshape(len(flat), *weights.shape[-2:]).to(value.dtype), flat)
     largest = found.amax(-1)

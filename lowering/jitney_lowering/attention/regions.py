@@ -15,13 +15,19 @@ import torch
 from torch import Tensor, fx
 
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.flex_attention import safe_softmax
 
 HALVES = (torch.bfloat16, torch.float16)
 LONGEST = 64  # operations between the two products
 
 _MATMUL = {torch.matmul, operator.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, "matmul", "bmm", "__matmul__"}
-_SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax, "softmax", torch.special.softmax, safe_softmax}
+_SOFTMAX = {
+    torch.nn.functional.softmax,
+    torch.softmax,
+    Tensor.softmax,
+    "softmax",
+    torch.special.softmax,
+    torch_private.safe_softmax,
+}
 _DROPOUT = {torch.nn.functional.dropout: (0.5, True), torch.dropout: (None, None)}
 # What may be done to the weights: they are other numbers in no other order.
 _SAME = {
@@ -208,7 +214,7 @@ def _from(first: Product, order: dict[fx.Node, int]) -> Region | None:
         earliest = min(first.left, first.right, key=order.__getitem__)
         if _nobody_writes_between(earliest, first.node, set(), order):
             first = replace(first, left=sources[0], right=sources[1])
-    return Region(first, score, softmax, softmax.target is safe_softmax, dtype, after, second)
+    return Region(first, score, softmax, softmax.target is torch_private.safe_softmax, dtype, after, second)
 
 
 def _followers(node: fx.Node, order: dict[fx.Node, int]) -> tuple[list[fx.Node], Product | None]:
@@ -297,8 +303,9 @@ def writes(node: fx.Node) -> bool:
     if node.op == "call_function":
         target: Any = node.target
         if isinstance(target, torch_private.OPERATOR_CLASSES):
-            known = getattr(target, "namespace", "") in ("aten", "prims")
-            return not known or target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags
+            called: Any = target
+            known = getattr(called, "namespace", "") in ("aten", "prims")
+            return not known or called._schema.is_mutable or torch.Tag.nondeterministic_seeded in called.tags
         name = getattr(target, "__name__", "")
         if getattr(operator, name, None) is node.target:
             return name in _WRITERS

@@ -213,6 +213,7 @@ def captured(
 
 # ------------------------------------------------------------------ the operation
 
+
 def results_of(body: Captured) -> list[Any]:
     """Stand-ins for what a function returned."""
     output = next(iter(reversed(body.graph.graph.nodes)))

@@ -229,7 +229,8 @@ class Body:
         """
         columns = axis is self.x
         mine, count = (self.y, self.problem.keys) if columns else (self.x, self.problem.queries)
-        found = masks(self.problem.tile.scored, self.problem.tile.row, self.problem.tile.column, safe=self.problem.tile.safe)
+        tile = self.problem.tile
+        found = masks(tile.scored, tile.row, tile.column, safe=tile.safe)
         last = f"(first + {mine.symbol} - 1)"
         keys = self.problem.keys
         block = (axis.symbol, axis.block)
