@@ -15,19 +15,12 @@ import torch
 from torch import Tensor, fx
 
 from jitney.torch_compat import torch_private
+from jitney_lowering.attention.softmaxes import Softmax, may_have_softmax, softmaxes
 
 HALVES = (torch.bfloat16, torch.float16)
 LONGEST = 64  # operations between the two products
 
 _MATMUL = {torch.matmul, operator.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, "matmul", "bmm", "__matmul__"}
-_SOFTMAX = {
-    torch.nn.functional.softmax,
-    torch.softmax,
-    Tensor.softmax,
-    "softmax",
-    torch.special.softmax,
-    torch_private.safe_softmax,
-}
 _DROPOUT = {torch.nn.functional.dropout: (0.5, True), torch.dropout: (None, None)}
 # What may be done to the weights: they are other numbers in no other order.
 _SAME = {
@@ -66,28 +59,23 @@ class Region:
 
     Args:
         first: queries by keys; of halves, also where the program multiplies them as float32.
-        score: the operations from there to the softmax, which is not among them, in order.
-        softmax: the node.
-        safe: are weights zeros where a query sees nothing?
-        dtype: the softmax's, if it was given one.
-        after: the operations from the softmax to the second product.
+        score: the operations from there to the softmax, in order.
+        softmax: which is neither among these nor among those that follow.
+        after: the operations from there to the second product.
         second: weights by values.
     """
 
     first: Product
     score: tuple[fx.Node, ...]
-    softmax: fx.Node
-    safe: bool
-    dtype: torch.dtype | None
+    softmax: Softmax
     after: tuple[fx.Node, ...]
     second: Product
 
     @property
-    def scored(self) -> fx.Node:
-        """What the softmax is taken of."""
-        found = self.softmax.args[0] if self.softmax.args else self.softmax.kwargs["input"]
-        assert isinstance(found, fx.Node)
-        return found
+    def between(self) -> list[fx.Node]:
+        """All operations before the second product, each after what it reads."""
+        parts = [node for node in self.first.node.graph.nodes if node in self.softmax.parts]
+        return [self.first.node, *self.score, *parts, self.softmax.node, *self.after]
 
     @property
     def others(self) -> list[fx.Node]:
@@ -99,7 +87,7 @@ class Region:
 def regions(graph: fx.Graph) -> Iterator[Region]:
     """All attention in a captured graph."""
     order = {node: number for number, node in enumerate(graph.nodes)}
-    if not any(_is_softmax(node) for node in order):
+    if not any(map(may_have_softmax, order)):
         return
     for node in order:
         first = product(node)
@@ -188,23 +176,27 @@ def _from(first: Product, order: dict[fx.Node, int]) -> Region | None:
     inside, second = _followers(first.node, order)
     if second is None or not second.keeps_left:
         return None
-    softmaxes = [node for node in inside if _is_softmax(node)]
-    if len(softmaxes) != 1 or writes(softmaxes[0]):
+    known = list(softmaxes(inside))
+    if len(known) != 1 or any(map(writes, (known[0].node, *known[0].parts))):
         return None
-    (softmax,) = softmaxes
-    dim, dtype = _softmax_arguments(softmax)
-    size = value(softmax)
-    if size is None or dim not in (-1, size.dim() - 1) or size.shape[-2:] != products.shape[-2:]:
+    (softmax,) = known
+    size = value(softmax.node)
+    if size is None or softmax.dim not in (-1, size.dim() - 1) or size.shape[-2:] != products.shape[-2:]:
         return None
-    at = order[softmax]
+    at = order[softmax.node]
     after = tuple(node for node in inside if order[node] > at)
-    score = tuple(node for node in inside if order[node] < at)
+    score = tuple(node for node in inside if order[node] < at and node not in softmax.parts)
+    if softmax.scored not in (first.node, *score):
+        return None
     result = value(second.node)
-    if result is None or not _ends_in(second.left, softmax, after) or not _is_as_wide(size, result):
+    if result is None or not _ends_in(second.left, softmax.node, after) or not _is_as_wide(size, result):
         return None
     if not all(_keeps_weights(node, size, result) for node in after) or any(map(writes, after)):
         return None
     own = {first.node, *score}
+    read = min(order[node] for node in (softmax.node, *softmax.parts))
+    if any(writes(node) and order[node] > read for node in score):
+        return None
     if any(writes(node) and (node.args[:1] == () or node.args[0] not in own or "out" in node.kwargs) for node in score):
         return None  # it writes to something that others may read
     if not _nobody_writes_between(first.node, second.node, {*inside}, order):
@@ -214,7 +206,7 @@ def _from(first: Product, order: dict[fx.Node, int]) -> Region | None:
         earliest = min(first.left, first.right, key=order.__getitem__)
         if _nobody_writes_between(earliest, first.node, set(), order):
             first = replace(first, left=sources[0], right=sources[1])
-    return Region(first, score, softmax, softmax.target is torch_private.safe_softmax, dtype, after, second)
+    return Region(first, score, softmax, after, second)
 
 
 def _followers(node: fx.Node, order: dict[fx.Node, int]) -> tuple[list[fx.Node], Product | None]:
@@ -237,19 +229,6 @@ def _followers(node: fx.Node, order: dict[fx.Node, int]) -> tuple[list[fx.Node],
     if second is None or second.right in inside or second.right is node:
         return [], None
     return sorted(inside, key=order.__getitem__), second
-
-
-def _is_softmax(node: fx.Node) -> bool:
-    known = node.op in ("call_function", "call_method") and node.target in _SOFTMAX
-    return known and bool(node.args or "input" in node.kwargs)
-
-
-def _softmax_arguments(node: fx.Node) -> tuple[Any, Any]:
-    """Its dimension and dtype."""
-    rest = [a for a in node.args[1:] if not isinstance(a, torch.dtype)]
-    dtypes = [a for a in (*node.args[1:], *node.kwargs.values()) if isinstance(a, torch.dtype)]
-    dim = node.kwargs.get("dim", rest[0] if rest else None)
-    return dim, dtypes[0] if dtypes else None
 
 
 def _ends_in(last: fx.Node, softmax: fx.Node, after: tuple[fx.Node, ...]) -> bool:

@@ -102,11 +102,11 @@ def with_attention(
     found = []
     taken: set[fx.Node] = set()
     for region in regions(module.graph):
-        if taken.isdisjoint((region.first.node, *region.score, region.softmax, *region.after, region.second.node)):
+        if taken.isdisjoint((*region.between, region.second.node)):
             made = _made(region, trace, takes, device_types)
             if made is not None and taken.isdisjoint(made[1]):
                 found.append((region, made))
-                taken |= {region.first.node, *region.score, region.softmax, *region.after, region.second.node}
+                taken |= {*region.between, region.second.node}
     if not found:
         return module
     graph = fx.Graph()
@@ -124,7 +124,7 @@ def with_attention(
         second.replace_all_uses_with(node)
         graph.erase_node(second)
         copies[region.second.node] = node
-        for dead in reversed([region.first.node, *region.score, region.softmax, *region.after]):
+        for dead in reversed(region.between):
             graph.erase_node(copies[dead])
     return fx.GraphModule(module, graph)
 
@@ -164,7 +164,7 @@ def _made(
     with torch.no_grad(), left.fake_mode:  # type: ignore[attr-defined] # a stand-in
         query, key = (x.detach() for x in _operands(region.first, left, right))
         finished = _values(region.second, values, weights.shape).detach()
-        scored = value(region.softmax)
+        scored = value(region.softmax.node)
         assert scored is not None
         if (
             query.shape[:-2].numel() != scored.shape[:-2].numel()
@@ -329,9 +329,9 @@ def _score(
     order = {node: number for number, node in enumerate(region.first.node.graph.nodes)}
     for node in sorted((*carried, *region.score), key=order.__getitem__):
         copies[node] = graph.node_copy(node, copies.__getitem__)
-    result = copies[region.scored]
-    if region.dtype is not None:
-        result = graph.call_method("to", (result, region.dtype))
+    result = copies[region.softmax.scored]
+    if region.softmax.dtype is not None:
+        result = graph.call_method("to", (result, region.softmax.dtype))
     # Of a view the graph's output would be what it is a view of.
     result = graph.call_method("clone", (result,), {"memory_format": torch.contiguous_format})
     graph.output((result,))
@@ -350,7 +350,7 @@ def _score(
     traced.graph.output(tuple(results))
     _without_dead(traced.graph)
     made = results[0].meta["val"]
-    score = Score(traced.graph, trains, tuple(made.shape), made.dtype, region.safe)
+    score = Score(traced.graph, trains, tuple(made.shape), made.dtype, region.softmax.safe)
     try:
         score.text()
     except NotSaid:

@@ -355,3 +355,93 @@ def test_lengths_that_are_read(way: Callable[..., Tensor], low: float, device: t
         weights = torch.ones_like(expected) * 0.5
         for a, b in zip(*(torch.autograd.grad(r, leaves, weights) for r in (found, expected)), strict=True):
             close(a, b, equal_nan=True)
+
+
+def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT * 0.3
+    e = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+def written_out_of_values(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = causal_scores(q, k)
+    e = (scores - scores.max(dim=-1, keepdim=True).values.detach()).exp()
+    return torch.matmul(e.div(torch.sum(e, dim=-1, keepdim=True)), v)
+
+
+def written_out_in_rows(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = causal_scores(q, k)
+    e = (scores - torch.max(scores, -1)[0][..., None]).exp()
+    return (e / e.sum(-1).unsqueeze(-1)) @ v
+
+
+def written_out_without_maximum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = causal_scores(q, k).exp()
+    return (e / e.sum(dim=(-1,), keepdim=True)) @ v
+
+
+def causal_scores(q: Tensor, k: Tensor) -> Tensor:
+    mask = torch.ones(q.size(-2), k.size(-2), dtype=torch.bool, device=q.device).triu(1)
+    return (q @ k.mT * 0.3).masked_fill(mask, float("-inf"))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [written_out, written_out_of_values, written_out_in_rows, written_out_without_maximum],
+    ids=lambda way: way.__name__,
+)
+def test_softmax_that_is_written_out(way: Callable[..., Tensor], device: torch.device) -> None:
+    leaves = given(device, torch.float32, True)
+    found, whole = fused(lambda: called(jitney.compile(way, backend="triton_gpu", fullgraph=True), leaves))
+    assert any("jitney.attention." in name for name in whole)
+    expected = called(way, leaves)
+    torch.testing.assert_close(found, expected)
+    for a, b in zip(*(torch.autograd.grad(r.sin().sum(), leaves) for r in (found, expected)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def written_before_division(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT
+    e = scores.detach().exp()
+    scores.zero_()
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+def with_something_added(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = (q @ k.mT).exp()
+    return e / (e.sum(-1, keepdim=True) + 1) @ v
+
+
+def of_others(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = (q @ k.mT).exp()
+    return e / (e * 2).sum(-1, keepdim=True) @ v
+
+
+def doubled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = (q.detach() @ k.detach().mT).exp()
+    total = e.sum(-1, keepdim=True)
+    e *= 2
+    return e / total @ v
+
+
+def of_all(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = (q @ k.mT).exp()
+    return e / e.sum(-2, keepdim=True) @ v
+
+
+def of_few(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT
+    e = torch.exp(scores - scores.amax(-2, keepdim=True))
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+@pytest.mark.parametrize(
+    "way",
+    [written_before_division, with_something_added, of_others, doubled, of_all, of_few],
+    ids=lambda way: way.__name__,
+)
+def test_what_is_no_softmax_stays(way: Callable[..., Tensor], device: torch.device) -> None:
+    leaves = [x * 0.3 for x in given(device, torch.float32, False)]
+    found, whole = fused(lambda: called(jitney.compile(way, backend="triton_gpu", fullgraph=True), leaves))
+    assert not any("jitney.attention" in name for name in whole)
+    torch.testing.assert_close(found, called(way, leaves))
