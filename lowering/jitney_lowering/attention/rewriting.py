@@ -180,7 +180,7 @@ def _made(
     for carried in _carried(region):
         others = _others(region, carried)
         read = [value(n) for n in others]
-        if any(x is None or not _is_plain(x, device_types) or (trains and x.requires_grad) for x in read):
+        if any(x is None or not _is_plain(x, device_types) for x in read):
             continue
         score = _score(region, carried, others, trains, trace)
         if score is None:
@@ -339,18 +339,20 @@ def _score(
     with StandInMode(allow_non_fake_inputs=False), torch.enable_grad():
         # Products are added up in float32, and nobody rounds them here.
         products = torch.empty(first.shape, dtype=torch.float32, device=first.device, requires_grad=trains)
-        given = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+        given = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device,
+                                     requires_grad=trains and x.requires_grad)
                  for x in map(value, others) if x is not None]  # fmt: skip
     traced = trace(module, [products, *given])
     if traced is None or len(traced.results) != 1 or not _without_constants(traced.graph, traced.constants):
         return None
-    results = [*traced.results, *(traced.gradients[:1] if trains else [])]
-    if len(results) != 1 + trains or any(not isinstance(r, fx.Node) for r in results):
+    learned = tuple(n for n, x in enumerate(given) if x.requires_grad)
+    results = [*traced.results, *(traced.gradients[n] for n in ((0, *(1 + n for n in learned)) if trains else ()))]
+    if len(results) != 1 + trains + len(learned) or any(not isinstance(r, fx.Node) for r in results):
         return None
     traced.graph.output(tuple(results))
     _without_dead(traced.graph)
     made = results[0].meta["val"]
-    score = Score(traced.graph, trains, tuple(made.shape), made.dtype, region.softmax.safe)
+    score = Score(traced.graph, trains, tuple(made.shape), made.dtype, region.softmax.safe, learned)
     try:
         score.text()
     except NotSaid:
