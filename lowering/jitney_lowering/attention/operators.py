@@ -170,7 +170,8 @@ def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
     of_others: list[Tensor | None] = [None] * len(others)
     if score.learned:
         module = score.of_learned(query.device)
-        (products, *_, last) = module.graph.find_nodes(op="placeholder")
+        placeholders = list(module.graph.find_nodes(op="placeholder"))
+        products, last = placeholders[0], placeholders[-1]
         tangent = SCORES_BACKWARD(*given).to(score.dtype) if last.users else None
         inputs = (_products(query, key) if products.users else None, *others, tangent)
         made = fx.Interpreter(module).run(*inputs)
