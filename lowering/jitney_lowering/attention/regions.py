@@ -295,10 +295,13 @@ def writes(node: fx.Node) -> bool:
 
 
 def draws(node: fx.Node) -> bool:
-    """May a function that writes to nothing draw random numbers?"""
-    return node.target in _DROPOUT or getattr(node.target, "__name__", "") == "scaled_dot_product_attention"
+    """May what writes to nothing draw random numbers?"""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    inside = any(draws(inner) for each in getattr(node.target, "graphs", ()) for inner in each.graph.nodes)
+    return inside or node.target in _DROPOUT or name in _DRAWING
 
 
+_DRAWING = {"scaled_dot_product_attention", "bernoulli", "multinomial"}
 _WRITERS = {
     "setitem", "delitem", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow",
     "irshift", "isub", "itruediv", "ixor",
@@ -317,6 +320,7 @@ _PURE = {
     "erf", "exp", "exp2", "expm1", "eye", "flatten", "flip", "floor", "floor_divide", "full", "full_like",
     "gather", "ge", "gelu", "getattr", "gt", "index_select", "inner", "isfinite", "isinf", "isnan", "isneginf",
     "layer_norm", "le", "lerp", "linear", "linspace", "log", "log10", "log1p", "log2", "log_softmax",
+    "logsumexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "masked_select", "matmul",
     "max", "maximum", "mean", "meshgrid", "min", "minimum", "mm", "movedim", "mul", "multiply", "narrow",
     "ne", "neg", "negative", "normalize", "numel", "one_hot", "ones", "ones_like", "outer", "pad", "permute",

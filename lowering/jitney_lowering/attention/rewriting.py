@@ -98,7 +98,7 @@ def with_attention(
         takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
     """
-    module = _without_unread(module)
+    written, module = module, _without_unread(module)
     found = []
     taken: set[fx.Node] = set()
     for region in regions(module.graph):
@@ -108,7 +108,7 @@ def with_attention(
                 found.append((region, made))
                 taken |= {*region.between, region.second.node}
     if not found:
-        return module
+        return written
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     output = graph.graph_copy(module.graph, copies)
