@@ -156,6 +156,10 @@ def _allow_by_torch(vm: Any, fn: types.FunctionType, args: Args, kwargs: Kwargs)
     return allowed
 
 
+def _tuned(vm: Any, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> None:
+    """Torch.compile is told which sizes to take for constants: the same numbers without it."""
+
+
 DECORATORS, UTILITIES = "torch._dynamo.decorators", "torch._dynamo.external_utils"
 REGIONS = "torch._higher_order_ops.invoke_subgraph"
 FUNCTIONS: dict[tuple[str, str], CodeHandler] = {
@@ -164,6 +168,7 @@ FUNCTIONS: dict[tuple[str, str], CodeHandler] = {
     (UTILITIES, "wrap_numpy.<locals>.wrap"): _on_arrays,
     (UTILITIES, "wrap_dunder_call_ctx_manager.<locals>.inner"): _in_context,
     (DECORATORS, "allow_in_graph"): _allow_by_torch,
+    (DECORATORS, "mark_static"): _tuned,
     (DECORATORS, "error_on_graph_break"): _breaks_are_errors,
     (DECORATORS, "substitute_in_graph.<locals>.wrapper.<locals>.wrapped"): _as_written,
 }

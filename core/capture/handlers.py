@@ -14,7 +14,7 @@ from jitney.backends.registry import registry
 from jitney.capture import directive_rules
 from jitney.capture.python import builtins, classes, copying, json_texts, logs, signatures
 from jitney.capture.tables import UNCAPTURED, Args, FunctionTable, Handlers, Kwargs
-from jitney.capture.torch import control_flow, conversions, optimizers, parameters
+from jitney.capture.torch import control_flow, conversions, flex_attention, optimizers, parameters
 from jitney.capture.torch.autograd import (
     backward,
     checkpoints,
@@ -47,6 +47,7 @@ TORCH = (
     control_flow.special,
     conversions.special,
     ctc.special,
+    flex_attention.special,
     optimizers.special,
     packed.special,
     parameters.special,

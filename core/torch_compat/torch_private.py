@@ -567,6 +567,8 @@ assert_async: Callable[[Any, str], None] = torch._assert_async
 # What torch.nn.utils.rnn packs sequences with, and takes them apart.
 pack_padded: Callable[..., Any] = torch._pack_padded_sequence
 pad_packed: Callable[..., Any] = torch._pad_packed_sequence
+# A softmax whose rows of minus infinities are zeros.
+safe_softmax: Callable[..., torch.Tensor] = torch._safe_softmax
 # ``torch.FloatTensor`` and its like: what is called as a class, and names a dtype and a device.
 tensor_classes: set[Any] = torch._tensor_classes
 # Where ``torch.Tensor(...)`` makes tensors, whatever modes say.
@@ -574,25 +576,21 @@ default_tensor_device: Callable[[], Any] = _C._get_default_device
 
 __all__ = [
     "DISABLED_CODE", "FUNCTION_MODE_CALLS", "MODULE_CALL_FILE", "NEEDS_DATA", "OPERATOR_CLASSES", "OPTIMIZER_HOOKS",
-    "OP_NAMESPACES",
-    "PRIM_DEVICE", "SCAN_CODE", "STOPS_RECOMPUTATION", "BackwardHookFunction", "CustomOpDef",
+    "OP_NAMESPACES", "PRIM_DEVICE", "SCAN_CODE", "STOPS_RECOMPUTATION", "BackwardHookFunction", "CustomOpDef",
     "DataDependentOutputException", "DeviceContext", "DimDynamic", "DisableAutocast", "DynamicOutputShapeException",
     "FakeTensor", "FakeTensorMode", "GlobalStateGuard", "GuardOnDataDependentSymNode", "InferenceModeGuard",
     "LeanFakeTensorMode", "NamedSource", "PythonArithmetic", "PythonPrinter", "ShapeEnv", "StatelessSymbolicContext",
-    "TensorBase", "TensorGuards", "TorchDispatchMode", "TorchShapeEnv", "TorchSource",
-    "UnsupportedFakeTensorException", "advise_is_size", "assert_async",
-    "autocast_available", "batched", "constrain_size", "control_flow", "core_decompositions",
-    "current_accelerator", "current_autograd_node", "default_tensor_device", "deterministic_algorithms",
-    "disabled_torch_function",
-    "dispatch_kept", "dispatch_mode_depth", "expect_true", "foreach_copy", "forget_reals", "forward_ad_active",
-    "free_unbacked_symbols",
-    "function_mode_depth", "function_mode_enabled", "function_modes", "functionalization", "functionalization_active",
+    "TensorBase", "TensorGuards", "TorchDispatchMode", "TorchShapeEnv", "TorchSource", "UnsupportedFakeTensorException",
+    "advise_is_size", "assert_async", "autocast_available", "batched", "constrain_size", "control_flow",
+    "core_decompositions", "current_accelerator", "current_autograd_node", "default_tensor_device",
+    "deterministic_algorithms", "disabled_torch_function", "dispatch_kept", "dispatch_mode_depth", "expect_true",
+    "foreach_copy", "forget_reals", "forward_ad_active", "free_unbacked_symbols", "function_mode_depth",
+    "function_mode_enabled", "function_modes", "functionalization", "functionalization_active",
     "functionalization_first", "functionalization_skipped", "global_module_hooks", "grad_and_value_impl", "grad_impl",
     "group_tensors", "is_composite", "is_traced", "jacobians", "log_api_usage", "module_call", "next_sequence_number",
     "numpy", "op_database", "out_of_tree_device", "outside_torch_compile", "pack_padded", "pad_packed",
-    "process_groups", "python_kernels", "run_on_stand_ins", "set_function_modes", "set_grad_enabled",
-    "statically_known_true", "suggest_memory_format",
-    "sympy_interp", "tensor_classes", "traces_symbolically", "tracing_state", "transforms_active", "undecided",
-    "value_when_captured", "wait_for_collective",
-    "without_modes", "without_saved_tensor_hooks",
+    "process_groups", "python_kernels", "run_on_stand_ins", "safe_softmax", "set_function_modes", "set_grad_enabled",
+    "statically_known_true", "suggest_memory_format", "sympy_interp", "tensor_classes", "traces_symbolically",
+    "tracing_state", "transforms_active", "undecided", "value_when_captured", "wait_for_collective", "without_modes",
+    "without_saved_tensor_hooks",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Private torch names for stand-ins and symbolic sizes; ``torch_private.py`` has the others, and hands these on."""
+"""Private torch names for stand-ins, symbolic sizes and ``flex_attention``; ``torch_private.py`` has the others."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from torch._dispatch.python import enable_python_dispatcher
 
 # ShapeEnv asks for a torch Source to name a symbol; the base class is part of its signature.
 from torch._guards import Source as TorchSource
+
+# What flex_attention calls with its score and mask functions, after it has checked all that it was given.
+from torch._higher_order_ops.flex_attention import flex_attention as flex_operator
 
 # Shapes, dtypes and devices of results without computing them.
 from torch._subclasses.fake_tensor import (
@@ -42,6 +45,11 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
 from torch.fx.experimental.symbolic_shapes import _advise_is_size as advise_is_size
 from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size as constrain_size
+
+# Refuses gradients on CPUs, as torch's kernel there has none; is a function one of scores, or of masks?
+from torch.nn.attention.flex_attention import _get_mod_type as flex_kind
+from torch.nn.attention.flex_attention import _ModificationType as FlexKinds
+from torch.nn.attention.flex_attention import _validate_device as flex_refuse_devices
 
 # Turns a size expression into calls on FX proxies, and into Python text.
 from torch.utils._sympy.interp import sympy_interp
@@ -259,6 +267,7 @@ __all__ = [
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
+    "FlexKinds",
     "GuardOnDataDependentSymNode",
     "LeanFakeTensorMode",
     "NamedSource",
@@ -272,6 +281,9 @@ __all__ = [
     "advise_is_size",
     "constrain_size",
     "expect_true",
+    "flex_kind",
+    "flex_operator",
+    "flex_refuse_devices",
     "forget_reals",
     "free_unbacked_symbols",
     "numpy",

@@ -1,6 +1,13 @@
 """Attention as one operator: found in captured graphs, said as text, lowered to what a kernel computes of a tile."""
 
-from jitney_lowering.attention.operators import BACKWARD, FORWARD, attention_results, backward_results
+from jitney_lowering.attention.operators import (
+    BACKWARD,
+    FORWARD,
+    SCORES_BACKWARD,
+    attention_results,
+    backward_results,
+    scores_backward_results,
+)
 from jitney_lowering.attention.rewriting import Candidate, Compute, by_operator, with_attention
 from jitney_lowering.attention.score import NotSaid, Score
 from jitney_lowering.attention.tile import GRADIENT, PRODUCTS, Tile
@@ -10,6 +17,7 @@ __all__ = [
     "FORWARD",
     "GRADIENT",
     "PRODUCTS",
+    "SCORES_BACKWARD",
     "Candidate",
     "Compute",
     "NotSaid",
@@ -18,5 +26,6 @@ __all__ = [
     "attention_results",
     "backward_results",
     "by_operator",
+    "scores_backward_results",
     "with_attention",
 ]

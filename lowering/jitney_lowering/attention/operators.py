@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
+from jitney.torch_compat import torch_private
 from jitney_lowering.attention.score import Score
 
 
@@ -32,15 +33,18 @@ def attention(
 
     Returns:
         (..., M, E) with the value's batch and dtype, contiguous; twice float32 (..., M) with the query's batch: the
-        largest score (0 if that is minus infinity) and the sum.
+        largest score (0 if that is minus infinity) and the sum (1 instead of 0, if the softmax is safe).
     """
     found = _scores(query, key, others, score)[0]
-    weights = found.softmax(-1)
+    safe = Score.of(score).safe
+    weights = torch_private.safe_softmax(found, -1) if safe else found.softmax(-1)
     flat = value.reshape(-1, *value.shape[-2:])
     result = torch.bmm(weights.reshape(len(flat), *weights.shape[-2:]).to(value.dtype), flat)
     largest = found.amax(-1)
     largest = largest.masked_fill(largest == float("-inf"), 0.0)
     total = (found - largest.unsqueeze(-1)).exp().sum(-1)
+    if safe:
+        total = total.masked_fill(total == 0, 1.0)
     statistics = [x.view(query.shape[:-1]).to(torch.float32) for x in (largest, total)]
     return result.view(*value.shape[:-2], *result.shape[-2:]), *statistics
 
@@ -63,15 +67,11 @@ def attention_backward(
         result, largest, total: of the forward; everything else is as there.
     """
     count, wide = value.shape[:-2].numel(), torch.float32
-    flat = value.reshape(count, *value.shape[-2:]).to(wide)
+    weights, of_found = _of_softmax(gradient, query, key, value, others, result, largest, total, score)
     given = gradient.reshape(count, *gradient.shape[-2:]).to(wide)
-    found = _scores(query, key, others, score)[0]
-    weights = (found.reshape(count, *found.shape[-2:]) - largest.reshape(count, -1, 1)).exp()
-    weights = weights / total.reshape(count, -1, 1)
     of_value = torch.bmm(weights.mT, given)
-    of_weights = torch.bmm(given, flat.mT)
-    of_found = weights * (of_weights - (given * result.reshape(given.shape)).sum(-1, keepdim=True))
-    of_scores = _scores(query, key, others, score, of_found.reshape(found.shape))[1].reshape(of_found.shape)
+    size = Score.of(score).size
+    of_scores = _scores(query, key, others, score, of_found.reshape(size))[1].reshape(of_found.shape)
     of_query = torch.bmm(of_scores, key.reshape(count, *key.shape[-2:]).to(wide))
     of_key = torch.bmm(of_scores.mT, query.reshape(count, *query.shape[-2:]).to(wide))
     made = zip((of_query, of_key, of_value), (query, key, value), strict=True)
@@ -79,16 +79,61 @@ def attention_backward(
     return dq, dk.mT.contiguous().mT, dv
 
 
+def attention_scores_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    others: Sequence[Tensor],
+    result: Tensor,
+    largest: Tensor,
+    total: Tensor,
+    score: str,
+) -> Tensor:
+    """The gradient of what the softmax is taken of, float32: what gradients of others are computed of.
+
+    It is as large as all products: who learns a bias has such a tensor in the backward, one at a time.
+    """
+    made = _of_softmax(gradient, query, key, value, others, result, largest, total, score)[1]
+    return made.view(Score.of(score).size)
+
+
+def _of_softmax(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    others: Sequence[Tensor],
+    result: Tensor,
+    largest: Tensor,
+    total: Tensor,
+    score: str,
+) -> tuple[Tensor, Tensor]:
+    """The weights, and the gradient of what they were computed of: float32, with one dimension of batch."""
+    count, wide = value.shape[:-2].numel(), torch.float32
+    flat = value.reshape(count, *value.shape[-2:]).to(wide)
+    given = gradient.reshape(count, *gradient.shape[-2:]).to(wide)
+    found = _scores(query, key, others, score)[0]
+    weights = (found.reshape(count, *found.shape[-2:]) - largest.reshape(count, -1, 1)).exp()
+    weights = weights / total.reshape(count, -1, 1)
+    of_weights = torch.bmm(given, flat.mT)
+    return weights, weights * (of_weights - (given * result.reshape(given.shape)).sum(-1, keepdim=True))
+
+
 def _scores(query: Tensor, key: Tensor, others: Sequence[Tensor], text: str, *gradient: Tensor) -> Any:
     """What the softmax is taken of, in float32; then the gradient of the products, if one is given."""
     score = Score.of(text)
-    count = query.shape[:-2].numel()
-    wide = [x.reshape(count, *x.shape[-2:]).to(torch.float32) for x in (query, key)]
-    products = torch.bmm(wide[0], wide[1].mT).view(*query.shape[:-1], key.size(-2))
+    products = _products(query, key)
     if score.gradient and not gradient:
         gradient = (torch.zeros_like(score.result, device=query.device),)  # nobody looks at what comes of it
     inputs = [products, *others, *gradient]
-    return torch.fx.Interpreter(score.filled(inputs, query.device)).run(*inputs)
+    return fx.Interpreter(score.filled(inputs, query.device)).run(*inputs)
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    count = query.shape[:-2].numel()
+    wide = [x.reshape(count, *x.shape[-2:]).to(torch.float32) for x in (query, key)]
+    return torch.bmm(wide[0], wide[1].mT).view(*query.shape[:-1], key.size(-2))
 
 
 def attention_results(
@@ -107,6 +152,11 @@ def backward_results(
     return query.new_empty(query.shape), key.new_empty(key.mT.shape).mT, value.new_empty(value.shape)
 
 
+def scores_backward_results(gradient: Tensor, query: Tensor, key: Tensor, *rest: Any) -> Tensor:
+    """New memory for what ``attention_scores_backward`` gives."""
+    return query.new_empty(Score.of(rest[-1]).size, dtype=torch.float32)
+
+
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     query, key, value, others, ctx.score = inputs
     ctx.mark_non_differentiable(*output[1:])
@@ -115,8 +165,19 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 
 def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
     query, key, value, result, largest, total, *others = ctx.saved_tensors
-    found = BACKWARD(gradient, query, key, value, others, result, largest, total, ctx.score)
-    return (*found, [None] * len(others), None)
+    given = (gradient, query, key, value, others, result, largest, total, ctx.score)
+    found, score = BACKWARD(*given), Score.of(ctx.score)
+    of_others: list[Tensor | None] = [None] * len(others)
+    if score.learned:
+        module = score.of_learned(query.device)
+        placeholders = list(module.graph.find_nodes(op="placeholder"))
+        products, last = placeholders[0], placeholders[-1]
+        tangent = SCORES_BACKWARD(*given).to(score.dtype) if last.users else None
+        inputs = (_products(query, key) if products.users else None, *others, tangent)
+        made = fx.Interpreter(module).run(*inputs)
+        for at, each in zip(score.learned, made, strict=True):
+            of_others[at] = each
+    return (*found, of_others, None)
 
 
 _library = torch.library.Library("jitney", "FRAGMENT")
@@ -127,10 +188,17 @@ _library.define(
     "attention_backward(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor[] others, Tensor result, "
     "Tensor largest, Tensor total, str score) -> (Tensor, Tensor, Tensor)"
 )
+_library.define(
+    "attention_scores_backward(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor[] others, "
+    "Tensor result, Tensor largest, Tensor total, str score) -> Tensor"
+)
+_library.impl("attention_scores_backward", attention_scores_backward, "CompositeExplicitAutograd")
 _library.impl("attention", attention, "CompositeExplicitAutograd")
 _library.impl("attention_backward", attention_backward, "CompositeExplicitAutograd")
 torch.library.register_fake("jitney::attention", attention_results, lib=_library)
 torch.library.register_fake("jitney::attention_backward", backward_results, lib=_library)
+torch.library.register_fake("jitney::attention_scores_backward", scores_backward_results, lib=_library)
 torch.library.register_autograd("jitney::attention", _gradients, setup_context=_keep, lib=_library)
 FORWARD = torch.ops.jitney.attention.default
 BACKWARD = torch.ops.jitney.attention_backward.default
+SCORES_BACKWARD = torch.ops.jitney.attention_scores_backward.default

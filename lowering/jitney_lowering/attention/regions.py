@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from jitney.torch_compat import torch_private
+from jitney_lowering.attention.softmaxes import Softmax, may_have_softmax, softmaxes
+
+HALVES = (torch.bfloat16, torch.float16)
 LONGEST = 64  # operations between the two products
 
 _MATMUL = {torch.matmul, operator.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, "matmul", "bmm", "__matmul__"}
-_SOFTMAX = {torch.nn.functional.softmax, torch.softmax, Tensor.softmax, "softmax", torch.special.softmax}
 _DROPOUT = {torch.nn.functional.dropout: (0.5, True), torch.dropout: (None, None)}
 # What may be done to the weights: they are other numbers in no other order.
 _SAME = {
@@ -55,27 +58,24 @@ class Region:
     """Attention in a captured graph.
 
     Args:
-        first: queries by keys.
-        score: the operations from there to the softmax, which is not among them, in order.
-        softmax: the node.
-        dtype: the softmax's, if it was given one.
-        after: the operations from the softmax to the second product.
+        first: queries by keys; of halves, also where the program multiplies them as float32.
+        score: the operations from there to the softmax, in order.
+        softmax: which is neither among these nor among those that follow.
+        after: the operations from there to the second product.
         second: weights by values.
     """
 
     first: Product
     score: tuple[fx.Node, ...]
-    softmax: fx.Node
-    dtype: torch.dtype | None
+    softmax: Softmax
     after: tuple[fx.Node, ...]
     second: Product
 
     @property
-    def scored(self) -> fx.Node:
-        """What the softmax is taken of."""
-        found = self.softmax.args[0] if self.softmax.args else self.softmax.kwargs["input"]
-        assert isinstance(found, fx.Node)
-        return found
+    def between(self) -> list[fx.Node]:
+        """All operations before the second product, each after what it reads."""
+        parts = [node for node in self.first.node.graph.nodes if node in self.softmax.parts]
+        return [self.first.node, *self.score, *parts, self.softmax.node, *self.after]
 
     @property
     def others(self) -> list[fx.Node]:
@@ -87,7 +87,7 @@ class Region:
 def regions(graph: fx.Graph) -> Iterator[Region]:
     """All attention in a captured graph."""
     order = {node: number for number, node in enumerate(graph.nodes)}
-    if not any(_is_softmax(node) for node in order):
+    if not any(map(may_have_softmax, order)):
         return
     for node in order:
         first = product(node)
@@ -114,6 +114,17 @@ def product(node: fx.Node) -> Product | None:
         if isinstance(left, fx.Node) and isinstance(right, fx.Node):
             return _einsum(node, node.args[0], left, right)
     return None
+
+
+def widened(node: fx.Node) -> fx.Node:
+    """What a node converts to float32, where that is a conversion of halves: products of these are as exact."""
+    source = node.args[0] if node.target in _CONVERTING and node.op == "call_method" and node.args else None
+    before = value(source) if isinstance(source, fx.Node) else None
+    after = value(node)
+    if before is None or after is None or after.dtype is not torch.float32:
+        return node
+    alike = before.device == after.device and before.shape == after.shape
+    return source if alike and before.dtype in HALVES and isinstance(source, fx.Node) else node
 
 
 def value(node: fx.Node) -> Tensor | None:
@@ -165,28 +176,37 @@ def _from(first: Product, order: dict[fx.Node, int]) -> Region | None:
     inside, second = _followers(first.node, order)
     if second is None or not second.keeps_left:
         return None
-    softmaxes = [node for node in inside if _is_softmax(node)]
-    if len(softmaxes) != 1 or writes(softmaxes[0]):
+    known = list(softmaxes(inside))
+    if len(known) != 1 or any(map(writes, (known[0].node, *known[0].parts))):
         return None
-    (softmax,) = softmaxes
-    dim, dtype = _softmax_arguments(softmax)
-    size = value(softmax)
-    if size is None or dim not in (-1, size.dim() - 1) or size.shape[-2:] != products.shape[-2:]:
+    (softmax,) = known
+    size = value(softmax.node)
+    if size is None or softmax.dim not in (-1, size.dim() - 1) or size.shape[-2:] != products.shape[-2:]:
         return None
-    at = order[softmax]
+    at = order[softmax.node]
     after = tuple(node for node in inside if order[node] > at)
-    score = tuple(node for node in inside if order[node] < at)
+    score = tuple(node for node in inside if order[node] < at and node not in softmax.parts)
+    if softmax.scored not in (first.node, *score):
+        return None
     result = value(second.node)
-    if result is None or not _ends_in(second.left, softmax, after) or not _is_as_wide(size, result):
+    if result is None or not _ends_in(second.left, softmax.node, after) or not _is_as_wide(size, result):
         return None
     if not all(_keeps_weights(node, size, result) for node in after) or any(map(writes, after)):
         return None
     own = {first.node, *score}
+    read = min(order[node] for node in (softmax.node, *softmax.parts))
+    if any(writes(node) and order[node] > read for node in score):
+        return None
     if any(writes(node) and (node.args[:1] == () or node.args[0] not in own or "out" in node.kwargs) for node in score):
         return None  # it writes to something that others may read
     if not _nobody_writes_between(first.node, second.node, {*inside}, order):
         return None
-    return Region(first, score, softmax, dtype, after, second)
+    sources = widened(first.left), widened(first.right)
+    if sources[0] is not first.left and sources[1] is not first.right:
+        earliest = min(first.left, first.right, key=order.__getitem__)
+        if _nobody_writes_between(earliest, first.node, set(), order):
+            first = replace(first, left=sources[0], right=sources[1])
+    return Region(first, score, softmax, after, second)
 
 
 def _followers(node: fx.Node, order: dict[fx.Node, int]) -> tuple[list[fx.Node], Product | None]:
@@ -209,18 +229,6 @@ def _followers(node: fx.Node, order: dict[fx.Node, int]) -> tuple[list[fx.Node],
     if second is None or second.right in inside or second.right is node:
         return [], None
     return sorted(inside, key=order.__getitem__), second
-
-
-def _is_softmax(node: fx.Node) -> bool:
-    return node.op in ("call_function", "call_method") and node.target in _SOFTMAX
-
-
-def _softmax_arguments(node: fx.Node) -> tuple[Any, Any]:
-    """Its dimension and dtype."""
-    rest = [a for a in node.args[1:] if not isinstance(a, torch.dtype)]
-    dtypes = [a for a in (*node.args[1:], *node.kwargs.values()) if isinstance(a, torch.dtype)]
-    dim = node.kwargs.get("dim", rest[0] if rest else None)
-    return dim, dtypes[0] if dtypes else None
 
 
 def _ends_in(last: fx.Node, softmax: fx.Node, after: tuple[fx.Node, ...]) -> bool:
@@ -263,13 +271,21 @@ def writes(node: fx.Node) -> bool:
     """May the operation write to a tensor that was there before? Of functions that nobody knows here it is assumed."""
     if "out" in node.kwargs or node.kwargs.get("inplace"):
         return True
+    graphs = getattr(node.target, "graphs", None)  # around graphs of the program's functions
+    if graphs is not None:
+        return any(writes(inner) for each in graphs for inner in each.graph.nodes)
     if node.op == "call_method":
         name = str(node.target)
         if name.startswith("__") and name.endswith("__"):
             return name.strip("_") in _WRITERS
         return name.endswith("_") or name in _ACTS
     if node.op == "call_function":
-        name = getattr(node.target, "__name__", "")
+        target: Any = node.target
+        if isinstance(target, torch_private.OPERATOR_CLASSES):
+            called: Any = target
+            known = getattr(called, "namespace", "") in ("aten", "prims")
+            return not known or called._schema.is_mutable or torch.Tag.nondeterministic_seeded in called.tags
+        name = getattr(target, "__name__", "")
         if getattr(operator, name, None) is node.target:
             return name in _WRITERS
         if name == "embedding":  # it may renormalise its table
@@ -278,6 +294,14 @@ def writes(node: fx.Node) -> bool:
     return node.op == "call_module"
 
 
+def draws(node: fx.Node) -> bool:
+    """May what writes to nothing draw random numbers?"""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    inside = any(draws(inner) for each in getattr(node.target, "graphs", ()) for inner in each.graph.nodes)
+    return inside or node.target in _DROPOUT or name in _DRAWING
+
+
+_DRAWING = {"scaled_dot_product_attention", "bernoulli", "multinomial"}
 _WRITERS = {
     "setitem", "delitem", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow",
     "irshift", "isub", "itruediv", "ixor",
@@ -288,13 +312,15 @@ _ROOMS = {
     "math",
 }  # fmt: skip
 _PURE = {
-    "abs", "add", "addmm", "all", "allclose", "amax", "amin", "any", "arange", "as_tensor", "atan",
+    "_safe_softmax", "abs", "add", "addmm", "all", "allclose", "amax", "amin", "any", "arange", "argsort", "as_tensor",
+    "atan",
     "baddbmm", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bmm",
     "broadcast_tensors", "broadcast_to", "cat", "cdist", "ceil", "chunk", "clamp", "clone", "concat",
     "conv1d", "conv2d", "cos", "cumsum", "diff", "div", "divide", "dropout", "einsum", "empty_like", "eq",
     "erf", "exp", "exp2", "expm1", "eye", "flatten", "flip", "floor", "floor_divide", "full", "full_like",
-    "gather", "ge", "gelu", "getattr", "gt", "index_select", "inner", "isfinite", "isinf", "isnan",
+    "gather", "ge", "gelu", "getattr", "gt", "index_select", "inner", "isfinite", "isinf", "isnan", "isneginf",
     "layer_norm", "le", "lerp", "linear", "linspace", "log", "log10", "log1p", "log2", "log_softmax",
+    "logsumexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "masked_select", "matmul",
     "max", "maximum", "mean", "meshgrid", "min", "minimum", "mm", "movedim", "mul", "multiply", "narrow",
     "ne", "neg", "negative", "normalize", "numel", "one_hot", "ones", "ones_like", "outer", "pad", "permute",

@@ -11,11 +11,12 @@ from torch import Tensor, fx
 
 from jitney.torch_compat.strides import StandInMode
 from jitney_lowering.attention.operators import FORWARD
-from jitney_lowering.attention.regions import Product, Region, product, regions, value, writes
+from jitney_lowering.attention.regions import Product, Region, draws, product, regions, value, writes
 from jitney_lowering.attention.score import NotSaid, Score
 
 GROWS = 2  # times its operands' elements: what a score computes by itself rather than reads
 MOST_CARRIED = 40
+CALLS = ("call_function", "call_method")
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,17 @@ def with_attention(
         takes: how the backend computes one; None if it has nothing better than what is written there.
         device_types: of the backend.
     """
+    written, module = module, _without_unread(module)
     found = []
     taken: set[fx.Node] = set()
     for region in regions(module.graph):
-        if taken.isdisjoint((region.first.node, *region.score, region.softmax, *region.after, region.second.node)):
+        if taken.isdisjoint((*region.between, region.second.node)):
             made = _made(region, trace, takes, device_types)
             if made is not None and taken.isdisjoint(made[1]):
                 found.append((region, made))
-                taken |= {region.first.node, *region.score, region.softmax, *region.after, region.second.node}
+                taken |= {*region.between, region.second.node}
     if not found:
-        return module
+        return written
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     output = graph.graph_copy(module.graph, copies)
@@ -122,8 +124,24 @@ def with_attention(
         second.replace_all_uses_with(node)
         graph.erase_node(second)
         copies[region.second.node] = node
-        for dead in reversed([region.first.node, *region.score, region.softmax, *region.after]):
+        for dead in reversed(region.between):
             graph.erase_node(copies[dead])
+    return fx.GraphModule(module, graph)
+
+
+def _without_unread(module: fx.GraphModule) -> fx.GraphModule:
+    """The graph without what nobody reads: it would be somebody else who reads scores."""
+    if not any(node.op in CALLS and not node.users for node in module.graph.nodes):
+        return module
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    output = graph.output(graph.graph_copy(module.graph, copies))
+    for old in module.graph.find_nodes(op="output"):
+        output.meta = dict(old.meta)
+    for node in reversed(list(graph.nodes)):
+        if node.op in CALLS and not node.users and not draws(node) and not writes(node):
+            if "changes_state" not in node.meta and value(node) is not None:
+                graph.erase_node(node)
     return fx.GraphModule(module, graph)
 
 
@@ -137,12 +155,16 @@ def _made(
     left, right, weights, values = stands
     assert left is not None and right is not None and weights is not None and values is not None
     results = [value(region.first.node), value(region.second.node)]
-    if any(x is None or x.dtype is not left.dtype for x in (right, values, *results)):
+    wide = region.first.left not in region.first.node.all_input_nodes
+    types = [torch.float32 if wide else left.dtype, left.dtype]
+    if any(x is None or x.dtype is not left.dtype for x in (right, values)):
+        return None
+    if any(x is None or x.dtype is not dtype for x, dtype in zip(results, types, strict=True)):
         return None  # of several types, or such as autocast changes
     with torch.no_grad(), left.fake_mode:  # type: ignore[attr-defined] # a stand-in
         query, key = (x.detach() for x in _operands(region.first, left, right))
         finished = _values(region.second, values, weights.shape).detach()
-        scored = value(region.softmax)
+        scored = value(region.softmax.node)
         assert scored is not None
         if (
             query.shape[:-2].numel() != scored.shape[:-2].numel()
@@ -158,7 +180,7 @@ def _made(
     for carried in _carried(region):
         others = _others(region, carried)
         read = [value(n) for n in others]
-        if any(x is None or not _is_plain(x, device_types) or (trains and x.requires_grad) for x in read):
+        if any(x is None or not _is_plain(x, device_types) for x in read):
             continue
         score = _score(region, carried, others, trains, trace)
         if score is None:
@@ -307,9 +329,9 @@ def _score(
     order = {node: number for number, node in enumerate(region.first.node.graph.nodes)}
     for node in sorted((*carried, *region.score), key=order.__getitem__):
         copies[node] = graph.node_copy(node, copies.__getitem__)
-    result = copies[region.scored]
-    if region.dtype is not None:
-        result = graph.call_method("to", (result, region.dtype))
+    result = copies[region.softmax.scored]
+    if region.softmax.dtype is not None:
+        result = graph.call_method("to", (result, region.softmax.dtype))
     # Of a view the graph's output would be what it is a view of.
     result = graph.call_method("clone", (result,), {"memory_format": torch.contiguous_format})
     graph.output((result,))
@@ -317,18 +339,20 @@ def _score(
     with StandInMode(allow_non_fake_inputs=False), torch.enable_grad():
         # Products are added up in float32, and nobody rounds them here.
         products = torch.empty(first.shape, dtype=torch.float32, device=first.device, requires_grad=trains)
-        given = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+        given = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device,
+                                     requires_grad=trains and x.requires_grad)
                  for x in map(value, others) if x is not None]  # fmt: skip
     traced = trace(module, [products, *given])
     if traced is None or len(traced.results) != 1 or not _without_constants(traced.graph, traced.constants):
         return None
-    results = [*traced.results, *(traced.gradients[:1] if trains else [])]
-    if len(results) != 1 + trains or any(not isinstance(r, fx.Node) for r in results):
+    learned = tuple(n for n, x in enumerate(given) if x.requires_grad)
+    results = [*traced.results, *(traced.gradients[n] for n in ((0, *(1 + n for n in learned)) if trains else ()))]
+    if len(results) != 1 + trains + len(learned) or any(not isinstance(r, fx.Node) for r in results):
         return None
     traced.graph.output(tuple(results))
     _without_dead(traced.graph)
     made = results[0].meta["val"]
-    score = Score(traced.graph, trains, tuple(made.shape), made.dtype)
+    score = Score(traced.graph, trains, tuple(made.shape), made.dtype, region.softmax.safe, learned)
     try:
         score.text()
     except NotSaid:

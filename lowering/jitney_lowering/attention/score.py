@@ -32,15 +32,19 @@ class Score:
     Args:
         graph: placeholders are the products, float32 of size (..., M, N), then other tensors, then, if there is a
             gradient, that of the result. It returns what the softmax is taken of, and the gradient of the products if
-            there is one.
+            there is one, and of others.
         gradient: is there one?
         size, dtype: of what the softmax is taken of.
+        safe: are weights zeros where all that it is taken of is minus infinity, and not nan?
+        learned: which of the other tensors have a gradient, in the order of the graph's results.
     """
 
     graph: fx.Graph
     gradient: bool
     size: tuple[int, ...]
     dtype: torch.dtype
+    safe: bool = False
+    learned: tuple[int, ...] = ()
 
     def text(self) -> str:
         """The score as an operator's argument.
@@ -60,19 +64,21 @@ class Score:
             elif node.op != "placeholder":
                 raise NotSaid(f"a {node.op}")
         inputs = len(self.graph.find_nodes(op="placeholder"))
-        return json.dumps([inputs, calls, results, self.gradient, self.size, _said(self.dtype, numbers)])
+        facts = (self.gradient, self.size, _said(self.dtype, numbers), self.safe, self.learned)
+        return json.dumps([inputs, calls, results, *facts])
 
     @staticmethod
     def of(text: str) -> Score:
         """The score that has this text; ``ValueError`` if none has."""
         try:
-            inputs, calls, results, gradient, size, dtype = json.loads(text)
+            inputs, calls, results, gradient, size, dtype, safe, learned = json.loads(text)
             graph = fx.Graph()
             nodes = [graph.placeholder(f"given{n}") for n in range(inputs)]
             for name, args, kwargs in calls:
                 nodes.append(graph.call_function(_operator(name), tuple(_meant(args, nodes)), _meant(kwargs, nodes)))
             graph.output(tuple(nodes[n] for n in results))
-            return Score(graph, bool(gradient), tuple(map(int, size)), _meant(dtype, nodes))
+            facts = (tuple(map(int, size)), _meant(dtype, nodes), bool(safe), tuple(map(int, learned)))
+            return Score(graph, bool(gradient), *facts)
         except (TypeError, LookupError, AttributeError, ValueError) as error:
             raise ValueError(f"no score: {text[:100]!r}") from error
 
@@ -82,28 +88,46 @@ class Score:
         return torch.empty(self.size, dtype=self.dtype, device="meta")
 
     def filled(self, inputs: Sequence[torch.Tensor], device: torch.device) -> fx.GraphModule:
-        """The graph as backends take it: with a stand-in in ``meta["val"]`` of each node.
+        """The graph as backends take it, without gradients of others: with a stand-in in ``meta["val"]`` of each node.
 
         Args:
             inputs: tensors such as its own, of any device.
             device: of all stand-ins.
         """
-        graph = fx.Graph()
-        copies: dict[fx.Node, fx.Node] = {}
+        graph = self._part(0, 1 + self.gradient, device)
         given = iter(inputs)
         with StandInMode(allow_non_fake_inputs=False), torch.no_grad():
-            for node in self.graph.nodes:
-                copy = copies[node] = graph.node_copy(node, copies.__getitem__)
+            for node in graph.nodes:
                 if node.op == "placeholder":
                     like = next(given)
-                    copy.meta["val"] = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
+                    node.meta["val"] = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
                 elif node.op == "call_function":
-                    if "device" in copy.kwargs:
-                        copy.kwargs = {**copy.kwargs, "device": device}
-                    args, kwargs = fx.node.map_arg((copy.args, copy.kwargs), lambda n: n.meta["val"])
-                    target: Any = copy.target
-                    copy.meta["val"] = target(*args, **kwargs)
+                    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+                    node.meta["val"] = node.target(*args, **kwargs)
         return fx.GraphModule(torch.nn.Module(), graph)
+
+    def of_learned(self, device: torch.device) -> fx.GraphModule:
+        """From the same inputs, of this device, to the gradients of those that have one."""
+        return fx.GraphModule(torch.nn.Module(), self._part(1 + self.gradient, None, device))
+
+    def _part(self, begin: int, end: int | None, device: torch.device) -> fx.Graph:
+        """Some of its results, on a device."""
+        (output,) = self.graph.find_nodes(op="output")
+        results = output.args[0][begin:end]
+        needed, waiting = set(results), list(results)
+        while waiting:
+            sources = [n for n in waiting.pop().all_input_nodes if n not in needed]
+            needed.update(sources)
+            waiting += sources
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        for node in self.graph.nodes:
+            if node.op == "placeholder" or node in needed:
+                copy = copies[node] = graph.node_copy(node, copies.__getitem__)
+                if "device" in copy.kwargs:
+                    copy.kwargs = {**copy.kwargs, "device": device}
+        graph.output(tuple(copies[n] for n in results))
+        return graph
 
 
 def _name(target: Any) -> str:

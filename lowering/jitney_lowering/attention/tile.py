@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class Tile:
         given: that of ``GRADIENT``: the gradient of ``scored``.
         others: buffer -> the position among the operator's other tensors.
         dtypes: of these buffers.
+        safe: see ``Score``.
     """
 
     batch: Var
@@ -47,6 +48,7 @@ class Tile:
     given: Value
     others: dict[str, int]
     dtypes: dict[str, torch.dtype]
+    safe: bool = False
 
     @staticmethod
     def of(score: Score, size: Sequence[int], others: Sequence[Tensor], device: torch.device, policy: Policy) -> Tile:
@@ -67,7 +69,7 @@ class Tile:
         module = score.filled([products, *others, *tangents], device)
         stands = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
         program = lower(module, stands, relaxed_math=False, policy=policy, inlined=True)
-        return _Tiles(program, products, len(others), score.size).tile(score.gradient)
+        return replace(_Tiles(program, products, len(others), score.size).tile(score.gradient), safe=score.safe)
 
 
 class _Tiles:

@@ -15,6 +15,7 @@ backend = Backend(
     device_types=("cpu",),
     options=LlvmCpuOptions,
     decompositions=lazy_function("jitney_llvm_cpu.compiler:aten_decompositions"),
+    captured_pass=lazy_function("jitney_llvm_cpu.captured_pass:captured_pass"),
     joint_pass=lazy_function("jitney_llvm_cpu.joint_pass:joint_pass"),
     version="0.1.0",
     load=lazy_function("jitney_llvm_cpu.serialization:load"),

@@ -9,6 +9,7 @@ from typing import Any
 from torch import fx
 
 from jitney.backends import CompileRequest
+from jitney_llvm_cpu.attention import operators as attention
 from jitney_llvm_cpu.launch import Native
 from jitney_llvm_cpu.memory_pool import memory
 from jitney_llvm_cpu.onednn.calls import is_called
@@ -53,7 +54,7 @@ def compile_graph(
     except NotLowered as refusal:
         request.lowered(0, [("the whole graph", str(refusal))])
         return graph.forward
-    wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind, instead=called_instead)
+    wrapper = Wrapper(made, native, request.frame, memory, kind=request.kind, instead=_instead)
     run = wrapper.build()
     externs = [item for item in made.items if isinstance(item, Extern)]
     whole = [(str(item.target), NATIVE if item.launched else item.reason) for item in externs]
@@ -71,6 +72,10 @@ def compile_graph(
     if library is not None:
         wrapper.namespace.update(entries_of(library, entries))
     return run if options.dump else keepable(run, wrapper.source, wrapper.allocation, entries, library, options)
+
+
+def _instead(extern: Extern) -> Any:
+    return called_instead(extern) or attention.called_instead(extern)
 
 
 def aten_decompositions(options: LlvmCpuOptions) -> Mapping[Any, Callable[..., Any]]:

@@ -21,6 +21,8 @@ class LlvmCpuOptions:
             and gradients have eager's strides all the same.
         packed_weights: in inference, convolutions keep a copy of their weights in the order that oneDNN computes with;
             it is made again when any byte of the weights has changed, which each call looks at.
+        fused_attention: a product, what is done to it, a softmax and another product are torch's fused attention where
+            that says the same; if the products are many, they are computed block by block otherwise, and never held.
         layers_once: of equal layers that follow each other, lower and schedule one, repeat its kernels. False: each.
         cache_dir: where object code is kept from one process to the next; empty for ``config.cache_dir``, and if that
             is empty too the user's cache folder.
@@ -34,6 +36,7 @@ class LlvmCpuOptions:
     fallback_random: bool = True
     layout_optimization: bool = True
     packed_weights: bool = True
+    fused_attention: bool = True
     layers_once: bool = True
     cache_dir: str = ""
     cache: bool = True

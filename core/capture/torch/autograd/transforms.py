@@ -180,12 +180,13 @@ def captured(
     dims: Sequence[int | None],
     what: str = "a function transform",
     itself: bool = False,
+    kind: type[Body] = Body,
 ) -> Captured:
     """The graph of ``fn`` for arguments like these, or for these; ``what`` it is for, for messages."""
     outer, before = vm.tracer, writes(vm)
     tensors = outer.snapshot()
     paused, outer.pause = outer.pause, True
-    body = Body(outer)
+    body = kind(outer)
     try:
         given = [
             body.argument(leaf, dim, itself) if is_stand_in(leaf) else leaf
@@ -211,6 +212,13 @@ def captured(
 
 
 # ------------------------------------------------------------------ the operation
+
+
+def results_of(body: Captured) -> list[Any]:
+    """Stand-ins for what a function returned."""
+    output = next(iter(reversed(body.graph.graph.nodes)))
+    return [node.meta["example_value"] for node in output.args[0]]
+
 
 Run = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any], Any]
 

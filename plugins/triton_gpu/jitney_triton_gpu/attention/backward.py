@@ -35,9 +35,7 @@ def of_queries(
     depth, width = query.size[-1], value.size[-1]
     programs = body.begin(body.y, problem.queries, (query, key, value, given, result, made), (*statistics, delta))
     body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
-    body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
-    body.load("r", body.place(result, "y", "e[None, :]", "e", width, "y"))
-    line("minus = tl.sum(r.to(tl.float32) * g.to(tl.float32), 1, keep_dims=True)")
+    _load_given(body, given, result)
     body.store_row(delta, "minus")
     _load_statistics(body, statistics)
     line("total = tl.zeros([YBLOCK, DBLOCK], tl.float32)")
@@ -50,6 +48,36 @@ def of_queries(
 
     body.loops(body.x, some_keys)
     body.store(body.place(made, "y", "d[None, :]", "d", depth, "y"), "total", made.dtype)
+    return body.draft.finished(programs, blocks.warps)
+
+
+def of_scores(
+    problem: Problem,
+    given: Matrices,
+    result: Matrices,
+    statistics: tuple[Matrices, Matrices],
+    made: Matrices,
+    name: str,
+    blocks: Blocks,
+) -> Function:
+    """The function that fills the gradient of what the softmax is taken of, (..., M, N), wherever a key is seen."""
+    body = Body(problem, name, blocks, (given, result, *statistics, made))
+    query, key, value = problem.query, problem.key, problem.value
+    depth, width = query.size[-1], value.size[-1]
+    programs = body.begin(body.y, problem.queries, (query, key, value, given, result, made), statistics)
+    body.load("q", body.place(query, "y", "d[None, :]", "d", depth, "y"))
+    _load_given(body, given, result)
+    _load_statistics(body, statistics)
+
+    def some_keys() -> None:
+        body.load("k", body.place(key, "x", "d[:, None]", "d", depth, "x"))
+        body.load("v", body.place(value, "x", "e[:, None]", "e", width, "x"))
+        _of_scored(body)
+        down, across = made.stride[-2:]
+        mask = body.writer.mask(frozenset({"x", "y"}))
+        body.store((f"at_{made.name} + y * {down} + x * {across}", mask or ""), "of_scored", made.dtype)
+
+    body.loops(body.x, some_keys)
     return body.draft.finished(programs, blocks.warps)
 
 
@@ -90,6 +118,14 @@ def of_keys(
     return body.draft.finished(programs, blocks.warps)
 
 
+def _load_given(body: Body, given: Matrices, result: Matrices) -> None:
+    """Tiles ``g`` and ``r``, and of each query ``minus``, the sum of what they multiply to."""
+    width = body.problem.value.size[-1]
+    body.load("g", body.place(given, "y", "e[None, :]", "e", width, "y"))
+    body.load("r", body.place(result, "y", "e[None, :]", "e", width, "y"))
+    body.line("minus = tl.sum(r.to(tl.float32) * g.to(tl.float32), 1, keep_dims=True)")
+
+
 def _load_statistics(body: Body, statistics: tuple[Matrices, Matrices]) -> None:
     largest, total = statistics
     body.load_row("most", largest)
@@ -102,10 +138,15 @@ def _of_products(body: Body) -> str:
 
     Then there are ``weights``.
     """
+    _of_scored(body)
+    return body.gradient("of_scored")
+
+
+def _of_scored(body: Body) -> None:
+    """The tiles ``weights`` and ``of_scored``, the gradient of what the softmax is taken of."""
     line = body.line
     line(f"products = tl.dot(q, k{body.precision})")
     scored = body.score("products")
     line(f"weights = {body.masked(f'tl.exp2(({scored} - most) * {LOG2E}) * part')}")
     line(f"of_weights = tl.dot(g, v{body.precision})")
     line("of_scored = weights * (of_weights - minus)")
-    return body.gradient("of_scored")

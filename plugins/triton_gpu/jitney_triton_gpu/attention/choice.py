@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
 
 from jitney_lowering import NotLowered
 from jitney_lowering.attention import Candidate, Compute, Tile, by_operator
-from jitney_lowering.ir import HALVES, Apply, Constant, Value
+from jitney_lowering.attention.fused import by_torch
+from jitney_lowering.ir import HALVES
 from jitney_triton_gpu.attention.blocks import widest
-from jitney_triton_gpu.attention.bounds import Bound, masks, without
 from jitney_triton_gpu.attention.draft import LEAST, padded
 from jitney_triton_gpu.device import INTERPRETED
 from jitney_triton_gpu.policy import POLICY
 
 DTYPES = (*HALVES, torch.float32)
-CAUSAL = Bound(-1, 1, 0)
 
 
 def takes(candidate: Candidate) -> Compute | None:
@@ -36,36 +32,5 @@ def takes(candidate: Candidate) -> Compute | None:
 
 
 def _by_torch(candidate: Candidate, tile: Tile) -> Compute | None:
-    """Torch's fused attention: for scales, and for a mask of what comes later."""
-    query, key, value = candidate.query, candidate.key, candidate.value
-    same = query.shape[:-2] == key.shape[:-2] == value.shape[:-2] and query.size(-1) == value.size(-1)
-    if INTERPRETED or query.dtype not in HALVES or query.dim() > 4 or not same or query.size(-1) % 8:
-        return None
-    found = masks(tile.scored, tile.row, tile.column)
-    if any(not mask.exact or mask.bounds != (CAUSAL,) for mask in found) or (found and query.size(-2) != key.size(-2)):
-        return None
-    scale = _factor(without(tile.scored, found), tile.products)
-    return None if scale is None else _Fused(scale, bool(found))
-
-
-def _factor(value: Value, products: Value) -> float | None:
-    """By what the products are multiplied; None if something else is done to them."""
-    if value is products:
-        return 1.0
-    if not isinstance(value, Apply) or value.op != "mul":
-        return None
-    numbers = [a.value for a in value.args if isinstance(a, Constant)]
-    rest = [a for a in value.args if not isinstance(a, Constant)]
-    inner = _factor(rest[0], products) if len(rest) == 1 else None
-    return None if inner is None else inner * float(numbers[0])
-
-
-class _Fused:
-    def __init__(self, scale: float, causal: bool) -> None:
-        self.scale, self.causal = scale, causal
-
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, others: Sequence[Tensor]) -> Tensor:
-        """The result, as products give it: contiguous."""
-        q, k, v = (x.reshape((1,) * (4 - x.dim()) + x.shape) for x in (query, key, value))
-        result = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=self.scale)
-        return result.reshape(value.shape[:-2] + result.shape[-2:]).contiguous()
+    query = candidate.query
+    return None if INTERPRETED or query.dtype not in HALVES or query.size(-1) % 8 else by_torch(candidate, tile)

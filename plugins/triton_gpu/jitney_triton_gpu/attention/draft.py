@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from jitney_lowering.attention import Tile
+from jitney_lowering.attention.masks import FAR, Mask, masks, without
 from jitney_lowering.index import Index, Var, index
 from jitney_lowering.ir import Kernel, Nest, Store, Value, index_width
-from jitney_triton_gpu.attention.bounds import FAR, Mask, masks, span, without
+from jitney_triton_gpu.attention.bounds import span
 from jitney_triton_gpu.emit.dtypes import NAMES
 from jitney_triton_gpu.emit.function import Draft, blocks_of
 from jitney_triton_gpu.emit.spaces import Axis
@@ -229,7 +230,8 @@ class Body:
         """
         columns = axis is self.x
         mine, count = (self.y, self.problem.keys) if columns else (self.x, self.problem.queries)
-        found = masks(self.problem.tile.scored, self.problem.tile.row, self.problem.tile.column)
+        tile = self.problem.tile
+        found = masks(tile.scored, tile.row, tile.column, safe=tile.safe)
         last = f"(first + {mine.symbol} - 1)"
         keys = self.problem.keys
         block = (axis.symbol, axis.block)

@@ -44,6 +44,8 @@ def forward(
         line("most = best")
 
     body.loops(body.x, some_keys)
+    if problem.tile.safe:
+        line("total = tl.where(total == 0.0, 1.0, total)")
     body.store(body.place(result, "y", "e[None, :]", "e", width, "y"), "(mixed / total)", result.dtype)
     line('most = tl.where(most == float("-inf"), 0.0, most)')
     for matrices, shown in zip(statistics, ("most", "total"), strict=True):

@@ -10,9 +10,18 @@ import torch
 from torch import Tensor
 
 from jitney.backends.devices import raw_stream
-from jitney_lowering.attention import BACKWARD, FORWARD, Score, Tile, attention_results, backward_results
+from jitney_lowering.attention import (
+    BACKWARD,
+    FORWARD,
+    SCORES_BACKWARD,
+    Score,
+    Tile,
+    attention_results,
+    backward_results,
+    scores_backward_results,
+)
 from jitney_lowering.ir import Extern
-from jitney_triton_gpu.attention.backward import of_keys, of_queries
+from jitney_triton_gpu.attention.backward import of_keys, of_queries, of_scores
 from jitney_triton_gpu.attention.blocks import blocks
 from jitney_triton_gpu.attention.draft import Matrices, Problem
 from jitney_triton_gpu.attention.forward import forward
@@ -62,7 +71,32 @@ def attention_backward(
     return made
 
 
-INSTEAD: dict[Any, Callable[..., Any]] = {FORWARD: attention, BACKWARD: attention_backward}
+def attention_scores_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    others: Sequence[Tensor],
+    result: Tensor,
+    largest: Tensor,
+    total: Tensor,
+    score: str,
+) -> Tensor:
+    """As the operator of this name."""
+    made = scores_backward_results(gradient, query, key, score).zero_()  # what is hidden is not looked at
+    given = {
+        "query": query, "key": key, "value": value, "result": result, "largest": largest, "sums_of": total,
+        "given": gradient, "of_scores": made.view(*query.shape[:-1], key.size(-2)),
+    }  # fmt: skip
+    _run(_scores_backward, given, others, score)
+    return made
+
+
+INSTEAD: dict[Any, Callable[..., Any]] = {
+    FORWARD: attention,
+    BACKWARD: attention_backward,
+    SCORES_BACKWARD: attention_scores_backward,
+}
 Launch = Callable[[Sequence[Tensor]], None]
 _launches: dict[Any, Launch] = {}
 
@@ -122,6 +156,11 @@ def _backward(problem: Problem, m: dict[str, Matrices]) -> list[Function]:
     )
     made = (m["of_key"], m["of_value"])
     return [first, of_keys(problem, given, statistics, delta, made, f"attention{number}_keys", keys)]
+
+
+def _scores_backward(problem: Problem, m: dict[str, Matrices]) -> list[Function]:
+    name, statistics = f"attention{next(_counter)}_scores", (m["largest"], m["sums_of"])
+    return [of_scores(problem, m["given"], m["result"], statistics, m["of_scores"], name, blocks(problem, "queries"))]
 
 
 def _precision(query: Tensor) -> str:

@@ -202,10 +202,6 @@ def scores_too(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return scores.softmax(-1) @ v, scores.amax(-1)
 
 
-def learned_bias(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return (q @ k.mT + q.mean(-1, keepdim=True)).softmax(-1) @ v
-
-
 def other_dimension(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT).softmax(-2) @ v
 
@@ -230,7 +226,7 @@ def rescaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "way",
-    [weights_too, scores_too, learned_bias, other_dimension, normalised, turned, dropped, rescaled],
+    [weights_too, scores_too, other_dimension, normalised, turned, dropped, rescaled],
     ids=lambda way: way.__name__,
 )
 def test_what_is_something_else_stays(way: Callable[..., Any], device: torch.device) -> None:
@@ -355,3 +351,152 @@ def test_lengths_that_are_read(way: Callable[..., Tensor], low: float, device: t
         weights = torch.ones_like(expected) * 0.5
         for a, b in zip(*(torch.autograd.grad(r, leaves, weights) for r in (found, expected)), strict=True):
             close(a, b, equal_nan=True)
+
+
+def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT * 0.3
+    e = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+def written_out_of_values(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = causal_scores(q, k)
+    e = (scores - scores.max(dim=-1, keepdim=True).values.detach()).exp()
+    return torch.matmul(e.div(torch.sum(e, dim=-1, keepdim=True)), v)
+
+
+def written_out_in_rows(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = causal_scores(q, k)
+    e = (scores - torch.max(scores, -1)[0][..., None]).exp()
+    return (e / e.sum(-1).unsqueeze(-1)) @ v
+
+
+def written_out_without_maximum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = causal_scores(q, k).exp()
+    return (e / e.sum(dim=(-1,), keepdim=True)) @ v
+
+
+def causal_scores(q: Tensor, k: Tensor) -> Tensor:
+    mask = torch.ones(q.size(-2), k.size(-2), dtype=torch.bool, device=q.device).triu(1)
+    return (q @ k.mT * 0.3).masked_fill(mask, float("-inf"))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [written_out, written_out_of_values, written_out_in_rows, written_out_without_maximum],
+    ids=lambda way: way.__name__,
+)
+def test_softmax_that_is_written_out(way: Callable[..., Tensor], device: torch.device) -> None:
+    leaves = given(device, torch.float32, True)
+    found, whole = fused(lambda: called(jitney.compile(way, backend="triton_gpu", fullgraph=True), leaves))
+    assert any("jitney.attention." in name for name in whole)
+    expected = called(way, leaves)
+    torch.testing.assert_close(found, expected)
+    for a, b in zip(*(torch.autograd.grad(r.sin().sum(), leaves) for r in (found, expected)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def written_before_division(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT
+    e = scores.detach().exp()
+    scores.zero_()
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+def with_something_added(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = (q @ k.mT).exp()
+    return e / (e.sum(-1, keepdim=True) + 1) @ v
+
+
+def of_others(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = (q @ k.mT).exp()
+    return e / (e * 2).sum(-1, keepdim=True) @ v
+
+
+def doubled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = (q.detach() @ k.detach().mT).exp()
+    total = e.sum(-1, keepdim=True)
+    e *= 2
+    return e / total @ v
+
+
+def of_all(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    e = (q @ k.mT).exp()
+    return e / e.sum(-2, keepdim=True) @ v
+
+
+def of_few(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT
+    e = torch.exp(scores - scores.amax(-2, keepdim=True))
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+@pytest.mark.parametrize(
+    "way",
+    [written_before_division, with_something_added, of_others, doubled, of_all, of_few],
+    ids=lambda way: way.__name__,
+)
+def test_what_is_no_softmax_stays(way: Callable[..., Tensor], device: torch.device) -> None:
+    leaves = [x * 0.3 for x in given(device, torch.float32, False)]
+    found, whole = fused(lambda: called(jitney.compile(way, backend="triton_gpu", fullgraph=True), leaves))
+    assert not any("jitney.attention" in name for name in whole)
+    torch.testing.assert_close(found, called(way, leaves))
+
+
+def bias_of_keys(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return (q @ k.mT * 0.2 + k.mean(-1).unsqueeze(-2) * bias[:, :1, :1]).softmax(-1) @ v
+
+
+def whole_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return (q @ k.mT * 0.2 + bias[:, :T, :T]).softmax(-1) @ v
+
+
+def bias_below_a_mask(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    mask = torch.ones(T, T, dtype=torch.bool, device=q.device).triu(1)
+    return (q @ k.mT * 0.2 + bias[:, :T, :T]).masked_fill(mask, float("-inf")).softmax(-1) @ v
+
+
+def capped_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return (3 * torch.tanh((q @ k.mT * 0.2 + bias[:, :T, :1]) / 3)).softmax(-1) @ v
+
+
+def learned_slopes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    t = torch.arange(T, device=q.device)
+    return (q @ k.mT * 0.2 + bias[:, :1, :1] * (t[None] - t[:, None])).softmax(-1) @ v
+
+
+def learned_table(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    t = torch.arange(T, device=q.device)
+    return (q @ k.mT + F.embedding((t[None] - t[:, None]).clamp(-9, 9) + 9, bias[:, 0].mT).permute(2, 0, 1)).softmax(
+        -1
+    ) @ v
+
+
+def learned_scale(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return (q @ k.mT * bias[:, :1, :1]).softmax(-1) @ v
+
+
+LEARNED = [
+    bias_of_keys, whole_bias, bias_below_a_mask, capped_bias, learned_slopes, learned_table, learned_scale,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("way", LEARNED, ids=lambda way: way.__name__)
+def test_what_the_score_reads_learns(way: Callable[..., Tensor], dtype: torch.dtype, device: torch.device) -> None:
+    bias = torch.randn(H, T + 3, T + 5, device=device, dtype=dtype).requires_grad_()
+    leaves = [*given(device, dtype, True), bias]
+
+    def whole_call(fn: Callable[..., Tensor], leaves: list[Tensor]) -> tuple[Tensor, ...]:
+        result = fn(leaves[0].transpose(1, 2), leaves[1].transpose(1, 2), *leaves[2:])
+        return result, *torch.autograd.grad(result, leaves, torch.ones_like(result) * 0.5 + result.detach())
+
+    compiled = jitney.compile(way, backend="triton_gpu", fullgraph=True)
+    found, whole = fused(lambda: whole_call(compiled, leaves))
+    assert any("attention_scores_backward" in name for name in whole)
+    assert not any(name.startswith("aten._softmax") for name in whole)
+    wide = [x.detach().double().requires_grad_() for x in leaves]
+    for mine, theirs, true in zip(found, whole_call(way, leaves), whole_call(way, wide), strict=True):
+        least = 2e-2 if dtype is torch.bfloat16 else 5e-6
+        error = (mine.double() - true).abs().max()
+        assert error <= max(2 * (theirs.double() - true).abs().max(), least * true.abs().max())

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import jitney
+from jitney import events
 from jitney_triton_gpu.attention import kernels
 from jitney_triton_gpu.attention.draft import Blocks
 
@@ -194,3 +195,38 @@ def test_the_gradient_of_a_bias_alone(device: torch.device) -> None:
     compiled = jitney.compile(way, backend="triton_gpu")
     found, expected = (torch.autograd.grad(f(q, k, v, bias).sin().sum(), bias) for f in (compiled, way))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_that_nobody_reads_are_drawn(device: torch.device) -> None:
+    leaves = [x.detach() for x in leaves_of(device)]
+
+    def way(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        torch.full_like(q, 0.5).bernoulli()
+        F.dropout(q, 0.5)
+        weights = (q @ k.mT).softmax(-1)
+        return weights @ v + torch.rand(1, device=q.device)
+
+    torch.manual_seed(5)
+    found = jitney.compile(way, backend="triton_gpu", fullgraph=True)(*leaves)
+    torch.manual_seed(5)
+    torch.testing.assert_close(found, way(*leaves), rtol=1e-4, atol=1e-4)
+
+
+def test_scores_that_nobody_reads(device: torch.device) -> None:
+    """The logarithms of sums that a program computes and throws away do not keep the scores in memory."""
+    seen: list[str] = []
+
+    def way(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = q @ k.mT
+        torch.logsumexp(scores, -1).mul(2)
+        return scores.softmax(-1) @ v
+
+    def note(event: object) -> None:
+        if isinstance(event, events.Lowered):
+            seen.extend(name for name, _ in event.whole)
+
+    leaves = [x.detach() for x in leaves_of(device)]
+    with events.listen(note):
+        found = jitney.compile(way, backend="triton_gpu", fullgraph=True)(*leaves)
+    torch.testing.assert_close(found, way(*leaves), rtol=1e-4, atol=1e-4)
+    assert any("jitney.attention." in name for name in seen)
