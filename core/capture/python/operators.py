@@ -40,7 +40,7 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.classes import lookup
-from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
+from jitney.capture.python.containers import delitem, dict_contains, getitem, iterable, settle_among, tell_apart
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.host_comparisons import host_comparison
@@ -564,12 +564,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         raise UserRaised(TypeError(f"argument of type {type(obj).__name__!r} is not iterable"))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
-        key = constant_key(key)
-        check_key(vm, key, obj)
-        if record is not None:
-            vm.native(hash, key)
-            return vm.world.dict_has(record, key)
-        return vm.native(operator.contains, obj, key)
+        return dict_contains(vm, obj, record, key)
     base: Any = next((b for b in (list, tuple, collections.deque) if isinstance(obj, b)), None)
     if base is not None:  # C code goes through its items, whatever its class says of them
         items = vm.world.content(record) if record is not None and base is not tuple else obj
