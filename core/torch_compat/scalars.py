@@ -104,7 +104,7 @@ class Scalars:
         self.made: dict[Any, Any] = {}  # symbol -> the SymFloat that is it
 
     def applies(self, target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-        """Is it float arithmetic with a symbol in it, or its rounding? ``max`` and ``min`` of what is known are guards."""
+        """Is it float arithmetic with a symbol in it, or rounding? ``max`` and ``min`` of what is known are guards."""
         kinds = set(map(type, args))
         if target in WHOLE:
             return target is not int and len(args) == 1 and kinds <= {torch.SymInt, torch.SymFloat}
@@ -119,7 +119,7 @@ class Scalars:
         return torch.SymFloat in kinds or (torch.SymInt in kinds and float in kinds)
 
     def compute(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The symbolic result; None where Python may raise or give something else than a float (an integer, of ``WHOLE``).
+        """The symbolic result; None where Python may raise or give another class (a float, for ``WHOLE`` an int).
 
         Of a number that only the running graph knows nothing can be asked: those are torch's optimizers' own.
         """

@@ -1,4 +1,5 @@
-"""Comparisons of numbers that the graph reads out of tensors, computed before it runs: of tensors that the host has.
+"""Comparisons of numbers that the graph reads out of tensors, and truth of tensors, computed before it runs: of tensors
+that the host has.
 
 An optimizer's step counter is a tensor of one number on the CPU, and some optimizers do something else once they have
 counted far enough. What the graph computes of such tensors, given before the frame begins, is computed here of copies,
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 MOST = 64  # operations of one comparison
 REMEMBERED = 1 << 12  # answers of one kind of comparison
 # Operations of tensors of one number, by name: as methods, functions, and functions of lists.
-COMPUTED = frozenset("add sub mul div pow neg abs sqrt exp log maximum minimum clamp_min clamp_max reciprocal".split())
+COMPUTED = frozenset(
+    "add sub mul div pow neg abs sqrt exp log maximum minimum clamp_min clamp_max reciprocal "
+    "eq ne lt le gt ge logical_not remainder".split()
+)
 MADE = frozenset({torch.tensor, torch.zeros, torch.ones, torch.full})
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
@@ -69,12 +73,23 @@ class HostComparison:
 
 def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
     """What a comparison of such numbers gives, which is guarded; None where only the running graph knows."""
+    return _answer(vm, COMPARISONS[symbol], lambda copy: (copy.number(a), copy.number(b)))
+
+
+def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
+    """The same, of ``bool(tensor)``."""
+    return _answer(vm, bool, lambda copy: (copy.item(vm.tracer.node_of(tensor)),))
+
+
+def _answer(
+    vm: Interpreter, question: Callable[..., Any], arguments: Callable[[_Copy], tuple[Any, ...]]
+) -> bool | None:
+    found = _Copy(vm)
     try:
-        found = _Copy(vm)
-        graph_args = (found.number(a), found.number(b))
+        graph_args = arguments(found)
     except _Unknown:
         return None
-    found.graph.output(found.graph.call_function(COMPARISONS[symbol], graph_args))
+    found.graph.output(found.graph.call_function(question, graph_args))
     asked = HostComparison(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
     given = list(found.given.values())
     with torch_private.without_modes():
@@ -148,6 +163,10 @@ class _Copy:
             arguments = tuple([self.number(a) for a in found.args])
             return self.graph.call_function(found.target, arguments)
         (tensor,) = symbols.read_by(expr) or (None,)
+        return self.item(tensor)
+
+    def item(self, tensor: Any) -> fx.Node:
+        """What the tensor at a node holds."""
         if not isinstance(tensor, fx.Node):
             raise _Unknown
         return self.graph.call_method("item", (self._tensor(tensor),))
