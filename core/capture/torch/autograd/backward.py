@@ -17,7 +17,7 @@ import torch
 from jitney.capture import metadata
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import stand_in_attributes
+from jitney.capture.torch import data_parallel, stand_in_attributes
 from jitney.capture.torch.autograd import leaf_hooks, tape
 from jitney.capture.torch.autograd.gradients import check_place, differentiated, tensors_of
 from jitney.torch_compat import torch_private
@@ -30,6 +30,7 @@ special = FunctionTable()
 
 BACKWARD = "backward()"
 HINT = "call it outside the compiled function"
+DDP = data_parallel.DDP
 HOLDERS = "DistributedDataParallel does, and autograd graphs that are still alive"
 PLAIN_LEAF = "{v}.is_leaf and {v}._backward_hooks is None and {v}._post_accumulate_grad_hooks is None"
 Hooks = dict[
@@ -132,8 +133,9 @@ def _backward(vm: Interpreter, tensors: Any, cotangents: Any, given: dict[str, A
         raise Break(f"{BACKWARD} adds to a gradient that requires grad itself", HINT)
     flags = {"retain_graph": retain, "create_graph": bool(create), "allow_unused": True}
     hooks, step = _hooks(vm, leaves), vm.break_step()
-    if hooks and create:
-        raise Break(f"{BACKWARD} with create_graph=True to a tensor that has hooks", HINT)
+    reduces = vm.tracer.tape.reductions
+    if (hooks and (create or reduces)) or (create and reduces):
+        raise Break(f"{BACKWARD} with create_graph=True or {DDP}, to a tensor that has hooks or is {DDP}'s", HINT)
     with leaf_hooks.watched(leaves if hooks else ()) as order:
         raw = differentiated(vm, outputs, leaves, cotangents, flags, BACKWARD)
     shared = _shared(vm, raw, leaves)
@@ -157,6 +159,7 @@ def _backward(vm: Interpreter, tensors: Any, cotangents: Any, given: dict[str, A
     for leaf, old, new in zip(leaves, before, made, strict=True):
         if new is not None:
             _accumulate(vm, leaf, old, new, bool(create))
+    data_parallel.reduce(vm, leaves, made)
 
 
 def _hooks(vm: Interpreter, leaves: tuple[Any, ...]) -> Hooks:
@@ -233,7 +236,8 @@ def _check_leaf(vm: Interpreter, leaf: Any) -> None:
             raise Break(f"{BACKWARD} to a tensor from outside that requires grad in compiled code only", HINT)
         if getattr(real, "grad_dtype", real.dtype) is not real.dtype:
             raise Break(f"{BACKWARD} to a tensor whose gradients are to have another dtype", HINT)
-        if id(leaf) not in vm.tracer.tape.accumulated and holds_accumulator(real):
+        known = vm.tracer.tape.accumulated | vm.tracer.tape.held
+        if id(leaf) not in known and holds_accumulator(real):
             raise Break(f"{BACKWARD}, and somebody holds the place where gradients of a leaf are accumulated", HOLDERS)
     vm.tracer.tape.accumulated.add(id(leaf))
     vm.world.guard(source, "true", PLAIN_LEAF if _is_plain(real) else "{v}.is_leaf")
