@@ -71,7 +71,7 @@ def test_rates_are_eagers(name: str, backend: str) -> None:
         made.graphs = graphs
         return made
 
-    check(training, backend, steps=20)
+    check(training, backend)
 
 
 def test_a_plateau_is_seen_outside() -> None:

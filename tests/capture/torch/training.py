@@ -53,7 +53,7 @@ def told(training: Training, results: list[Any]) -> Any:
     }
 
 
-def run(make: Callable[[], Training], wrap: Callable[[Step], Step], steps: int = 10) -> tuple[Training, Any]:
+def run(make: Callable[[], Training], wrap: Callable[[Step], Step], steps: int = 20) -> tuple[Training, Any]:
     torch.manual_seed(0)
     training = make()
     step = wrap(training.step)
@@ -61,7 +61,7 @@ def run(make: Callable[[], Training], wrap: Callable[[Step], Step], steps: int =
     return training, told(training, results)
 
 
-def check(make: Callable[[], Training], backend: str, steps: int = 10) -> None:
+def check(make: Callable[[], Training], backend: str, steps: int = 20) -> None:
     """Compare what the steps leave behind with eager's; count graphs and breaks."""
     training, wanted = run(make, lambda step: step, steps)
     whole = not training.breaks
