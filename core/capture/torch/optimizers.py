@@ -37,7 +37,10 @@ def _is_torchs(vm: Interpreter) -> bool:
 def _first(frame: Frame) -> Any:
     """The first argument of a frame."""
     code = frame.info.code
-    return frame.locals.get(code.co_varnames[0]) if code.co_argcount else None
+    name = code.co_varnames[0] if code.co_argcount else ""
+    if name in frame.cells:  # a function in it reads it, too
+        return getattr(frame.cells[name], "cell_contents", None)
+    return frame.locals.get(name)
 
 
 def is_courtesy_break(vm: Interpreter, fn: types.FunctionType) -> bool:

@@ -133,6 +133,8 @@ def _backward(vm: Interpreter, tensors: Any, cotangents: Any, given: dict[str, A
         raise Break(f"{BACKWARD} adds to a gradient that requires grad itself", HINT)
     flags = {"retain_graph": retain, "create_graph": bool(create), "allow_unused": True}
     hooks, step = _hooks(vm, leaves), vm.break_step()
+    if hooks and len({leaf.device for leaf in leaves}) > 1:
+        raise Break(f"{BACKWARD} to tensors on several devices that have hooks: their order is not known", HINT)
     reduces = vm.tracer.tape.reductions
     if (hooks and (create or reduces)) or (create and reduces):
         raise Break(f"{BACKWARD} with create_graph=True or {DDP}, to a tensor that has hooks or is {DDP}'s", HINT)
