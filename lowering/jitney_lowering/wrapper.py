@@ -351,9 +351,11 @@ class Wrapper:
         return f"{name}({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
 
     def _is_small(self, buffer: Buffer) -> bool:
-        sizes, strides = ([n if isinstance(n, int) else n.value for n in many] for many in (buffer.size, buffer.stride))
-        if not hasattr(self.allocator, "empty_small") or None in (*sizes, *strides):
+        known = [n.value for n in (*buffer.size, *buffer.stride)]
+        found = [n for n in known if n is not None]
+        if not hasattr(self.allocator, "empty_small") or len(found) < len(known):
             return False
+        sizes, strides = found[: len(buffer.size)], found[len(buffer.size) :]
         extent = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
         return extent * buffer.dtype.itemsize < self.allocator.small
 

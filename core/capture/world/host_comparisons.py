@@ -71,6 +71,45 @@ class HostComparison:
         return self.answers[key]
 
 
+class Apart:
+    """Do the tensors that a frame's comparisons ask about lie apart from others that it writes to before?"""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, tuple[Any, bool, bool]] = {}  # id of a stand-in -> it, asked about?, written to?
+        self.spans: list[int | None] = []
+        self.checked: tuple[int, ...] = ()
+
+    def add(self, fake: Any, asked: bool, written: bool) -> None:
+        """One tensor more, or something more of one."""
+        _, before, too = self.rows.get(id(fake), (fake, False, False))
+        if id(fake) not in self.rows:
+            self.spans.append(_span(fake))
+        self.rows[id(fake)] = fake, asked or before, written or too
+        self.checked = ()
+
+    def copy(self) -> Apart:
+        """Another one that asks the same."""
+        made = Apart()
+        made.rows, made.spans = dict(self.rows), list(self.spans)
+        return made
+
+    def __call__(self, *tensors: torch.Tensor) -> bool:
+        """Addresses that were found apart once are not looked at again, as long as sizes are fixed."""
+        addresses = tuple([t.data_ptr() for t in tensors])
+        if addresses == self.checked and None not in self.spans:
+            return True
+        asked_end = written_end = 0
+        spans = [_span(t) if known is None else known for t, known in zip(tensors, self.spans, strict=True)]
+        rows = zip(addresses, spans, self.rows.values(), strict=True)
+        for begin, span, (asked, written) in sorted((a, s or 0, row[1:]) for a, s, row in rows):
+            if (asked and begin < written_end) or (written and begin < asked_end):
+                return False
+            asked_end = max(asked_end, begin + span if asked else 0)
+            written_end = max(written_end, begin + span if written else 0)
+        self.checked = addresses
+        return True
+
+
 def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
     """What a comparison of such numbers gives, which is guarded; None where only the running graph knows."""
     return _answer(vm, COMPARISONS[symbol], lambda copy: (copy.number(a), copy.number(b)))
@@ -90,8 +129,10 @@ def _answer(
     except _Unknown:
         return None
     found.graph.output(found.graph.call_function(question, graph_args))
-    asked = HostComparison(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
     given = list(found.given.values())
+    if given and not _are_apart(vm, [real for real, _ in given]):
+        return None
+    asked = HostComparison(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
     with torch_private.without_modes():
         answer = asked(*(real for real, _ in given))
     if answer is None:
@@ -101,6 +142,42 @@ def _answer(
     if given:
         vm.world.comparisons.append((asked, tuple(source for _, source in given), answer))
     return answer
+
+
+def _are_apart(vm: Interpreter, asked: list[torch.Tensor]) -> bool:
+    """Guard that nothing that the frame has written to shares memory with these; False if it does, or nobody knows."""
+    tracer, comparisons = vm.tracer, vm.world.comparisons
+    unseen = any(node.args[1] == "data" for node in tracer.graph.find_nodes(op="call_function", target=getattr))
+    if not comparisons or not isinstance(comparisons[0][0], Apart):
+        comparisons.insert(0, (Apart(), (), True))
+    known: Any = comparisons[0][0]
+    apart = known.copy()
+    ids = set(map(id, asked))
+    for fake in tracer.outside():
+        own = id(tracer.adopted[id(fake)][0]) in ids
+        written = unseen or metadata.version_of(fake) != tracer.versions[id(fake)]
+        if written and type(fake) is not torch_private.FakeTensor:
+            return False
+        if (own or written) and fake.device.type == "cpu":
+            apart.add(fake, own, written)
+    found = [tracer.adopted[id(fake)] for fake, _, _ in apart.rows.values()]
+    with torch_private.without_modes():
+        if not apart(*(real for real, _ in found)):
+            return False
+    for _, source in found:
+        source.wanted = True
+    comparisons[0] = apart, tuple(source for _, source in found), True
+    return True
+
+
+def _span(tensor: Any) -> int | None:
+    """How many bytes lie between a tensor's first element and its end; None if they change from call to call."""
+    with torch_private.DisableTorchFunction():
+        sizes, strides = tensor.size(), tensor.stride()
+        if not {*map(type, (*sizes, *strides))} <= {int}:
+            return None
+        extent = 1 + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
+        return extent * int(tensor.itemsize) if 0 not in sizes else 0
 
 
 def in_order(graph: fx.Graph) -> fx.Graph:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers import observe
@@ -131,6 +132,56 @@ def test_writes_through_other_tensors_are_a_graph_break() -> None:
 
     seen = both(story, whole=False)
     assert any("needs the values of a tensor" in reason for reason in seen.breaks)
+
+
+def of_numpy(wrap: Wrap) -> Any:
+    number = torch.zeros(1)
+    array = number.numpy()
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        array[0] += 1
+        return x + 1 if number > 2 else x - 1
+
+    run = wrap(fn)
+    return [run(torch.ones(2)) for _ in range(5)], number
+
+
+def of_numpy_later(wrap: Wrap) -> Any:
+    number, held = torch.zeros(1), {"array": np.zeros(1, np.float32)}
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        held["array"][0] += 1
+        return x + 1 if number > 0 else x - 1
+
+    run = wrap(fn)
+    first = run(torch.ones(2))
+    held["array"] = number.numpy()
+    return first, run(torch.ones(2)), number
+
+
+def of_a_view_later(wrap: Wrap) -> Any:
+    def fn(x: torch.Tensor, n: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        whole.add_(1)
+        return x * 2 if n > 0 else x
+
+    run, whole = wrap(fn), torch.zeros(2)
+    return run(torch.ones(2), torch.tensor(0.0), torch.zeros(2)), run(torch.ones(2), whole[1], whole)
+
+
+def read_of_a_view_later(wrap: Wrap) -> Any:
+    def fn(x: torch.Tensor, n: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        whole.data.add_(1)
+        return x * 2 if n.item() > 0 else x
+
+    run, whole = wrap(fn), torch.zeros(2)
+    return run(torch.ones(2), torch.tensor(0.0), torch.zeros(2)), run(torch.ones(2), whole[1], whole)
+
+
+@pytest.mark.parametrize("story", [of_numpy, of_numpy_later, of_a_view_later, read_of_a_view_later])
+def test_memory_that_is_shared_with_what_is_written_to(story: Callable[[Wrap], Any]) -> None:
+    both(story, whole=False)
+    with jitney.config.patch(capture_scalar_outputs=True):
+        both(story, whole=False)
 
 
 def test_what_is_computed_of_more_numbers_is_a_graph_break() -> None:
