@@ -67,12 +67,12 @@ def _synchronised(ddp: Any) -> bool:
     return torch.is_grad_enabled() and bool(ddp.require_backward_grad_sync)
 
 
-def _forward(ddp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _forward(ddp: Any, args: tuple[Any, ...], kwargs: dict[str, Any], broadcast: Any) -> Any:
     if ddp.require_forward_param_sync and ddp.forward_sync_buffers and ddp.modules_buffers:
         with torch.no_grad():
             for name, buffer in ddp.module.named_buffers():
                 if name not in ddp.parameters_to_ignore:
-                    buffer.copy_(_functional().broadcast(buffer, 0, ddp.process_group))
+                    buffer.copy_(broadcast(buffer, 0, ddp.process_group))
     result = ddp.module(*args, **kwargs)
     synchronised = _synchronised(ddp)
     if ddp.require_forward_param_sync is not synchronised:
@@ -80,18 +80,14 @@ def _forward(ddp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return result
 
 
-def _reduce(buckets: list[list[torch.Tensor]], ddp: Any, scale: float) -> None:
+def _reduce(buckets: list[list[torch.Tensor]], ddp: Any, scale: float, all_reduce: Any) -> None:
     with torch.no_grad():
         for bucket in buckets:
             gradients = [p.grad for p in bucket]
             flat = torch.cat([g.reshape(-1) for g in gradients]) * scale  # type: ignore[union-attr]
-            summed = _functional().all_reduce(flat, "sum", ddp.process_group)
+            summed = all_reduce(flat, "sum", ddp.process_group)
             for gradient, part in zip(gradients, summed.split([g.numel() for g in gradients]), strict=True):  # type: ignore[union-attr]
                 gradient.copy_(part.view(gradient.shape))  # type: ignore[union-attr]
-
-
-def _functional() -> Any:
-    return torch.distributed._functional_collectives
 
 
 # ------------------------------------------------------------------ capture
@@ -111,10 +107,16 @@ def _of_module(vm: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise Break(f"{DDP} is called twice before backward()", HINT)
     parameters = vm.call(_parameters, ddp)
     tape.held.update(map(id, parameters))
-    result = vm.call(_forward, ddp, vm.world.mark_fresh(tuple(given)), vm.world.mark_fresh(dict(kwargs)))
+    result = vm.call(
+        _forward, ddp, vm.world.mark_fresh(tuple(given)), vm.world.mark_fresh(dict(kwargs)), _collective("broadcast")
+    )
     if vm.call(_synchronised, ddp):
         tape.reductions.append(Reduction(ddp, parameters, step))
     return result
+
+
+def _collective(name: str) -> Any:
+    return getattr(torch_private.functional_collectives(), name)
 
 
 def _unseen(ddp: Any, given: list[Any]) -> str:
@@ -136,7 +138,9 @@ def reduce(vm: Interpreter, leaves: tuple[Any, ...], gradients: tuple[Any, ...])
         if not arrived.issuperset(map(id, one.parameters)):
             raise Restart(one.step, f"backward() reaches only some parameters of a {DDP}", HINT)
         found = [vm.world.mark_fresh(bucket) for bucket in _buckets(one.parameters, int(one.ddp.bucket_bytes_cap))]
-        vm.call(_reduce, vm.world.mark_fresh(found), one.ddp, 1 / one.ddp.process_group.size())
+        vm.call(
+            _reduce, vm.world.mark_fresh(found), one.ddp, 1 / one.ddp.process_group.size(), _collective("all_reduce")
+        )
 
 
 def _buckets(parameters: list[Any], limit: int) -> Iterator[list[Any]]:
