@@ -195,6 +195,8 @@ def _attempt(vm: Loop, start: _Start) -> tuple[Emitted, events.GraphBreak | None
             if not vm.nesting:
                 raise GiveUp(TOO_DEEP) from None
             raise Restart(vm.break_step(), TOO_DEEP, "recursion this deep runs eagerly") from None
+        if stopped is None or vm.break_is_error is False:
+            vm.tracer.tape.check_reduced()
         vm.elsewhere.settle()
         vm.over = True
         vm.tracer.pause = True

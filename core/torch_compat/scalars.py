@@ -71,6 +71,14 @@ DOMAINS: dict[Callable[..., Any], Callable[..., bool]] = {
     math.sin: lambda a: _between(a, -1e300, 1e300),
     math.cos: lambda a: _between(a, -1e300, 1e300),
 }
+# Those that give whole numbers.
+WHOLE: dict[Callable[..., Any], str] = {
+    int: "_b.int({})",
+    math.floor: "_math.floor({})",
+    math.ceil: "_math.ceil({})",
+    math.trunc: "_math.trunc({})",
+}
+EXACT = 2**53  # up to here a float is any whole number
 NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 
 
@@ -96,8 +104,10 @@ class Scalars:
         self.made: dict[Any, Any] = {}  # symbol -> the SymFloat that is it
 
     def applies(self, target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-        """Is it float arithmetic with a symbol in it? Of what is known, ``max`` and ``min`` are guards instead."""
+        """Is it float arithmetic with a symbol in it, or rounding? ``max`` and ``min`` of what is known are guards."""
         kinds = set(map(type, args))
+        if target in WHOLE:
+            return target is not int and len(args) == 1 and kinds <= {torch.SymInt, torch.SymFloat}
         if target in (max, min):
             return len(args) == 2 and kinds <= {float, torch.SymFloat} and any(map(self.is_unknown, args))
         if (
@@ -109,10 +119,12 @@ class Scalars:
         return torch.SymFloat in kinds or (torch.SymInt in kinds and float in kinds)
 
     def compute(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The symbolic result; None where Python may raise or give something else than a float.
+        """The symbolic result; None where Python may raise or give another class (a float, for ``WHOLE`` an int).
 
         Of a number that only the running graph knows nothing can be asked: those are torch's optimizers' own.
         """
+        if target in WHOLE:
+            return self._whole(target, *args)
         known = [self.hint(a) for a in args]
         if None in known:
             return self._define(self.env.create_unbacked_symfloat(), target, args, None)
@@ -123,6 +135,16 @@ class Scalars:
         if not math.isfinite(value):
             return None
         return self._define(self._backed(value), target, args, value)
+
+    def _whole(self, target: Callable[..., Any], value: Any) -> Any:
+        if type(value) is torch.SymInt:
+            return value
+        known = self.hint(value)
+        if known is None or not _between(value, -EXACT, EXACT):
+            return None
+        named = torch_private.NamedSource(f"whole{len(self.definitions)}")
+        made = self.env.create_unspecified_symint_and_symbol(target(known), named, torch_private.DimDynamic.DYNAMIC)
+        return self._define(made, target, (value,), target(known))
 
     def truncated(self, value: Any) -> Any:
         """``int`` of a float that only the running graph knows."""

@@ -224,9 +224,14 @@ def process_groups() -> Any:
     return importlib.import_module("torch.distributed.distributed_c10d")._world
 
 
+def functional_collectives() -> Any:
+    """The module of collectives that give new tensors; imported when one is captured."""
+    return importlib.import_module("torch.distributed._functional_collectives")
+
+
 def wait_for_collective() -> Callable[[Any], Any]:
     """From the result of a functional collective, which may wait when it is looked at, to a plain tensor."""
-    functions = importlib.import_module("torch.distributed._functional_collectives")
+    functions = functional_collectives()
 
     def wait(value: Any) -> Any:
         return functions.wait_tensor(value)

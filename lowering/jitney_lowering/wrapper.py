@@ -29,7 +29,9 @@ from jitney_lowering.scheduler.memory.in_place import alike, root
 _counter = itertools.count()
 
 # What the function calls the allocator's functions.
-_ALLOCATION = {"_empty_strided": "empty_strided", "_empty": "empty", "_fresh": "fresh"}
+_ALLOCATION = {
+    "_empty_strided": "empty_strided", "_empty_small": "empty_small", "_empty": "empty", "_fresh": "fresh",
+}  # fmt: skip
 
 # Operators that torch also has as functions of its own, which take less time to call: on a CPU a convolution 5 us for
 # 12, others about a third less.
@@ -64,7 +66,8 @@ class Wrapper:
         launch: the backend's part.
         name: the user's function, for the file name in tracebacks.
         allocator: gives memory: ``empty_strided`` and ``empty`` as torch has them; if it has it,
-            ``fresh(size, stride, dtype)`` on the device.
+            ``fresh(size, stride, dtype)`` on the device, and ``empty_small``, as ``empty_strided``, for tensors of less
+            than ``small`` bytes.
         device: where temporaries are.
         refuse: the lines with which the backend stops when a buffer of one truth value is true; None or no lines for
             waiting until it is known, and an exception.
@@ -344,9 +347,17 @@ class Wrapper:
         dtype, device = self.constant(buffer.dtype), self.constant(buffer.device)
         if hasattr(self.allocator, "fresh") and buffer.device == self.device:
             return f"_fresh({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, {dtype})"
-        return (
-            f"_empty_strided({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
-        )
+        name = "_empty_small" if self._is_small(buffer) else "_empty_strided"
+        return f"{name}({self._tuple(buffer.size)}, {self._tuple(buffer.stride)}, dtype={dtype}, device={device})"
+
+    def _is_small(self, buffer: Buffer) -> bool:
+        known = [n.value for n in (*buffer.size, *buffer.stride)]
+        found = [n for n in known if n is not None]
+        if not hasattr(self.allocator, "empty_small") or len(found) < len(known):
+            return False
+        sizes, strides = found[: len(buffer.size)], found[len(buffer.size) :]
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+        return extent * buffer.dtype.itemsize < self.allocator.small
 
     def _tuple(self, items: Sequence[Index]) -> str:
         return f"({''.join(f'{self.size(i)}, ' for i in items)})"

@@ -42,6 +42,7 @@ from jitney.capture.python.classes import PYTHON_FUNCTION, lookup
 from jitney.capture.python.containers import iterable
 from jitney.capture.python.natives import allocate, to_text
 from jitney.capture.tables import Args, FunctionTable, Handler, Kwargs
+from jitney.capture.torch import optimizers
 from jitney.capture.torch.stand_in_attributes import python_type
 from jitney.capture.world.cells import cell_get
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
@@ -542,9 +543,10 @@ def _has_torch_function(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
 
 @special(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _is_compiling(vm: Interpreter, args: Args, kwargs: Kwargs) -> bool:
-    """True, but for torch's own code that computes otherwise where it is told so.
+    """True, but for code that computes otherwise where it is told so.
 
-    nn.Module's call skips its exception handling; the optimizers do their bias correction in the step's dtype.
+    nn.Module's call skips its exception handling; optimizers, torch's and others, do their bias correction in the
+    step's dtype, so as not to read it.
     """
     reader = str(vm.frames[-1].globals.get("__name__"))
-    return reader != torch_private.MODULE_CALL_FILE and not reader.startswith("torch.optim")
+    return reader != torch_private.MODULE_CALL_FILE and not optimizers.in_optimizer(vm)

@@ -46,6 +46,9 @@ from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 if TYPE_CHECKING:
     from jitney.capture.interpreter.interpreter import Interpreter
 
+KEYS = {int, float, str}  # classes of keys among which a number that changes is looked for by comparisons
+MOST_KEYS = 32
+
 
 # ------------------------------------------------------------------ subscripts and membership
 
@@ -476,3 +479,23 @@ def length(vm: Interpreter, value: Any) -> Any:
         return vm.handlers.arrays.length(value)
     refuse_opaque(vm, "len()", value)
     return vm.native(len, value)
+
+
+def dict_contains(vm: Interpreter, owner: Any, record: Any, key: Any) -> bool:
+    """Is it a key of the dictionary, whatever its class says?"""
+    if type(key) in (torch.SymInt, torch.SymFloat) and (numbers := _number_keys(vm, owner, record, key)) is not None:
+        return any(bool(key == number) for number in numbers)
+    key = constant_key(key)
+    check_key(vm, key, owner)
+    if record is None:
+        return bool(vm.native(dict.__contains__, owner, key))
+    vm.native(hash, key)
+    return bool(vm.world.dict_has(record, key))
+
+
+def _number_keys(vm: Interpreter, owner: Any, record: Any, key: Any) -> list[Any] | None:
+    """The keys that a number which changes may equal, few enough to be compared with it one by one; else None."""
+    if not vm.symbols.scalars.compares(key) or len(owner) > MOST_KEYS:
+        return None
+    keys = list(owner) if record is None else vm.world.plain_keys(record)
+    return None if keys is None or not {*map(type, keys)} <= KEYS else [k for k in keys if type(k) is not str]

@@ -366,12 +366,7 @@ def _dict_setitem(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: 
 
 
 def _dict_contains(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:
-    containers.check_key(vm, args[0], owner)
-    if record is None:
-        return vm.native(dict.__contains__, owner, constant_key(args[0]))
-    key = constant_key(args[0])
-    vm.native(hash, key)
-    return vm.world.dict_has(record, key)
+    return containers.dict_contains(vm, owner, record, args[0])
 
 
 def _dict_update(vm: Interpreter, owner: Any, record: Any, args: Args, kwargs: Kwargs) -> Any:

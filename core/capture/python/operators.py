@@ -40,10 +40,10 @@ from jitney.capture.python.c_boundary import (
     specialise,
 )
 from jitney.capture.python.classes import lookup
-from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
+from jitney.capture.python.containers import delitem, dict_contains, getitem, iterable, settle_among, tell_apart
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
-from jitney.capture.world.host_comparisons import host_comparison
+from jitney.capture.world.host_comparisons import host_comparison, host_truth
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.torch_private import FakeTensor
@@ -87,6 +87,9 @@ def truth(vm: Interpreter, value: Any) -> bool:
     if value is None:
         return False
     if kind in STAND_INS:
+        known = host_truth(vm, value) if kind is torch_private.FakeTensor else None
+        if known is not None:
+            return known
         raise_if_data_dependent(vm, value)
         return vm.native(bool, value)
     record = vm.world.record_of(value)
@@ -564,12 +567,7 @@ def contains(vm: Interpreter, obj: Any, key: Any) -> bool:
         raise UserRaised(TypeError(f"argument of type {type(obj).__name__!r} is not iterable"))
     record = vm.world.record_of(obj)
     if isinstance(obj, dict):
-        key = constant_key(key)
-        check_key(vm, key, obj)
-        if record is not None:
-            vm.native(hash, key)
-            return vm.world.dict_has(record, key)
-        return vm.native(operator.contains, obj, key)
+        return dict_contains(vm, obj, record, key)
     base: Any = next((b for b in (list, tuple, collections.deque) if isinstance(obj, b)), None)
     if base is not None:  # C code goes through its items, whatever its class says of them
         items = vm.world.content(record) if record is not None and base is not tuple else obj

@@ -17,6 +17,7 @@ from jitney.torch_compat import torch_private
 
 if TYPE_CHECKING:
     from jitney.capture.codegen.rebuild import Rebuilder
+    from jitney.capture.interpreter.frame import Frame
     from jitney.capture.interpreter.interpreter import Interpreter
 
 special = FunctionTable()
@@ -25,13 +26,26 @@ MODULE = "torch.optim"
 
 
 def in_optimizer(vm: Interpreter) -> bool:
-    """Is the running frame torch's own optimizer code?"""
+    """Is the running frame torch's own optimizer code, or called by a method of an optimizer?"""
+    return _is_torchs(vm) or any(isinstance(_first(frame), torch.optim.Optimizer) for frame in vm.frames)
+
+
+def _is_torchs(vm: Interpreter) -> bool:
     return str(vm.frames[-1].globals.get("__name__")).startswith(MODULE)
+
+
+def _first(frame: Frame) -> Any:
+    """The first argument of a frame."""
+    code = frame.info.code
+    name = code.co_varnames[0] if code.co_argcount else ""
+    if name in frame.cells:  # a function in it reads it, too
+        return getattr(frame.cells[name], "cell_contents", None)
+    return frame.locals.get(name)
 
 
 def is_courtesy_break(vm: Interpreter, fn: types.FunctionType) -> bool:
     """The graph breaks that the optimizers ask of TorchDynamo, for its own sake."""
-    return fn.__name__ == "graph_break" and fn.__module__ == "torch._dynamo.decorators" and in_optimizer(vm)
+    return fn.__name__ == "graph_break" and fn.__module__ == "torch._dynamo.decorators" and _is_torchs(vm)
 
 
 @special(torch_private.group_tensors)

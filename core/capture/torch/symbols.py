@@ -18,7 +18,7 @@ from jitney.capture.torch.function_names import is_torch_own
 from jitney.config import config
 from jitney.guards import Source
 from jitney.torch_compat import torch_private
-from jitney.torch_compat.scalars import OPERATIONS, Definition, Scalars, expression_nodes
+from jitney.torch_compat.scalars import OPERATIONS, WHOLE, Definition, Scalars, expression_nodes
 from jitney.torch_compat.strides import StandInMode
 from jitney.torch_compat.subclasses import Wrapping
 
@@ -316,7 +316,7 @@ class Symbols:
 
     def _definition(self, found: Definition, name: Callable[[Source], str]) -> str:
         args = [f"({self.text(a, name)})" if type(a) in SYMBOLIC else _literal(a) for a in found.args]
-        return f"_b.int({args[0]})" if found.target is int else OPERATIONS[found.target].format(*args)
+        return (WHOLE.get(found.target) or OPERATIONS[found.target]).format(*args)
 
     def guards(self, name: Callable[[Source], str]) -> list[str]:
         """Conditions on the symbols under which the capture holds, as Python text."""

@@ -1,4 +1,5 @@
-"""Comparisons of numbers that the graph reads out of tensors, computed before it runs: of tensors that the host has.
+"""Comparisons of numbers that the graph reads out of tensors, and truth of tensors, computed before it runs: of tensors
+that the host has.
 
 An optimizer's step counter is a tensor of one number on the CPU, and some optimizers do something else once they have
 counted far enough. What the graph computes of such tensors, given before the frame begins, is computed here of copies,
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 MOST = 64  # operations of one comparison
 REMEMBERED = 1 << 12  # answers of one kind of comparison
 # Operations of tensors of one number, by name: as methods, functions, and functions of lists.
-COMPUTED = frozenset("add sub mul div pow neg abs sqrt exp log maximum minimum clamp_min clamp_max reciprocal".split())
+COMPUTED = frozenset(
+    "add sub mul div pow neg abs sqrt exp log maximum minimum clamp_min clamp_max reciprocal "
+    "eq ne lt le gt ge logical_not remainder".split()
+)
 MADE = frozenset({torch.tensor, torch.zeros, torch.ones, torch.full})
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
@@ -67,16 +71,68 @@ class HostComparison:
         return self.answers[key]
 
 
+class Apart:
+    """Do the tensors that a frame's comparisons ask about lie apart from others that it writes to before?"""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, tuple[Any, bool, bool]] = {}  # id of a stand-in -> it, asked about?, written to?
+        self.spans: list[int | None] = []
+        self.checked: tuple[int, ...] = ()
+
+    def add(self, fake: Any, asked: bool, written: bool) -> None:
+        """One tensor more, or something more of one."""
+        _, before, too = self.rows.get(id(fake), (fake, False, False))
+        if id(fake) not in self.rows:
+            self.spans.append(_span(fake))
+        self.rows[id(fake)] = fake, asked or before, written or too
+        self.checked = ()
+
+    def copy(self) -> Apart:
+        """Another one that asks the same."""
+        made = Apart()
+        made.rows, made.spans = dict(self.rows), list(self.spans)
+        return made
+
+    def __call__(self, *tensors: torch.Tensor) -> bool:
+        """Addresses that were found apart once are not looked at again, as long as sizes are fixed."""
+        addresses = tuple([t.data_ptr() for t in tensors])
+        if addresses == self.checked and None not in self.spans:
+            return True
+        asked_end = written_end = 0
+        spans = [_span(t) if known is None else known for t, known in zip(tensors, self.spans, strict=True)]
+        rows = zip(addresses, spans, self.rows.values(), strict=True)
+        for begin, span, (asked, written) in sorted((a, s or 0, row[1:]) for a, s, row in rows):
+            if (asked and begin < written_end) or (written and begin < asked_end):
+                return False
+            asked_end = max(asked_end, begin + span if asked else 0)
+            written_end = max(written_end, begin + span if written else 0)
+        self.checked = addresses
+        return True
+
+
 def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None:
     """What a comparison of such numbers gives, which is guarded; None where only the running graph knows."""
+    return _answer(vm, COMPARISONS[symbol], lambda copy: (copy.number(a), copy.number(b)))
+
+
+def host_truth(vm: Interpreter, tensor: Any) -> bool | None:
+    """The same, of ``bool(tensor)``."""
+    return _answer(vm, bool, lambda copy: (copy.item(vm.tracer.node_of(tensor)),))
+
+
+def _answer(
+    vm: Interpreter, question: Callable[..., Any], arguments: Callable[[_Copy], tuple[Any, ...]]
+) -> bool | None:
+    found = _Copy(vm)
     try:
-        found = _Copy(vm)
-        graph_args = (found.number(a), found.number(b))
+        graph_args = arguments(found)
     except _Unknown:
         return None
-    found.graph.output(found.graph.call_function(COMPARISONS[symbol], graph_args))
-    asked = HostComparison(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
+    found.graph.output(found.graph.call_function(question, graph_args))
     given = list(found.given.values())
+    if given and not _are_apart(vm, [real for real, _ in given]):
+        return None
+    asked = HostComparison(fx.GraphModule(torch.nn.Module(), in_order(found.graph)))
     with torch_private.without_modes():
         answer = asked(*(real for real, _ in given))
     if answer is None:
@@ -86,6 +142,42 @@ def host_comparison(vm: Interpreter, symbol: str, a: Any, b: Any) -> bool | None
     if given:
         vm.world.comparisons.append((asked, tuple(source for _, source in given), answer))
     return answer
+
+
+def _are_apart(vm: Interpreter, asked: list[torch.Tensor]) -> bool:
+    """Guard that nothing that the frame has written to shares memory with these; False if it does, or nobody knows."""
+    tracer, comparisons = vm.tracer, vm.world.comparisons
+    unseen = any(node.args[1] == "data" for node in tracer.graph.find_nodes(op="call_function", target=getattr))
+    if not comparisons or not isinstance(comparisons[0][0], Apart):
+        comparisons.insert(0, (Apart(), (), True))
+    known: Any = comparisons[0][0]
+    apart = known.copy()
+    ids = set(map(id, asked))
+    for fake in tracer.outside():
+        own = id(tracer.adopted[id(fake)][0]) in ids
+        written = unseen or metadata.version_of(fake) != tracer.versions[id(fake)]
+        if written and type(fake) is not torch_private.FakeTensor:
+            return False
+        if (own or written) and fake.device.type == "cpu":
+            apart.add(fake, own, written)
+    found = [tracer.adopted[id(fake)] for fake, _, _ in apart.rows.values()]
+    with torch_private.without_modes():
+        if not apart(*(real for real, _ in found)):
+            return False
+    for _, source in found:
+        source.wanted = True
+    comparisons[0] = apart, tuple(source for _, source in found), True
+    return True
+
+
+def _span(tensor: Any) -> int | None:
+    """How many bytes lie between a tensor's first element and its end; None if they change from call to call."""
+    with torch_private.DisableTorchFunction():
+        sizes, strides = tensor.size(), tensor.stride()
+        if not {*map(type, (*sizes, *strides))} <= {int}:
+            return None
+        extent = 1 + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
+        return extent * int(tensor.itemsize) if 0 not in sizes else 0
 
 
 def in_order(graph: fx.Graph) -> fx.Graph:
@@ -148,6 +240,10 @@ class _Copy:
             arguments = tuple([self.number(a) for a in found.args])
             return self.graph.call_function(found.target, arguments)
         (tensor,) = symbols.read_by(expr) or (None,)
+        return self.item(tensor)
+
+    def item(self, tensor: Any) -> fx.Node:
+        """What the tensor at a node holds."""
         if not isinstance(tensor, fx.Node):
             raise _Unknown
         return self.graph.call_method("item", (self._tensor(tensor),))

@@ -221,6 +221,18 @@ class World(GuardSet):
             self.guard(record.source, "has", key)
         return has
 
+    def plain_keys(self, record: Record) -> list[Any] | None:
+        """All keys, guarded in order without reading a value; None if they are not all constants."""
+        if record.content is None and (record.overlay or _contains_in_python(record.value)):
+            self.dict_content(record)
+        if record.content is not None:
+            return list(record.content)
+        keys = list(dict.keys(record.value))
+        if not all(map(self.constant_key, keys)):
+            return None
+        self.guard(record.source, "keys", keys)
+        return keys
+
     def fixed_key(self, key: Any) -> bool:
         """Is this key the same in every call for which the capture holds?"""
         if hashed_in_python(key):

@@ -4,6 +4,7 @@ RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as torchrun sets them. A case 
 raises is its result, and ``test_ranks.py`` shows it.
 """
 
+import contextlib
 import copy
 import itertools
 import json
@@ -238,6 +239,46 @@ class Counted:
 
 def state_of(module):
     return wrapped._states[getattr(module, "_jitney_original", module)]
+
+
+# ------------------------------------------------------------------ whole steps
+
+
+class Whole:
+    """A step as one graph: batches of one rank, in as many parts as gradients are accumulated over."""
+
+    def __init__(self, make, inputs, parts, world):
+        torch.manual_seed(world.rank)  # DDP has all ranks begin with the first one's parameters
+        self.ddp = DDP(make(), bucket_cap_mb=CAP)
+        self.optimizer = torch.optim.SGD(self.ddp.parameters(), 0.05, momentum=0.9)
+        self.inputs, self.parts = inputs, parts
+
+    def step(self, *batches):
+        self.optimizer.zero_grad()
+        for at, given in enumerate(batches):
+            with self.ddp.no_sync() if at < len(batches) - 1 else contextlib.nullcontext():
+                (loss_of(self.ddp(*given)) / len(batches)).backward()
+        nn.utils.clip_grad_norm_(self.ddp.parameters(), 0.1)
+        self.optimizer.step()
+
+    def trained(self, wrap, world):
+        step = wrap(self.step)
+        for _ in range(6):
+            step(*[self.inputs(4) for _ in range(self.parts)])
+        return [*self.ddp.parameters()], [p.grad for p in self.ddp.parameters()], [*self.ddp.buffers()]
+
+
+for _backend, _tolerance in (("aot_eager", 0.0), ("llvm_cpu", 1e-5)):
+    for _parts in (1, 3):
+
+        @case(f"whole_step_of_{_parts}_{_backend}")
+        def whole_step(world, backend=_backend, tolerance=_tolerance, parts=_parts):
+            for make, inputs in ((MLP, floats(6)), (CNN, floats(3, 8, 8))):
+                wanted = Whole(make, inputs, parts, world).trained(lambda step: step, world)
+                whole = Whole(make, inputs, parts, world)
+                found = whole.trained(lambda step: jitney.compile(step, backend=backend, fullgraph=True), world)
+                torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+                world.check_equal_on_ranks(found[0])
 
 
 # ------------------------------------------------------------------ the same as uncompiled DDP

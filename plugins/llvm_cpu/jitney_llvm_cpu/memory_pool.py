@@ -43,6 +43,9 @@ class WarmMemory:
             # The child has one thread: whoever held the lock is not there to give it back.
             os.register_at_fork(after_in_child=functools.partial(_renew_lock, weakref.ref(self)))
 
+    small = THRESHOLD
+    empty_small = staticmethod(torch.empty_strided)
+
     def empty_strided(
         self, size: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import output_code
 
+import jitney
 from jitney.cache.store import DiskCache
 from jitney_llvm_cpu.memory_pool import THRESHOLD, WarmMemory
 
@@ -88,3 +90,17 @@ def test_a_child_forked_while_a_thread_makes_room_in_the_cache_stores(tmp_path: 
         queue.put(cache.load("ab"))
 
     assert in_a_child(cache._lock, work) == b"code"
+
+
+def test_results_below_the_threshold_are_torchs_own() -> None:
+    """What no block is for is not asked for here: a whole training step has hundreds of small results."""
+    compiled = jitney.compile(lambda x: (x + 1, x.sum()), backend="llvm_cpu", dynamic=False, options={"dump": True})
+    with output_code() as codes:
+        compiled(torch.ones(COUNT))
+    code = "\n".join(map(str, codes))
+    assert f"_empty_strided(({COUNT}, )" in code and "_empty_small((), ()" in code
+    sized = jitney.compile(lambda x: x + 1, backend="llvm_cpu", dynamic=True, options={"dump": True})
+    with output_code() as codes:
+        sized(torch.ones(3))
+    code = "\n".join(map(str, codes))
+    assert "_empty_small" not in code

@@ -68,6 +68,17 @@ PROGRAMS: dict[str, Any] = {
     "truth": lambda k, s: (1 if Positive(k) else 2, not Positive(s), bool(Positive(k)), [*filter(Positive, [k, 1])]),
     "no numbers": lambda k, s: (min(s, math.nan), max(math.nan, s), s < math.nan, k != math.nan, s < math.inf),
     "out of range": lambda k, s: 10.0 ** (k * 100),
+    "rounded": lambda k, s: (
+        math.floor(k * 0.5),
+        math.ceil(s * k),
+        math.trunc(-s * 3),
+        math.floor(k),
+        s - math.floor(s),
+    ),
+    "rounded and counted": lambda k, s: ([0] * math.floor(k * 0.5), [*range(math.ceil(s * k))], f"{math.floor(k / 2)}"),
+    "rounded large ones": lambda k, s: (math.floor(s * 1e18), math.ceil(k * 1e300), math.trunc(-s * 2.0**52)),
+    "rounded infinity": lambda k, s: math.floor(s * math.inf),
+    "among keys": lambda k, s: (k in {4: 1, "a": 2}, s in {0.75: 1, 2: 3}, k not in {5: 0}, {2: 1}.__contains__(k)),
 }
 
 
@@ -94,6 +105,33 @@ def test_divmod_of_a_size_is_captured_once_for_all() -> None:
             x = t(n)
             torch.testing.assert_close(compiled(x), x * (n % 4) + n // 4, rtol=0, atol=0)
     assert len(seen.graphs) == 2 and not seen.breaks, seen.recompiles
+
+
+def test_a_rounded_number_is_captured_once_for_all() -> None:
+    def program(x: torch.Tensor, k: int) -> Any:
+        n = math.floor(k / 3)
+        return x[:, :n] * n, x.new_zeros(n + 1), (k / 3 - n) * x, n
+
+    compiled = compile_fn(program, backend="aot_eager", fullgraph=True)
+    with observe() as seen:
+        for k in (6, 7, 13, 16, 18):
+            x = t(2, 9)
+            got, wanted = compiled(x, k), program(x, k)
+            torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+            assert type(got[-1]) is int
+    assert len(seen.graphs) == 2 and not seen.kept, seen.recompiles
+
+
+def test_a_number_that_is_no_key_is_captured_once_for_all() -> None:
+    keys: dict[Any, int] = {3: 1, 9: 2, "a": 3}
+    compiled = compile_fn(lambda x, k: x * (keys[k] if k in keys else -1))
+    with observe() as seen:
+        for k in (2, 4, 5, 6, 7, 8):
+            assert torch.equal(compiled(torch.ones(2), k), torch.full((2,), -1.0))
+        assert len(seen.graphs) == 2, seen.recompiles
+        assert torch.equal(compiled(torch.ones(2), 9), torch.full((2,), 2.0))
+        keys[6] = 5
+        assert torch.equal(compiled(torch.ones(2), 6), torch.full((2,), 5.0))
 
 
 @pytest.mark.parametrize("name", ["divmod", "round"])

@@ -53,7 +53,7 @@ def told(training: Training, results: list[Any]) -> Any:
     }
 
 
-def run(make: Callable[[], Training], wrap: Callable[[Step], Step], steps: int = 10) -> tuple[Training, Any]:
+def run(make: Callable[[], Training], wrap: Callable[[Step], Step], steps: int = 20) -> tuple[Training, Any]:
     torch.manual_seed(0)
     training = make()
     step = wrap(training.step)
@@ -61,12 +61,12 @@ def run(make: Callable[[], Training], wrap: Callable[[Step], Step], steps: int =
     return training, told(training, results)
 
 
-def check(make: Callable[[], Training], backend: str) -> None:
+def check(make: Callable[[], Training], backend: str, steps: int = 20) -> None:
     """Compare what the steps leave behind with eager's; count graphs and breaks."""
-    training, wanted = run(make, lambda step: step)
+    training, wanted = run(make, lambda step: step, steps)
     whole = not training.breaks
     with observe() as seen:
-        _, got = run(make, lambda step: jitney.compile(step, backend=backend, fullgraph=whole))
+        _, got = run(make, lambda step: jitney.compile(step, backend=backend, fullgraph=whole), steps)
     close = {"eager": 0.0, "aot_eager": 1e-5}.get(backend, 1e-4)
     torch.testing.assert_close(got, wanted, rtol=close, atol=close, equal_nan=True)
     assert {reason.split(" (at ")[0] for reason in seen.breaks} == set(training.breaks)

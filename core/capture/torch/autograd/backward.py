@@ -17,8 +17,8 @@ import torch
 from jitney.capture import metadata
 from jitney.capture.interpreter.signals import Break, Restart
 from jitney.capture.tables import Args, FunctionTable, Kwargs
-from jitney.capture.torch import stand_in_attributes
-from jitney.capture.torch.autograd import tape
+from jitney.capture.torch import data_parallel, stand_in_attributes
+from jitney.capture.torch.autograd import leaf_hooks, tape
 from jitney.capture.torch.autograd.gradients import check_place, differentiated, tensors_of
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.autograd_engine import holds_accumulator, plain_engine, warn_of_cycles
@@ -30,8 +30,12 @@ special = FunctionTable()
 
 BACKWARD = "backward()"
 HINT = "call it outside the compiled function"
+DDP = data_parallel.DDP
 HOLDERS = "DistributedDataParallel does, and autograd graphs that are still alive"
 PLAIN_LEAF = "{v}.is_leaf and {v}._backward_hooks is None and {v}._post_accumulate_grad_hooks is None"
+Hooks = dict[
+    int, tuple[list[Any], list[Any]]
+]  # at which leaf -> its hooks before and after the gradient is accumulated
 
 
 # ------------------------------------------------------------------ in the graph
@@ -46,9 +50,10 @@ def backward(
     create_graph: bool,
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients of ``leaves`` as their first ``.grad``; ``shared``: of which somebody else has the tensor, too."""
-    found = torch.autograd.grad(
-        outputs, leaves, cotangents, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
-    )
+    with leaf_hooks.without(leaves):
+        found = torch.autograd.grad(
+            outputs, leaves, cotangents, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
+        )
     pairs = enumerate(zip(found, leaves, strict=True))
     return tuple([None if g is None else _landed(g, leaf, at in shared) for at, (g, leaf) in pairs])
 
@@ -127,8 +132,17 @@ def _backward(vm: Interpreter, tensors: Any, cotangents: Any, given: dict[str, A
     if not create and any(old is not None and _requires_grad(old) for old in before):
         raise Break(f"{BACKWARD} adds to a gradient that requires grad itself", HINT)
     flags = {"retain_graph": retain, "create_graph": bool(create), "allow_unused": True}
-    raw = differentiated(vm, outputs, leaves, cotangents, flags, BACKWARD)
+    hooks, step = _hooks(vm, leaves), vm.break_step()
+    if hooks and len({leaf.device for leaf in leaves}) > 1:
+        raise Break(f"{BACKWARD} to tensors on several devices that have hooks: their order is not known", HINT)
+    reduces = vm.tracer.tape.reductions
+    if (hooks and (create or reduces)) or (create and reduces):
+        raise Break(f"{BACKWARD} with create_graph=True or {DDP}, to a tensor that has hooks or is {DDP}'s", HINT)
+    with leaf_hooks.watched(leaves if hooks else ()) as order:
+        raw = differentiated(vm, outputs, leaves, cotangents, flags, BACKWARD)
     shared = _shared(vm, raw, leaves)
+    if any((at in shared or raw[at] is None) and before for at, (before, _) in hooks.items()):
+        raise Restart(step, f"{BACKWARD} to a tensor with hooks whose gradient is also another's, or missing", HINT)
     arguments = (outputs, cotangents, leaves, shared, retain, bool(create))
     vm.tracer.pause = True
     try:
@@ -141,9 +155,43 @@ def _backward(vm: Interpreter, tensors: Any, cotangents: Any, given: dict[str, A
     vm.tracer.record(backward, arguments, {}, made)
     if create:
         warn_of_cycles()
+    if hooks:
+        _arrive(vm, leaves, made, [*dict.fromkeys(order)], hooks, step)
+        return
     for leaf, old, new in zip(leaves, before, made, strict=True):
         if new is not None:
             _accumulate(vm, leaf, old, new, bool(create))
+    data_parallel.reduce(vm, leaves, made)
+
+
+def _hooks(vm: Interpreter, leaves: tuple[Any, ...]) -> Hooks:
+    """The hooks of leaves that have any."""
+    found = {}
+    for at, leaf in enumerate(leaves):
+        if id(leaf) in vm.tracer.adopted and not _is_plain(vm.tracer.adopted[id(leaf)][0]):
+            before, after = (leaf_hooks.of_leaf(vm, leaf, when) for when in (leaf_hooks.BEFORE, leaf_hooks.AFTER))
+            if before or after:
+                found[at] = before, after
+    return found
+
+
+def _arrive(
+    vm: Interpreter, leaves: tuple[Any, ...], gradients: tuple[Any, ...], order: list[int], hooks: Hooks, step: int
+) -> None:
+    """Have gradients accumulated one after the other, as the engine has them ready, with the leaves' hooks."""
+    for at in order:
+        leaf, new = leaves[at], gradients[at]
+        before, after = hooks.get(at, ([], []))
+        if before:
+            answer = leaf_hooks.run(vm, BACKWARD, before, new, step, answers=True)
+            _shared(vm, (answer,), (leaf,))
+            with torch.no_grad():  # the hook may have kept its own
+                new = vm.tracer.run(_landed, (answer, leaf, True), {})
+        old = stand_in_attributes.tensor_attr(vm, leaf, "grad")
+        if old is not None and _requires_grad(old):
+            raise Restart(step, f"{BACKWARD} adds to a gradient that requires grad itself", HINT)
+        _accumulate(vm, leaf, old, new, create=False)
+        leaf_hooks.run(vm, BACKWARD, after, leaf, step, answers=False)
 
 
 def _accumulate(vm: Interpreter, leaf: Any, old: Any, new: Any, create: bool) -> None:
@@ -186,16 +234,21 @@ def _check_leaf(vm: Interpreter, leaf: Any) -> None:
     """Nobody may wait for the gradient of a leaf from outside."""
     real, source = vm.tracer.adopted[id(leaf)]
     with torch_private.without_modes():
-        if real._backward_hooks is not None or real._post_accumulate_grad_hooks is not None:
-            raise Break(f"{BACKWARD} to a tensor from outside that has hooks", HINT)
         if not real.requires_grad:
             raise Break(f"{BACKWARD} to a tensor from outside that requires grad in compiled code only", HINT)
         if getattr(real, "grad_dtype", real.dtype) is not real.dtype:
             raise Break(f"{BACKWARD} to a tensor whose gradients are to have another dtype", HINT)
-        if id(leaf) not in vm.tracer.tape.accumulated and holds_accumulator(real):
+        known = vm.tracer.tape.accumulated | vm.tracer.tape.held
+        if id(leaf) not in known and holds_accumulator(real):
             raise Break(f"{BACKWARD}, and somebody holds the place where gradients of a leaf are accumulated", HOLDERS)
     vm.tracer.tape.accumulated.add(id(leaf))
-    vm.world.guard(source, "true", PLAIN_LEAF)
+    vm.world.guard(source, "true", PLAIN_LEAF if _is_plain(real) else "{v}.is_leaf")
+
+
+def _is_plain(real: torch.Tensor) -> bool:
+    """Has the tensor no place for hooks?"""
+    with torch_private.without_modes():
+        return real._backward_hooks is None and real._post_accumulate_grad_hooks is None
 
 
 def _shared(vm: Interpreter, gradients: Any, leaves: tuple[Any, ...]) -> tuple[int, ...]:

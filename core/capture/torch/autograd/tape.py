@@ -16,6 +16,8 @@ from jitney.torch_compat import torch_private
 
 TOGGLED = "requires_grad_() on a tensor from outside"
 TOGGLED_HINT = "call it outside compiled code, or have it as it was at the end"
+UNREDUCED = "DistributedDataParallel is called, and backward() is not"
+UNREDUCED_HINT = "compile the whole step, or jitney.compile(ddp)"
 USED_UP = "a second time"  # in what the engine says of a graph that it has gone through
 # torch's functions that raise nothing, whatever the numbers are: what optimizers and those who clip gradients call.
 QUIET = frozenset(
@@ -36,6 +38,8 @@ class Tape:
         accumulated: ids of leaves from outside to which ``backward()`` was called.
         goes_back: does the graph go back over its own operations, which uses them up?
         once: has it a function that is marked with ``once_differentiable``?
+        held: ids of leaves whose gradients a ``DistributedDataParallel`` waits for, where it is called.
+        reductions: what it is to average at the next ``backward()``.
         toggles: may it change whether a leaf from outside requires grad?
         toggled: leaves from outside whose ``requires_grad`` has changed, and the step at which it did first.
     """
@@ -45,6 +49,8 @@ class Tape:
     accumulated: set[int] = field(default_factory=set)
     goes_back: bool = False
     once: bool = False
+    held: set[int] = field(default_factory=set)
+    reductions: list[Any] = field(default_factory=list)
     toggles: bool = True
     toggled: dict[int, tuple[Any, int]] = field(default_factory=dict)
 
@@ -64,6 +70,11 @@ class Tape:
         calls = [node for node in nodes if node.op.startswith("call")]
         first = next((at for at, node in enumerate(calls) if node.target is backward), len(calls))
         return all(node.target is backward or _is_quiet(node) for node in calls[first:])
+
+    def check_reduced(self) -> None:
+        """At its end, a graph has averaged the gradients of each forward of a ``DistributedDataParallel``."""
+        for one in self.reductions:
+            raise Restart(one.step, UNREDUCED, UNREDUCED_HINT)
 
     def check_toggled(self, tracer: Any) -> None:
         """At its end, a graph leaves ``requires_grad`` as it was: nothing else would tell the program."""

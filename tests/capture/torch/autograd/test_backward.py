@@ -490,25 +490,6 @@ def test_a_leaf_that_becomes_a_result() -> None:
     broken(story, "a tensor from outside that was computed of others")
 
 
-@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
-def test_hooks_of_parameters(kind: str) -> None:
-    def story(wrap: Wrap) -> Any:
-        w, seen = leaf(3), []
-
-        def hook(given: torch.Tensor) -> None:
-            seen.append(given.detach().clone())
-
-        fn = wrap(lambda x: (w * x).sum().backward())
-        fn(t(3))
-        handle = getattr(w, kind)(hook)
-        fn(t(3))
-        handle.remove()
-        fn(t(3))
-        return w.grad, seen
-
-    broken(story, "a tensor from outside that has hooks")
-
-
 def test_hooks_where_gradients_are_accumulated() -> None:
     def story(wrap: Wrap) -> Any:
         w, seen = leaf(3), []
