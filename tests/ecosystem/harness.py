@@ -10,6 +10,7 @@ import contextlib
 import copy
 import importlib
 import io
+import os
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -156,6 +157,9 @@ def observe(program: Program, compiler: Compiler) -> Observed:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
+    if os.environ.get("LOUD"):
+        yield
+        return
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 

@@ -61,7 +61,8 @@ def _key_of_tensor(vm: Interpreter, key: Any) -> Any:
     """The same; integers that only the running graph knows are tensors in it, too."""
     key = _with_tensors(expose(vm, key))
     unknown = vm.symbols.scalars.is_unknown
-    if (type(key) is list and any(map(unknown, key))) or (unknown(key) and not vm.symbols.reads_numbers):
+    is_list = type(key) is list and any(type(part) is torch.SymInt for part in key)
+    if is_list or (unknown(key) and not vm.symbols.reads_numbers):
         return vm.call(torch.tensor, key)
     return key
 
@@ -72,7 +73,9 @@ def getitem(vm: Interpreter, obj: Any, key: Any) -> Any:
     if kind in STAND_INS:
         key = _key_of_tensor(vm, key)
         if type(key) is torch.SymInt or type(key) is tuple:
-            obj, key = _selected(vm, obj, key)
+            whole, obj, key = obj, *_selected(vm, obj, key)
+            if key is Ellipsis and obj is not whole:
+                return obj
         row = rows.taken(vm, obj, key)
         return vm.native(operator.getitem, obj, key) if row is None else row
     if kind is Array:
@@ -155,14 +158,19 @@ def dict_base(obj: Any) -> Any:
 
 
 def _selected(vm: Interpreter, tensor: Any, key: Any) -> tuple[Any, Any]:
-    """What is left of an index once numbers that only the graph knows have selected: torch's indexing takes none."""
+    """What is left of an index once numbers that change have selected: torch's indexing makes constants of them."""
     parts = list(key) if type(key) is tuple else [key]
-    unknown = [at for at, part in enumerate(parts) if vm.symbols.scalars.is_unknown(part)]
-    if not unknown or not all(type(part) in (int, slice, torch.SymInt) for part in parts):
+    symbols = [at for at, part in enumerate(parts) if type(part) is torch.SymInt]
+    if not symbols or not all(type(part) in (*rows.PLAIN, torch.SymInt) for part in parts):
         return tensor, key
-    for at in reversed(unknown):
-        tensor = vm.native(tensor.select, at, parts.pop(at))
-    return tensor, tuple(parts)
+    rest = tensor.dim() - sum(part is not None and part is not Ellipsis for part in parts)
+    if rest < 0 or parts.count(Ellipsis) > 1:
+        return tensor, key
+    sizes = {type(None): 0, type(Ellipsis): rest}
+    dims = [sum(sizes.get(type(part), 1) for part in parts[:at]) for at in symbols]
+    for at, dim in zip(reversed(symbols), reversed(dims), strict=True):
+        tensor = vm.native(tensor.select, dim, parts.pop(at))
+    return tensor, tuple(parts) or Ellipsis
 
 
 # ------------------------------------------------------------------ keys
@@ -291,6 +299,8 @@ def setitem(vm: Interpreter, obj: Any, key: Any, value: Any) -> None:
     """``obj[key] = value``."""
     if type(obj) in STAND_INS:
         key = _key_of_tensor(vm, key)
+        if type(key) is torch.SymInt or type(key) is tuple:
+            obj, key = _selected(vm, obj, key)
         if type(value) is Array and value.scalar and not issubclass(value.kind, (int, float, np.integer)):
             raise Break(f"an item of a tensor is set to a numpy.{value.kind.__name__}, which torch refuses")
         if not rows.put(vm, obj, key, value):

@@ -43,7 +43,7 @@ from jitney.capture.python.classes import lookup
 from jitney.capture.python.containers import check_key, delitem, getitem, iterable, settle_among, tell_apart
 from jitney.capture.torch import overloads
 from jitney.capture.torch.stand_in_attributes import python_type
-from jitney.capture.world.host_comparisons import host_comparison
+from jitney.capture.world.host_comparisons import host_comparison, host_truth
 from jitney.capture.world.record import ABSENT, CONTENT_TYPES
 from jitney.torch_compat import torch_private
 from jitney.torch_compat.torch_private import FakeTensor
@@ -87,6 +87,9 @@ def truth(vm: Interpreter, value: Any) -> bool:
     if value is None:
         return False
     if kind in STAND_INS:
+        known = host_truth(vm, value)
+        if known is not None:
+            return known
         raise_if_data_dependent(vm, value)
         return vm.native(bool, value)
     record = vm.world.record_of(value)

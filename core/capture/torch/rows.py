@@ -52,7 +52,7 @@ class Place:
 
 def taken(vm: Interpreter, tensor: Any, key: Any) -> Any:
     """``tensor[key]`` as a copy, if one part of the key is an integer of the graph; else None."""
-    place = None if vm.symbols.reads_numbers else _place(vm, tensor, key)
+    place = _place(vm, tensor, key)
     if place is None or (tensor.requires_grad and not torch.is_grad_enabled()):  # a view would require grad even so
         return None
     if not place.rows.select(place.dim, 0).is_contiguous():
