@@ -330,11 +330,7 @@ def averaged_model_of_torch() -> Training:
         average.update_parameters(model)
         return loss.detach()
 
-    breaks = (
-        "Tensor.__bool__() needs the values of a tensor",  # is it the first time?
-        "an iterator of class generator from outside is advanced",
-    )
-    return Training(step, pair(), [model, average], [optimizer], breaks=breaks)
+    return Training(step, pair(), [model, average], [optimizer], graphs=0)
 
 
 @program
