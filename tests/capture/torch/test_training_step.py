@@ -330,7 +330,7 @@ def averaged_model_of_torch() -> Training:
         average.update_parameters(model)
         return loss.detach()
 
-    return Training(step, pair(), [model, average], [optimizer], graphs=0)
+    return Training(step, pair(), [model, average], [optimizer])
 
 
 @program

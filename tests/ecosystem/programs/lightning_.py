@@ -102,7 +102,7 @@ def lightning_configure_model(compiler: Compiler) -> Outcome:
     return _fit(module, module)
 
 
-@program("lightning", recompiles=2, breaks=1)
+@program("lightning", recompiles=2, breaks=4)
 def lightning_training_step(compiler: Compiler) -> Outcome:
     module = Classifier()
     module.training_step = compiler(module.training_step)
@@ -136,3 +136,35 @@ def lightning_resume(compiler: Compiler) -> Outcome:
         trainer.fit(second, data, ckpt_path=path)
         loaded = Classifier.load_from_checkpoint(path)
     return Outcome((state_of(first), state_of(second), state_of(loaded)))
+
+
+@program("lightning", recompiles=2)
+def lightning_ddp(compiler: Compiler) -> Outcome:
+    """DistributedDataParallel around the whole module, in one process."""
+    module = Classifier()
+    try:
+        return _fit(compiler(module), module, strategy="ddp", devices=1)
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+@program("lightning", recompiles=2)
+def lightning_manual(compiler: Compiler) -> Outcome:
+    """Manual optimisation, whose step is compiled in part; predictions after it."""
+
+    class Manual(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            loss = super().training_step(batch, index)
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+            return loss
+
+    module = Manual()
+    return _fit(compiler(module), module)

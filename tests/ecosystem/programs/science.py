@@ -92,21 +92,21 @@ def _scheduler(compiler: Compiler, scheduler: Any) -> Outcome:
     return Outcome((step(), step()), step)
 
 
-@program("diffusers", recompiles=2)
+@program("diffusers", recompiles=1)
 def diffusers_ddim_step(compiler: Compiler) -> Outcome:
     import diffusers
 
     return _scheduler(compiler, diffusers.DDIMScheduler(num_train_timesteps=100))
 
 
-@program("diffusers", recompiles=2)
+@program("diffusers", recompiles=2, breaks=3)
 def diffusers_ddpm_step(compiler: Compiler) -> Outcome:
     import diffusers
 
     return _scheduler(compiler, diffusers.DDPMScheduler(num_train_timesteps=100))
 
 
-@program("diffusers", recompiles=2)
+@program("diffusers", recompiles=3, breaks=3)
 def diffusers_euler_step(compiler: Compiler) -> Outcome:
     import diffusers
 
@@ -115,14 +115,14 @@ def diffusers_euler_step(compiler: Compiler) -> Outcome:
     return _scheduler(compiler, scheduler)
 
 
-@program("diffusers", recompiles=2)
+@program("diffusers", recompiles=4, breaks=2)
 def diffusers_dpm_step(compiler: Compiler) -> Outcome:
     import diffusers
 
     return _scheduler(compiler, diffusers.DPMSolverMultistepScheduler(num_train_timesteps=100))
 
 
-@program("torch_geometric", recompiles=1)
+@program("torch_geometric", breaks=2)
 def pyg_gcn(compiler: Compiler) -> Outcome:
     """Node classification with two graph convolutions."""
     from torch_geometric.nn import GCNConv
@@ -150,7 +150,7 @@ def pyg_gcn(compiler: Compiler) -> Outcome:
     return Outcome((losses, state_of(model)), lambda: compiled(x, edges).sum().backward())
 
 
-@program("torch_geometric", recompiles=1)
+@program("torch_geometric", recompiles=6, breaks=2)
 def pyg_attention(compiler: Compiler) -> Outcome:
     """Attention and sampled means over batches of graphs, pooled."""
     from torch_geometric.data import Batch, Data
@@ -200,7 +200,7 @@ def torchmetrics_evaluation(compiler: Compiler) -> Outcome:
     return Outcome((metrics.compute(), loss.compute()), lambda: compiled(x))
 
 
-@program("torchmetrics", recompiles=2, breaks=3)
+@program("torchmetrics", recompiles=1)
 def torchmetrics_inside(compiler: Compiler) -> Outcome:
     """A metric that is updated in the compiled step."""
     import torchmetrics
@@ -252,7 +252,7 @@ def einops_layers(compiler: Compiler) -> Outcome:
     return Outcome((out, [p.grad for p in model.parameters()]), lambda: compiled(x).sum().backward())
 
 
-@program("jaxtyping", "beartype", recompiles=1)
+@program("jaxtyping", "beartype", recompiles=1, breaks=1)
 def jaxtyping_beartype(compiler: Compiler) -> Outcome:
     """Functions whose shapes are checked at run time, compiled; a wrong shape is an error."""
     from beartype import beartype
@@ -289,19 +289,19 @@ def _odeint(compiler: Compiler, **arguments: Any) -> Outcome:
     return Outcome((out, [p.grad.clone() for p in field.parameters()]), step)
 
 
-@program("torchdiffeq")
+@program("torchdiffeq", recompiles=1)
 def torchdiffeq_field(compiler: Compiler) -> Outcome:
     """The field compiled, the solver plain."""
     return _odeint(compiler, method="dopri5")
 
 
-@program("torchdiffeq", recompiles=2)
+@program("torchdiffeq")
 def torchdiffeq_fixed(compiler: Compiler) -> Outcome:
     """A solver of fixed steps, compiled as a whole."""
     return _solver(compiler, "rk4")
 
 
-@program("torchdiffeq", recompiles=4, breaks=70)
+@program("torchdiffeq", recompiles=24, breaks=40)
 def torchdiffeq_adaptive(compiler: Compiler) -> Outcome:
     """An adaptive solver, compiled as a whole."""
     return _solver(compiler, "dopri5")

@@ -64,14 +64,6 @@ def trainer_in_place(compiler: Compiler) -> Outcome:
     return _train(model, model, gradient_accumulation_steps=2, max_grad_norm=0.5)
 
 
-@program("transformers", "accelerate", uncompiled=True)
-def trainer_by_arguments(compiler: Compiler) -> Outcome:
-    """torch.compile by TrainingArguments, with jitney's backend behind it."""
-    model = bert()
-    arguments = {"torch_compile": True, "torch_compile_backend": compiler.backend} if compiler else {}
-    return _train(model, model, **arguments)
-
-
 def gpt() -> Any:
     config = transformers.LlamaConfig(
         vocab_size=100, max_position_embeddings=64, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=None, **TINY
