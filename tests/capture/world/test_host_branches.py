@@ -127,6 +127,7 @@ def test_each_way_is_one_graph(fn: Program) -> None:
             given = torch.ones(3), torch.tensor(t), torch.arange(5.0)
             assert torch.equal(compiled(*given), fn(*given))
     assert profile.graph_breaks == 0 and profile.graphs <= 3
+    assert all("a branch on t is " in cause for cause, _ in profile.causes())
 
 
 def test_a_solver_of_fixed_steps_is_one_graph() -> None:
