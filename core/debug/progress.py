@@ -71,9 +71,13 @@ class Progress:
         with self.lock:
             if self.steps and self.line is None:
                 self.line = Live(
-                    get_renderable=lambda: Text(self.text()), console=Console(stderr=True), transient=True, refresh_per_second=2,
-                    redirect_stdout=False, redirect_stderr=False,
-                )  # fmt: skip
+                    get_renderable=lambda: Text(self.text()),
+                    console=Console(stderr=True),
+                    transient=True,
+                    refresh_per_second=2,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
+                )
                 self.line.start(refresh=True)
 
     def forget(self) -> None:

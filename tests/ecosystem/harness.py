@@ -24,7 +24,13 @@ from torch.utils import _pytree as pytree
 
 import jitney
 
+MEASURED = os.environ.get("JITNEY_ECOSYSTEM_MEASURED") == "1"  # models as large as users have them on a CPU
 FOLDER = Path(__file__).parent / "programs"
+
+
+def size(tested: Any, measured: Any) -> Any:
+    """A size of a program: small in tests."""
+    return measured if MEASURED else tested
 
 
 @dataclass
@@ -105,7 +111,7 @@ def program(*libraries: str, **facts: Any) -> Callable[[Callable[[Compiler], Out
 
 
 def _complete_torchvision() -> None:
-    """A CPU build of torch cannot load the operators of torchvision's wheel from PyPI; its Python asks for their names."""
+    """A CPU build of torch cannot load the operators of PyPI's torchvision, whose Python asks for their names."""
     try:
         torch.ops.torchvision.nms  # noqa: B018
     except (AttributeError, RuntimeError):
@@ -146,6 +152,7 @@ class Observed:
 def observe(program: Program, compiler: Compiler) -> Observed:
     """Run a program from the same random numbers as ever."""
     jitney.reset()
+    torch.set_num_threads(1)  # Lightning sets it
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)

@@ -1,4 +1,4 @@
-"""Each program compiled beside itself uncompiled: equal numbers, as many breaks and recompiles as it says, no warning."""
+"""Each program compiled beside itself: equal numbers, as many breaks and recompiles as it says, no other warning."""
 
 from __future__ import annotations
 

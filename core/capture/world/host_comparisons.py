@@ -287,7 +287,7 @@ class _Copy:
         plain = name.removesuffix("_")
         if plain not in COMPUTED:
             return self._test(node, name)
-        if "out" in kwargs or not _is_torchs(node if name == _name(node) else many):
+        if "out" in kwargs or not _is_torchs(node):  # of a list: the item, whose list is named as torch's are
             raise _Unknown
         arguments = tuple(map(self._argument, args)), {k: self._argument(v) for k, v in kwargs.items()}
         if not isinstance(arguments[0][0], fx.Node):

@@ -18,7 +18,14 @@ def rows(i: int, x: torch.Tensor, table: torch.Tensor) -> Any:
 
 
 def places(i: int, x: torch.Tensor, table: torch.Tensor) -> Any:
-    return table[..., None, i % 2], table[None, i], table[i, :1], table[:, i % 2, None], table[2:, 1:][i], table[..., i, :]
+    return (
+        table[..., None, i % 2],
+        table[None, i],
+        table[i, :1],
+        table[:, i % 2, None],
+        table[2:, 1:][i],
+        table[..., i, :],
+    )
 
 
 def written(i: int, x: torch.Tensor, table: torch.Tensor) -> Any:

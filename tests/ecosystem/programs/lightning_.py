@@ -7,8 +7,10 @@ from typing import Any
 
 import lightning
 import torch
-from harness import Compiler, Outcome, program, state_of
+from harness import Compiler, Outcome, program, size, state_of
 from torch.utils.data import DataLoader, TensorDataset
+
+WIDTH, BATCH = size(32, 512), size(8, 256)
 
 
 class Classifier(lightning.LightningModule):
@@ -17,7 +19,11 @@ class Classifier(lightning.LightningModule):
     def __init__(self, compile_part: Any = None) -> None:
         super().__init__()
         self.net = torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.Linear(36, 32, bias=False), torch.nn.BatchNorm1d(32), torch.nn.GELU(), torch.nn.Linear(32, 5)
+            torch.nn.Flatten(),
+            torch.nn.Linear(36, WIDTH, bias=False),
+            torch.nn.BatchNorm1d(WIDTH),
+            torch.nn.GELU(),
+            torch.nn.Linear(WIDTH, 5),
         )
         self.compile_part = compile_part
 
@@ -47,8 +53,8 @@ class Classifier(lightning.LightningModule):
 
 
 def images() -> DataLoader:
-    data = TensorDataset(torch.randn(32, 1, 6, 6), torch.arange(32) % 5)
-    return DataLoader(data, batch_size=8)
+    data = TensorDataset(torch.randn(4 * BATCH, 1, 6, 6), torch.arange(4 * BATCH) % 5)
+    return DataLoader(data, batch_size=BATCH)
 
 
 def _fit(module: Any, original: Any, **arguments: Any) -> Outcome:
@@ -70,7 +76,7 @@ def _fit(module: Any, original: Any, **arguments: Any) -> Outcome:
 
     def step() -> None:
         original.zero_grad()
-        torch.nn.functional.cross_entropy(module.net(batch[0]), batch[1]).backward()
+        torch.nn.functional.cross_entropy(module(batch[0]), batch[1]).backward()
 
     return Outcome((losses, metrics, state_of(original)), step)
 
@@ -138,9 +144,9 @@ def lightning_resume(compiler: Compiler) -> Outcome:
     return Outcome((state_of(first), state_of(second), state_of(loaded)))
 
 
-@program("lightning", recompiles=2)
+@program("lightning", recompiles=10, breaks=10)
 def lightning_ddp(compiler: Compiler) -> Outcome:
-    """DistributedDataParallel around the whole module, in one process."""
+    """DistributedDataParallel around the whole module, in one process: Lightning's logging is reached, and breaks."""
     module = Classifier()
     try:
         return _fit(compiler(module), module, strategy="ddp", devices=1)

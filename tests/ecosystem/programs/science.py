@@ -5,16 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from harness import Compiler, Outcome, program, state_of
+from harness import Compiler, Outcome, program, size, state_of
+
+NODES = size(20, 2000)
 
 
 def unet() -> Any:
     import diffusers
 
     return diffusers.UNet2DModel(
-        sample_size=8, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(8, 16), norm_num_groups=4,
-        down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"), attention_head_dim=4,
-    )  # fmt: skip
+        sample_size=size(8, 16),
+        in_channels=3,
+        out_channels=3,
+        layers_per_block=1,
+        block_out_channels=size((8, 16), (32, 64)),
+        norm_num_groups=4,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        attention_head_dim=4,
+    )
 
 
 @program("diffusers", recompiles=1)
@@ -48,7 +57,9 @@ def diffusers_pipeline(compiler: Compiler) -> Outcome:
     compiler.in_place(pipe.unet)
 
     def step() -> Any:
-        return torch.as_tensor(pipe(2, generator=torch.Generator().manual_seed(0), num_inference_steps=4, output_type="np").images)
+        return torch.as_tensor(
+            pipe(2, generator=torch.Generator().manual_seed(0), num_inference_steps=4, output_type="np").images
+        )
 
     return Outcome((step(), step()), step)
 
@@ -139,7 +150,7 @@ def pyg_gcn(compiler: Compiler) -> Outcome:
     model = GCN()
     compiled = compiler(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    x, edges, y = torch.randn(20, 8), torch.randint(0, 20, (2, 60)), torch.arange(20) % 4
+    x, edges, y = torch.randn(NODES, 8), torch.randint(0, NODES, (2, 3 * NODES)), torch.arange(NODES) % 4
     losses = []
     for _ in range(4):
         loss = torch.nn.functional.cross_entropy(compiled(x, edges), y)
@@ -187,9 +198,12 @@ def torchmetrics_evaluation(compiler: Compiler) -> Outcome:
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval()
     compiled = compiler(model)
     metrics = torchmetrics.MetricCollection(
-        [torchmetrics.Accuracy("multiclass", num_classes=4), torchmetrics.F1Score("multiclass", num_classes=4, average="macro"),
-         torchmetrics.AUROC("multiclass", num_classes=4)]
-    )  # fmt: skip
+        [
+            torchmetrics.Accuracy("multiclass", num_classes=4),
+            torchmetrics.F1Score("multiclass", num_classes=4, average="macro"),
+            torchmetrics.AUROC("multiclass", num_classes=4),
+        ]
+    )
     loss = torchmetrics.MeanMetric()
     with torch.no_grad():
         for _ in range(3):
@@ -259,7 +273,7 @@ def jaxtyping_beartype(compiler: Compiler) -> Outcome:
     from jaxtyping import Float, jaxtyped
 
     @jaxtyped(typechecker=beartype)
-    def attend(q: Float[torch.Tensor, "b n d"], k: Float[torch.Tensor, "b m d"]) -> Float[torch.Tensor, "b n m"]:
+    def attend(q: Float[torch.Tensor, "b n d"], k: Float[torch.Tensor, "b m d"]) -> Float[torch.Tensor, "b n m"]:  # noqa: F722
         return (q @ k.mT).softmax(-1)
 
     compiled = compiler(lambda q, k: attend(q, k) * 2)

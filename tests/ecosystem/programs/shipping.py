@@ -15,7 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 
 def net() -> torch.nn.Module:
-    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 3)).eval()
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 3)
+    ).eval()
 
 
 @program("safetensors")
@@ -155,7 +157,9 @@ def _sentences() -> Any:
 
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "red", "fox", "and", "the", "blue", "whale", "sing"]
     with tempfile.TemporaryDirectory() as folder:
-        plain = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[UNK]"))
+        plain = tokenizers.Tokenizer(
+            tokenizers.models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[UNK]")
+        )
         plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
         tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="[PAD]", unk_token="[UNK]")
         tokenizer.save_pretrained(folder)

@@ -6,18 +6,22 @@ import copy
 from typing import Any
 
 import torch
-from harness import Compiler, Outcome, program, state_of
+from harness import Compiler, Outcome, program, size, state_of
 from programs.transformers_ import bert, gpt, padded, texts
 from torch.utils.data import DataLoader, TensorDataset
 
+WIDTH, BATCH = size(32, 512), size(4, 256)
+
 
 def net() -> torch.nn.Module:
-    return torch.nn.Sequential(torch.nn.Linear(12, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 3))
+    return torch.nn.Sequential(
+        torch.nn.Linear(12, WIDTH), torch.nn.GELU(), torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, 3)
+    )
 
 
 def _loop(accelerator: Any, model: Any, original: Any) -> Outcome:
     optimizer = torch.optim.AdamW(original.parameters(), lr=1e-2)
-    data = DataLoader(TensorDataset(torch.randn(32, 12), torch.arange(32) % 3), batch_size=4)
+    data = DataLoader(TensorDataset(torch.randn(8 * BATCH, 12), torch.arange(8 * BATCH) % 3), batch_size=BATCH)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
     model, optimizer, data, schedule = accelerator.prepare(model, optimizer, data, schedule)
     losses = []
@@ -86,17 +90,21 @@ def peft_lora(compiler: Compiler) -> Outcome:
         tuned = compiled(**batch).logits
         with compiled.disable_adapter():
             plain = compiled(**batch).logits
-        merged = compiled.merge_and_unload()(**batch).logits
+        merged = copy.deepcopy(compiled).merge_and_unload()(**batch).logits
     return Outcome((losses, adapters, tuned, plain, merged), lambda: compiled(**batch).loss.backward())
 
 
-@program("peft", "transformers", recompiles=4, uncompiled=True, warns="jitney.compile(model.base_model.model, inplace=True)")
+@program(
+    "peft", "transformers", recompiles=4, uncompiled=True, warns="jitney.compile(model.base_model.model, inplace=True)"
+)
 def peft_generate_whole(compiler: Compiler) -> Outcome:
     """Compiled as a whole, it says what to compile instead."""
     import peft
 
     model = peft.get_peft_model(gpt(), peft.LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
-    return Outcome(compiler(model.eval()).generate(input_ids=torch.tensor([[5, 6, 7]]), max_new_tokens=4, do_sample=False))
+    return Outcome(
+        compiler(model.eval()).generate(input_ids=torch.tensor([[5, 6, 7]]), max_new_tokens=4, do_sample=False)
+    )
 
 
 @program("peft", "transformers", recompiles=4)
@@ -124,7 +132,13 @@ def timm_training(compiler: Compiler) -> Outcome:
     from timm.utils import ModelEmaV3
 
     model = timm.create_model(
-        "vit_tiny_patch16_224", img_size=32, embed_dim=32, depth=2, num_heads=2, num_classes=5, drop_path_rate=0.0
+        "vit_tiny_patch16_224",
+        img_size=32,
+        embed_dim=size(32, 192),
+        depth=2,
+        num_heads=2,
+        num_classes=5,
+        drop_path_rate=0.0,
     )
     optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3, weight_decay=0.05)
     schedule = CosineLRScheduler(optimizer, t_initial=10)
@@ -183,6 +197,6 @@ def torchvision_reference(compiler: Compiler) -> Outcome:
         optimizer.step()
         average.update_parameters(model)
         losses.append(float(loss.detach()))
-    return Outcome((losses, copy.deepcopy(optimizer.state_dict()["param_groups"])), lambda: criterion(compiled(x), y).backward())
-
-
+    return Outcome(
+        (losses, copy.deepcopy(optimizer.state_dict()["param_groups"])), lambda: criterion(compiled(x), y).backward()
+    )

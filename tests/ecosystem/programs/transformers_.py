@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 import transformers
-from harness import Compiler, Outcome, program, state_of
+from harness import Compiler, Outcome, program, size, state_of
 
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+WIDTH = size(32, 256)
+TINY = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 2 * WIDTH}
+LONG = size(1, 8)  # times as many tokens
 
 
 def bert() -> Any:
-    config = transformers.BertConfig(vocab_size=100, max_position_embeddings=64, num_labels=3, **TINY)
+    config = transformers.BertConfig(vocab_size=100, max_position_embeddings=256, num_labels=3, **TINY)
     return transformers.BertForSequenceClassification(config)
 
 
@@ -21,7 +23,7 @@ def texts(count: int = 24) -> list[dict[str, Any]]:
     """Of varying lengths."""
     made = []
     for at in range(count):
-        length = 5 + at % 7
+        length = LONG * (5 + at % 7)
         made.append({"input_ids": torch.randint(5, 100, (length,)), "labels": at % 3})
     return made
 
@@ -37,7 +39,9 @@ def _train(model: Any, original: Any, **arguments: Any) -> Outcome:
             folder, max_steps=6, per_device_train_batch_size=4, report_to=[], logging_steps=1, save_strategy="no",
             disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False, **arguments,
         )  # fmt: skip
-        trainer = transformers.Trainer(model, settings, train_dataset=texts(), eval_dataset=texts(8), data_collator=padded)
+        trainer = transformers.Trainer(
+            model, settings, train_dataset=texts(), eval_dataset=texts(8), data_collator=padded
+        )
         trainer.train()
         evaluated = trainer.evaluate()["eval_loss"]
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
@@ -66,7 +70,13 @@ def trainer_in_place(compiler: Compiler) -> Outcome:
 
 def gpt() -> Any:
     config = transformers.LlamaConfig(
-        vocab_size=100, max_position_embeddings=64, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=None, **TINY
+        vocab_size=100,
+        max_position_embeddings=256,
+        num_key_value_heads=2,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=None,
+        **TINY,
     )
     return transformers.LlamaForCausalLM(config).eval()
 
@@ -110,7 +120,7 @@ def pipeline(compiler: Compiler) -> Outcome:
     """Logits of texts of three lengths, in the library's own classifier."""
     model = bert().eval()
     compiled = compiler(model)
-    inputs = [torch.randint(5, 100, (2, n)) for n in (6, 9, 11)]
+    inputs = [torch.randint(5, 100, (2, LONG * n)) for n in (6, 9, 11)]
 
     def step() -> Any:
         with torch.inference_mode():
