@@ -1,9 +1,9 @@
-"""The table of docs/integrations.md: a call in steady state of each program, plain, compiled and by torch.compile in turn.
+"""The table of docs/integrations.md: a call in steady state, plain, compiled and by torch.compile in turn.
 
     .venv-ecosystem/bin/python tests/ecosystem/measure.py [NAME...] --out build/ecosystem.jsonl
 
-One line of JSON for each program: the least milliseconds of processor time (one thread), seconds of the whole program, graphs, breaks, recompiles.
-Programs that are in the file already are passed over.
+One line of JSON for each program: the least milliseconds of processor time (one thread), seconds of the whole
+program, graphs, breaks, recompiles. Programs that are in the file already are passed over.
 """
 
 from __future__ import annotations

@@ -279,6 +279,8 @@ class _Copy:
             name = _name(many) if isinstance(many, fx.Node) else ""
             if not name.startswith("_foreach_") or type(at) is not int or not isinstance(many, fx.Node):
                 return self._test(node, "getitem")
+            if not _is_torchs(many):
+                raise _Unknown
             name = name.removeprefix("_foreach_")
             args = [a[at] if isinstance(a, (list, tuple)) else a for a in many.args]
             kwargs = {k: v[at] if isinstance(v, (list, tuple)) else v for k, v in many.kwargs.items()}
@@ -287,7 +289,7 @@ class _Copy:
         plain = name.removesuffix("_")
         if plain not in COMPUTED:
             return self._test(node, name)
-        if "out" in kwargs or not _is_torchs(node):  # of a list: the item, whose list is named as torch's are
+        if "out" in kwargs or not _is_torchs(node):
             raise _Unknown
         arguments = tuple(map(self._argument, args)), {k: self._argument(v) for k, v in kwargs.items()}
         if not isinstance(arguments[0][0], fx.Node):
