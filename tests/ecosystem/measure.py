@@ -1,6 +1,7 @@
 """The table of docs/integrations.md: a call in steady state, plain, compiled and by torch.compile in turn.
 
     .venv-ecosystem/bin/python tests/ecosystem/measure.py [NAME...] --out build/ecosystem.jsonl
+    .venv-ecosystem/bin/python tests/ecosystem/measure.py --table
 
 One line of JSON for each program: the least milliseconds of processor time (one thread), seconds of the whole
 program, graphs, breaks, recompiles. Programs that are in the file already are passed over.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import io
 import json
 import os
@@ -73,12 +75,34 @@ def _in_turn(steps: dict[str, Any]) -> dict[str, float]:
     return {name: round(min(seconds) * 1e3, 3) for name, seconds in taken.items()}
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    lines = [
+        "| program | library | graphs, breaks, recompiles | eager, ms | over eager "
+        "| torch.compile: graphs, breaks | over it |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in sorted(rows, key=lambda row: (row["libraries"][0].lower(), row["name"])):
+        eager, ours, theirs = (row[name] for name in ("eager", "jitney", "torch.compile"))
+        library = f"{row['libraries'][0]} {importlib.metadata.version(row['libraries'][0])}"
+        counts = f"{ours['graphs']}, {ours['breaks']}, {ours['recompiles']}"
+        failed = "fails" if "error" in theirs else f"{theirs['graphs']}, {theirs['breaks']}"
+        ratios = [f"{other['ms'] / ours['ms']:.2f}" if "ms" in other else "" for other in (eager, theirs)]
+        cells = (row["name"], library, counts, f"{eager['ms']:.3g}", ratios[0], failed, ratios[1])
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Measure, and write."""
+    """Measure, and write; or show what is written."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", default="build/ecosystem.jsonl")
+    parser.add_argument("--table", action="store_true", help="print what is in the file")
     given = parser.parse_args()
+    if given.table:
+        print(table([json.loads(line) for line in Path(given.out).read_text().splitlines()]))
+        return
     torch.set_num_threads(1)
     out = Path(given.out)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ PROGRAMS = [rows, places, written, argument]
 
 
 @pytest.mark.parametrize("fn", PROGRAMS)
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "llvm_cpu", "triton_gpu"])
 def test_one_graph_for_all(fn: Program, backend: str) -> None:
     compiled = jitney.compile(fn, backend=backend)
     with jitney.CompileProfiler() as profile:
