@@ -160,12 +160,12 @@ class MethodRun:
             self.watched[self.name] = WATCHED + 1
             parts = ", ".join(self.called[:SHOWN]) + (", ..." if len(self.called) > SHOWN else "")
             outermost = [n for n in self.called if not any(n.startswith(f"{other}.") for other in self.called)]
-            whole = f"model.{self.name} = jitney.compile(model.{self.name})"
-            advice = whole if len(outermost) > 1 else f"jitney.compile(model.{outermost[0]}, inplace=True)"
+            only = f", or what it calls: jitney.compile(model.{outermost[0]}, inplace=True)" if len(outermost) == 1 else ""
             kind = type(self.module).__qualname__
             callers.warn(
                 f"{kind}.{self.name} runs uncompiled: it calls parts of the module ({parts}), not the module itself, "
-                f"whose calls are what is compiled. To compile it, too: {advice}"
+                f"whose calls are what is compiled. To compile it, too: model.{self.name} = "
+                f"jitney.compile(model.{self.name}){only}"
             )
 
 
