@@ -160,7 +160,9 @@ class MethodRun:
             self.watched[self.name] = WATCHED + 1
             parts = ", ".join(self.called[:SHOWN]) + (", ..." if len(self.called) > SHOWN else "")
             outermost = [n for n in self.called if not any(n.startswith(f"{other}.") for other in self.called)]
-            only = f", or what it calls: jitney.compile(model.{outermost[0]}, inplace=True)" if len(outermost) == 1 else ""
+            only = ""
+            if len(outermost) == 1:
+                only = f", or what it calls: jitney.compile(model.{outermost[0]}, inplace=True)"
             kind = type(self.module).__qualname__
             callers.warn(
                 f"{kind}.{self.name} runs uncompiled: it calls parts of the module ({parts}), not the module itself, "
