@@ -17,5 +17,7 @@ def _missing() -> list[str]:
     return [name for name in names if name.lower().replace("-", "_") not in found]
 
 
-collect_ignore_glob = ["test_*.py"] if _missing() else []
-sys.path.insert(0, str(HERE))
+if _missing():
+    collect_ignore_glob = ["test_*.py"]
+else:
+    sys.path.insert(0, str(HERE))
